@@ -1,13 +1,13 @@
-"""PyTorch's adapter: the backend "slipstream" of torch.distributed, for CPU tensors.
+"""Adapter for PyTorch: the backend "slipstream" of torch.distributed, for CPU tensors.
 
-PyTorch finds the backend by itself, through its entry point. Importing this package registers it
-where PyTorch was told not to look (TORCH_DEVICE_BACKEND_AUTOLOAD=0).
+PyTorch finds the backend by itself, through an entry point of this package. If PyTorch was told not
+to search (TORCH_DEVICE_BACKEND_AUTOLOAD=0), an import of this package registers the backend.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-import torch as torch  # without PyTorch, the error should say so
+import torch as torch  # first, so that the error names torch if PyTorch is not installed
 
 from slipstream.torch.plugin import register as register
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from slipstream.torch.step_overlap import overlap as overlap
     from slipstream.torch.step_tuning import tune as tune
 
-# PyTorch imports this package while it is itself half imported: the rest comes when it is used.
+# PyTorch imports this package while its own import is not complete, so these names are imported
+# when they are first used.
 _LATER = {
     "compress": "slipstream.torch.compression",
     "overlap": "slipstream.torch.step_overlap",

@@ -1,3 +1,3 @@
-"""The name by which PyTorch knows the backend. Importing this module imports nothing else."""
+"""Name of the backend in PyTorch, in a module that imports nothing else."""
 
 BACKEND_NAME = "slipstream"

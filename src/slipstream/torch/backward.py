@@ -1,14 +1,15 @@
-"""Waits at the end of a backward pass for what DDP waits for next.
+"""Wait for futures at the end of a backward pass, just before DDP waits for them.
 
-DDP waits in C++, where Ctrl-C does not arrive, and where a future tells of an error only by its
-value. So futures that are made in a backward pass are waited for by a callback at its end. PyTorch
-calls it before DDP's, because it was queued first: Ctrl-C arrives there, and an error is raised as
-it is. DDP's own wait is short after that. It runs no Python code, because Ctrl-C would arrive
-there, and PyTorch would make it a RuntimeError.
+DDP waits in C++, where Ctrl-C does not arrive, and where a future can report an error only by its
+value. So a callback at the end of a backward pass waits for the futures that were created in the
+pass. PyTorch calls it before the callback of DDP, because it was queued first. There Ctrl-C
+arrives, and errors are raised unchanged. After that, DDP waits for a short time only. Its wait runs
+no Python code, because Ctrl-C would arrive in that code, and PyTorch would turn it into a
+RuntimeError.
 """
 
-# PyTorch has no public way to tell whether a backward pass runs, nor to queue what is called at
-# its end.
+# PyTorch has no public function that returns whether a backward pass runs, or that queues a
+# callback for its end.
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportAttributeAccessIssue=false
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from torch.autograd import Variable
 
 from slipstream import _core
 
-_NONE = -1  # the number of the backward pass where there is none
+_NONE = -1  # number of the backward pass when none runs
 
-_of_torch = cast("Any", torch._C)
+_torch_c = cast("Any", torch._C)
 _queue: Any = cast("Any", Variable)._execution_engine.queue_callback
 
 
 class _End:
-    """The callback at the end of a backward pass, which alone owns it: one that fails frees it.
+    """Callback at the end of a backward pass. Only the pass owns it, so a failed pass frees it.
 
     Args:
-        task: the number of the backward pass.
+        task: Number of the backward pass.
     """
 
     def __init__(self, task: int) -> None:
@@ -42,29 +43,29 @@ class _End:
         self.futures: list[torch.futures.Future[Any]] = []
 
     def __call__(self) -> None:
-        if _of_torch._current_autograd_node() is not None:  # a node of the pass around this one
+        if _torch_c._current_autograd_node() is not None:  # this pass runs within another one
             return
-        for future in reversed(self.futures):  # most end in their order: one wait does for all
+        for future in reversed(self.futures):  # most end in order, so the last one is waited for
             _block_until_done(future)
         for future in self.futures:
             future.wait()
 
 
-# The callback that was made last. Nothing is called when it goes: that would be Python code where
-# Ctrl-C is lost.
+# The callback that was created last. The reference has no finalizer, which would be Python code in
+# a place where Ctrl-C is lost.
 _latest: weakref.ref[_End] | None = None
 
 
 def wait_at_end(future: torch.futures.Future[Any]) -> None:
-    """Have the future waited for at the end of the backward pass that the caller runs in, if any.
+    """Let the current backward pass, if one runs, wait for a future at its end.
 
-    A pass that runs within another one, as that of a reentrant checkpoint, waits for nothing: its
-    communication overlaps with what the outer pass computes next. DDP ends in an inner pass if the
-    last gradients come out of it, and in its own callback in the first step of a static graph: no
-    callback can stand before these.
+    A pass within another one, such as that of a reentrant checkpoint, does not wait: its
+    communication overlaps with the further computation of the outer pass. In two cases DDP waits
+    before this callback can run: in an inner pass that computes the last gradients, and in the
+    first step of a static graph.
     """
     global _latest
-    task = _of_torch._current_graph_task_id()
+    task = _torch_c._current_graph_task_id()
     if task == _NONE:
         return
     end = _latest() if _latest is not None else None
@@ -84,11 +85,12 @@ def _block_until_done(future: torch.futures.Future[Any]) -> None:
 
 
 def extract_without_python() -> None:
-    """Let PyTorch look for the tensors of a future's value, as it does for DDP, in C++.
+    """Replace PyTorch's function that finds the tensors in a future's value by one in C++.
 
-    PyTorch's own function is kept for values other than lists of tensors. PyTorch looks for the
-    function once, when it first needs it: call this once, before the first group is made.
+    DDP calls it. PyTorch's own function is still called for values other than lists of tensors.
+    PyTorch looks the function up when it first needs it, and keeps it. So call this once, before
+    the first group is created.
     """
     module = importlib.import_module("torch._jit_internal")
-    of_torch = module._extract_tensors
-    module._extract_tensors = functools.partial(_core.items_of, torch.Tensor, of_torch)
+    original = module._extract_tensors
+    module._extract_tensors = functools.partial(_core.items_of, torch.Tensor, original)

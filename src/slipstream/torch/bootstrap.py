@@ -1,12 +1,14 @@
-"""From c10d's store to an engine that is connected to its peers.
+"""Connection of the engines of all ranks, which exchange addresses through PyTorch's store.
 
-    <rank>/lives              how many engines this rank has begun on this store: the generation
-    <generation>/key          rank 0: the job key that it drew, or nothing where keys are set
-    <generation>/address/<r>  each rank: where its engine listens, signed with its key
-    <generation>/roster       rank 0: all addresses, or which ranks did not come or have other keys
+    <rank>/lives              generation: the number of engines that the rank has started here
+    <generation>/key          from rank 0: the job key that it drew, or nothing if one is set
+    <generation>/address/<r>  from rank r: the address of its engine, signed with its job key
+    <generation>/roster       from rank 0: all addresses, and the ranks that are missing or have
+                              another job key
 
-A store outlives a process group, so all other keys carry the generation. Rank 0 collects and
-publishes, so that n ranks read 2n keys and not n * n, and all of them hear who is missing.
+A store outlives a process group, so the names of the other entries begin with the generation. Rank
+0 collects and publishes the addresses: n ranks read 2n entries instead of n * n, and all ranks
+learn which ranks are missing.
 """
 
 from __future__ import annotations
@@ -36,9 +38,7 @@ from slipstream.torch.completions import Completions
 
 KEY_BYTES = 32
 
-_LIMITS = (
-    "the timeout of init_process_group or SLIPSTREAM_CONNECT_TIMEOUT, the lower of which counts"
-)
+_LIMITS = "the timeout of init_process_group or SLIPSTREAM_CONNECT_TIMEOUT, whichever is lower"
 
 _ONE_KEY = "set SLIPSTREAM_JOB_KEY to the same value on every rank, or on none"
 
@@ -47,13 +47,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreMeeting:
-    """Store, rank and time limit of the meeting of all ranks.
+    """Store, rank and time limit for the exchange of addresses.
 
     Args:
         store: PyTorch's store, which all ranks share.
-        rank: Rank of this process in the meeting.
-        size: Number of ranks that meet.
-        seconds: Longest wait for the other ranks.
+        rank: Rank of this process among the ranks that connect.
+        size: Number of ranks that connect.
+        seconds: Longest time to wait for the other ranks, in seconds.
     """
 
     store: Store
@@ -63,60 +63,60 @@ class StoreMeeting:
 
 
 class World:
-    """The engine of this process and the groups that share it; the last group to leave closes it.
+    """Engine of this process, which several groups share; the last group that leaves closes it.
 
     Args:
-        engine: connected.
+        engine: Engine that is connected to its peers.
     """
 
     def __init__(self, engine: OpenEngine) -> None:
         self.completions = Completions(engine.runtime)
         self._engine = engine
         self._process = os.getpid()
-        self._lock = threading.Lock()  # guards the next field
+        self._lock = threading.Lock()  # guards `_members`
         self._members = 0
 
     def join(self, name: str, ranks: Sequence[int]) -> Membership:
-        """Make a group; no communication.
+        """Create a process group's membership, without communication.
 
         Args:
-            name: equal on all members.
-            ranks: The members' ranks in the engine, in group order.
+            name: Name of the group, the same on all members.
+            ranks: Ranks of the members in the engine, in group order.
         """
         with self._lock:
             self._members += 1
         return Membership(self, name, ranks)
 
     def group(self, name: str, ranks: Sequence[int]) -> _core.Group:
-        """Make a group of the engine, which tells groups of one name apart by their order."""
+        """Create a group of the engine; groups of the same name are told apart by their order."""
         return self._engine.runtime.group(name, list(ranks))
 
     def leave(self, groups: Sequence[_core.Group]) -> None:
-        """Close the groups, and the engine with the last. A forked child owns no engine."""
-        if os.getpid() != self._process:
+        """Close groups of the engine, and the engine itself after the last membership."""
+        if os.getpid() != self._process:  # the engine belongs to the parent of this forked child
             return
         for group in groups:
             group.close()
         with self._lock:
             self._members -= 1
-            last = self._members == 0
-        if last:
+            is_last = self._members == 0
+        if is_last:
             self._engine.close()
             self.completions.close()
 
     @property
-    def open(self) -> bool:
-        """Whether groups can still be made."""
+    def is_open(self) -> bool:
+        """Whether groups can still be created."""
         return self._members > 0 and os.getpid() == self._process
 
 
 class Membership:
-    """Share of one process group in the world.
+    """Membership of this process in one process group, with its groups of the engine.
 
     Args:
         world: World whose engine the group uses.
         name: Name of the group.
-        ranks: The members' ranks in the engine, in group order.
+        ranks: Ranks of the members in the engine, in group order.
     """
 
     def __init__(self, world: World, name: str, ranks: Sequence[int]) -> None:
@@ -128,21 +128,21 @@ class Membership:
         self._groups = [self.group]
 
     def sibling(self, purpose: str) -> _core.Group:
-        """Make a group of the same ranks whose messages meet those of no other group."""
+        """Create another group of the engine with the same ranks, and return it."""
         group = self._world.group(f"{self._name}/{purpose}", self._ranks)
         self._groups.append(group)
         return group
 
     def groups(self) -> Sequence[_core.Group]:
-        """Return the group of the engine and its siblings."""
+        """Return the group of the engine and all its siblings."""
         return tuple(self._groups)
 
     def leave(self) -> None:
-        """Leave the group; to be called once."""
+        """Leave the group. Call this once."""
         self._world.leave(self._groups)
 
 
-# The default group's: torch.distributed has one default group in a process.
+# World of the default group, of which torch.distributed has one in a process.
 _default: World | None = None
 
 
@@ -155,22 +155,22 @@ def join(
     global_ranks: Sequence[int],
     seconds: float,
 ) -> Membership:
-    """Make a group, in the engine of the default group or, where it has none, in a new one.
+    """Join a group, in the engine of the default group if it is open, or else in a new one.
 
     Args:
         store: Store that PyTorch made for the group.
-        name: Name of the group, equal on all members.
+        name: Name of the group, the same on all members.
         rank: Rank of this process in the group.
         size: Number of ranks of the group.
-        global_ranks: Global ranks of the members, in group order; none means the default group.
-        seconds: Longest wait for the other ranks if an engine must be connected.
+        global_ranks: Global ranks of the members, in group order; empty for the default group.
+        seconds: Longest time to wait for the other ranks if an engine must connect, in seconds.
 
     Raises:
-        PeerTimeoutError: some ranks did not come; it names them.
-        AuthError: the ranks were not given the same job key.
+        PeerTimeoutError: Some ranks did not come; the message names them.
+        AuthError: The ranks have different job keys.
     """
     global _default
-    if global_ranks and _default is not None and _default.open:
+    if global_ranks and _default is not None and _default.is_open:
         return _default.join(name, global_ranks)
     settings = Settings.from_environment()
     limit = min(seconds, settings.connect_timeout_seconds)
@@ -181,11 +181,11 @@ def join(
 
 
 def open_world(meeting: StoreMeeting, settings: Settings) -> World:
-    """Make an engine and connect it to the others and block until all are there.
+    """Create an engine, connect it to the engines of all ranks, and block until all are there.
 
     Raises:
-        PeerTimeoutError: some ranks did not come; it names them.
-        AuthError: the ranks were not given the same job key.
+        PeerTimeoutError: Some ranks did not come; the message names them.
+        AuthError: The ranks have different job keys.
     """
     deadline = time.monotonic() + meeting.seconds
     generation = meeting.store.add(f"{meeting.rank}/lives", 1)
@@ -207,30 +207,30 @@ def open_world(meeting: StoreMeeting, settings: Settings) -> World:
 
 
 def _store_host(store: Store) -> str:
-    """Return the host that keeps the store, towards which peers are; empty where it is a file."""
+    """Return the host of the store, in whose direction the peers are; empty for a file store."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return store.host if isinstance(store, TCPStore) else ""
 
 
-def _agree_on_key(meeting: StoreMeeting, generation: int, given: bytes | None) -> bytes:
-    """Return the key from the settings, else one that rank 0 draws and shares."""
+def _agree_on_key(meeting: StoreMeeting, generation: int, set_key: bytes | None) -> bytes:
+    """Return the job key from the settings, or else the one that rank 0 draws and shares."""
     name = f"{generation}/key"
     if meeting.rank == 0:
-        drawn = b"" if given else secrets.token_bytes(KEY_BYTES)
+        drawn = b"" if set_key else secrets.token_bytes(KEY_BYTES)
         meeting.store.set(name, drawn.hex())
         if drawn and generation == 1:
             _log.info(
-                "no job key is set: rank 0 drew one and shares it through PyTorch's store, so the"
-                " job is as safe as that store; SLIPSTREAM_JOB_KEY sets one"
+                "no job key is set: rank 0 drew one and shares it through PyTorch's store, so anyone"
+                " who can read that store can join the job; SLIPSTREAM_JOB_KEY sets a job key"
             )
-        return given or drawn
+        return set_key or drawn
     shared = bytes.fromhex(_read(meeting, name).decode())
-    if bool(shared) == bool(given):
-        meeting.store.set(_address_name(generation, meeting.rank), "")  # so that rank 0 hears of it
-        has, lacks = ("this rank", "rank 0") if given else ("rank 0", "this rank")
+    if bool(shared) == bool(set_key):
+        meeting.store.set(_address_name(generation, meeting.rank), "")  # tells rank 0 of the error
+        has, lacks = ("this rank", "rank 0") if set_key else ("rank 0", "this rank")
         raise AuthError(f"{has} was given a job key, {lacks} was not; {_ONE_KEY}")
-    return given or shared
+    return set_key or shared
 
 
 def _address_name(generation: int, rank: int) -> str:
@@ -238,12 +238,12 @@ def _address_name(generation: int, rank: int) -> str:
 
 
 def _signed(key: bytes, name: str, address: str) -> str:
-    """Return what a rank with this key writes under the name."""
+    """Return the entry that a rank with a job key writes under a name: address and signature."""
     return f"{address} {hmac.digest(key, f'{name} {address}'.encode(), 'sha256').hex()}"
 
 
 def _exchange(meeting: StoreMeeting, generation: int, address: bytes, key: bytes) -> list[bytes]:
-    """Return the addresses of all ranks."""
+    """Publish the address of this rank, and return the addresses of all ranks."""
     names = [_address_name(generation, rank) for rank in range(meeting.size)]
     meeting.store.set(names[meeting.rank], _signed(key, names[meeting.rank], address.hex()))
     if meeting.rank == 0:
@@ -254,8 +254,8 @@ def _exchange(meeting: StoreMeeting, generation: int, address: bytes, key: bytes
     if roster["missing"]:
         raise PeerTimeoutError(
             f"rank {', '.join(map(str, roster['missing']))} of {meeting.size} did not come to form"
-            f" the group within {meeting.seconds:g} s (its life {generation} in this store); see"
-            f" what these processes do, or raise {_LIMITS}"
+            f" the group within {meeting.seconds:g} s (group number {generation} in this store);"
+            f" check these processes, or raise {_LIMITS}"
         )
     if roster["strangers"]:
         raise AuthError(
@@ -266,45 +266,56 @@ def _exchange(meeting: StoreMeeting, generation: int, address: bytes, key: bytes
 
 
 def _roster(meeting: StoreMeeting, names: Sequence[str], key: bytes) -> dict[str, Any]:
-    """Wait for all ranks and return what rank 0 publishes of them."""
+    """Wait for the addresses of all ranks, and return the roster, which rank 0 publishes."""
     missing = _missing(meeting, names)
-    written = [] if missing else [meeting.store.get(name).decode() for name in names]
-    addresses = [text.partition(" ")[0] for text in written]
+    entries = [] if missing else [meeting.store.get(name).decode() for name in names]
+    addresses = [entry.partition(" ")[0] for entry in entries]
     strangers = [
         rank
-        for rank, text in enumerate(written)
-        if not hmac.compare_digest(text, _signed(key, names[rank], addresses[rank]))
+        for rank, entry in enumerate(entries)
+        if not hmac.compare_digest(entry, _signed(key, names[rank], addresses[rank]))
     ]
     return {"missing": missing, "strangers": strangers, "addresses": addresses}
 
 
 def _missing(meeting: StoreMeeting, names: Sequence[str]) -> list[int]:
-    """Wait for all names and return the ranks whose name is not there in time."""
+    """Wait for the entries of all ranks, and return the ranks whose entries are missing."""
     if _appeared(meeting, names, meeting.seconds):
         return []
     return [rank for rank, name in enumerate(names) if not meeting.store.check([name])]
 
 
 def _read(meeting: StoreMeeting, name: str, *, patience: float = 1.0) -> bytes:
-    """Return what rank 0 wrote; `patience` stretches the wait, to hear of rank 0's timeout."""
+    """Return an entry of rank 0.
+
+    Args:
+        meeting: Store, rank and time limit.
+        name: Name of the entry.
+        patience: Factor on the time limit (default 1). With more than 1, this rank still waits when
+            rank 0 publishes that it has timed out.
+
+    Raises:
+        PeerTimeoutError: The entry is not there in time.
+    """
     seconds = meeting.seconds * patience
     if not _appeared(meeting, [name], seconds):
         raise PeerTimeoutError(
             f"rank 0 did not come within {seconds:g} s (rank {meeting.rank} of {meeting.size}"
-            f" waits for {name!r} in PyTorch's store); see what rank 0 does, or raise {_LIMITS}"
+            f" waits for {name!r} in PyTorch's store); check rank 0, or raise {_LIMITS}"
         )
     return meeting.store.get(name)
 
 
 def _appeared(meeting: StoreMeeting, names: Sequence[str], seconds: float) -> bool:
-    """Wait until the names are in the store, and tell whether they came in time."""
+    """Wait until entries are in the store, and return whether they were there in time."""
     try:
         meeting.store.wait(list(names), timedelta(seconds=seconds))
     except DistNetworkError as error:
         raise PeerError(
-            f"PyTorch's store, by which rank {meeting.rank} of {meeting.size} looks for the others,"
-            f" is lost: {error}; see what the process does that keeps it (rank 0, or torchrun)"
+            f"rank {meeting.rank} of {meeting.size} has lost the connection to PyTorch's store,"
+            f" through which it finds the other ranks: {error}; check the process of the store"
+            " (rank 0, or torchrun)"
         ) from error
-    except RuntimeError:  # what stores raise at a timeout, DistStoreError or not
+    except RuntimeError:  # stores raise it at a timeout, or DistStoreError, which is a subclass
         return False
     return True

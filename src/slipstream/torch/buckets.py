@@ -1,4 +1,4 @@
-"""Gradients in one memory, and its cuts into even buckets, each of which is averaged as a whole."""
+"""Gradients in one memory, which is cut into buckets of even size that are averaged one by one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slipstream.torch.work import SlipstreamWork
 
 
 class Phase(enum.Enum):
-    """Where a bucket is in the life of a step."""
+    """Phase of a bucket in a training step."""
 
     IDLE = enum.auto()
     FILLING = enum.auto()
@@ -23,11 +23,11 @@ class Phase(enum.Enum):
 
 
 class Gradients:
-    """One memory for the gradients of parameters. It stays where it is however it is cut.
+    """Memory for the gradients of parameters. It is not moved when it is cut into other buckets.
 
     Args:
         parameters: Parameters of one dtype, in the order in which gradients become ready.
-        keeps_losses: Whether there is memory for the error feedback of a codec.
+        keeps_losses: Whether there is memory for the error feedback of a codec too.
     """
 
     def __init__(self, parameters: Sequence[Parameter], keeps_losses: bool) -> None:
@@ -41,23 +41,23 @@ class Gradients:
         }
 
     def losses(self, parameter: Parameter) -> torch.Tensor:
-        """Return what a codec has lost of the parameter's gradient so far."""
-        assert self.residual is not None, "without error feedback nothing is kept"
-        begin, end = self.place([parameter])
+        """Return the losses of a codec in the gradient of a parameter, for error feedback."""
+        assert self.residual is not None, "without error feedback there is no memory for losses"
+        begin, end = self.interval([parameter])
         return self.residual[begin:end].view_as(parameter)
 
-    def place(self, parameters: Sequence[Parameter]) -> tuple[int, int]:
-        """Return the first element of some successive parameters, and the one behind the last."""
+    def interval(self, parameters: Sequence[Parameter]) -> tuple[int, int]:
+        """Return the interval of elements, begin to end (exclusive), of successive parameters."""
         begin = int(self.views[parameters[0]].storage_offset())
         return begin, begin + sum(parameter.numel() for parameter in parameters)
 
 
 class Bucket:
-    """Successive parameters, whose gradients are averaged together.
+    """Successive parameters whose gradients are averaged together.
 
     Args:
         gradients: Memory of which the bucket is a part.
-        parameters: Successive parameters of that memory, in the same order.
+        parameters: Successive parameters in that memory, in the same order.
         priority: Priority on the network; a higher one goes first.
     """
 
@@ -67,38 +67,38 @@ class Bucket:
         self.parameters = tuple(parameters)
         self.priority = priority
         self.phase = Phase.IDLE
-        self.options: list[dict[str, Any]] | None = None  # of the step that is due
-        self.dropped = False  # the user has zeroed the gradients since
-        begin, end = gradients.place(parameters)
+        self.options: list[dict[str, Any]] | None = None  # parameter groups of a pending update
+        self.dropped = False  # whether the user has zeroed the gradients since backward
+        begin, end = gradients.interval(parameters)
         self.buffer = gradients.buffer[begin:end]
         self.residual = None if gradients.residual is None else gradients.residual[begin:end]
         self._views = {parameter: gradients.views[parameter] for parameter in parameters}
         self._missing: set[Parameter] = set(parameters)
-        self._present: set[Parameter] = set()  # that had a gradient in this step
-        self._kept: set[Parameter] = set()  # whose averages new gradients are added to
+        self._present: set[Parameter] = set()  # parameters that had a gradient in this step
+        self._accumulating: set[Parameter] = set()  # new gradients are added to their averages
         self._work: SlipstreamWork | None = None
 
     @property
     def is_full(self) -> bool:
-        """Whether all gradients are there and none has been sent."""
+        """Whether all gradients are there but have not been sent."""
         return self.phase is Phase.FILLING and not self._missing
 
     @property
     def missing(self) -> set[Parameter]:
-        """Parameters whose gradients are not there."""
+        """Parameters whose gradients are not there yet."""
         return self._missing
 
     def view(self, parameter: Parameter) -> torch.Tensor:
-        """Return where the parameter's gradient is."""
+        """Return the memory of the gradient of a parameter."""
         return self._views[parameter]
 
     def fill(self, parameter: Parameter) -> None:
-        """Take the gradient that autograd has left at the parameter."""
+        """Move the gradient that autograd has computed from the parameter into the bucket."""
         self._begin()
         view, gradient = self._views[parameter], parameter.grad
         if gradient is None or gradient.data_ptr() == view.data_ptr():
             pass
-        elif parameter in self._kept:
+        elif parameter in self._accumulating:
             view.add_(gradient)
         else:
             view.copy_(gradient)
@@ -107,12 +107,12 @@ class Bucket:
         self._present.add(parameter)
 
     def fill_with_zeros(self) -> list[Parameter]:
-        """Complete the bucket and return the parameters that had no gradient in this step."""
+        """Set missing gradients to zero, and return the parameters that had none in this step."""
         self._begin()
-        for each in self._missing - self._kept:
-            self._views[each].zero_()
+        for parameter in self._missing - self._accumulating:
+            self._views[parameter].zero_()
         self._missing = set()
-        return [each for each in self.parameters if each not in self._present]
+        return [parameter for parameter in self.parameters if parameter not in self._present]
 
     def launch(self, group: SlipstreamProcessGroup, codec: str) -> None:
         """Begin the averaging; does not block."""
@@ -134,7 +134,7 @@ class Bucket:
             self.phase = Phase.REDUCED
 
     def expose(self, without: frozenset[Parameter]) -> None:
-        """Make the averages the gradients of all parameters but some."""
+        """Let the averages be the gradients of all parameters except some, which get none."""
         for parameter, view in self._views.items():
             parameter.grad = None if parameter in without else view
 
@@ -144,56 +144,58 @@ class Bucket:
             parameter.grad = None
 
     def _begin(self) -> None:
-        """Begin to fill. After a backward pass without a step gradients add up, as anywhere."""
+        """Begin to fill. Gradients add up after a backward pass without a step, as in PyTorch."""
         if self.phase is Phase.FILLING:
             return
-        again = self.phase is not Phase.IDLE and not self.dropped
+        accumulates = self.phase is not Phase.IDLE and not self.dropped
         self.finish()
-        self._kept = set(self.parameters) if again else set()
+        self._accumulating = set(self.parameters) if accumulates else set()
         self._missing = set(self.parameters)
-        if not again:
+        if not accumulates:
             self._present = set()
         self.phase, self.dropped = Phase.FILLING, False
 
 
 def gradients_of(parameters: Iterable[Parameter], keeps_losses: bool) -> list[Gradients]:
-    """Return the memory of each dtype; one that is only now and then used does not split others.
+    """Return memory for gradients, one for each dtype, so that a rare dtype splits no buckets.
 
     Args:
         parameters: Parameters in forward order.
-        keeps_losses: Whether float32 gradients, which alone are encoded, get memory for error
-            feedback.
+        keeps_losses: Whether float32 gradients, the only ones that are encoded, get memory for
+            error feedback.
     """
     by_dtype: dict[torch.dtype, list[Parameter]] = {}
     for parameter in reversed(list(parameters)):
         by_dtype.setdefault(parameter.dtype, []).append(parameter)
     return [
-        Gradients(same, keeps_losses and dtype == torch.float32) for dtype, same in by_dtype.items()
+        Gradients(members, keeps_losses and dtype == torch.float32)
+        for dtype, members in by_dtype.items()
     ]
 
 
 def cut(
     parameters: Iterable[Parameter], bucket_bytes: int, first_bytes: int
 ) -> Iterator[list[Parameter]]:
-    """Yield the parameters of one bucket after the other, of even sizes.
+    """Yield the parameters of each bucket; the buckets have even sizes.
 
     Args:
         parameters: Parameters of one dtype, in the order in which gradients become ready.
-        bucket_bytes: Approximate size of a bucket. A larger parameter has a bucket of its own.
-        first_bytes: Approximate size of the first bucket; a small one lets communication begin
-            early.
+        bucket_bytes: Approximate size of a bucket in bytes. A larger parameter has a bucket of its
+            own.
+        first_bytes: Approximate size of the first bucket in bytes. If it is small, communication
+            begins early.
     """
-    sizes = {each: each.numel() * each.element_size() for each in parameters}
-    rest = max(0, sum(sizes.values()) - first_bytes)
-    even = rest / max(1, round(rest / bucket_bytes))
-    full = float(first_bytes)
+    sizes = {p: p.numel() * p.element_size() for p in parameters}
+    later_bytes = max(0, sum(sizes.values()) - first_bytes)
+    even_bytes = later_bytes / max(1, round(later_bytes / bucket_bytes))
+    wanted_bytes = float(first_bytes)
     current: list[Parameter] = []
     total = 0
     for parameter, size in sizes.items():
-        # Closed where that comes nearer to an even size than taking the next one in as well.
-        if current and total + size / 2 > full:
+        # Close the bucket if its size is then nearer to the wanted size than with this parameter.
+        if current and total + size / 2 > wanted_bytes:
             yield current
-            current, total, full = [], 0, even
+            current, total, wanted_bytes = [], 0, even_bytes
         current.append(parameter)
         total += size
     if current:

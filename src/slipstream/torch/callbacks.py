@@ -1,10 +1,10 @@
 """Futures whose callbacks run in the order of the program, and may call collectives.
 
 DDP's communication hooks chain collectives by callbacks: PowerSGD has three for each bucket of
-gradients. All ranks must call the collectives of a group in one order, but operations end in
-another order on each rank. So a group has a thread that runs what `then` was given in the order of
-those calls, whatever ends first; and the collectives that are called there are a sequence of their
-own in the engine, which no call of another thread gets into.
+gradients. All ranks must call the collectives of a group in the same order, but operations end in a
+different order on each rank. So a group has a thread that runs the callbacks in the order in which
+`then` received them, whichever operation ends first. The collectives that callbacks call go to a
+group of their own in the engine, so that no call of another thread comes between them.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ import torch
 from slipstream.torch.backward import wait_at_end
 from slipstream.torch.dynamo import keep_out
 
-JOIN_SECONDS = 5.0
+JOIN_SECONDS = 5.0  # longest wait for the thread in close(); chosen by hand, not measured
 
-_threads: set[int] = set()  # identities of those that run callbacks
+_threads: set[int] = set()  # identities of the threads that run callbacks
 
 
 def in_callback() -> bool:
-    """Tell whether the caller is a callback that `then` was given."""
+    """Return whether the caller is a callback that `then` received."""
     return threading.get_ident() in _threads
 
 
 class Callbacks:
-    """The thread that runs a group's callbacks; there is none until one is asked for."""
+    """Thread that runs the callbacks of a group; the first callback starts it."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()  # guards the two below
+        self._lock = threading.Lock()  # guards the two attributes below
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def run(self, call: Callable[[], None]) -> None:
-        """Let the thread run `call` after all earlier calls; it must not raise."""
+        """Let the thread run `call`, which must not raise, after all earlier calls."""
         with self._lock:
             closed = self._closed
             if not closed:
@@ -55,7 +55,7 @@ class Callbacks:
             call()
 
     def close(self) -> None:
-        """End the thread after what is left and block for a few seconds at most."""
+        """End the thread after the remaining calls; block for five seconds at most."""
         with self._lock:
             self._closed = True
             thread, self._thread = self._thread, None
@@ -69,16 +69,16 @@ class Callbacks:
         try:
             while (call := self._calls.get()) is not None:
                 call()
-                del call  # holds tensors
+                del call  # it refers to tensors
         finally:
             _threads.discard(threading.get_ident())
 
 
 class FutureFailure:
-    """The value of a future that failed, where Python cannot set an error.
+    """Value of a failed future, because Python cannot set the error of a future.
 
-    DDP, in C++, would take the first tensor of what it finds there, an exception having none. It
-    looks for tensors as pickling does, and gets the error in place of them.
+    DDP, in C++, takes the first tensor of a future's value, and an exception as the value has none.
+    It searches for tensors by pickling the value, which raises the error here.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -93,12 +93,12 @@ class FutureFailure:
 
 @keep_out
 class OrderedFuture(torch.futures.Future[Any]):
-    """A future of PyTorch's.
+    """PyTorch's future, with callbacks that run in the order of the program.
 
     Args:
-        callbacks: the thread that runs what `then` is given, if the future is of a collective.
-            Such a future is waited for at the end of the backward pass that it is made in. None:
-            what `then` is given runs where the future is completed.
+        callbacks: Thread that runs the callbacks, for the future of a collective. If such a future
+            is created in a backward pass, the pass waits for it at its end. None lets the callbacks
+            run in the thread that completes the future.
     """
 
     def __init__(self, callbacks: Callbacks | None) -> None:
@@ -108,37 +108,37 @@ class OrderedFuture(torch.futures.Future[Any]):
             wait_at_end(self)
 
     def then(self, callback: Callable[[Any], Any]) -> torch.futures.Future[Any]:
-        """Return the future of what `callback` makes of this one."""
+        """Return a future for the result of a callback, which gets this future as its argument."""
         if self._callbacks is None:
             return super().then(callback)
         following = OrderedFuture(self._callbacks)
 
         def call() -> None:
-            with contextlib.suppress(Exception):  # the callback looks at it
+            with contextlib.suppress(Exception):  # the callback gets the error from this future
                 self.wait()
             try:
                 result = callback(self)
             except RuntimeError as error:
                 following.set_exception(error)
-            except Exception as error:  # noqa: BLE001  passed on, as the kind that PyTorch raises
-                wrong = RuntimeError(f"a callback failed: {type(error).__name__}: {error}")
-                wrong.__cause__ = error
-                following.set_exception(wrong)
+            except Exception as error:  # noqa: BLE001  passed on, in the class that PyTorch uses
+                failure = RuntimeError(f"a callback failed: {type(error).__name__}: {error}")
+                failure.__cause__ = error
+                following.set_exception(failure)
             else:
                 following.set_result(result)
 
-        if in_callback():  # which may wait for it, and so keep the thread from running it
+        if in_callback():  # a callback may wait for this one, which its thread could then not run
             call()
         else:
             self._callbacks.run(call)
         return following
 
     def set_exception(self, result: Any) -> None:
-        """Complete the future with an error, for those who wait in Python and in C++."""
+        """Complete the future with an error, which waits in Python and in C++ raise."""
 
         def raise_error(failure: FutureFailure) -> None:
             raise failure.error
 
-        # As in PyTorch's own method, which has no public way either.
+        # PyTorch's own method calls this private function too; there is no public one.
         self._set_unwrap_func(raise_error)  # pyright: ignore
         self.set_result(FutureFailure(result))

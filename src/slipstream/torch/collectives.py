@@ -1,8 +1,8 @@
-"""Each collective from tensors to the engine: checks what only this rank can see, and submits.
+"""Submission of each collective to the engine, after checks of this rank's tensors.
 
-Nothing here blocks. A function that takes several tensors checks all of them before it submits one:
-the engine never has memory of a call that raised. A rank whose sizes, dtypes or operation differ
-from the others' is found by the engine, which tells all of them.
+Nothing here blocks. A function that takes several tensors checks all of them before it submits the
+first, so that the engine never uses memory of a call that raised an error. If sizes, dtypes or
+operations differ between ranks, the engine notices that and reports it on all ranks.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from slipstream.torch.tensors import (
     check_same_dtype,
     dense,
     extent,
-    joined,
+    flat_input,
+    flat_output_buffer,
+    output_buffer,
     reduce_op,
     reduced_dtype,
-    room_for,
     usable,
-    written,
 )
 
 Tensors = Sequence[torch.Tensor]
@@ -36,7 +36,7 @@ class RunOptions(TypedDict):
 
     Args:
         timeout: Longest duration of the operation, in seconds.
-        waits_soon: Whether the caller blocks next, so that no other thread need be woken.
+        waits_soon: Whether the caller blocks right after the call, so no other thread must wake.
     """
 
     timeout: float
@@ -47,9 +47,10 @@ class Encoding(NamedTuple):
     """Encoding of an average between hosts.
 
     Args:
-        codec: none, fp16, bf16 or int8; the same on all ranks.
-        residual: error feedback: float32 of as many elements, which keeps what the codec loses.
-        priority: higher goes first where both could.
+        codec: Codec, the same on all ranks: none (default), fp16, bf16 or int8.
+        residual: Memory for error feedback: a float32 tensor of the same number of elements, which
+            stores the losses of the codec. None (default) for no error feedback.
+        priority: Priority on the network (default 0); a higher one goes first.
     """
 
     codec: str = "none"
@@ -58,14 +59,14 @@ class Encoding(NamedTuple):
 
 
 class Submission(NamedTuple):
-    """Operations that were handed to the engine.
+    """Operations that were submitted to the engine.
 
     Args:
-        handles: The engine's handles, one per operation.
+        handles: Handles of the engine, one per operation.
         inputs: Tensors that the caller passed, for the profiler.
         result: Outputs as the caller passed them, for the future.
-        buffers: Memory that the engine uses and that must live until the handles are done.
-        copies: Copies of results to make when the handles are done.
+        buffers: Memory that the engine uses, which must live until the handles are done.
+        copies: Copies of results, to make when the handles are done.
     """
 
     handles: tuple[_core.Handle, ...]
@@ -79,7 +80,7 @@ def allreduce(
     group: _core.Group, tensor: torch.Tensor, op: ReduceOp, options: RunOptions
 ) -> Submission:
     """Replace the tensor by its reduction over all ranks."""
-    buffer, copies = written(tensor)
+    buffer, copies = output_buffer(tensor)
     handle = reduce_in_place(group, buffer, op, options)
     return Submission((handle,), (tensor,), [tensor], (), copies)
 
@@ -88,8 +89,8 @@ def allreduce_each(
     group: _core.Group, tensors: Tensors, op: ReduceOp, options: RunOptions
 ) -> Submission:
     """Replace each tensor by its reduction over all ranks."""
-    reduce_op(op)  # this and dtypes are checked before any tensor is submitted
-    buffers = [written(tensor) for tensor in tensors]
+    reduce_op(op)  # checks the reduction before any tensor is submitted
+    buffers = [output_buffer(tensor) for tensor in tensors]
     for buffer, _ in buffers:
         reduced_dtype(buffer)
     handles = [reduce_in_place(group, buffer, op, options) for buffer, _ in buffers]
@@ -100,7 +101,7 @@ def allreduce_each(
 def reduce_in_place(
     group: _core.Group, buffer: torch.Tensor, op: ReduceOp, options: RunOptions
 ) -> _core.Handle:
-    """Replace what a contiguous tensor holds by its reduction over all ranks."""
+    """Replace the elements of a contiguous tensor by their reduction over all ranks."""
     address, dtype = buffer.data_ptr(), reduced_dtype(buffer)
     return group.allreduce(address, address, buffer.numel(), dtype, reduce_op(op), **options)
 
@@ -108,27 +109,27 @@ def reduce_in_place(
 def allreduce_encoded(
     group: _core.Group,
     tensor: torch.Tensor,
-    how: Encoding,
+    encoding: Encoding,
     options: RunOptions,
 ) -> Submission:
     """Replace a contiguous tensor by its average over all ranks, encoded between hosts.
 
     Raises:
-        UsageError: the tensor is not contiguous, or the residual is not float32 of its size.
-        UnsupportedError: as `usable` does.
+        UsageError: The tensor is not contiguous, or the residual is not float32 of its size.
+        UnsupportedError: The engine cannot use the memory of the tensor.
     """
     buffer = usable(tensor)
     if not tensor.is_contiguous():
         raise UsageError("an encoded allreduce needs a contiguous tensor; call contiguous() first")
-    residual = how.residual
+    residual = encoding.residual
     if residual is not None and not (
         residual.dtype == torch.float32
         and residual.is_contiguous()
         and residual.numel() == tensor.numel()
     ):
         raise UsageError(
-            f"the residual has {residual.numel()} elements of {residual.dtype}; allowed: as many"
-            f" as the tensor, {tensor.numel()}, contiguous, of torch.float32"
+            f"the residual has {residual.numel()} elements of {residual.dtype}; allowed: a"
+            f" contiguous tensor of {tensor.numel()} elements of torch.float32"
         )
     address = buffer.data_ptr()
     handle = group.allreduce(
@@ -137,9 +138,9 @@ def allreduce_encoded(
         buffer.numel(),
         reduced_dtype(buffer),
         _core.ReduceOp.AVERAGE,
-        codec=how.codec,
+        codec=encoding.codec,
         residual=0 if residual is None else residual.data_ptr(),
-        priority=how.priority,
+        priority=encoding.priority,
         **options,
     )
     return Submission((handle,), [tensor], [tensor], (residual,))
@@ -148,8 +149,8 @@ def allreduce_encoded(
 def broadcast(
     group: _core.Group, tensor: torch.Tensor, root: int, options: RunOptions
 ) -> Submission:
-    """Replace the tensor by that of the group rank `root`."""
-    buffer, copies = written(tensor)
+    """Replace the tensor by the tensor of the group rank `root`."""
+    buffer, copies = output_buffer(tensor)
     handle = group.broadcast(buffer.data_ptr(), *extent(buffer), root, **options)
     return Submission((handle,), [tensor], [tensor], (), copies)
 
@@ -158,7 +159,7 @@ def reduce(
     group: _core.Group, tensor: torch.Tensor, op: ReduceOp, root: int, options: RunOptions
 ) -> Submission:
     """Replace the tensor of the group rank `root` by the reduction over all ranks."""
-    buffer, copies = written(tensor)
+    buffer, copies = output_buffer(tensor)
     address = buffer.data_ptr()
     handle = group.reduce(
         address,
@@ -177,14 +178,14 @@ def all_gather(
 ) -> Submission:
     """Fill each output with the inputs of all ranks, one after another.
 
-    An input may be this rank's part of its output.
+    An input may share the memory of this rank's part of its output.
     """
     sources: list[torch.Tensor] = []
     targets: list[torch.Tensor] = []
     all_copies: Copies = ()
     for output, tensor in zip(outputs, inputs, strict=True):
         check_parts("all_gather", "output", output, tensor, group.size())
-        buffer, copies = written(output)
+        buffer, copies = output_buffer(output)
         sources.append(dense(tensor))
         targets.append(buffer)
         all_copies += copies
@@ -198,7 +199,7 @@ def all_gather(
 def all_gather_lists(
     group: _core.Group, outputs: Sequence[Tensors], inputs: Tensors, options: RunOptions
 ) -> Submission:
-    """Fill `outputs[i][r]` with the i-th input of rank r; the sizes of ranks may differ."""
+    """Fill `outputs[i][r]` with the i-th input of rank r; sizes may differ between ranks."""
     sources: list[torch.Tensor] = []
     targets: list[torch.Tensor] = []
     all_copies: Copies = ()
@@ -206,7 +207,7 @@ def all_gather_lists(
         check_list("all_gather", "outputs", parts, group.size())
         check_same_dtype([*parts, tensor])
         sources.append(dense(tensor))
-        buffer, copies = room_for(parts)
+        buffer, copies = flat_output_buffer(parts)
         targets.append(buffer)
         all_copies += copies
     handles: list[_core.Handle] = []
@@ -231,7 +232,7 @@ def reduce_scatter(
     all_copies: Copies = ()
     for output, tensor in zip(outputs, inputs, strict=True):
         check_parts("reduce_scatter", "input", tensor, output, group.size())
-        buffer, copies = written(output)
+        buffer, copies = output_buffer(output)
         source = dense(tensor)
         sources.append(source)
         targets.append((buffer, reduced_dtype(source)))
@@ -251,17 +252,18 @@ def reduce_scatter_list(
     """Fill the output with the reduction of `parts[rank]` over all ranks.
 
     Raises:
-        UsageError: the parts are not as many as ranks, or not all of the output's size.
+        UsageError: The number of parts is not the number of ranks, or a part has another size than
+            the output.
     """
     check_list("reduce_scatter", "inputs", parts, group.size())
     check_same_dtype([*parts, output])
     sizes = {part.numel() for part in parts}
     if sizes != {output.numel()}:
         raise UsageError(
-            f"reduce_scatter of parts with {sorted(sizes)} elements into {output.numel()};"
-            " allowed: equal sizes, so pad the parts"
+            f"reduce_scatter of parts with {sorted(sizes)} elements into an output with"
+            f" {output.numel()}; allowed: equal sizes, so pad the parts"
         )
-    submission = reduce_scatter(group, [output], [joined(parts)], op, options)
+    submission = reduce_scatter(group, [output], [flat_input(parts)], op, options)
     return submission._replace(inputs=parts)
 
 
@@ -275,7 +277,7 @@ def gather(
     if group.rank() == root:
         check_list("gather", "outputs", outputs, group.size())
         check_equal_sizes("gather", outputs, tensor)
-        buffer, copies = room_for(outputs)
+        buffer, copies = flat_output_buffer(outputs)
         address = buffer.data_ptr()
     handle = group.gather(source.data_ptr(), address, *extent(source), root, **options)
     return Submission((handle,), [tensor], outputs, (source, buffer), copies)
@@ -285,12 +287,12 @@ def scatter(
     group: _core.Group, output: torch.Tensor, parts: Tensors, root: int, options: RunOptions
 ) -> Submission:
     """Fill the output of rank r with `parts[r]` of the group rank `root`."""
-    buffer, copies = written(output)
+    buffer, copies = output_buffer(output)
     source, address = buffer, 0
     if group.rank() == root:
         check_list("scatter", "inputs", parts, group.size())
         check_equal_sizes("scatter", parts, output)
-        source = joined(parts)
+        source = flat_input(parts)
         address = source.data_ptr()
     handle = group.scatter(address, buffer.data_ptr(), *extent(buffer), root, **options)
     return Submission((handle,), parts, [output], (source,), copies)
@@ -299,12 +301,12 @@ def scatter(
 def all_to_all(
     group: _core.Group, outputs: Tensors, inputs: Tensors, options: RunOptions
 ) -> Submission:
-    """Fill `outputs[r]` with the input that rank r holds for this rank; sizes may differ."""
+    """Fill `outputs[r]` with the input of rank r for this rank; sizes may differ."""
     check_list("all_to_all", "outputs", outputs, group.size())
     check_list("all_to_all", "inputs", inputs, group.size())
     check_same_dtype([*outputs, *inputs])
-    source = joined(inputs)
-    buffer, copies = room_for(outputs)
+    source = flat_input(inputs)
+    buffer, copies = flat_output_buffer(outputs)
     handle = group.all_to_all_v(
         source.data_ptr(),
         buffer.data_ptr(),
@@ -323,19 +325,20 @@ def all_to_all_rows(
     rows: tuple[Sequence[int], Sequence[int]],
     options: RunOptions,
 ) -> Submission:
-    """Exchange rows of the first dimension.
+    """Exchange rows along the first dimension.
 
     Args:
         group: Group of the engine.
-        output: Tensor for the rows from rank 0, then those from rank 1, and so on.
-        tensor: Tensor with the rows for rank 0, then those for rank 1, and so on.
-        rows: Numbers of rows that come from, and go to, each rank; empty means equal shares.
+        output: Tensor for the received rows: from rank 0, then from rank 1, and so on.
+        tensor: Tensor with the rows to send: for rank 0, then for rank 1, and so on.
+        rows: Two lists, of the numbers of rows from each rank and to each rank. An empty list means
+            equal shares.
         options: Options of the operation.
     """
     check_same_dtype([output, tensor])
     received = part_sizes("output", output, rows[0], group.size())
     sent = part_sizes("input", tensor, rows[1], group.size())
-    buffer, copies = written(output)
+    buffer, copies = output_buffer(output)
     source = dense(tensor)
     handle = group.all_to_all_v(
         source.data_ptr(), buffer.data_ptr(), sent, received, extent(source)[1], **options
@@ -355,73 +358,92 @@ def send(
 def receive(
     group: _core.Group, tensor: torch.Tensor, peer: int, tag: int, options: RunOptions
 ) -> Submission:
-    """Receive the tensor from the group rank `peer`, or from any where it is -1."""
-    buffer, copies = written(tensor)
+    """Receive the tensor from the group rank `peer`, or from any rank if `peer` is -1."""
+    buffer, copies = output_buffer(tensor)
     handle = group.recv(buffer.data_ptr(), *extent(buffer), peer, tag, **options)
     return Submission((handle,), [tensor], [tensor], (), copies)
 
 
-def part_sizes(what: str, tensor: torch.Tensor, rows: Sequence[int], ranks: int) -> list[int]:
-    """Return how many elements belong to each rank.
+def part_sizes(role: str, tensor: torch.Tensor, rows: Sequence[int], ranks: int) -> list[int]:
+    """Return the number of elements for each rank.
+
+    Args:
+        role: Word for the tensor in error messages: input or output.
+        tensor: Tensor that is divided along its first dimension.
+        rows: Number of rows for each rank; an empty list means equal shares.
+        ranks: Number of ranks.
 
     Raises:
-        UsageError: the rows are not those of the tensor, or cannot be shared equally.
+        UsageError: The rows do not add up to those of the tensor, or cannot be shared equally.
     """
     length = tensor.shape[0] if tensor.dim() else 1
     if not rows:
         if length % ranks:
             raise UsageError(
-                f"all_to_all of an {what} with {length} rows among {ranks} ranks; allowed: a"
-                " multiple of the number of ranks, or sizes for each"
+                f"all_to_all of an {role} with {length} rows among {ranks} ranks; allowed: a"
+                " multiple of the number of ranks; otherwise pass the number of rows for each rank"
             )
         rows = [length // ranks] * ranks
     if len(rows) != ranks or sum(rows) != length:
         raise UsageError(
-            f"all_to_all of an {what} with {length} rows in parts of {list(rows)}; allowed:"
-            f" {ranks} parts that add up"
+            f"all_to_all of an {role} with {length} rows in parts of {list(rows)}; allowed:"
+            f" {ranks} parts that add up to {length}"
         )
     per_row = extent(tensor)[0] // length if length else 0
     return [count * per_row for count in rows]
 
 
 def check_parts(
-    operation: str, what: str, whole: torch.Tensor, part: torch.Tensor, ranks: int
+    operation: str, role: str, total: torch.Tensor, part: torch.Tensor, ranks: int
 ) -> None:
-    """Check that one tensor has the size of the other times the number of ranks.
+    """Check that a tensor is as large as the parts of all ranks together.
+
+    Args:
+        operation: Name of the operation, for the error message.
+        role: Word for `total` in the error message: input or output.
+        total: Tensor that contains a part for each rank.
+        part: Part of one rank.
+        ranks: Number of ranks.
 
     Raises:
-        UsageError: it has not, or the dtypes differ.
+        UsageError: The size is wrong, or the dtypes differ.
     """
-    check_same_dtype([whole, part])
-    if whole.numel() != part.numel() * ranks:
+    check_same_dtype([total, part])
+    if total.numel() != part.numel() * ranks:
         raise UsageError(
-            f"{operation} of {part.numel()} elements a rank with an {what} of {whole.numel()};"
-            f" allowed: {part.numel() * ranks}, which is that times {ranks} ranks"
+            f"{operation} of {part.numel()} elements per rank with an {role} of {total.numel()};"
+            f" allowed: {part.numel() * ranks} elements, for {ranks} ranks"
         )
 
 
-def check_list(operation: str, what: str, tensors: Tensors, ranks: int) -> None:
+def check_list(operation: str, role: str, tensors: Tensors, ranks: int) -> None:
     """Check that there is one tensor for each rank.
 
+    Args:
+        operation: Name of the operation, for the error message.
+        role: Word for the tensors in the error message: inputs or outputs.
+        tensors: Tensors to count.
+        ranks: Number of ranks.
+
     Raises:
-        UsageError: there is not.
+        UsageError: The numbers differ.
     """
     if len(tensors) != ranks:
         raise UsageError(
-            f"{operation} with {len(tensors)} {what}; allowed: {ranks}, one for each rank"
+            f"{operation} with {len(tensors)} {role}; allowed: {ranks}, one for each rank"
         )
 
 
-def check_equal_sizes(operation: str, tensors: Tensors, model: torch.Tensor) -> None:
-    """Check that all tensors have the size and dtype of `model`.
+def check_equal_sizes(operation: str, tensors: Tensors, own_tensor: torch.Tensor) -> None:
+    """Check that the tensors for all ranks have the size and dtype of this rank's own tensor.
 
     Raises:
-        UsageError: they have not.
+        UsageError: A size or a dtype differs.
     """
-    check_same_dtype([*tensors, model])
+    check_same_dtype([*tensors, own_tensor])
     for rank, tensor in enumerate(tensors):
-        if tensor.numel() != model.numel():
+        if tensor.numel() != own_tensor.numel():
             raise UsageError(
                 f"{operation}: the tensor for rank {rank} has {tensor.numel()} elements; allowed:"
-                f" {model.numel()}, as this rank's own"
+                f" {own_tensor.numel()}, the size of this rank's own tensor"
             )

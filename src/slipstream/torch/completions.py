@@ -1,4 +1,4 @@
-"""Calls back when operations are complete, from one thread that blocks in the engine."""
+"""Callbacks at the completion of operations, from one thread that blocks in the engine."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from collections.abc import Callable, Sequence
 
 from slipstream import _core
 
-POLL_SECONDS = 1.0
+POLL_SECONDS = 1.0  # longest time until the thread notices close(); chosen by hand, not measured
 
 _log = logging.getLogger(__name__)
 
 
 class Completions:
-    """Owner of the thread that completes futures; there is no thread until one is asked for.
+    """Thread that completes futures; the first operation with a callback starts it.
 
     Args:
-        runtime: the engine; its events are read here and nowhere else.
+        runtime: Engine, whose events are read only here.
     """
 
     def __init__(self, runtime: _core.Runtime) -> None:
         self._runtime = runtime
         self._tokens = itertools.count()
-        self._lock = threading.Lock()  # guards the fields below
+        self._lock = threading.Lock()  # guards the attributes below
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def when_done(self, handles: Sequence[_core.Handle], callback: Callable[[], None]) -> None:
-        """Call `callback` once, from the thread, when all handles are complete or failed."""
-        left = len(handles)
+        """Call `callback` once, in the thread, when all handles are complete or failed."""
+        pending = len(handles)
 
-        def one_done() -> None:  # runs in the one thread only
-            nonlocal left
-            left -= 1
-            if left == 0:
+        def one_done() -> None:  # runs only in the thread, so it needs no lock
+            nonlocal pending
+            pending -= 1
+            if pending == 0:
                 callback()
 
-        if left == 0 or self._closed:
+        if pending == 0 or self._closed:
             callback()
             return
         self._start()
@@ -50,11 +50,11 @@ class Completions:
             self._runtime.notify(handle, token)
 
     def is_here(self) -> bool:
-        """Tell whether the caller is the thread, so that nobody calls back while it waits."""
+        """Return whether the caller is the thread, which can call no callbacks while it waits."""
         return threading.current_thread() is self._thread
 
     def close(self) -> None:
-        """End the thread, then call what is left: the engine, closed before, failed it all."""
+        """End the thread, and call the remaining callbacks; the engine must be closed before."""
         with self._lock:
             self._closed = True
             thread, self._thread = self._thread, None
@@ -82,11 +82,11 @@ class Completions:
                 callback = self._callbacks.pop(event[1], None)
             if callback is not None:
                 _call(callback)
-            del callback  # it holds the operation's tensors, and the next may be long in coming
+            del callback  # it keeps the operation's tensors alive, and the next event may come late
 
 
 def _call(callback: Callable[[], None]) -> None:
     try:
         callback()
-    except Exception:  # noqa: BLE001  logged: the others still have to be called
-        _log.exception("a callback of an operation that is complete has failed")
+    except Exception:  # noqa: BLE001  logged, so that the other callbacks are still called
+        _log.exception("a callback at the completion of an operation failed")

@@ -1,4 +1,4 @@
-"""Keeps torch.compile out of the engine, which it would trace as if it were the model's code."""
+"""Exclusion of the engine from torch.compile, which would trace it like code of the model."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ T = TypeVar("T", bound=type)
 
 
 def keep_out(cls: T) -> T:
-    """Mark the methods of a class, so that Dynamo runs them and all that they call as they are.
+    """Mark the methods of a class, so that Dynamo does not trace them or the functions they call.
 
-    A call costs nothing more: PyTorch looks at the mark as a compiled program enters a frame.
-    `torch.compiler.disable` does the same with a wrapper, and imports Dynamo, which takes a second.
+    A call takes no more time than without the mark, which PyTorch checks when a compiled program
+    enters a frame. `torch.compiler.disable` has the same effect by a wrapper, and imports Dynamo,
+    which takes a second.
 
     Args:
-        cls: Class whose own methods are marked. PyTorch before 2.7 has no such marks, and nothing
-            is done.
+        cls: Class whose own methods are marked. PyTorch before 2.7 has no such marks; then this
+            does nothing.
+
+    Returns:
+        The class.
     """
-    # PyTorch has no stubs of it.
+    # PyTorch has no stubs for this module.
     frames = cast("Any", torch._C)._dynamo.eval_frame  # pyright: ignore[reportPrivateUsage]
     if not hasattr(frames, "set_code_exec_strategy"):
         return cls
     skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
-    for each in vars(cls).values():
-        if isinstance(each, FunctionType):
-            frames.set_code_exec_strategy(each.__code__, skip)
-            vars(each)["_torchdynamo_disable"] = True  # not to be inlined either
+    for attribute in vars(cls).values():
+        if isinstance(attribute, FunctionType):
+            frames.set_code_exec_strategy(attribute.__code__, skip)
+            vars(attribute)["_torchdynamo_disable"] = True  # forbids inlining too
     return cls

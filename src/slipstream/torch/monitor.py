@@ -1,4 +1,4 @@
-"""A barrier that tells who is missing: each rank reports to rank 0, which answers all of them."""
+"""Barrier that names missing ranks: each rank reports to rank 0, which answers all ranks."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from slipstream.torch import collectives
 
 
 class MonitoredBarrier:
-    """Messages of a group of its own, so that a rank that is late disturbs no other operation.
+    """Barrier with a group for its own messages, so that a late rank delays no other messages.
 
     Args:
-        group: Group of the engine; its maker closes it.
+        group: Group of the engine; the caller closes it.
     """
 
     def __init__(self, group: _core.Group) -> None:
         self._group = group
 
     def meet(self, seconds: float, every_rank: bool) -> None:
-        """Block until all ranks are here.
+        """Block until all ranks have called this.
 
         Args:
-            seconds: Longest wait in all.
-            every_rank: Whether rank 0 names all missing ranks, and not the first one only.
+            seconds: Longest time to wait in total, in seconds.
+            every_rank: Whether rank 0 names all missing ranks; if not, it names the first one.
 
         Raises:
-            PeerTimeoutError: a rank did not come in time.
+            PeerTimeoutError: A rank did not come in time.
         """
         deadline = time.monotonic() + seconds
         if self._group.rank() == 0:
@@ -41,8 +41,8 @@ class MonitoredBarrier:
     def _collect(self, seconds: float, deadline: float, every_rank: bool) -> None:
         if seconds <= 0:
             raise PeerTimeoutError(
-                f"Rank 0 timed out in monitoredBarrier: {seconds:g} s are no time to wait; allowed:"
-                " more than 0"
+                f"Rank 0 timed out in monitoredBarrier: the timeout is {seconds:g} s; allowed: more"
+                " than 0"
             )
         peers = range(1, self._group.size())
         received = {peer: self._message(peer, seconds, receive=True) for peer in peers}
@@ -55,7 +55,7 @@ class MonitoredBarrier:
         if missing:
             names = f"Rank{'s' if every_rank else ''} {', '.join(map(str, missing))}"
             raise PeerTimeoutError(
-                f"{names} failed to pass monitoredBarrier in {seconds:g} s; see what they do"
+                f"{names} failed to pass monitoredBarrier in {seconds:g} s; check these processes"
             )
         for message in [self._message(peer, seconds, receive=False) for peer in peers]:
             message.handles[0].wait()
@@ -67,15 +67,15 @@ class MonitoredBarrier:
         except PeerError as error:
             raise PeerTimeoutError(
                 f"Rank {self._group.rank()} successfully reached monitoredBarrier, but received"
-                f" errors while waiting for send/recv from rank 0: {error}; rank 0's message names"
-                " the rank that is missing"
+                f" errors while waiting for send/recv from rank 0: {error}; the error of rank 0"
+                " names the missing rank"
             ) from error
 
     def _message(self, peer: int, seconds: float, *, receive: bool) -> collectives.Submission:
         move = collectives.receive if receive else collectives.send
         options: collectives.RunOptions = {"timeout": seconds, "waits_soon": False}
         message = move(self._group, torch.zeros(1, dtype=torch.uint8), peer, 0, options)
-        # Whoever waits may give up before the engine does.
+        # The buffer must live until the engine is done, even if the caller stops waiting earlier.
         keep_until_done(message.handles[0], (message,))
         return message
 

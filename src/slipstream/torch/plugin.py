@@ -1,6 +1,6 @@
-"""PyTorch's entry point. It runs at every `import torch`: it registers a name and imports nothing.
+"""Entry point for PyTorch, which runs at every `import torch`: it only registers a name.
 
-What the backend needs is imported when the first group is made.
+The modules of the backend are imported when the first group is created.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _log = logging.getLogger(__name__)
 
 
 def register() -> None:
-    """Make `init_process_group("slipstream")` known to PyTorch; may be called again.
+    """Register the backend of `init_process_group("slipstream")` with PyTorch; idempotent.
 
-    An exception here would make `import torch` fail, also for programs that do not use
-    Slipstream, so a failure is logged and the backend stays unknown.
+    An exception would make `import torch` fail, even for programs that do not use Slipstream. So a
+    failure is only logged, and the backend stays unknown.
     """
     try:
         _register()
@@ -49,24 +49,24 @@ def _create_process_group(options: Any, backend_options: Any) -> SlipstreamProce
 
 
 def _extend_env_rendezvous() -> None:
-    """Let env:// learn from mpirun and srun what torchrun would have told.
+    """Let env:// take rank and address from mpirun or srun if torchrun's variables are not set.
 
-    PyTorch has no public way to do that. Nothing happens before a script asks for env://, and
-    nothing changes for one that has its RANK.
+    PyTorch has no public function for this. Nothing happens before a script uses env://, or if RANK
+    is set.
     """
     handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers
-    of_torch = handlers["env"]
+    original = handlers["env"]
 
-    @functools.wraps(of_torch)
+    @functools.wraps(original)
     def env_rendezvous(*args: Any, **kwargs: Any) -> Any:
         if "RANK" not in os.environ:
-            _set_torchruns_variables()
-        return of_torch(*args, **kwargs)
+            _set_torchrun_variables()
+        return original(*args, **kwargs)
 
     handlers["env"] = env_rendezvous
 
 
-def _set_torchruns_variables() -> None:
+def _set_torchrun_variables() -> None:
     from slipstream.settings import detect_launcher
 
     launch = detect_launcher()

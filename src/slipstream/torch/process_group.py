@@ -1,12 +1,12 @@
-"""The process group that PyTorch calls.
+"""Process group of the backend, whose methods PyTorch calls.
 
-PyTorch 2.13 gave some methods new names, by which its C++ code looks them up; older releases know
-the old names only, and later ones refuse a class that has both. So each such method is written
-once here and named at the end of the file. There, too, is chosen how options are read: in older
-releases few of them say whether the call is asynchronous.
+PyTorch 2.13 gave some methods new names, by which its C++ code looks them up. Older releases know
+only the old names, and newer ones refuse a class that has both. So each such method is defined once
+here, and gets its name at the end of the file. The function that reads options is chosen there too:
+in older releases few options have the field asyncOp.
 """
 
-# PyTorch's stubs list overloads, for callers that its C++ code is not; it passes by position.
+# PyTorch's stubs list overloads for callers in Python; its C++ code passes arguments by position.
 # pyright: reportIncompatibleMethodOverride=false
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from slipstream.torch.collectives import RunOptions, Submission, Tensors
 from slipstream.torch.dynamo import keep_out
 from slipstream.torch.monitor import MonitoredBarrier
 from slipstream.torch.sparse import allreduce_sparse
-from slipstream.torch.tensors import copy_out, is_plain, only
+from slipstream.torch.tensors import copy_out, is_plain, single
 from slipstream.torch.work import FINISHED, SlipstreamWork
 
 ANY_RANK = -1
-DRAIN_SECONDS = 5.0
+DRAIN_SECONDS = 5.0  # time for remaining operations in shutdown(); chosen by hand, not measured
 
 _log = logging.getLogger(__name__)
 
-# What a caller means who passes no options.
+# Options of calls that pass none.
 _ALL_GATHER = AllgatherOptions()
 _ALLREDUCE_COALESCED = AllreduceCoalescedOptions()
 _ALLREDUCE = AllreduceOptions()
@@ -75,17 +75,17 @@ _EVERY_DEFAULT = (
 
 @keep_out
 class SlipstreamProcessGroup(ProcessGroup):
-    """A group of ranks whose CPU tensors travel through Slipstream's engine.
+    """Group of ranks that exchange CPU tensors through Slipstream's engine.
 
-    Every collective submits and returns; the returned work waits, or gives a future. One whose
-    options say that it is not asynchronous may block until it is done, as PyTorch lets backends do.
-    Tensors that are not contiguous are copied before, and after. All methods may be called from any
-    thread; all ranks must call the collectives of one group in the same order.
+    A collective submits its operation and returns a work, which can wait or return a future. If its
+    options declare it not asynchronous, the collective may block until it is done, which PyTorch
+    allows. Tensors that are not contiguous are copied before and after the operation. All methods
+    may be called from any thread. All ranks must call the collectives of a group in the same order.
 
     Args:
-        membership: Membership of the group in the engine; it ends at `shutdown`.
+        membership: Membership of this process in the group; it ends at `shutdown`.
         store: Store that PyTorch made for the group.
-        timeout: Time limit of operations whose options name none.
+        timeout: Time limit of operations whose options have none.
     """
 
     def __init__(self, membership: bootstrap.Membership, store: Store, timeout: timedelta) -> None:
@@ -100,12 +100,12 @@ class SlipstreamProcessGroup(ProcessGroup):
         self._in_flight: dict[SlipstreamWork, None] = {}
         self._monitor: MonitoredBarrier | None = None
         self._callbacks = Callbacks()
-        self._lock = threading.Lock()  # guards the next
+        self._lock = threading.Lock()  # guards `_nested`
         self._nested: _core.Group | None = None
-        # Runs once: at shutdown, else when the object goes, else at the interpreter's end.
+        # Runs once: at shutdown, when the object is garbage collected, or when Python ends.
         self._leave = weakref.finalize(self, _leave, membership, self._callbacks)
 
-    # What PyTorch asks about the group; the names are PyTorch's.
+    # Properties of the group, under PyTorch's names.
 
     def getBackendName(self) -> str:  # noqa: N802
         return BACKEND_NAME
@@ -133,14 +133,14 @@ class SlipstreamProcessGroup(ProcessGroup):
     # The end of a group.
 
     def shutdown(self) -> None:
-        """Leave the group; operations that nobody waited for get a few seconds, then fail."""
+        """Leave the group. Operations for which nobody has waited fail after five seconds."""
         if self._leave.alive:
             self._drain()
         self._leave()
         self._in_flight.clear()
 
     def abort(self) -> None:
-        """Fail the operations under way, on every rank, and leave the group."""
+        """Let the operations under way fail on every rank, and leave the group."""
         if self._leave.alive:
             for group in self._membership.groups():
                 group.abort("abort() was called")
@@ -152,20 +152,20 @@ class SlipstreamProcessGroup(ProcessGroup):
         for work in list(self._in_flight):
             try:
                 work.wait(timedelta(seconds=max(0.001, deadline - time.monotonic())))
-            except RuntimeError as error:  # the engine's, or one of copying its result
-                _log.warning("an operation that nobody waited for has failed: %s", error)
+            except RuntimeError as error:  # from the engine, or from the copying of results
+                _log.warning("an operation for which nobody waited has failed: %s", error)
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Set how long operations may take whose options name no time."""
+        """Set the time limit of operations whose options have none."""
         self._seconds = timeout.total_seconds()
 
-    # Collectives. The lists of tensors have one entry, and the lists of lists one list: PyTorch
-    # made room there for several GPUs in a process.
+    # Collectives. The lists of tensors have one entry, and the lists of lists one list: PyTorch's
+    # API allows several GPUs in a process.
 
     def allreduce(self, tensors: Tensors, opts: Any = _ALLREDUCE) -> Work:
-        """Replace the tensor by its reduction over all ranks; it may be sparse_coo."""
-        tensor, options, group = only(tensors), self._options(opts), self._lane()
-        if is_plain(tensor) and self._may_block(options):  # 0.7 of 6.4 us sooner than below
+        """Replace the tensor, which may be sparse_coo, by its reduction over all ranks."""
+        tensor, options, group = single(tensors), self._options(opts), self._engine_group()
+        if is_plain(tensor) and self._may_block(options):  # saves 0.7 of 6.4 us
             handle = collectives.reduce_in_place(group, tensor, opts.reduceOp, options)
             try:
                 handle.wait()
@@ -175,9 +175,9 @@ class SlipstreamProcessGroup(ProcessGroup):
             return FINISHED
         if tensor.is_sparse:
             allreduce_sparse(group, tensor, opts.reduceOp, options)
-            return self._work("all_reduce", Submission((), tensors, tensors), options)
+            return self._work_or_wait("all_reduce", Submission((), tensors, tensors), options)
         submission = collectives.allreduce(group, tensor, opts.reduceOp, options)
-        return self._work("all_reduce", submission, options)
+        return self._work_or_wait("all_reduce", submission, options)
 
     def average_encoded(
         self,
@@ -189,47 +189,56 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Replace a contiguous tensor by its average over all ranks, encoded between hosts.
 
         Args:
-            tensor: other dtypes than float32 are reduced exactly.
-            codec: none, fp16, bf16 or int8; the same on all ranks.
-            residual: error feedback: float32 of as many elements, which keeps what the codec loses.
-            priority: higher goes first where both could.
+            tensor: Contiguous tensor; dtypes other than float32 are not encoded.
+            codec: Codec, the same on all ranks: none (default), fp16, bf16 or int8.
+            residual: Memory for error feedback: a float32 tensor of the same number of elements,
+                which stores the losses of the codec. None (default) for no error feedback.
+            priority: Priority on the network (default 0); a higher one goes first.
         """
-        how = collectives.Encoding(codec, residual, priority)
-        submission = collectives.allreduce_encoded(self._lane(), tensor, how, self._unhurried())
-        return self._shown("all_reduce", submission, self._callbacks)
+        submission = collectives.allreduce_encoded(
+            self._engine_group(),
+            tensor,
+            collectives.Encoding(codec, residual, priority),
+            self._default_options(),
+        )
+        return self._make_work("all_reduce", submission, self._callbacks)
 
     def make_tuning(self, knobs: Sequence[Knob] = ()) -> Tuning:
-        """Return what tunes the group's allreduces, and an adapter's knobs, step by step."""
+        """Return a tuning of the group's allreduces, and of further knobs of the caller."""
         return Tuning(self._group, knobs)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = _ALLREDUCE_COALESCED) -> Work:
         """Replace each of several tensors by its reduction over all ranks."""
         options = self._options(opts)
-        submission = collectives.allreduce_each(self._lane(), tensors, opts.reduceOp, options)
-        return self._work("all_reduce", submission, options)
+        submission = collectives.allreduce_each(
+            self._engine_group(), tensors, opts.reduceOp, options
+        )
+        return self._work_or_wait("all_reduce", submission, options)
 
     def broadcast(self, tensors: Tensors, opts: Any = _BROADCAST) -> Work:
-        """Replace the tensor by that of the group rank `opts.rootRank`."""
+        """Replace the tensor by the tensor of the group rank `opts.rootRank`."""
         options = self._options(opts)
-        submission = collectives.broadcast(self._lane(), only(tensors), opts.rootRank, options)
-        return self._work("broadcast", submission, options)
+        submission = collectives.broadcast(
+            self._engine_group(), single(tensors), opts.rootRank, options
+        )
+        return self._work_or_wait("broadcast", submission, options)
 
     def reduce(self, tensors: Tensors, opts: Any = _REDUCE) -> Work:
-        """Replace the tensor of the group rank `opts.rootRank` by the reduction over all."""
+        """Replace the tensor of the group rank `opts.rootRank` by the reduction over all ranks."""
         options = self._options(opts)
         submission = collectives.reduce(
-            self._lane(), only(tensors), opts.reduceOp, opts.rootRank, options
+            self._engine_group(), single(tensors), opts.reduceOp, opts.rootRank, options
         )
-        return self._work("reduce", submission, options)
+        return self._work_or_wait("reduce", submission, options)
 
     def allgather(
         self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = _ALL_GATHER
     ) -> Work:
         """Fill `outputs[0][r]` with the tensor of rank r."""
-        only(inputs)
+        single(inputs)
         options = self._options(opts)
-        submission = collectives.all_gather_lists(self._lane(), outputs, inputs, options)
-        return self._work("all_gather", submission, options)
+        submission = collectives.all_gather_lists(self._engine_group(), outputs, inputs, options)
+        return self._work_or_wait("all_gather", submission, options)
 
     def allgather_coalesced(
         self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = _ALL_GATHER
@@ -237,75 +246,79 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Fill `outputs[r][i]` with the i-th tensor of rank r."""
         by_input = list(zip(*outputs, strict=True))
         options = self._options(opts)
-        submission = collectives.all_gather_lists(self._lane(), by_input, inputs, options)
-        return self._work("all_gather", submission._replace(result=outputs), options)
+        submission = collectives.all_gather_lists(self._engine_group(), by_input, inputs, options)
+        return self._work_or_wait("all_gather", submission._replace(result=outputs), options)
 
     def _all_gather_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = _ALL_GATHER
     ) -> Work:
         """Fill the output with the tensors of all ranks, one after another."""
         options = self._options(opts)
-        submission = collectives.all_gather(self._lane(), [output], [source], options)
-        return self._work("all_gather_into_tensor", submission, options)
+        submission = collectives.all_gather(self._engine_group(), [output], [source], options)
+        return self._work_or_wait("all_gather_into_tensor", submission, options)
 
     def _all_gather_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = _ALL_GATHER
     ) -> Work:
-        """Do the same for each of several tensors."""
+        """Fill each output with the tensors of all ranks, one after another."""
         options = self._options(opts)
-        submission = collectives.all_gather(self._lane(), outputs, inputs, options)
-        return self._work("all_gather_into_tensor", submission, options)
+        submission = collectives.all_gather(self._engine_group(), outputs, inputs, options)
+        return self._work_or_wait("all_gather_into_tensor", submission, options)
 
     def reduce_scatter(
         self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = _REDUCE_SCATTER
     ) -> Work:
         """Fill the output with the reduction of `inputs[0][rank]` over all ranks."""
-        output = only(outputs)
+        output = single(outputs)
         options = self._options(opts)
         submission = collectives.reduce_scatter_list(
-            self._lane(), output, inputs[0], opts.reduceOp, options
+            self._engine_group(), output, inputs[0], opts.reduceOp, options
         )
-        return self._work("reduce_scatter", submission, options)
+        return self._work_or_wait("reduce_scatter", submission, options)
 
     def _reduce_scatter_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = _REDUCE_SCATTER
     ) -> Work:
-        """Fill the output with this rank's part of the reduction of the other tensor."""
+        """Fill the output with this rank's part of the reduction of the source."""
         options = self._options(opts)
         submission = collectives.reduce_scatter(
-            self._lane(), [output], [source], opts.reduceOp, options
+            self._engine_group(), [output], [source], opts.reduceOp, options
         )
-        return self._work("reduce_scatter_tensor", submission, options)
+        return self._work_or_wait("reduce_scatter_tensor", submission, options)
 
     def _reduce_scatter_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = _REDUCE_SCATTER
     ) -> Work:
-        """Do the same for each of several tensors."""
+        """Fill each output with this rank's part of the reduction of its input."""
         options = self._options(opts)
         submission = collectives.reduce_scatter(
-            self._lane(), outputs, inputs, opts.reduceOp, options
+            self._engine_group(), outputs, inputs, opts.reduceOp, options
         )
-        return self._work("reduce_scatter_tensor", submission, options)
+        return self._work_or_wait("reduce_scatter_tensor", submission, options)
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = _GATHER) -> Work:
         """Fill `outputs[0][r]` on the group rank `opts.rootRank` with the tensor of rank r."""
         parts = outputs[0] if outputs else ()
         options = self._options(opts)
-        submission = collectives.gather(self._lane(), parts, only(inputs), opts.rootRank, options)
-        return self._work("gather", submission, options)
+        submission = collectives.gather(
+            self._engine_group(), parts, single(inputs), opts.rootRank, options
+        )
+        return self._work_or_wait("gather", submission, options)
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = _SCATTER) -> Work:
         """Fill the output of rank r with `inputs[0][r]` of the group rank `opts.rootRank`."""
         parts = inputs[0] if inputs else ()
         options = self._options(opts)
-        submission = collectives.scatter(self._lane(), only(outputs), parts, opts.rootRank, options)
-        return self._work("scatter", submission, options)
+        submission = collectives.scatter(
+            self._engine_group(), single(outputs), parts, opts.rootRank, options
+        )
+        return self._work_or_wait("scatter", submission, options)
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = _ALL_TO_ALL) -> Work:
-        """Fill `outputs[r]` with the tensor that rank r holds for this rank."""
+        """Fill `outputs[r]` with the tensor of rank r for this rank."""
         options = self._options(opts)
-        submission = collectives.all_to_all(self._lane(), outputs, inputs, options)
-        return self._work("all_to_all", submission, options)
+        submission = collectives.all_to_all(self._engine_group(), outputs, inputs, options)
+        return self._work_or_wait("all_to_all", submission, options)
 
     def _all_to_all_single(
         self,
@@ -315,68 +328,72 @@ class SlipstreamProcessGroup(ProcessGroup):
         input_rows: Sequence[int],
         opts: Any = _ALL_TO_ALL,
     ) -> Work:
-        """Exchange rows; the lists say how many with each rank, empty means equal shares."""
+        """Exchange rows; the lists have their number for each rank, and [] means equal shares."""
         options = self._options(opts)
         submission = collectives.all_to_all_rows(
-            self._lane(), output, source, (output_rows, input_rows), options
+            self._engine_group(), output, source, (output_rows, input_rows), options
         )
-        return self._work("all_to_all", submission, options)
+        return self._work_or_wait("all_to_all", submission, options)
 
     def barrier(self, opts: Any = _BARRIER) -> Work:
         """Begin a barrier, which is complete when all ranks have called it."""
         options = self._options(opts)
-        handle = self._lane().barrier(**options)
-        return self._work("barrier", Submission((handle,), (), ()), options)
+        handle = self._engine_group().barrier(**options)
+        return self._work_or_wait("barrier", Submission((handle,), (), ()), options)
 
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
-        """Block until all ranks have called it; rank 0 names those that did not in time."""
+        """Block until all ranks have called this; rank 0 names the ranks that did not in time."""
         if self._monitor is None:
             self._monitor = MonitoredBarrier(self._membership.sibling("monitor"))
         seconds = self._seconds if timeout is None else timeout.total_seconds()
         self._monitor.meet(seconds, wait_all_ranks)
 
-    # Point to point.
+    # Point-to-point messages.
 
     def send(self, tensors: Tensors, peer: int, tag: int = 0) -> SlipstreamWork:
         """Send the tensor to the group rank `peer`."""
-        submission = collectives.send(self._group, only(tensors), peer, tag, self._unhurried())
+        submission = collectives.send(
+            self._group, single(tensors), peer, tag, self._default_options()
+        )
         return self._message("send", submission)
 
     def recv(self, tensors: Tensors, peer: int, tag: int = 0) -> SlipstreamWork:
-        """Fill the tensor with what the group rank `peer` sends."""
-        submission = collectives.receive(self._group, only(tensors), peer, tag, self._unhurried())
+        """Fill the tensor with a message of the group rank `peer`."""
+        submission = collectives.receive(
+            self._group, single(tensors), peer, tag, self._default_options()
+        )
         return self._message("recv", submission)
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> SlipstreamWork:
-        """Fill the tensor with what some rank sends; the work tells which."""
+        """Fill the tensor with a message of any rank; the work has the rank of the sender."""
         submission = collectives.receive(
-            self._group, only(tensors), ANY_RANK, tag, self._unhurried()
+            self._group, single(tensors), ANY_RANK, tag, self._default_options()
         )
         return self._message("recvAnySource", submission)
 
     def _options(self, opts: Any) -> RunOptions:
-        """Return what the engine should know; options without a time have -1 ms."""
+        """Convert options for the engine; a timeout of -1 ms means none."""
         seconds = opts.timeout.total_seconds()
         return {
             "timeout": seconds if seconds > 0 else self._seconds,
             "waits_soon": not opts.asyncOp,
         }
 
-    def _options_that_may_not_say(self, opts: Any) -> RunOptions:
-        """Do the same if some options do not say whether the caller blocks."""
+    def _options_before_async_op(self, opts: Any) -> RunOptions:
+        """Convert options for the engine in releases in which some lack asyncOp."""
         seconds = opts.timeout.total_seconds()
         return {
             "timeout": seconds if seconds > 0 else self._seconds,
             "waits_soon": not getattr(opts, "asyncOp", True),
         }
 
-    def _unhurried(self) -> RunOptions:
+    def _default_options(self) -> RunOptions:
         return {"timeout": self._seconds, "waits_soon": False}
 
-    def _lane(self) -> _core.Group:
-        """Return the group of the engine for a collective: callbacks have one of their own."""
+    def _engine_group(self) -> _core.Group:
+        """Return the engine's group for a collective; calls in callbacks have another one."""
         if not in_callback():
             return self._group
         with self._lock:
@@ -384,10 +401,10 @@ class SlipstreamProcessGroup(ProcessGroup):
                 self._nested = self._membership.sibling("callbacks")
             return self._nested
 
-    def _work(self, name: str, submission: Submission, options: RunOptions) -> Work:
-        """Return what the caller waits for; block where the caller would do so next."""
+    def _work_or_wait(self, name: str, submission: Submission, options: RunOptions) -> Work:
+        """Return the work for the caller; wait for it here if the caller would wait next."""
         if not self._may_block(options):
-            return self._shown(name, submission, self._callbacks)
+            return self._make_work(name, submission, self._callbacks)
         try:
             for handle in submission.handles:
                 handle.wait()
@@ -398,17 +415,17 @@ class SlipstreamProcessGroup(ProcessGroup):
         return FINISHED
 
     def _may_block(self, options: RunOptions) -> bool:
-        """Return whether the caller blocks next, and nobody wants to see the operation's work."""
+        """Return whether the caller blocks next and nothing else needs the operation's work."""
         return options["waits_soon"] and not self._in_flight and not profiler.is_enabled()
 
     def _keep(self, name: str, submission: Submission) -> None:
-        """Keep memory that the engine may still use after Ctrl-C or an error ended a wait."""
-        self._shown(name, submission, self._callbacks).settle_if_done()
+        """Keep memory alive that the engine may still use after Ctrl-C or an error ended a wait."""
+        self._make_work(name, submission, self._callbacks).settle_if_done()
 
     def _message(self, name: str, submission: Submission) -> SlipstreamWork:
-        return self._shown(name, submission, None)
+        return self._make_work(name, submission, None)
 
-    def _shown(
+    def _make_work(
         self, name: str, submission: Submission, callbacks: Callbacks | None
     ) -> SlipstreamWork:
         work = SlipstreamWork(submission, self._in_flight, self._completions, callbacks)
@@ -418,26 +435,26 @@ class SlipstreamProcessGroup(ProcessGroup):
 
 
 def _leave(membership: bootstrap.Membership, callbacks: Callbacks) -> None:
-    membership.leave()  # so that what callbacks wait for fails
+    membership.leave()  # first, so that operations for which callbacks wait fail
     callbacks.close()
 
 
 def own_group(group: Any) -> SlipstreamProcessGroup:
-    """Return a process group that is Slipstream's.
+    """Return a process group after a check that it is one of Slipstream.
 
     Raises:
-        UsageError: it is another backend's.
+        UsageError: The group belongs to another backend.
     """
     if not isinstance(group, SlipstreamProcessGroup):
         raise UsageError(
-            f"the process group is a {type(group).__name__}; allowed: Slipstream's, from"
+            f"the process group is a {type(group).__name__}; allowed: a group of Slipstream, from"
             ' init_process_group("slipstream")'
         )
     return group
 
 
 def create_process_group(options: Any, backend_options: Any) -> SlipstreamProcessGroup:
-    """Make the group for PyTorch and block until all ranks are there if it is the first.
+    """Create a group for PyTorch; for the first group, block until all ranks are there.
 
     Args:
         options: PyTorch's `_DistributedBackendOptions`.
@@ -455,10 +472,10 @@ def create_process_group(options: Any, backend_options: Any) -> SlipstreamProces
 
 
 def _choose_names() -> None:
-    """Give each method that depends on PyTorch's release the name by which this one is called."""
+    """Give methods the names that the installed release of PyTorch has for them."""
     names = [
-        (written_as, current if hasattr(ProcessGroup, current) else former)
-        for written_as, current, former in (
+        (name_here, current if hasattr(ProcessGroup, current) else former)
+        for name_here, current, former in (
             ("_all_gather_single", "all_gather_single", "_allgather_base"),
             ("_reduce_scatter_single", "reduce_scatter_single", "_reduce_scatter_base"),
             (
@@ -474,10 +491,10 @@ def _choose_names() -> None:
             ("_all_to_all_single", "all_to_all_single", "alltoall_base"),
         )
     ]
-    if not all(hasattr(each, "asyncOp") for each in _EVERY_DEFAULT):
-        names.append(("_options_that_may_not_say", "_options"))
-    for written_as, name in names:
-        setattr(SlipstreamProcessGroup, name, getattr(SlipstreamProcessGroup, written_as))
+    if not all(hasattr(options, "asyncOp") for options in _EVERY_DEFAULT):
+        names.append(("_options_before_async_op", "_options"))
+    for name_here, name in names:
+        setattr(SlipstreamProcessGroup, name, getattr(SlipstreamProcessGroup, name_here))
 
 
 _choose_names()

@@ -1,4 +1,4 @@
-"""Operations in PyTorch's profiler."""
+"""Ranges in PyTorch's profiler that show operations."""
 
 # PyTorch has no public, typed way to record a range that ends in another thread.
 # pyright: reportPrivateUsage=false, reportAttributeAccessIssue=false, reportUnknownMemberType=false
@@ -15,10 +15,14 @@ is_enabled: Callable[[], bool] = torch._C._autograd._profiler_enabled
 
 
 class ProfilerRange:
-    """A range in PyTorch's profiler, which begins now.
+    """Range in PyTorch's profiler, which begins when the object is created.
 
-    It ends in another thread, by which the profiler knows it as asynchronous. The profiler sees
-    what threads do that carry its state; PyTorch's own callback takes that state along.
+    It ends in another thread, so the profiler shows it as asynchronous. The profiler records only
+    threads that have its state; PyTorch's own callback, which is used here, carries the state over.
+
+    Args:
+        name: Name of the range.
+        inputs: Tensors that the profiler shows as arguments.
     """
 
     def __init__(self, name: str, inputs: Sequence[torch.Tensor]) -> None:
@@ -29,9 +33,9 @@ class ProfilerRange:
         )
 
     def end(self) -> None:
-        """End the range, from another thread than began it."""
+        """End the range; called in another thread than the one that began it."""
         self._complete.set_result(None)
 
     def wait(self) -> None:
-        """Block until the profiler has seen the end."""
+        """Block until the profiler has recorded the end."""
         self._recorded.wait()

@@ -1,4 +1,4 @@
-"""The sum of sparse_coo tensors over all ranks: gather indices and values, then coalesce."""
+"""Sum of sparse_coo tensors over all ranks: indices and values are gathered and coalesced."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ def allreduce_sparse(
 ) -> None:
     """Replace a sparse_coo tensor by its sum (or average) over all ranks.
 
-    Blocks, unlike the dense collectives: the second message's size is known after the first.
+    This blocks, unlike the dense collectives, because the first message contains the size of the
+    second.
 
     Raises:
-        UnsupportedError: another reduction, which has no meaning where values are missing.
-        MismatchError: the shapes differ between ranks.
+        UnsupportedError: The reduction has no meaning for missing values.
+        MismatchError: The shapes differ between ranks.
     """
     kind = kind_of(op)
     if kind not in (ReduceOp.SUM, ReduceOp.AVG):
         raise UnsupportedError(
             f"reduction {kind.name} of a sparse tensor; allowed: SUM, AVG; convert with .to_dense()"
         )
-    mine = tensor.detach().coalesce()
+    own_tensor = tensor.detach().coalesce()
     size = group.size()
-    counts = _check_and_count(group, mine, options)
-    indices = _gather_rows(group, mine.indices().t().contiguous(), counts, options)
-    values = _gather_rows(group, mine.values().contiguous(), counts, options)
+    counts = _check_and_count(group, own_tensor, options)
+    indices = _gather_rows(group, own_tensor.indices().t().contiguous(), counts, options)
+    values = _gather_rows(group, own_tensor.values().contiguous(), counts, options)
     total = torch.sparse_coo_tensor(  # pyright: ignore[reportUnknownMemberType]
         indices.t(),
         values,
-        mine.shape,
-        check_invariants=False,  # all had the same shape
+        own_tensor.shape,
+        check_invariants=False,  # not needed: all shapes are the same
     ).coalesce()
     if kind == ReduceOp.AVG:
         total = total / size
@@ -46,9 +47,11 @@ def allreduce_sparse(
         tensor.copy_(total)
 
 
-def _check_and_count(group: _core.Group, mine: torch.Tensor, options: RunOptions) -> list[int]:
-    """Return how many values each rank has, once all have shown the same shape."""
-    header = torch.tensor([mine._nnz(), mine.sparse_dim(), *mine.shape])
+def _check_and_count(
+    group: _core.Group, own_tensor: torch.Tensor, options: RunOptions
+) -> list[int]:
+    """Return the number of values of each rank, after a check that all shapes are the same."""
+    header = torch.tensor([own_tensor._nnz(), own_tensor.sparse_dim(), *own_tensor.shape])
     headers = [torch.empty_like(header) for _ in range(group.size())]
     _finish(collectives.all_gather_lists(group, [headers], [header], options))
     shapes = [[int(length) for length in row[1:]] for row in headers]
@@ -73,7 +76,7 @@ def _finish(submission: collectives.Submission) -> None:
     try:
         for handle in submission.handles:
             handle.wait()
-    except BaseException:  # Ctrl-C too: the engine goes on
+    except BaseException:  # Ctrl-C too: the engine still uses the memory
         for handle in submission.handles:
             keep_until_done(handle, (submission,))
         raise

@@ -1,10 +1,10 @@
-"""Communication that goes on across the step boundary, into the next forward pass.
+"""Data-parallel training whose communication continues into the next forward pass.
 
-DistributedDataParallel waits for all gradients at the end of backward. Here nothing does: `step()`
-only notes that an update is due, what the next forward needs first travels first, and each
-parameter is updated when its average is there and it is read for the first time (Peng et al.,
-ByteScheduler, SOSP 2019). The result is that of synchronous training, bit for bit for the same
-buckets.
+DistributedDataParallel waits for all gradients at the end of the backward pass. With `overlap`,
+`step()` only records that an update is pending. The gradients that the next forward pass needs
+first are sent first, and each parameter is updated when it is read for the first time and its
+average is there (Peng et al., ByteScheduler, SOSP 2019). The result is that of synchronous
+training, bit for bit if the buckets are the same.
 
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -33,11 +33,12 @@ from slipstream.comm.tuner import Knob
 from slipstream.comm.tuning import Tuning
 from slipstream.errors import UsageError
 from slipstream.torch.buckets import Bucket, Phase, cut, gradients_of
-from slipstream.torch.compression import check_codec, keeps_what_is_lost
+from slipstream.torch.compression import check_codec, uses_error_feedback
 from slipstream.torch.process_group import SlipstreamProcessGroup, own_group
 from slipstream.torch.waiting import no_longer_wait, wait_when_read
 
-_FIRST_BYTES = 1 << 20
+_FIRST_BUCKET_BYTES = 1 << 20  # as in DistributedDataParallel
+# Bucket size before tuning, and the sizes that tuning tries (1 to 64 MiB). Chosen by hand.
 _BUCKET_BYTES = 8 << 20
 _BUCKET_SIZES = [1 << exponent for exponent in range(20, 27)]
 
@@ -54,42 +55,45 @@ def overlap(
     error_feedback: bool | None = None,
     across_steps: bool = True,
 ) -> Overlap:
-    """Train a model data-parallel, with communication that overlaps with all of the step.
+    """Train a model data-parallel, with communication that overlaps with the whole step.
 
-    Call it on every rank, after the optimizer was made; it broadcasts parameters and buffers of
-    rank 0. The model is not wrapped and the script stays as it is; do not use
-    DistributedDataParallel as well. What needs all gradients (clip_grad_norm_, GradScaler) and
-    whoever reads parameters outside forward (state_dict, an average of weights) waits for them.
-    Buffers, such as those of batch normalisation, are each rank's own.
+    Call it on every rank, after the optimizer was created. It copies the parameters and buffers of
+    rank 0 to all ranks. The model is not wrapped, and the script needs no other change; do not use
+    DistributedDataParallel too. Functions that need all gradients (clip_grad_norm_, GradScaler)
+    wait for them, and so does code that reads parameters outside the forward pass (state_dict, an
+    average of weights). Buffers, such as those of batch normalization, are not synchronized.
 
     Args:
         model: Model on the CPU.
-        optimizer: Optimizer of the model's parameters; it must update each parameter on its own, as
-            all of torch.optim do but LBFGS.
-        group: Process group that averages, which must be Slipstream's (default: the world).
-        bucket_bytes: Approximate size of the buckets into which gradients are fused (default: 8 MiB
-            at first, then the size that makes steps shortest, `Overlap.tuning`).
-        codec: Codec of the gradients between hosts: none, fp16, bf16 or int8.
-        error_feedback: Whether the loss of the codec is kept for the next step (default: for int8
-            only).
-        across_steps: Whether communication may go on after `step()`; False waits in it, with
-            bitwise the same results.
+        optimizer: Optimizer of the model's parameters. It must update each parameter independently,
+            as all optimizers of torch.optim except LBFGS do.
+        group: Process group that averages, which must be one of Slipstream (default: the group of
+            all ranks).
+        bucket_bytes: Approximate size in bytes of the buckets into which gradients are fused
+            (default: 8 MiB at first, then the size with the shortest steps; see `Overlap.tuning`).
+        codec: Codec of the gradients between hosts: none (default), fp16, bf16 or int8.
+        error_feedback: Whether the losses of the codec are added to the gradients of the next step
+            (default: for int8 only).
+        across_steps: Whether communication may continue after `step()` (default True). If False,
+            `step()` waits, and the results are bitwise the same.
+
+    Returns:
+        The overlap, for accumulation (`no_sync`), checkpoints (`state_dict`) and `remove`.
 
     Raises:
-        UsageError: the group is another backend's, or there is nothing to train.
+        UsageError: The group belongs to another backend, or there is nothing to train.
     """
     group = own_group(dist.group.WORLD if group is None else group)
     check_codec(codec, tuple(CODECS))
-    keeps_losses = keeps_what_is_lost(codec, error_feedback)
-    trained = [each for each in model.parameters() if each.requires_grad]
-    if not trained:
+    keeps_losses = uses_error_feedback(codec, error_feedback)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UsageError("no parameter of the model requires a gradient; there is nothing to train")
-    known = {id(each) for each in model.parameters()}
-    given = [each for options in optimizer.param_groups for each in options["params"]]
-    if strangers := sum(id(each) not in known for each in given):
+    in_model = {id(parameter) for parameter in model.parameters()}
+    optimized = [p for param_group in optimizer.param_groups for p in param_group["params"]]
+    if strangers := sum(id(parameter) not in in_model for parameter in optimized):
         raise UsageError(
-            f"the optimizer has {strangers} parameters that are none of the model's; put them into"
-            " the model, or into an optimizer of their own"
+            f"the optimizer has {strangers} parameters that do not belong to the model; put them"
+            " into the model, or into an optimizer of their own"
         )
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
@@ -109,7 +113,7 @@ class Wire(NamedTuple):
     Args:
         group: Process group that averages.
         codec: Codec of the gradients between hosts.
-        keeps_losses: Whether the loss of the codec is kept for the next step.
+        keeps_losses: Whether the losses of the codec are added to the gradients of the next step.
     """
 
     group: SlipstreamProcessGroup
@@ -118,18 +122,18 @@ class Wire(NamedTuple):
 
 
 class Overlap:
-    """Overlap of communication with training; most scripts need only `overlap`.
+    """Overlap of communication with training. `overlap` creates it.
 
     Args:
-        model: Model whose parameters wait for their values.
+        model: Model whose parameters wait, when they are read, until they are updated.
         optimizer: Optimizer whose `step` and `zero_grad` are replaced.
         wire: Group and codec of the gradients.
         fusion: Knob of the bucket size in bytes.
-        across_steps: Whether updates are put off until parameters are read.
+        across_steps: Whether updates are delayed until parameters are read.
     """
 
     tuning: Tuning
-    """What it chooses while training, and why."""
+    """Tuning of the bucket size and the allreduces, with its choices and their reasons."""
 
     def __init__(
         self,
@@ -141,25 +145,25 @@ class Overlap:
     ) -> None:
         self._model, self._optimizer, self._wire = model, optimizer, wire
         self._fusion, self._across = fusion, across_steps
-        self._names = {each: name for name, each in model.named_parameters()}
-        trained = [each for each in model.parameters() if each.requires_grad]
+        self._names = {parameter: name for name, parameter in model.named_parameters()}
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._gradients = gradients_of(trained, wire.keeps_losses)
         self._fuse()
         self.tuning = wire.group.make_tuning([fusion])
-        self._next = 0  # the bucket that is sent next
+        self._next = 0  # index of the bucket to send next
         self._in_backward = False
-        self._used = _Used(wire.group, list(self._bucket_of))
+        self._used = _UsedParameters(wire.group, list(self._bucket_of))
         self._paused = False
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._step: Callable[..., Any] = optimizer.step
         self._undo: list[Callable[[], None]] = []
         self._install()
 
-    # For the user.
+    # Methods for the user.
 
     @contextmanager
     def no_sync(self) -> Generator[None]:
-        """Add up gradients on this rank without communication, for accumulation."""
+        """Let gradients add up on this rank without communication within this context."""
         self._paused = True
         try:
             yield
@@ -167,30 +171,30 @@ class Overlap:
             self._paused = False
 
     def wait(self) -> None:
-        """Block until every parameter has the value of the last step."""
+        """Block until every parameter has its value after the last step."""
         for bucket in self._buckets:
             self._finish(bucket)
 
     def remove(self) -> None:
-        """Wait, and make model and optimizer as they were before."""
+        """Wait, and restore the model and the optimizer as they were before `overlap`."""
         self.wait()
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the codec has lost so far, by parameter name; it differs by rank."""
+        """Return the losses of the codec by name of the parameter; they differ between ranks."""
         self.wait()
-        kept = {
+        residuals = {
             self._names[parameter]: gradients.losses(parameter).clone()
             for gradients in self._gradients
             if gradients.residual is not None
             for parameter in gradients.views
         }
-        return {"codec": self._wire.codec, "residuals": kept}
+        return {"codec": self._wire.codec, "residuals": residuals}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over the losses that this rank saved; other bucket sizes do not matter."""
+        """Load the losses that this rank has saved; the bucket sizes may have changed since."""
         self.wait()
         for gradients in self._gradients:
             for parameter in gradients.views if gradients.residual is not None else ():
@@ -198,30 +202,33 @@ class Overlap:
                 if losses is not None:
                     gradients.losses(parameter).copy_(losses)
 
-    # Fusion.
+    # Fusion of gradients.
 
     def _fuse(self) -> None:
-        """Make the buckets, in the order in which they are sent."""
+        """Create the buckets, in the order in which they are sent."""
         self._fused = size = self._fusion.value
         self._buckets: list[Bucket] = []
         for gradients in self._gradients:
-            for parameters in cut(gradients.views, size, min(_FIRST_BYTES, size)):
+            for parameters in cut(gradients.views, size, min(_FIRST_BUCKET_BYTES, size)):
                 self._buckets.append(Bucket(gradients, parameters, len(self._buckets)))
-        self._bucket_of = {each: bucket for bucket in self._buckets for each in bucket.parameters}
+        self._bucket_of = {p: bucket for bucket in self._buckets for p in bucket.parameters}
 
     def _fuse_anew(self) -> None:
-        """Cut otherwise where that was chosen: before the first gradient of a step, when forward
-        has waited for the last one's."""
+        """Create other buckets if the tuning has chosen another size.
+
+        This happens before the first gradient of a step, after the forward pass has waited for the
+        gradients of the step before.
+        """
         if self._fused == self._fusion.value:
             return
         self.wait()
-        if all(each.phase is Phase.IDLE for each in self._buckets):  # else gradients are adding up
+        if all(b.phase is Phase.IDLE for b in self._buckets):  # otherwise gradients add up
             self._fuse()
 
-    # Who waits for what: see waiting.py.
+    # Methods for parameters that are read; see waiting.py.
 
     def settle_value(self, parameter: Parameter) -> None:
-        """Block until the parameter has the value of the last step."""
+        """Block until the parameter has its value after the last step."""
         bucket = self._bucket_of[parameter]
         if bucket.options is not None:
             self._finish(bucket)
@@ -231,18 +238,19 @@ class Overlap:
         bucket = self._bucket_of[parameter]
         if bucket.phase in (Phase.REDUCING, Phase.REDUCED):
             if self._across:
-                self._tell(
-                    "gradients are read before the next forward pass (clip_grad_norm_, GradScaler"
-                    " or the like), which waits for them: only backward hides communication"
+                self._log_once(
+                    "gradients are read before the next forward pass, by clip_grad_norm_, GradScaler"
+                    " or the like. The reader waits for them, so communication overlaps with the"
+                    " backward pass only"
                 )
             self._finish(bucket)
             if not bucket.dropped:
-                bucket.expose(self._used.nowhere())
+                bucket.expose(self._used.unused())
 
-    # The steps.
+    # The training steps.
 
     def _ready(self, parameter: Parameter) -> None:
-        """Autograd has a gradient; called in its thread."""
+        """Take a gradient from autograd, which calls this in its thread."""
         if self._paused:
             return
         if not self._in_backward:
@@ -252,47 +260,53 @@ class Overlap:
         bucket = self._bucket_of[parameter]
         if bucket.options is not None:
             self._finish(bucket)
-        with torch.no_grad(), _plain():
+        with torch.no_grad(), _without_waiting():
             bucket.fill(parameter)
         self._launch()
 
     def _launch(self) -> None:
-        """Send the buckets that are full, in the order that all ranks have in common."""
+        """Send full buckets, in the order that is the same on all ranks."""
         while self._next < len(self._buckets) and self._buckets[self._next].is_full:
             self._buckets[self._next].launch(self._wire.group, self._wire.codec)
             self._next += 1
 
     def _complete(self) -> None:
-        """Complete the buckets after backward; a gradient missing here may exist elsewhere."""
-        lacking: list[Parameter] = []
+        """Fill and send the remaining buckets after the backward pass.
+
+        A gradient that this rank does not have may exist on another rank.
+        """
+        missing: list[Parameter] = []
         while self._next < len(self._buckets):
-            lacking += self._buckets[self._next].fill_with_zeros()
+            missing += self._buckets[self._next].fill_with_zeros()
             self._launch()
         self._next = 0
         self._in_backward = False
-        if not self._used.exchange(lacking):
-            names = ", ".join(self._names[each] for each in lacking)
-            self._tell(f"no gradient for {names}, as there was in the first step: taken as zeros")
+        if not self._used.exchange(missing):
+            names = ", ".join(self._names[parameter] for parameter in missing)
+            self._log_once(
+                f"no gradient for {names}, which had one in earlier steps; zeros are sent"
+            )
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Note that an update is due, or do it where its gradients are there."""
+        """Record that an update is pending, and do it for gradients that are averaged already."""
         if closure is not None:
             raise UsageError(
-                "step(closure) computes gradients again and again; not possible with overlap()"
+                "step(closure) computes gradients several times, which overlap() does not support;"
+                " call step() without a closure"
             )
-        if all(each.phase is Phase.IDLE for each in self._buckets):
-            with _plain():
-                return self._step()  # no backward pass since the last
+        if all(bucket.phase is Phase.IDLE for bucket in self._buckets):
+            with _without_waiting():
+                return self._step()  # no backward pass since the last step
         for group in self._optimizer.param_groups:
-            self._note(group)
+            self._record_options(group)
         for bucket in self._buckets:
             if not self._across or bucket.phase is Phase.REDUCED or bucket.is_done():
                 self._finish(bucket)
         self.tuning.step()
         return None
 
-    def _note(self, group: dict[str, Any]) -> None:
-        """Remember with which learning rate (and so on) the parameters of a group are due."""
+    def _record_options(self, group: dict[str, Any]) -> None:
+        """Record the options of a parameter group, such as the learning rate, for the update."""
         options = {name: value for name, value in group.items() if name != "params"}
         members: dict[int, list[Parameter]] = {}
         for parameter in group["params"]:
@@ -303,7 +317,7 @@ class Overlap:
                 bucket.options = [*(bucket.options or ()), {**options, "params": parameters}]
 
     def _finish(self, bucket: Bucket) -> None:
-        """Wait for a bucket, and use the time for the updates of those that are there."""
+        """Wait for a bucket and update it; meanwhile, update other buckets that are averaged."""
         if bucket.phase is Phase.REDUCING and not bucket.is_done():
             for other in self._buckets:
                 if other.options is not None and other is not bucket and other.is_done():
@@ -311,13 +325,14 @@ class Overlap:
         self._update(bucket)
 
     def _update(self, bucket: Bucket) -> None:
-        with torch.no_grad(), _plain():
+        """Wait for a bucket, and make the pending step of the optimizer with its parameters."""
+        with torch.no_grad(), _without_waiting():
             bucket.finish()
             if bucket.options is None:
                 return
             groups, bucket_groups = self._optimizer.param_groups, bucket.options
             bucket.options = None
-            bucket.expose(self._used.nowhere())
+            bucket.expose(self._used.unused())
             self._optimizer.param_groups = bucket_groups
             try:
                 self._step()
@@ -328,8 +343,8 @@ class Overlap:
             bucket.phase = Phase.IDLE
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients; those that are under way are still used by the step that is due."""
-        with torch.no_grad(), _plain():
+        """Reset the gradients. A pending step still uses the gradients that are under way."""
+        with torch.no_grad(), _without_waiting():
             for bucket in self._buckets:
                 if not set_to_none:
                     self._finish(bucket)
@@ -338,7 +353,7 @@ class Overlap:
                 if set_to_none:
                     bucket.hide()
 
-    # What is put in place.
+    # Hooks and replaced methods.
 
     def _install(self) -> None:
         for parameter in self._bucket_of:
@@ -348,9 +363,10 @@ class Overlap:
             wait_when_read(parameter, self)
             self._undo.append(lambda parameter=parameter: no_longer_wait(parameter))
         for module in self._model.modules():
-            own = [each for each in module.parameters(recurse=False) if each in self._bucket_of]
-            if own:
-                handle = module.register_forward_pre_hook(self._before_forward(module, own))
+            trained_here = [p for p in module.parameters(recurse=False) if p in self._bucket_of]
+            if trained_here:
+                hook = self._before_forward(module, trained_here)
+                handle = module.register_forward_pre_hook(hook)
                 self._undo.append(handle.remove)
         for name in ("step", "zero_grad"):
             self._replace(self._optimizer, name, getattr(self, name))
@@ -365,34 +381,36 @@ class Overlap:
             self._undo.append(register(self._waits()).remove)
 
     def _waits(self) -> Callable[..., None]:
-        return lambda *_: self.wait()  # no bound method, which would be copied with the model
+        return lambda *_: self.wait()  # a bound method would be copied together with the model
 
     def _before_forward(self, owner: Module, parameters: list[Parameter]) -> Callable[..., None]:
         def settle(module: Module, _: Any) -> None:
-            if module is owner:  # and not a copy, which has the hooks as well
+            if module is owner:  # a copy of the module has the hook too
                 for parameter in parameters:
                     self.settle_value(parameter)
 
         return settle
 
     def _replace(self, owner: Any, name: str, method: Callable[..., Any]) -> None:
-        """Give an object another method. It is a bound one, as LR schedulers expect of `step`."""
+        """Replace a method of an object by a bound method, as LR schedulers expect of `step`."""
 
         def call(this: Any, *args: Any, **kwargs: Any) -> Any:
             if this is owner:
                 return method(*args, **kwargs)
-            return getattr(cast(Any, type(this)), name)(this, *args, **kwargs)  # a copy
+            return getattr(cast(Any, type(this)), name)(this, *args, **kwargs)  # in a copy
 
-        had = owner.__dict__.get(name)
+        before = owner.__dict__.get(name)
         setattr(owner, name, types.MethodType(call, owner))
         self._undo.append(
-            lambda: owner.__dict__.pop(name, None) if had is None else setattr(owner, name, had)
+            lambda: (
+                owner.__dict__.pop(name, None) if before is None else setattr(owner, name, before)
+            )
         )
 
-    def _tell(self, what: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
-            _log.info("overlap: %s", what)
+    def _log_once(self, message: str) -> None:
+        if message not in self._logged:
+            self._logged.add(message)
+            _log.info("overlap: %s", message)
 
 
 def _at_end_of_backward(call: Callable[[], None]) -> None:
@@ -400,11 +418,11 @@ def _at_end_of_backward(call: Callable[[], None]) -> None:
     engine.queue_callback(call)
 
 
-class _Used:
-    """Which parameters had a gradient on some rank; those that had none are not updated.
+class _UsedParameters:
+    """Record of the parameters that had a gradient on some rank; the others are not updated.
 
-    The ranks tell each other in the first step and, if a gradient was missing anywhere, in every
-    one from then on.
+    The ranks exchange it in the first step. If a gradient was missing on a rank, they also exchange
+    it in the next step, and so on until none is missing.
 
     Args:
         group: Process group that averages.
@@ -414,28 +432,31 @@ class _Used:
     def __init__(self, group: SlipstreamProcessGroup, parameters: list[Parameter]) -> None:
         self._group = group
         self._parameters = parameters
-        self._nowhere: frozenset[Parameter] = frozenset()
+        self._unused: frozenset[Parameter] = frozenset()
         self._exchanges = True
         self._counts = torch.zeros(len(parameters), dtype=torch.int32)
         self._work: dist.Work | None = None
 
-    def exchange(self, lacking: list[Parameter]) -> bool:
-        """Say what this rank lacks in this step, without blocking.
+    def exchange(self, missing: list[Parameter]) -> bool:
+        """Send the other ranks the parameters without a gradient on this rank; does not block.
+
+        Args:
+            missing: Parameters without a gradient on this rank in this step.
 
         Returns:
-            False where something is lacking and the others are not told.
+            False if a gradient is missing but the ranks do not exchange it any more.
         """
-        self.nowhere()
+        self.unused()
         if not self._exchanges:
-            return not lacking
-        absent = set(lacking)
-        flags = [each not in absent for each in self._parameters]
+            return not missing
+        absent = set(missing)
+        flags = [parameter not in absent for parameter in self._parameters]
         self._counts = torch.tensor(flags, dtype=torch.int32)
         self._work = self._group.allreduce([self._counts])
         return True
 
-    def nowhere(self) -> frozenset[Parameter]:
-        """Return the parameters without a gradient on any rank and block until all have said."""
+    def unused(self) -> frozenset[Parameter]:
+        """Return the parameters without a gradient on any rank; block until all ranks are heard."""
         if self._work is not None:
             self._work.wait()
             self._work = None
@@ -443,12 +464,12 @@ class _Used:
             size = self._group.size()
             self._exchanges = any(count < size for count in counts)
             pairs = zip(self._parameters, counts, strict=True)
-            self._nowhere = frozenset(each for each, count in pairs if count == 0)
-        return self._nowhere
+            self._unused = frozenset(parameter for parameter, count in pairs if count == 0)
+        return self._unused
 
 
 @contextmanager
-def _plain() -> Generator[None]:
-    """Within, parameters do not wait."""
+def _without_waiting() -> Generator[None]:
+    """Let parameters not wait, when they are read, within this context."""
     with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
         yield

@@ -1,4 +1,4 @@
-"""Tuning for scripts that keep DistributedDataParallel."""
+"""Tuning of collectives for scripts with DistributedDataParallel."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from slipstream.torch.process_group import own_group
 
 
 def tune(optimizer: Optimizer, *, group: dist.ProcessGroup | None = None) -> Tuning:
-    """Tune algorithms and segments while training; `overlap` does so by itself.
+    """Tune the algorithm and the segment size of allreduces during training.
 
-    The group's allreduces are computed and cut in several ways for a few steps each, and what makes
-    steps shortest stays. Sums may differ in their last bits meanwhile, by the order of additions;
-    SLIPSTREAM_DETERMINISTIC=1 forbids that.
+    `overlap` does this by itself. The group's allreduces use each setting for a few steps, and then
+    the setting with the shortest steps. Meanwhile sums may differ in their last bits, because the
+    order of the additions differs; SLIPSTREAM_DETERMINISTIC=1 forbids that.
 
     Args:
-        optimizer: Optimizer whose steps are the training steps; it must make the same number on all
-            ranks.
-        group: Process group that averages gradients, which must be Slipstream's (default: the
-            world).
+        optimizer: Optimizer whose steps are the training steps; it must make the same number of
+            steps on all ranks.
+        group: Process group that averages the gradients, which must be one of Slipstream (default:
+            the group of all ranks).
 
     Returns:
-        What was chosen (`choice`) and why (`news`).
+        The tuning, with its choice (`choice`) and the reasons (`news`).
 
     Raises:
-        UsageError: the group is another backend's.
+        UsageError: The group belongs to another backend.
     """
     tuning = own_group(dist.group.WORLD if group is None else group).make_tuning()
 

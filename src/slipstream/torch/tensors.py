@@ -1,7 +1,7 @@
-"""From tensors to what the engine takes: an address, a count and a dtype.
+"""Conversion of tensors to the engine's arguments: an address, a count and a dtype.
 
-The engine works on memory that is contiguous. Tensors that are not, and lists of tensors, are
-copied into such memory before an operation, and out of it when the operation is complete.
+The engine works on contiguous memory. Other tensors, and lists of tensors, are copied into such
+memory before an operation, and out of it when the operation is complete.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DTYPES: dict[torch.dtype, _core.DType] = {
     torch.bool: _core.DType.BOOL,
 }
 
-# By number, which is what PyTorch's class hashes to: it compares slowly.
+# The keys are the hashes of PyTorch's class, because a comparison of its objects is slow.
 REDUCE_OPS: dict[int, _core.ReduceOp] = {
     ReduceOp.SUM.value: _core.ReduceOp.SUM,
     ReduceOp.AVG.value: _core.ReduceOp.AVERAGE,
@@ -44,7 +44,7 @@ REDUCE_OPS: dict[int, _core.ReduceOp] = {
     ReduceOp.BXOR.value: _core.ReduceOp.BXOR,
 }
 
-# Where a copy must go when the operation is complete: (to, from).
+# Pairs of (target, source), to copy when the operation is complete.
 Copies = tuple[tuple[torch.Tensor, torch.Tensor], ...]
 
 
@@ -52,66 +52,66 @@ _STRIDED = torch.strided
 
 
 def kind_of(op: ReduceOp) -> ReduceOp.RedOpType:
-    """Return what PyTorch's C++ code wraps to pass a factor along."""
+    """Return the kind of a reduction, which PyTorch wraps in an object together with a factor."""
     return op.op  # pyright: ignore
 
 
 def reduce_op(op: ReduceOp) -> _core.ReduceOp:
-    """Return the engine's word for a reduction.
+    """Return the reduction of the engine for one of PyTorch.
 
     Raises:
-        UnsupportedError: PREMUL_SUM, which only NCCL has.
+        UnsupportedError: The reduction is PREMUL_SUM, which only NCCL has.
     """
-    found = REDUCE_OPS.get(hash(op))
-    if found is None:
+    reduction = REDUCE_OPS.get(hash(op))
+    if reduction is None:
         raise UnsupportedError(
             f"reduction {kind_of(op).name}: slipstream has SUM, AVG, MIN, MAX, PRODUCT, BAND, BOR,"
             " BXOR; multiply the tensor first, then use SUM"
         )
-    return found
+    return reduction
 
 
 def reduced_dtype(tensor: torch.Tensor) -> _core.DType:
-    """Return the dtype of a tensor whose values will be combined.
+    """Return the engine's dtype for a tensor whose elements it will reduce.
 
     Raises:
-        UnsupportedError: the engine cannot compute with the dtype, such as float8.
+        UnsupportedError: The engine cannot compute with the dtype, such as float8.
     """
-    found = DTYPES.get(tensor.dtype)
-    if found is None:
+    dtype = DTYPES.get(tensor.dtype)
+    if dtype is None:
         raise UnsupportedError(
             f"a reduction of {tensor.dtype}: slipstream adds"
-            f" {', '.join(str(dtype)[6:] for dtype in DTYPES)}; convert the tensor first"
+            f" {', '.join(str(each)[6:] for each in DTYPES)}; convert the tensor first"
         )
-    return found
+    return dtype
 
 
 def extent(tensor: torch.Tensor) -> tuple[int, _core.DType]:
-    """Return count and dtype of a tensor that is only moved; unknown dtypes move as bytes."""
-    found = DTYPES.get(tensor.dtype)
-    if found is None:
+    """Return count and dtype of a tensor that is only sent; dtypes new to the engine are bytes."""
+    dtype = DTYPES.get(tensor.dtype)
+    if dtype is None:
         return tensor.numel() * tensor.element_size(), _core.DType.UINT8
-    return tensor.numel(), found
+    return tensor.numel(), dtype
 
 
-def only(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the single tensor of a list: PyTorch's API has lists for several GPUs a process.
+def single(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the single tensor of a list; PyTorch's API has lists for processes with several GPUs.
 
     Raises:
-        UsageError: there are more, or none.
+        UsageError: The list has more than one tensor, or none.
     """
     if len(tensors) != 1:
         raise UsageError(
-            f"{len(tensors)} tensors in one operation; allowed: 1 a rank, so call once for each"
+            f"{len(tensors)} tensors in one operation; allowed: 1 a rank; make one call for each"
         )
     return tensors[0]
 
 
 def usable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor, with memory that the engine can reach.
+    """Return a tensor whose memory the engine can reach.
 
     Raises:
-        UnsupportedError: the tensor is not in CPU memory, is sparse, or has no memory of its own.
+        UnsupportedError: The tensor is not in CPU memory, is sparse, or has no memory of its own.
     """
     if not tensor.is_cpu:
         raise UnsupportedError(
@@ -127,12 +127,11 @@ def usable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def with_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor itself, or the one that a functional collective's result stands for.
-
-    Such a result is waited for.
+    """Return the tensor itself; of a functional collective's result, wait for it and unwrap it.
 
     Raises:
-        UnsupportedError: the tensor has no memory of its own, as a DTensor, or has it no more.
+        UnsupportedError: The tensor has no memory of its own, like a DTensor, or its memory was
+            freed.
     """
     if tensor.data_ptr() or not tensor.numel():
         return tensor
@@ -142,19 +141,19 @@ def with_memory(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.trigger_wait()
     raise UnsupportedError(
         f"a {type(tensor).__name__} of shape {tuple(tensor.shape)} without memory of its own:"
-        " slipstream takes plain tensors; of a DTensor (the parameters of a module that"
-        " fully_shard has sharded are such), pass .to_local()"
+        " slipstream takes plain tensors; for a DTensor (such as a parameter of a module sharded by"
+        " fully_shard), pass .to_local()"
     )
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor itself where the engine can use its memory, else a contiguous copy.
+    """Return the tensor itself if the engine can use its memory, else a contiguous copy.
 
     Raises:
-        UnsupportedError: as `usable` does.
+        UnsupportedError: The tensor is not usable, as in `usable`.
     """
     tensor = usable(tensor)
-    # A lazy conjugate or negative is contiguous, and its memory is not ready.
+    # A lazy conjugate or negative counts as contiguous, but its memory has other values.
     if tensor.is_complex():
         tensor = tensor.resolve_conj()
     if tensor.is_neg():
@@ -163,7 +162,7 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether the engine can use the tensor's memory as it is, as that of most."""
+    """Return whether the engine can use the memory of a tensor as it is, which is usually so."""
     return (
         tensor.is_cpu
         and tensor.layout is _STRIDED
@@ -174,23 +173,23 @@ def is_plain(tensor: torch.Tensor) -> bool:
     )
 
 
-def written(tensor: torch.Tensor) -> tuple[torch.Tensor, Copies]:
-    """Return memory for an output, and what to copy when it is there (nothing, as a rule)."""
+def output_buffer(tensor: torch.Tensor) -> tuple[torch.Tensor, Copies]:
+    """Return contiguous memory for an output, and the copies to make afterwards (usually none)."""
     buffer = dense(tensor)
     return buffer, (() if buffer is tensor else ((tensor, buffer),))
 
 
-def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return one flat tensor with the values of all, one after another."""
-    flat = spanning(tensors)
+def flat_input(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return one flat tensor with the elements of all tensors, one after another."""
+    flat = view_over(tensors)
     if flat is not None:
         return flat
     return torch.cat([dense(tensor).detach().reshape(-1) for tensor in tensors])
 
 
-def room_for(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, Copies]:
-    """Return one flat tensor for outputs that follow one another, and what to copy then."""
-    flat = spanning(tensors)
+def flat_output_buffer(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, Copies]:
+    """Return one flat tensor for several outputs, and the copies to make afterwards."""
+    flat = view_over(tensors)
     if flat is not None:
         return flat, ()
     for tensor in tensors:
@@ -202,10 +201,11 @@ def room_for(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, Copies]:
     )
 
 
-def spanning(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """Return a flat view over tensors that follow one another in memory, as torch.chunk does it.
+def view_over(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """Return a flat view over tensors that follow one another in memory, like torch.chunk's.
 
-    Returns None where they do not.
+    Returns:
+        The view, or None if the tensors do not follow one another.
     """
     storage, end = None, 0
     for tensor in tensors:
@@ -229,15 +229,15 @@ def spanning(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
 
 
 def cut(tensor: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, ...]:
-    """Return views of the given sizes along the first dimension, one after another."""
+    """Cut a tensor along its first dimension into successive views of some sizes."""
     return tensor.split(sizes)  # pyright: ignore
 
 
 def check_same_dtype(tensors: Sequence[torch.Tensor]) -> None:
-    """Check that all tensors of an operation have one dtype.
+    """Check that all tensors of an operation have the same dtype.
 
     Raises:
-        UsageError: they do not.
+        UsageError: Their dtypes differ.
     """
     dtypes = {tensor.dtype for tensor in tensors}
     if len(dtypes) != 1:
@@ -248,10 +248,11 @@ def check_same_dtype(tensors: Sequence[torch.Tensor]) -> None:
 
 
 def copy_out(copies: Copies) -> None:
-    """Copy results to where the caller wants them, also if that was made in inference mode.
+    """Copy results into the caller's tensors, even if those were made in inference mode.
 
     Raises:
-        UsageError: a tensor repeats its elements, as expand() makes it, and the results differ.
+        UsageError: A target repeats its elements, like the result of expand(), but the results for
+            the repeated elements differ.
     """
     for target, source in copies:
         with torch.inference_mode() if target.is_inference() else torch.no_grad():
@@ -262,12 +263,12 @@ def copy_out(copies: Copies) -> None:
 
 
 def _once(results: torch.Tensor, dim: int) -> torch.Tensor:
-    """Return what is the same all along a dimension."""
+    """Return the first slice along a dimension, after a check that all slices are equal."""
     first = results.narrow(dim, 0, 1)
     is_same = (results == first) | ((results != results) & (first != first))
     if not is_same.all():
         raise UsageError(
-            f"the output repeats its elements along dimension {dim}, as expand() makes it, but the"
-            f" results of shape {tuple(results.shape)} differ there; pass a .clone() of it"
+            f"the output repeats its elements along dimension {dim}, like the result of expand(),"
+            f" but the results of shape {tuple(results.shape)} differ there; pass a .clone() of it"
         )
     return first

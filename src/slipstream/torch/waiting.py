@@ -1,4 +1,4 @@
-"""Parameters that wait, when their value or gradient is read, until it is there."""
+"""Parameters that block, when their value or gradient is read, until it is up to date."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torch.nn import Parameter
 
 _OWNER = "_slipstream_overlap"
 
-# Attributes that are more than a description; another one does not wait.
+# Access to these attributes waits for the gradient or the value. All other attributes, which only
+# describe the parameter, and the functions in _DESCRIPTIONS do not wait.
 _GRADIENT: Any = vars(torch._C.TensorBase)["grad"].__get__  # pyright: ignore[reportPrivateUsage]
 _READ = ("data", "T", "mT", "H", "mH", "real", "imag")
 _VALUES: tuple[Any, ...] = (
@@ -25,10 +26,10 @@ _DESCRIPTIONS = frozenset(
 
 
 class Owner(Protocol):
-    """Who knows what a parameter waits for."""
+    """Object that brings the parameters up to date."""
 
     def settle_value(self, parameter: Parameter) -> None:
-        """Block until the parameter has the value of the last step."""
+        """Block until the parameter has its value after the last step."""
         ...
 
     def settle_gradient(self, parameter: Parameter) -> None:
@@ -37,9 +38,9 @@ class Owner(Protocol):
 
 
 class WaitingParameter(Parameter):
-    """A parameter as any other, but that PyTorch tells it when it is read.
+    """Parameter that PyTorch notifies when it is read.
 
-    A copy of one does not wait.
+    A copy of such a parameter does not wait.
     """
 
     @classmethod
@@ -50,36 +51,36 @@ class WaitingParameter(Parameter):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Wait for the parameters among the arguments, then do what was asked."""
+        """Wait for the parameters among the arguments, and then call a function of PyTorch."""
         with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
             name = getattr(func, "__name__", "")
             if name in ("__get__", "__set__"):
                 _settle_attribute(func, args[0])
             elif name not in _DESCRIPTIONS:
-                for each in _waiting((args, tuple(kwargs.values()) if kwargs else ())):
-                    _owner(each).settle_value(each)
+                for parameter in _waiting((args, tuple(kwargs.values()) if kwargs else ())):
+                    _owner(parameter).settle_value(parameter)
             return func(*args, **(kwargs or {}))
 
 
 def wait_when_read(parameter: Parameter, owner: Owner) -> None:
-    """Make a parameter wait for its owner; it stays the same object.
+    """Let a parameter wait for its owner when it is read. It stays the same object.
 
-    Parameters that are of a class of their own stay so: they wait in front of their module only.
+    A parameter of a subclass is not changed; only the forward pass of its module waits for it.
     """
     if type(parameter) is Parameter:
-        _become(parameter, WaitingParameter)
+        _change_class(parameter, WaitingParameter)
         setattr(parameter, _OWNER, owner)
 
 
 def no_longer_wait(parameter: Parameter) -> None:
-    """Make it an ordinary parameter again."""
+    """Turn a parameter into an ordinary one again."""
     if type(parameter) is WaitingParameter:
         with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
-            _become(parameter, Parameter)
+            _change_class(parameter, Parameter)
             delattr(parameter, _OWNER)
 
 
-def _become(parameter: Any, kind: type[Parameter]) -> None:
+def _change_class(parameter: Any, kind: type[Parameter]) -> None:
     parameter.__class__ = kind
 
 

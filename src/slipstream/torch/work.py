@@ -1,4 +1,4 @@
-"""What PyTorch holds of an operation under way: it waits for it, or asks for a future."""
+"""Work of PyTorch: the object by which a caller waits for an operation, or gets its future."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from slipstream.torch.tensors import copy_out
 
 _NO_LIMIT = timedelta(0)
 
-# Guards what is done once for an operation: its future, its callbacks, the copying of its results.
+# Guards steps that happen once per operation: its future, its callbacks and the copies of results.
 _once = threading.Lock()
 
 
 @keep_out
 class _Future(OrderedFuture):
-    """The future of an operation; it may be waited for in a callback of another one."""
+    """Future of an operation. A callback of another operation may wait for it."""
 
     def __init__(self, work: SlipstreamWork, callbacks: Callbacks | None) -> None:
         super().__init__(callbacks)
-        self.pending: SlipstreamWork | None = work  # none once complete
+        self.pending: SlipstreamWork | None = work  # None once complete
 
     def wait(self) -> Any:
-        """Block until the operation is complete and return the output tensors."""
+        """Block until the operation is complete, and return the output tensors."""
         work = self.pending
         if work is not None:
             work.finish_if_called_back()
-        del work  # the traceback of an error holds this frame, and would hold its tensors
+        del work  # the traceback of an error refers to this frame, and would keep the tensors alive
         return super().wait()
 
 
 @keep_out
 class _FinishedWork(Work):
-    """One for all operations that the caller wanted to wait for, and that were waited for."""
+    """Work of every operation for which its call has already waited; there is one object."""
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
         """Return True."""
@@ -55,7 +55,7 @@ class _FinishedWork(Work):
         return True
 
     def is_success(self) -> bool:
-        """Return True: the call of one that failed has raised."""
+        """Return True, because the call of a failed operation raised an error."""
         return True
 
     def exception(self) -> None:
@@ -65,7 +65,7 @@ class _FinishedWork(Work):
         """Do nothing."""
 
     def result(self) -> Sequence[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Raise UsageError: no operation's results are kept here."""
+        """Raise UsageError, because this object has no results of a particular operation."""
         raise _no_result()
 
     def get_future(self) -> torch.futures.Future[Any]:
@@ -75,8 +75,8 @@ class _FinishedWork(Work):
 
 def _no_result() -> UsageError:
     return UsageError(
-        "the result of a collective that was not asynchronous is in its output tensors; set asyncOp"
-        " of its options to have it from the work"
+        "the work of a collective that was not asynchronous has no result; read the output tensors,"
+        " or set asyncOp in the options"
     )
 
 
@@ -85,15 +85,15 @@ FINISHED = _FinishedWork()
 
 @keep_out
 class SlipstreamWork(Work):
-    """One operation, or several that were coalesced.
+    """Work of an operation, or of several operations that were coalesced.
 
     Args:
-        submission: Operation that was handed to the engine.
-        in_flight: Works of the group that nobody has seen complete; they and their buffers live as
-            long as the engine may use them.
-        completions: Thread that makes the future complete.
-        ordered: Thread that runs callbacks of the future in order; None for messages between two
-            ranks, which may have to wait for one another.
+        submission: Operations that were submitted to the engine.
+        in_flight: Works of the group whose end no caller has seen. They and their buffers stay
+            alive as long as the engine may use them.
+        completions: Thread that completes futures.
+        ordered: Thread that runs the callbacks of the future in order. None for point-to-point
+            messages, which may have to wait for one another.
     """
 
     __slots__ = (
@@ -124,7 +124,7 @@ class SlipstreamWork(Work):
         self._ordered = ordered
         self._future: _Future | None = None
         self._range: ProfilerRange | None = None
-        # None once they were called.
+        # None once the callbacks were called.
         self._callbacks: tuple[Callable[[], None], ...] | None = ()
         for oldest in in_flight:
             oldest.settle_if_done()
@@ -135,13 +135,13 @@ class SlipstreamWork(Work):
         """Block, without the GIL, until the results are there.
 
         Args:
-            timeout: Longest wait; 0 means the operation's own limit.
+            timeout: Longest time to wait; 0 (default) means the limit of the operation.
 
         Returns:
             True.
 
         Raises:
-            PeerError: a peer is gone, or an operation took longer than its limit.
+            PeerError: A peer is gone, or an operation took longer than its limit.
         """
         seconds = timeout.total_seconds()
         try:
@@ -157,7 +157,7 @@ class SlipstreamWork(Work):
         return True
 
     def is_completed(self) -> bool:
-        """Tell, without blocking, whether the operation is complete or has failed."""
+        """Return whether the operation is complete or has failed; does not block."""
         if not all(handle.done() for handle in self._handles):
             return False
         if self.exception() is None:
@@ -165,23 +165,27 @@ class SlipstreamWork(Work):
         return True
 
     def settle_if_done(self) -> None:
-        """See to the results of an operation that perhaps nobody waits for; does not block."""
-        with contextlib.suppress(Exception):  # waits for whoever asks
+        """Copy out the results of an operation if it is done; does not block.
+
+        This is for operations for which perhaps nobody waits.
+        """
+        with contextlib.suppress(Exception):  # wait() raises the error if somebody waits
             self.is_completed()
         self._forget_if_done()
 
     def is_success(self) -> bool:
-        """Tell whether the operation is complete and has not failed."""
+        """Return whether the operation is complete and has not failed."""
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> Exception | None:
-        """Return what went wrong, or None where nothing did so far."""
+        """Return the error of the operation, or None if it has not failed so far."""
         try:
             for handle in self._handles:
                 if handle.done():
                     handle.wait(0.0)
-        except Exception as error:  # noqa: BLE001  translated: the caller asked for it as a value
-            # Frames of its traceback hold this operation, and a failed future holds the error.
+        except Exception as error:  # noqa: BLE001  returned, as the caller asked
+            # Without the traceback, whose frames refer to this operation: a failed future keeps the
+            # error.
             return error.with_traceback(None)
         return None
 
@@ -190,51 +194,52 @@ class SlipstreamWork(Work):
         return self._task.result
 
     def synchronize(self) -> None:
-        """Do as `wait`: a CPU has no stream to order after."""
+        """Wait as `wait` does, because a CPU has no stream that could wait instead."""
         self.wait()
 
     def source_rank(self) -> int:
-        """Return the group rank of the sender, once a receive from any rank is complete."""
+        """Return the group rank of the sender after a receive from any rank is complete."""
         return self._handles[0].source()
 
     def _source_rank(self) -> int:
         return self.source_rank()
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Return the future of the output tensors; it is made when first asked for.
+        """Return the future of the output tensors, which the first call creates.
 
-        Blocks in a callback of another future until the operation is done: what is made from this
-        future there, by `then`, may be waited for there.
+        In a callback of another future this blocks until the operation is done, because the
+        callback may wait for a future that `then` makes from this one.
         """
         with _once:
-            known = self._future is not None
+            is_new = self._future is None
             future = self._future = self._future or _Future(self, self._ordered)
-        if not known and all(handle.done() for handle in self._handles):
+        if is_new and all(handle.done() for handle in self._handles):
             self._complete_future()
-        elif not known:
+        elif is_new:
             self._when_done(self._complete_future)
         self.finish_if_called_back()
         return future
 
     def finish_if_called_back(self) -> None:
-        """Block until the operation is done, where the caller is a callback of another one.
+        """Block until the operation is done if the caller is a callback of another operation.
 
-        The thread that calls callbacks is then busy, so this operation's are called here.
+        The thread that calls callbacks is busy then, so the callbacks of this operation are called
+        here.
         """
         if not self._completions.is_here():
             return
         for handle in self._handles:
-            with contextlib.suppress(Exception):  # a callback tells of it
+            with contextlib.suppress(Exception):  # a callback passes the error on
                 handle.wait()
         self._call_back()
 
     def trace(self, name: str, inputs: Sequence[torch.Tensor]) -> None:
-        """Show the operation in PyTorch's profiler until it is complete."""
+        """Show the operation in PyTorch's profiler, from now until it is complete."""
         self._range = ProfilerRange(name, inputs)
         self._when_done(self._range.end)
 
     def _when_done(self, callback: Callable[[], None]) -> None:
-        """Call a callback when done; the engine reports an operation once, so it is asked once."""
+        """Call a callback when the operation is done; all share one request to the engine."""
         with _once:
             earlier = self._callbacks
             if earlier is not None:
@@ -261,12 +266,13 @@ class SlipstreamWork(Work):
             return
         try:
             self._settle()
-        except Exception as wrong:  # noqa: BLE001  passed on: whoever waits for the future hears of it
-            future.set_exception(wrong)
+        except Exception as copy_error:  # noqa: BLE001  the future passes it on
+            future.set_exception(copy_error)
         else:
             future.set_result(self._task.result)
 
     def _settle(self) -> None:
+        """Copy the results out, once, and release the buffers."""
         if self._copies:
             with _once:
                 copy_out(self._copies)

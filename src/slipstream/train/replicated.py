@@ -1,4 +1,4 @@
-"""One optimizer for the replicas of all ranks."""
+"""Optimizer that keeps the replicas of all ranks the same."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ def ReplicatedVarsOptimizer(  # noqa: N802  PAISoar's name
 ) -> Any:
     """Make the training of one process data-parallel. Blocks until all ranks are there.
 
-    Joins the job, gives the parameters and the state of rank 0 to all ranks, and has `step()`
-    average the gradients of all, which are sent while backward runs. Every rank goes on to read
-    what its script reads: no data are sharded (torch.utils.data.distributed.DistributedSampler
-    does that), and buffers, such as those of batch normalisation, are each rank's own.
+    This joins the job and copies the parameters and the optimizer state of rank 0 to all ranks.
+    `step()` then averages the gradients of all ranks, which are sent during the backward pass. The
+    data are not divided among ranks; use torch.utils.data.distributed.DistributedSampler for that.
+    Buffers, such as those of batch normalization, are not synchronized.
 
     Args:
         optimizer: Optimizer of all trained parameters, which are on the CPU.
-        compression: Compression of gradients between hosts, a member of `hvd.Compression`.
+        compression: Compression of gradients between hosts, a member of `hvd.Compression` (default:
+            none).
 
     Returns:
-        An optimizer of the same class; use it in place of the one that was passed.
+        An optimizer of the same class; use it instead of the one that was passed.
 
     Raises:
-        ConfigError, PeerTimeoutError: the job cannot be joined.
+        ConfigError, PeerTimeoutError: The job cannot be joined.
     """
     hvd.init()
-    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     hvd.broadcast_parameters(parameters, root_rank=0)
     if any(hvd.allgather_object(bool(optimizer.state))):
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)

@@ -1,4 +1,4 @@
-"""Learning rates for many workers."""
+"""Learning-rate schedules for many workers."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from slipstream.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)  # schedulers read __dict__, so there are no slots
 class SmoothExponentialDecay:
-    """A factor on one worker's learning rate: it rises to the number of workers, then decays.
+    """Factor on the learning rate of one worker, which rises to the number of workers, then decays.
 
-    With n workers, w steps of warm-up, s decay steps and decay rate d, in step t (from 0)
+    With n workers, w steps of warm-up, s decay steps and decay rate d, the factor in step t (from
+    0) is
 
         t < w:  1 + (n - 1) t / w
         else:   n d^((t - w) / s)
 
-    n times the rate for n times the batch is the linear scaling rule, and the warm-up what it needs
-    in the begin (Goyal et al., 2017, arXiv 1706.02677).
+    n times the rate for n times the batch is the linear scaling rule, which needs a warm-up (Goyal
+    et al., 2017, arXiv 1706.02677).
 
     Args:
         workers: Number of workers that train together, 1 or more.
-        warmup_steps: Steps of the rise, 0 or more.
-        decay_steps: Steps after which the rate has been multiplied by `decay_rate`, 1 or more.
+        warmup_steps: Number of steps of the rise, 0 or more.
+        decay_steps: Number of steps in which the rate is multiplied by `decay_rate`, 1 or more.
         decay_rate: Factor of the decay, above 0 and at most 1.
     """
 
@@ -48,12 +49,12 @@ class SmoothExponentialDecay:
         """Return the factor on the learning rate of one worker.
 
         Args:
-            step: 0 or more.
+            step: Number of the step, 0 or more.
         """
         if step < self.warmup_steps:
             return 1 + (self.workers - 1) * step / self.warmup_steps
-        passed = (step - self.warmup_steps) / self.decay_steps
-        return self.workers * self.decay_rate**passed
+        num_decays = (step - self.warmup_steps) / self.decay_steps
+        return self.workers * self.decay_rate**num_decays
 
 
 def smooth_exponential_decay(
@@ -64,22 +65,23 @@ def smooth_exponential_decay(
     decay_rate: float = 0.9,
     workers: int | None = None,
 ) -> Any:
-    """Return a scheduler whose step() is called after each optimizer.step().
+    """Return a scheduler; call its step() after each optimizer.step().
 
     Args:
         optimizer: Optimizer with the learning rate of one worker.
-        warmup_steps: Steps of the rise, 0 or more.
-        decay_steps: Steps after which the rate has been multiplied by `decay_rate`, 1 or more.
+        warmup_steps: Number of steps of the rise, 0 or more.
+        decay_steps: Number of steps in which the rate is multiplied by `decay_rate`, 1 or more.
         decay_rate: Factor of the decay, above 0 and at most 1 (default 0.9).
         workers: Number of workers that train together (default: all ranks of the job, or 1 without
             a job).
 
     Raises:
-        UsageError: a value is not allowed.
+        UsageError: A value is not allowed.
     """
-    known = hvd.size() if hvd.is_initialized() else 1
+    if workers is None:
+        workers = hvd.size() if hvd.is_initialized() else 1
     factor = SmoothExponentialDecay(
-        workers=known if workers is None else workers,
+        workers=workers,
         warmup_steps=warmup_steps,
         decay_steps=decay_steps,
         decay_rate=decay_rate,

@@ -64,23 +64,23 @@ def test_ranks_meet_again_and_again_with_and_without_a_key(
             ]
             for group in groups:
                 group.leave()
-            assert [world.open for world in worlds] == [False, False]
+            assert [world.is_open for world in worlds] == [False, False]
     told = [each for each in caplog.messages if "no job key is set: rank 0 drew one" in each]
     assert len(told) == (1 if settings is SETTINGS else 0)
 
 
 def test_a_world_is_open_until_its_last_group_has_left() -> None:
     world = open_world(meeting(0, 1), SETTINGS)
-    assert not world.open
+    assert not world.is_open
     first, second = world.join("a", [0]), world.join("b", [0])
     sibling = first.sibling("barrier")
     assert sibling.name() == "a/barrier"
     assert first.groups() == (first.group, sibling)
     first.leave()
-    assert world.open
+    assert world.is_open
     second.group.barrier().wait(10.0)
     second.leave()
-    assert not world.open
+    assert not world.is_open
 
 
 @pytest.mark.parametrize(
@@ -157,4 +157,4 @@ def test_a_callback_that_fails_is_logged_and_the_next_is_called(
     world.completions.when_done([member.group.barrier()], done.set)
     assert done.wait(10.0)
     member.leave()
-    assert "a callback of an operation that is complete has failed" in caplog.text
+    assert "a callback at the completion of an operation failed" in caplog.text

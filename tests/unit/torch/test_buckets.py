@@ -55,9 +55,9 @@ def test_each_dtype_has_a_memory_in_reverse_order_and_float32_alone_keeps_losses
     assert [each.buffer.numel() for each in made] == [5, 4]
     assert [each.buffer.dtype for each in made] == [torch.float32, torch.float64]
     assert [each.residual is not None for each in made] == [True, False]
-    assert made[0].place([single[1]]) == (0, 3)
-    assert made[0].place([single[0]]) == (3, 5)
-    assert made[0].place([single[1], single[0]]) == (0, 5)
+    assert made[0].interval([single[1]]) == (0, 3)
+    assert made[0].interval([single[0]]) == (3, 5)
+    assert made[0].interval([single[1], single[0]]) == (0, 5)
     assert gradients_of(single, keeps_losses=False)[0].residual is None
 
 

@@ -48,9 +48,9 @@ def test_a_reduction_with_a_factor_is_refused() -> None:
 @pytest.mark.parametrize("count", [0, 2])
 def test_an_operation_has_one_tensor(count: int) -> None:
     one = torch.zeros(1)
-    assert tensors.only([one]) is one
+    assert tensors.single([one]) is one
     with pytest.raises(UsageError, match=f"{count} tensors in one operation; allowed: 1 a rank"):
-        tensors.only([one] * count)
+        tensors.single([one] * count)
 
 
 def test_devices_and_sparse_layouts_are_refused() -> None:
@@ -59,13 +59,13 @@ def test_devices_and_sparse_layouts_are_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"layout torch\.sparse_coo"):
         tensors.usable(torch.zeros(2).to_sparse())
     with pytest.raises(UnsupportedError):
-        tensors.room_for([torch.zeros(2).to_sparse()])
+        tensors.flat_output_buffer([torch.zeros(2).to_sparse()])
 
 
 def test_only_what_is_not_ready_in_memory_is_copied() -> None:
     plain = torch.arange(6.0).reshape(2, 3)
     assert tensors.dense(plain) is plain
-    assert tensors.written(plain) == (plain, ())
+    assert tensors.output_buffer(plain) == (plain, ())
     complex_ = torch.tensor([1 + 2j, 3 - 1j])
     for tensor in (plain.t(), complex_.conj(), complex_.conj().imag, plain[:, :1]):
         copy = tensors.dense(tensor)
@@ -73,7 +73,7 @@ def test_only_what_is_not_ready_in_memory_is_copied() -> None:
         assert copy.is_contiguous()
         assert (copy.is_conj(), copy.is_neg()) == (False, False)
         assert torch.equal(copy, tensor.clone())
-        buffer, copies = tensors.written(tensor)
+        buffer, copies = tensors.output_buffer(tensor)
         assert [(target is tensor, source is buffer) for target, source in copies] == [(True, True)]
 
 
@@ -111,12 +111,12 @@ def test_results_that_differ_have_no_place_where_elements_are_repeated() -> None
 def test_tensors_that_follow_one_another_are_one_without_a_copy() -> None:
     whole = torch.arange(10.0)
     parts = list(whole[2:8].chunk(3))
-    flat = tensors.spanning(parts)
+    flat = tensors.view_over(parts)
     assert flat is not None
     assert flat.data_ptr() == parts[0].data_ptr()
     assert flat.tolist() == [2, 3, 4, 5, 6, 7]
-    assert tensors.joined(parts).data_ptr() == flat.data_ptr()
-    room, copies = tensors.room_for(parts)
+    assert tensors.flat_input(parts).data_ptr() == flat.data_ptr()
+    room, copies = tensors.flat_output_buffer(parts)
     assert (room.data_ptr(), copies) == (flat.data_ptr(), ())
 
 
@@ -134,12 +134,12 @@ def test_what_does_not_follow_is_joined_in_a_copy(kind: str) -> None:
         "neg": [torch._neg_view(whole[:2])],
     }
     chosen = lists[kind]
-    assert tensors.spanning(chosen) is None
+    assert tensors.view_over(chosen) is None
     if kind == "sparse":
         return
     wanted = torch.cat([each.clone().reshape(-1) for each in chosen])
-    assert torch.equal(tensors.joined(chosen), wanted)
-    room, copies = tensors.room_for(chosen)
+    assert torch.equal(tensors.flat_input(chosen), wanted)
+    room, copies = tensors.flat_output_buffer(chosen)
     assert (room.numel(), room.dtype) == (wanted.numel(), wanted.dtype)
     assert [target for target, _ in copies] == chosen or len(copies) == len(chosen)
     assert all(target.shape == source.shape for target, source in copies)

@@ -17,7 +17,7 @@ from slipstream.horovod.submission import AsyncResult, submit
 from slipstream.horovod.tensor_requests import allreduce_request
 from slipstream.horovod.torch.calls import sparse_allreduce_async
 from slipstream.horovod.torch.compression import Compressor, codec_for
-from slipstream.torch.compression import keeps_what_is_lost
+from slipstream.torch.compression import uses_error_feedback
 
 TOO_MANY_PASSES = (
     "Gradients were computed more than backward_passes_per_step times before call to step()."
@@ -183,7 +183,7 @@ class Reducer:
         return request, context
 
     def _residual(self, parameter: Parameter, codec: str | None) -> torch.Tensor | None:
-        if codec is None or not keeps_what_is_lost(codec, None):
+        if codec is None or not uses_error_feedback(codec, None):
             return None
         if parameter not in self._residuals:
             self._residuals[parameter] = torch.zeros(parameter.shape, dtype=parameter.dtype)
