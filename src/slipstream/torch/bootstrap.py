@@ -221,7 +221,7 @@ def _agree_on_key(meeting: StoreMeeting, generation: int, set_key: bytes | None)
         meeting.store.set(name, drawn.hex())
         if drawn and generation == 1:
             _log.info(
-                "no job key is set: rank 0 drew one and shares it through PyTorch's store, so anyone"
+                "no job key is set: rank 0 drew one and shares it through PyTorch's store, so all"
                 " who can read that store can join the job; SLIPSTREAM_JOB_KEY sets a job key"
             )
         return set_key or drawn

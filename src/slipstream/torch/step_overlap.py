@@ -239,7 +239,7 @@ class Overlap:
         if bucket.phase in (Phase.REDUCING, Phase.REDUCED):
             if self._across:
                 self._log_once(
-                    "gradients are read before the next forward pass, by clip_grad_norm_, GradScaler"
+                    "gradients are read before the next forward pass by clip_grad_norm_, GradScaler"
                     " or the like. The reader waits for them, so communication overlaps with the"
                     " backward pass only"
                 )
