@@ -17,10 +17,10 @@ from slipstream.horovod.request import Request, TensorHandle
 
 OPTIMIZER = "optimizer"  # kind under which the parameters of optimizers are numbered
 
-# Number of remembered names above which those that are free are forgotten. Chosen by hand.
+# Number of remembered names above which free names are forgotten. Chosen by hand, not measured.
 _FEW_NAMES = 1024
-# Age at which a tensor that is done frees its name even if no caller has seen that. Chosen by hand:
-# long beside an operation, so that errors do not depend on the speed of the network.
+# Age at which a tensor frees its name even if no caller has seen that it is done. Chosen by hand, not
+# measured: longer than an operation, so that errors do not depend on the speed of the network.
 _LONG_NANOSECONDS = 1_000_000_000
 
 _unnamed: Counter[tuple[str, int | None]] = Counter()  # by kind and number of the process set
@@ -61,9 +61,10 @@ class NamesInUse:
     """Names that must not be submitted again yet. Safe to use from any thread.
 
     A name is free again when a caller on this rank has seen, by the tensor's handle, that the
-    tensor is done. If the handle was dropped, or nobody waits for it, a finished tensor frees its
-    name when a caller has seen that a later tensor is done, or one second after its submission. So
-    it does not depend on the speed of the network whether the second of two calls in a row raises.
+    tensor is done. If the handle was dropped, or if the tensor is done but no caller has looked,
+    the name is free when a caller has seen that a later tensor is done, or one second after the
+    submission. So the speed of the network does not decide whether the second of two calls with the
+    same name raises an error.
 
     Args:
         clock: Function that returns a time in nanoseconds, which only grows (default: the system's
