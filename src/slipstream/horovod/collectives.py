@@ -1,7 +1,8 @@
 """Asynchronous collectives for the tensors of any framework: checks, requests and names.
 
 The functions of a framework's module (`horovod.torch.ops`) have Horovod's signatures and call
-these. The framework's adapter does all work on arrays.
+these. The framework's adapter does all work on arrays. Costs are those of one rank: n is the number
+of ranks, and S the size of a rank's tensor in bytes.
 
 Every function names its tensors last: if a call is wrong on one rank only, that rank must not count
 a tensor without a name, or it would be out of step with the others.

@@ -162,7 +162,8 @@ class Execution:
     def _adasum(self, ready: Ready) -> None:
         """Combine tensors of pairs of ranks, then of pairs of pairs (Maleki et al., MLSys 2021).
 
-        This takes log2 n steps and S log2 n bytes; n is a power of 2.
+        This takes log2 n steps and S log2 n bytes. The number of ranks n is a power of 2, and S is
+        the size of the tensor in bytes.
         """
         request, group = ready.request, self._group
         own_sum = self._prescaled(request, request.array)

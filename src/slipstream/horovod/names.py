@@ -19,8 +19,8 @@ OPTIMIZER = "optimizer"  # kind under which the parameters of optimizers are num
 
 # Number of remembered names above which free names are forgotten. Chosen by hand, not measured.
 _FEW_NAMES = 1024
-# Age at which a tensor frees its name even if no caller has seen that it is done. Chosen by hand, not
-# measured: longer than an operation, so that errors do not depend on the speed of the network.
+# Age at which a tensor frees its name even if no caller has seen that it is done. Chosen by hand,
+# not measured: longer than an operation, so that errors do not depend on the speed of the network.
 _LONG_NANOSECONDS = 1_000_000_000
 
 _unnamed: Counter[tuple[str, int | None]] = Counter()  # by kind and number of the process set

@@ -134,7 +134,7 @@ class OrderedFuture(torch.futures.Future[Any]):
         return following
 
     def set_exception(self, result: Any) -> None:
-        """Complete the future with an error, which waits in Python and in C++ raise."""
+        """Complete the future with an error, which a wait in Python or in C++ then raises."""
 
         def raise_error(failure: FutureFailure) -> None:
             raise failure.error

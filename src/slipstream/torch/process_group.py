@@ -133,7 +133,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     # The end of a group.
 
     def shutdown(self) -> None:
-        """Leave the group. Operations for which nobody has waited fail after five seconds."""
+        """Leave the group. Operations under way get five seconds to finish, and then fail."""
         if self._leave.alive:
             self._drain()
         self._leave()
@@ -440,7 +440,7 @@ def _leave(membership: bootstrap.Membership, callbacks: Callbacks) -> None:
 
 
 def own_group(group: Any) -> SlipstreamProcessGroup:
-    """Return a process group after a check that it is one of Slipstream.
+    """Check that a process group is one of Slipstream, and return it.
 
     Raises:
         UsageError: The group belongs to another backend.

@@ -470,6 +470,6 @@ class _UsedParameters:
 
 @contextmanager
 def _without_waiting() -> Generator[None]:
-    """Let parameters not wait, when they are read, within this context."""
+    """Read parameters without waiting for their updates within this context."""
     with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
         yield

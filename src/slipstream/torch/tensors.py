@@ -258,11 +258,11 @@ def copy_out(copies: Copies) -> None:
         with torch.inference_mode() if target.is_inference() else torch.no_grad():
             for dim, stride in enumerate(target.stride()):
                 if stride == 0 and target.shape[dim] > 1:
-                    target, source = target.narrow(dim, 0, 1), _once(source, dim)
+                    target, source = target.narrow(dim, 0, 1), _first_slice(source, dim)
             target.copy_(source)
 
 
-def _once(results: torch.Tensor, dim: int) -> torch.Tensor:
+def _first_slice(results: torch.Tensor, dim: int) -> torch.Tensor:
     """Return the first slice along a dimension, after a check that all slices are equal."""
     first = results.narrow(dim, 0, 1)
     is_same = (results == first) | ((results != results) & (first != first))

@@ -1,4 +1,4 @@
-"""Work of PyTorch: the object by which a caller waits for an operation, or gets its future."""
+"""PyTorch's work: the object by which a caller waits for an operation or gets its future."""
 
 from __future__ import annotations
 

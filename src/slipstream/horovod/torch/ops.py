@@ -1,4 +1,7 @@
-"""Horovod's asynchronous collectives for PyTorch, which return handles for synchronize()."""
+"""Horovod's asynchronous collectives for PyTorch, which return handles for synchronize().
+
+Costs are those of one rank: n is the number of ranks, and S the size of a rank's tensor in bytes.
+"""
 
 from __future__ import annotations
 
