@@ -158,7 +158,7 @@ def test_sets_are_added_and_removed_only_where_that_was_asked_for(
 
 def test_a_launcher_that_counts_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOROVOD_SIZE", "2")
-    with pytest.raises(ConfigError, match=r"HOROVOD_SIZE is 2, and this job has 1 rank"):
+    with pytest.raises(ConfigError, match=r"HOROVOD_SIZE is 2, but this job has 1 rank"):
         join_job(TorchArrays())
     assert not comm.is_initialized()
     monkeypatch.setenv("HOROVOD_SIZE", "1")

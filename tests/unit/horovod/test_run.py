@@ -55,7 +55,7 @@ def test_options_without_a_meaning_are_named() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("-np 2", "no command"),
+        ("-np 2", "the command is missing"),
         ("-np 1 --min-np 1 ./t", "--min-np is not supported yet"),
         (
             "-np 1 --host-discovery-script ./hosts ./t",
