@@ -1,4 +1,4 @@
-"""Operations on arrays that a framework must provide: its adapter to the Horovod API."""
+"""Adapter protocol: the operations on arrays that a framework must provide for the Horovod API."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from slipstream.comm.arrays import Array, view
 from slipstream.comm.collectives import Options
 from slipstream.errors import SlipstreamError, UnsupportedError
 from slipstream.horovod.arrays import Arrays
-from slipstream.horovod.fusion import Fused, Ready, fuse
+from slipstream.horovod.fusion import FusedTensors, ReadyTensor, fuse
 from slipstream.horovod.request import Request
 from slipstream.settings import HorovodSettings
 
@@ -37,7 +37,7 @@ class Execution:
         self._fusion_bytes = settings.fusion_bytes
         self._separates_groups = settings.separates_groups
 
-    def start(self, ready: Sequence[Ready], *, some_joined: bool) -> None:
+    def start(self, ready: Sequence[ReadyTensor], *, some_joined: bool) -> None:
         """Start the operations of one round. Blocks while ranks exchange sizes.
 
         Args:
@@ -58,8 +58,8 @@ class Execution:
             except SlipstreamError as error:
                 _fail(fused.members, error)
 
-    def _refuse(self, ready: Ready) -> bool:
-        """Let a tensor of a refused kind fail, and return whether it is of such a kind."""
+    def _refuse(self, ready: ReadyTensor) -> bool:
+        """Return whether a tensor needs data of a rank that has joined; if so, it fails."""
         is_refused = ready.request.kind in _REFUSED_AFTER_JOIN
         if is_refused and ready.handle is not None:
             ready.handle.fail(
@@ -71,7 +71,7 @@ class Execution:
             )
         return is_refused
 
-    def _exchange_rows(self, ready: Sequence[Ready]) -> dict[str, list[int]]:
+    def _exchange_rows(self, ready: Sequence[ReadyTensor]) -> dict[str, list[int]]:
         """Return how many rows each rank has of every tensor to gather, by the tensor's name."""
         requests = [member.request for member in ready if member.request.kind == "all_gather"]
         if not requests:
@@ -80,7 +80,7 @@ class Execution:
         all_rows: NDArray[np.int64] = self._group.all_gather(np.array(own_rows, dtype=np.int64))
         return {request.name: all_rows[:, i].tolist() for i, request in enumerate(requests)}
 
-    def _exchange_splits(self, ready: Sequence[Ready]) -> dict[str, list[int]]:
+    def _exchange_splits(self, ready: Sequence[ReadyTensor]) -> dict[str, list[int]]:
         """Return how many rows of every all-to-all come from each rank, by the tensor's name."""
         requests = [member.request for member in ready if member.request.kind == "all_to_all"]
         if not requests:
@@ -90,7 +90,7 @@ class Execution:
         return {request.name: received[:, i].tolist() for i, request in enumerate(requests)}
 
     def _start(
-        self, fused: Fused, rows: dict[str, list[int]], received: dict[str, list[int]]
+        self, fused: FusedTensors, rows: dict[str, list[int]], received: dict[str, list[int]]
     ) -> None:
         first = fused.members[0]
         request = first.request
@@ -112,14 +112,14 @@ class Execution:
             case _:
                 pass  # a barrier is complete once all operations before it have started
 
-    def _allreduce(self, ready: Ready) -> None:
+    def _allreduce(self, ready: ReadyTensor) -> None:
         request = ready.request
         target = self._target(request)
         source = self._prescaled(request, request.array)
         work = self._reduce(request, source, target, request.residual, request.priority)
         _begin(ready, work, lambda: self._postscaled(request, target))
 
-    def _allreduce_fused(self, members: Sequence[Ready]) -> None:
+    def _allreduce_fused(self, members: Sequence[ReadyTensor]) -> None:
         requests = [member.request for member in members]
         first = requests[0]
         flat = self._prescaled(first, self._arrays.flat([request.array for request in requests]))
@@ -159,7 +159,7 @@ class Execution:
             priority=priority,
         )
 
-    def _adasum(self, ready: Ready) -> None:
+    def _adasum(self, ready: ReadyTensor) -> None:
         """Combine tensors of pairs of ranks, then of pairs of pairs (Maleki et al., MLSys 2021).
 
         This takes log2 n steps and S log2 n bytes. The number of ranks n is a power of 2, and S is
@@ -182,14 +182,14 @@ class Execution:
         self._arrays.copy(target, own_sum)
         _begin(ready, None, lambda: target)
 
-    def _all_gather(self, ready: Ready, rows: list[int]) -> None:
+    def _all_gather(self, ready: ReadyTensor, rows: list[int]) -> None:
         request = ready.request
         target, width = self._rows_for(request, rows)
         counts = [num_rows * width for num_rows in rows]
         work = self._group.all_gather_v(request.array, counts, out=target, **_options(request))
         _begin(ready, work, lambda: target)
 
-    def _broadcast(self, ready: Ready) -> None:
+    def _broadcast(self, ready: ReadyTensor) -> None:
         request = ready.request
         target = self._target(request)
         if target is not request.array:
@@ -197,7 +197,7 @@ class Execution:
         work = self._group.broadcast(target, request.root, **_options(request))
         _begin(ready, work, lambda: target)
 
-    def _all_to_all(self, ready: Ready, received: list[int]) -> None:
+    def _all_to_all(self, ready: ReadyTensor, received: list[int]) -> None:
         request = ready.request
         target, width = self._rows_for(request, received)
         sent = [num_rows * width for num_rows in request.splits]
@@ -207,7 +207,7 @@ class Execution:
         )
         _begin(ready, work, lambda: (target, received))
 
-    def _reduce_scatter(self, ready: Ready) -> None:
+    def _reduce_scatter(self, ready: ReadyTensor) -> None:
         """Reduce and scatter rows; the first ranks get one more if the division is not even."""
         request, group = ready.request, self._group
         num_rows, *row_shape = self._arrays.shape(request.array)
@@ -283,13 +283,13 @@ def _options(request: Request) -> Options:
     return {"async_op": True, "name": request.name, "priority": request.priority}
 
 
-def _fail(members: Sequence[Ready], error: SlipstreamError) -> None:
+def _fail(members: Sequence[ReadyTensor], error: SlipstreamError) -> None:
     for member in members:
         if member.handle is not None:
             member.handle.fail(error)
 
 
-def _begin(ready: Ready, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
+def _begin(ready: ReadyTensor, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
     """Give the engine's operation to the waiting handle; a rank that has joined has none."""
     if ready.handle is not None:
         ready.handle.begin(work, finish)

@@ -19,7 +19,7 @@ _ALONE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class ReadyTensor:
     """A tensor that is ready on all ranks, with the request of this rank.
 
     Args:
@@ -40,7 +40,7 @@ class Ready:
 
 
 @dataclass(slots=True)
-class Fused:
+class FusedTensors:
     """Tensors that share one operation.
 
     Args:
@@ -48,16 +48,18 @@ class Fused:
         num_bytes: Size of all members together in bytes.
     """
 
-    members: list[Ready] = field(default_factory=list[Ready])
+    members: list[ReadyTensor] = field(default_factory=list[ReadyTensor])
     num_bytes: int = 0
 
-    def add(self, ready: Ready) -> None:
+    def add(self, ready: ReadyTensor) -> None:
         """Add one tensor."""
         self.members.append(ready)
         self.num_bytes += ready.num_bytes
 
 
-def fuse(ready: Sequence[Ready], max_bytes: int, *, separates_groups: bool) -> list[Fused]:
+def fuse(
+    ready: Sequence[ReadyTensor], max_bytes: int, *, separates_groups: bool
+) -> list[FusedTensors]:
     """Return the operations to start, in the order in which all ranks start them.
 
     Small allreduces share an operation if their element type, reduction, factors and codec are the
@@ -68,20 +70,20 @@ def fuse(ready: Sequence[Ready], max_bytes: int, *, separates_groups: bool) -> l
         max_bytes: Largest size of an operation with several tensors, in bytes.
         separates_groups: Whether a group of tensors never shares an operation with other tensors.
     """
-    all_fused: list[Fused] = []
-    open_operations: dict[object, Fused] = {}
+    all_fused: list[FusedTensors] = []
+    open_operations: dict[object, FusedTensors] = {}
     for member in ready:
         tensor, group = member.agreed.tensor, member.agreed.fused
         is_large = member.num_bytes >= _ALONE_BYTES
         is_alone = (is_large and group == 0) or member.num_bytes > max_bytes
         if member.request.kind != "allreduce" or is_alone:
-            all_fused.append(Fused([member], member.num_bytes))
+            all_fused.append(FusedTensors([member], member.num_bytes))
             continue
         only_with = group if separates_groups or is_large else 0
         key = (tensor.dtype, tensor.note, tensor.codec, only_with)
         fused = open_operations.get(key)
         if fused is None or fused.num_bytes + member.num_bytes > max_bytes:
-            fused = open_operations[key] = Fused()
+            fused = open_operations[key] = FusedTensors()
             all_fused.append(fused)
         fused.add(member)
     return all_fused

@@ -1,4 +1,4 @@
-"""Names of tensors: numbers for tensors without a name, and one tensor at a time for each name."""
+"""Names of tensors: a tensor without a name gets a number, and no two at a time have the same."""
 
 from __future__ import annotations
 

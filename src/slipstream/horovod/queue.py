@@ -13,7 +13,7 @@ from slipstream.errors import InternalError, PeerTimeoutError, SlipstreamError
 from slipstream.horovod.arrays import Arrays
 from slipstream.horovod.common.exceptions import HorovodInternalError
 from slipstream.horovod.execution import Execution
-from slipstream.horovod.fusion import Ready
+from slipstream.horovod.fusion import ReadyTensor
 from slipstream.horovod.names import NamesInUse
 from slipstream.horovod.request import Request, TensorHandle
 from slipstream.horovod.timeline import Timeline
@@ -146,7 +146,8 @@ class TensorQueue:
         """Close the group if a tensor has waited for other ranks for too long.
 
         Raises:
-            PeerTimeoutError: A tensor has; the group is closed, which the other ranks notice.
+            PeerTimeoutError: A tensor has waited for too long. The other ranks notice that the
+                group is closed.
         """
         if not self._shutdown_seconds:
             return
@@ -200,10 +201,10 @@ class TensorQueue:
             if member.request.kind == "barrier" and member.handle is not None
         ]
 
-    def _ready(self, agreed: AgreedTensor) -> Ready:
+    def _ready(self, agreed: AgreedTensor) -> ReadyTensor:
         if agreed.submitted:
-            return Ready(agreed, *self._take_waiting(agreed.token))
-        return Ready(agreed, Request.without_data(agreed.tensor, self.arrays), None)
+            return ReadyTensor(agreed, *self._take_waiting(agreed.token))
+        return ReadyTensor(agreed, Request.without_data(agreed.tensor, self.arrays), None)
 
     def _take_waiting(self, token: int) -> tuple[Request, TensorHandle]:
         with self._lock:

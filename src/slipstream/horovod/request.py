@@ -175,7 +175,7 @@ class TensorHandle:
         return self._result
 
     def __del__(self) -> None:
-        """Let others make the result, because it may have to go into a tensor of the user's."""
+        """Pass on the making of the result, which may have to go into a tensor of the user's."""
         if self._finish is not None and self._on_dropped is not None:
             self._on_dropped(self._work, self._finish)
 

@@ -73,7 +73,7 @@ def poll(handle: AsyncResult) -> bool:
     """Return whether synchronize() would return at once; does not block."""
     if not handle.done():
         return False
-    with contextlib.suppress(HorovodInternalError):  # synchronize() raises it
+    with contextlib.suppress(HorovodInternalError):  # synchronize() raises the error
         handle.wait()  # writes the result into the tensor of an in-place operation
     return True
 

@@ -1,4 +1,4 @@
-"""Requests for the tensors of users, which are checked on the way; they have no names yet."""
+"""Requests for the tensors of a user, which are checked first. The requests have no names yet."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slipstream import comm
-from slipstream.horovod.fusion import Ready
+from slipstream.horovod.fusion import ReadyTensor
 
 # Added to the rank, so that this process of the timeline is not one of the engine's.
 _PROCESS = 1_000_000
@@ -45,7 +45,7 @@ class Timeline:
             comm.timeline.start(path)
             self.marks_cycles = marks_cycles
 
-    def add(self, group: str, ready: Sequence[Ready], agreed: int) -> None:
+    def add(self, group: str, ready: Sequence[ReadyTensor], agreed: int) -> None:
         """Add the bars of tensors that all ranks of a group have submitted.
 
         Args:
@@ -69,5 +69,5 @@ def _row(name: str, group: str) -> str:
     return name if group == GLOBAL_GROUP else f"{name}, {group}"
 
 
-def _title(ready: Ready) -> str:
+def _title(ready: ReadyTensor) -> str:
     return f"NEGOTIATE_{ready.request.title.upper()}"

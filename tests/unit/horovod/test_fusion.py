@@ -7,7 +7,7 @@ import pytest
 
 from slipstream import comm
 from slipstream.comm.negotiator import AgreedTensor, Negotiator
-from slipstream.horovod.fusion import Ready, fuse
+from slipstream.horovod.fusion import ReadyTensor, fuse
 from slipstream.horovod.request import Request, TensorHandle
 
 MIB = 1 << 20
@@ -22,7 +22,7 @@ def negotiator() -> Iterator[Negotiator]:
     comm.shutdown()
 
 
-def ready(negotiator: Negotiator, *groups: list[Request]) -> list[Ready]:
+def ready(negotiator: Negotiator, *groups: list[Request]) -> list[ReadyTensor]:
     """Returns requests as all ranks have agreed on them, some of them as groups."""
     requests = [each for group in groups for each in group]
     token = 0
@@ -41,7 +41,8 @@ def ready(negotiator: Negotiator, *groups: list[Request]) -> list[Ready]:
         agreed += outcome.ready
     agreed.sort(key=lambda each: each.token)
     return [
-        Ready(each, request, TensorHandle()) for each, request in zip(agreed, requests, strict=True)
+        ReadyTensor(each, request, TensorHandle())
+        for each, request in zip(agreed, requests, strict=True)
     ]
 
 

@@ -13,7 +13,7 @@ class HorovodInternalError(SlipstreamError):
 
 
 class RefusedError(HorovodInternalError, ValueError):
-    """Refusal of an argument, for which Horovod raises one of the two, depending on its backend."""
+    """Refusal of an argument. Horovod raises one of the base classes, depending on its backend."""
 
 
 class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818  Horovod's name

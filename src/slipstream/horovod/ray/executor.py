@@ -174,7 +174,7 @@ class RayExecutor:
     def _place_workers(self, extra_env_vars: Mapping[str, str]) -> None:
         """Create the workers, order them by node, and set their environment variables."""
         workers = self._workers = self._make_workers()
-        addresses: list[WorkerAddress] = ray.get([w.address.remote("", "") for w in workers])
+        addresses: list[WorkerAddress] = ray.get([w.address.remote() for w in workers])
         nodes = list(dict.fromkeys(address.node for address in addresses))
         order = sorted(range(len(workers)), key=lambda i: nodes.index(addresses[i].node))
         self._workers = [workers[i] for i in order]

@@ -33,21 +33,15 @@ class Worker:
     def __init__(self) -> None:
         self._executable: Any = None
 
-    def address(self, node: str, host: str) -> WorkerAddress:
-        """Return the address of this worker, with a port that is free now.
+    def address(self) -> WorkerAddress:
+        """Return the address of this worker, with a port that is free now."""
+        import ray  # here, because executor.py reports the error if Ray is not installed
+        from ray.util import get_node_ip_address
 
-        Args:
-            node: Identifier of the node in Ray; "" to ask Ray for it and for the host.
-            host: IP address of the node.
-        """
-        if not node:
-            import ray  # imported here, because tests call this without Ray
-            from ray.util import get_node_ip_address
-
-            node, host = ray.get_runtime_context().get_node_id(), get_node_ip_address()
+        node = ray.get_runtime_context().get_node_id()
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
             listener.bind(("", 0))
-            return WorkerAddress(node, host, listener.getsockname()[1])
+            return WorkerAddress(node, get_node_ip_address(), listener.getsockname()[1])
 
     def set_environment(self, environ: Mapping[str, str]) -> None:
         """Set environment variables of this rank; call this before anything reads them."""
