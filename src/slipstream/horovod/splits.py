@@ -45,7 +45,7 @@ def split_rows(splits: Any | Sequence[int] | None, num_rows: int, num_ranks: int
 def _whole_numbers(splits: Any) -> list[int]:
     is_array = hasattr(splits, "dtype")
     counts: NDArray[Any] = np.asarray(splits) if is_array else np.array(list(splits), np.int32)
-    if counts.dtype.name not in ("int32", "int64") or counts.ndim != 1:
+    if str(counts.dtype) not in ("int32", "int64") or counts.ndim != 1:
         raise ValueError(
             "alltoall expects splits to contain 32-bit integer elements, in one dimension. They are"
             f" {counts.shape} of {counts.dtype}"
