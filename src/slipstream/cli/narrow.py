@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.console import Console, Group, RenderableType
 from rich.measure import Measurement
 from rich.table import Column, Table
 
 # Columns in which every table has its natural width.
 UNBOUNDED_COLUMNS = 2000
+
+
+class FittingConsole(Console):
+    """A console on which a table breaks no word, however narrow the terminal is."""
+
+    def print(self, *objects: Any, **settings: Any) -> None:
+        """Print texts and tables."""
+        parts = [fitted(part, self) if isinstance(part, Table) else part for part in objects]
+        super().print(*parts, **settings)
 
 
 def fitted(table: Table, console: Console) -> RenderableType:

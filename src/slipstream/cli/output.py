@@ -24,10 +24,10 @@ def make_console(stream: TextIO) -> Console:
 
     Its width is that of the terminal, or COLUMNS if that is set; otherwise nothing is wrapped.
     """
-    from rich.console import Console
+    from slipstream.cli.narrow import FittingConsole
 
-    plain = Console(file=stream, highlight=False).no_color
-    console = Console(file=stream, highlight=False, color_system=None if plain else "auto")
+    plain = FittingConsole(file=stream).no_color
+    console = FittingConsole(file=stream, highlight=False, color_system=None if plain else "auto")
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = UNBOUNDED_COLUMNS
     return console
@@ -71,17 +71,13 @@ def emit(
 
 
 def show(parts: Iterable[RenderableType], console: Console | None = None) -> None:
-    """Print tables and texts on a console (default stdout); a table breaks no word."""
-    from rich.table import Table
-
-    from slipstream.cli.narrow import fitted
-
+    """Print tables and texts on a console (default stdout)."""
     console = console or stdout_console()
     for part in parts:
         if isinstance(part, str):
             console.print(part, markup=False)
         else:
-            console.print(fitted(part, console) if isinstance(part, Table) else part)
+            console.print(part)
 
 
 def caption_text(text: str) -> Text:

@@ -57,3 +57,23 @@ def test_a_shell_can_be_taught_to_complete(shell: str) -> None:
         check=True,
     )
     assert "_SLIPSTREAM_COMPLETE" in ran.stdout
+
+
+def test_help_imports_little() -> None:
+    program = (
+        "import sys\nfrom slipstream.cli import app\n"
+        "try:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'rich', 'numpy', 'torch', 'slipstream.bench', 'slipstream.lab'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stderr == "[]\n"
+
+
+def test_wrong_usage_is_followed_by_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        app(["lab", "link"], prog_name="slipstream")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("Usage: slipstream lab link [OPTIONS] HOST\n")

@@ -27,7 +27,7 @@ Row = dict[str, Any]
 def check_picture(path: Path) -> None:
     """Raise UsageError for a file of a kind that is not drawn."""
     if path.suffix not in SUFFIXES:
-        raise UsageError(f"the picture is {path.name!r}; allowed: {', '.join(SUFFIXES)}")
+        raise UsageError(f"the chart is {path.name!r}; allowed: {', '.join(SUFFIXES)}")
 
 
 def draw(report: ServeReport, path: Path) -> None:
