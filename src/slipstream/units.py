@@ -25,7 +25,7 @@ _SECONDS = {
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _DURATION = re.compile(_NUMBER + r"\s*([a-z]*)", re.IGNORECASE)
-_BYTES = re.compile(r"(\d+)\s*(?:([kmg]i?)b?|b?)", re.IGNORECASE)
+_BYTES = re.compile(_NUMBER + r"\s*(?:([kmg]i?)b?|b?)", re.IGNORECASE)
 _BIT_RATE = re.compile(_NUMBER + r"\s*(?:([kmg])|([kmg]?)(?:bit(?:/s|ps)?|bps))", re.IGNORECASE)
 
 ALLOWED_DURATIONS = "a number with a unit: 250ms, 90s, 90m, 36h or 5d"
@@ -53,8 +53,8 @@ def parse_bytes(text: str, name: str = "size", least: int = 0) -> int:
     """Return a size in bytes.
 
     Args:
-        text: Whole number, with k, m or g (powers of 1000), or with ki, mi or gi (powers of 1024);
-            a B may follow: "100m", "64KiB", "4096".
+        text: Number, with k, m or g (powers of 1000), or with ki, mi or gi (powers of 1024); a B
+            may follow: "100m", "1.5MB", "64KiB", "4096". It means a whole number of bytes.
         name: Name of the quantity, for the error message (default "size").
         least: Smallest size in bytes that is allowed (default 0).
 
@@ -62,11 +62,11 @@ def parse_bytes(text: str, name: str = "size", least: int = 0) -> int:
     """
     match = _BYTES.fullmatch(text.strip())
     if match is not None:
-        size = int(match[1]) * (_DECIMAL | _BINARY)[(match[2] or "").lower()]
-        if size >= least:
-            return size
+        size = Decimal(match[1]) * (_DECIMAL | _BINARY)[(match[2] or "").lower()]
+        if size >= least and size == int(size):
+            return int(size)
     raise UsageError(
-        f"the {name} is {text!r}; allowed: {least} bytes or more, a whole number with k, m, g"
+        f"the {name} is {text!r}; allowed: {least} bytes or more, a number with k, m, g"
         " (powers of 1000) or ki, mi, gi (of 1024), such as 100m or 64KiB"
     )
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from slipstream.cli import ask, bench, doctor, lab, run, serve, tour
 from slipstream.cli import compile as compile_command
 from slipstream.cli import forecast as forecast_command
-from slipstream.cli.groups import CommandLine
+from slipstream.cli.groups import CommandGroup, CommandLine
 from slipstream.errors import ConfigError, SlipstreamError, UsageError
 
 EXAMPLES = """\b
@@ -28,8 +28,21 @@ EXAMPLES = """\b
 [bold]Exit code[/bold]: 1 if the command failed, 2 for wrong usage or a wrong setting.
 """
 
+# The order of --help: a first look, then the life of a model, then measurements.
+ORDER = ("tour", "doctor", "forecast", "run", "compile", "serve", "ask", "lab", "bench")
+
+
+class Slipstream(CommandGroup):
+    """All commands."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of the commands in the order of --help."""
+        return sorted(super().list_commands(ctx), key=ORDER.index)
+
+
 app = CommandLine(
     name="slipstream",
+    cls=Slipstream,
     help="Forecast, launch, train, compile and serve: deep learning at the speed of the wire.",
     epilog=EXAMPLES,
 )
