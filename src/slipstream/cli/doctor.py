@@ -50,7 +50,7 @@ def doctor(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the capabilities of this host, and what it lacks for Slipstream."""
+    """Show the abilities of this host, and the parts that it lacks."""
     from slipstream.cli.findings import find_everything
 
     if algorithms:

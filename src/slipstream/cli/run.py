@@ -176,7 +176,7 @@ def run(
         typer.Option("--json", rich_help_panel=OUTPUT, help="Print one JSON event per line."),
     ] = False,
 ) -> None:
-    """Start the ranks of a program on this host or on others, and end them together."""
+    """Start the ranks of a program here or on other hosts."""
     from slipstream.cluster import Job, launch
     from slipstream.cluster.output_files import OutputFiles
 

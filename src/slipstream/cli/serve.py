@@ -127,7 +127,10 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Serve compiled models until SIGTERM or Ctrl-C; open requests are answered first."""
+    """Serve compiled models over REST and gRPC.
+
+    SIGTERM and Ctrl-C end the server after it has answered the open requests.
+    """
     try:
         import uvloop
 

@@ -57,7 +57,7 @@ def tour(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forecast, train, compile, serve and ask one model, in less than five minutes."""
+    """Take one model from its forecast to a server, in five minutes."""
     from slipstream.tour import example
 
     example.check_packages()
