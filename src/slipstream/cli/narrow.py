@@ -8,6 +8,8 @@ from rich.console import Console, Group, RenderableType
 from rich.measure import Measurement
 from rich.table import Column, Table
 
+# Spaces around a cell: top, right, bottom, left. Most boxes add a space between columns.
+PADDINGS = ((0, 1, 0, 0), (0, 0, 0, 0))
 # Columns in which every table has its natural width.
 UNBOUNDED_COLUMNS = 2000
 
@@ -22,14 +24,19 @@ class FittingConsole(Console):
 
 
 def fitted(table: Table, console: Console) -> RenderableType:
-    """Return a table whose columns fit a console, or its rows as paragraphs if none can."""
-    unbounded = console.options.update(max_width=UNBOUNDED_COLUMNS)
-    natural = Measurement.get(console, unbounded, table)
-    if natural.maximum <= console.width:
-        return table
+    """Return a table that fits a console, or its rows as paragraphs if no table does.
+
+    Where its natural width does not fit, a table loses the spaces between columns first; then
+    columns wrap between words, the widest ones first.
+    """
+    for padding in (table.padding, *PADDINGS):
+        table.padding = padding
+        surplus = _natural_width(table, console) - console.width
+        if surplus <= 0:
+            return table
     ranges = [_range_of(column, console) for column in table.columns]
     widths = [most for _, most in ranges]
-    for _ in range(natural.maximum - console.width):
+    for _ in range(surplus):
         widest = max(
             range(len(widths)), key=lambda at: widths[at] if widths[at] > ranges[at][0] else 0
         )
@@ -37,8 +44,13 @@ def fitted(table: Table, console: Console) -> RenderableType:
             return _as_list(table)
         widths[widest] -= 1
     for column, width in zip(table.columns, widths, strict=True):
-        column.width = width
+        column.width, column.no_wrap = width, False
     return table
+
+
+def _natural_width(table: Table, console: Console) -> int:
+    unbounded = console.options.update(max_width=UNBOUNDED_COLUMNS)
+    return Measurement.get(console, unbounded, table).maximum
 
 
 def _range_of(column: Column, console: Console) -> tuple[int, int]:
@@ -46,18 +58,23 @@ def _range_of(column: Column, console: Console) -> tuple[int, int]:
     options = console.options.update(max_width=UNBOUNDED_COLUMNS)
     cells = [Measurement.get(console, options, cell) for cell in (column.header, *column.cells)]
     least, most = (max(sizes) for sizes in zip(*cells, strict=True))
-    return (most if column.no_wrap else least), most
+    return least, most
 
 
 def _as_list(table: Table) -> Group:
     """Return the rows of a table as paragraphs, with the heading in front of each cell."""
-    rows: list[RenderableType] = [table.title] if table.title else []
+    parts: list[RenderableType] = [table.title] if table.title else []
     for cells in zip(*(column.cells for column in table.columns), strict=True):
         pairs = Table.grid(padding=(0, 1))
         for column, cell in zip(table.columns, cells, strict=True):
             if cell:
-                pairs.add_row(column.header, cell)
-        rows += [pairs, ""]
+                pairs.add_row(_label(column), cell)
+        parts += [pairs, ""]
     if table.caption:
-        rows.append(table.caption)
-    return Group(*rows)
+        parts.append(table.caption)
+    return Group(*parts)
+
+
+def _label(column: Column) -> RenderableType:
+    """Return the heading of a column in one line."""
+    return " ".join(column.header.split()) if isinstance(column.header, str) else column.header
