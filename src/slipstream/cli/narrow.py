@@ -29,7 +29,7 @@ def fitted(table: Table, console: Console) -> RenderableType:
     Where its natural width does not fit, a table loses the spaces between columns first; then
     columns wrap between words, the widest ones first.
     """
-    for padding in (table.padding, *PADDINGS):
+    for padding in (table.padding, *(PADDINGS if table.box else ())):
         table.padding = padding
         surplus = _natural_width(table, console) - console.width
         if surplus <= 0:
@@ -55,6 +55,8 @@ def _natural_width(table: Table, console: Console) -> int:
 
 def _range_of(column: Column, console: Console) -> tuple[int, int]:
     """Return the width of the longest word of a column, and that of its longest cell."""
+    if column.width is not None:
+        return column.width, column.width
     options = console.options.update(max_width=UNBOUNDED_COLUMNS)
     cells = [Measurement.get(console, options, cell) for cell in (column.header, *column.cells)]
     least, most = (max(sizes) for sizes in zip(*cells, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -60,16 +61,16 @@ def test_without_a_terminal_nothing_is_wrapped(monkeypatch: pytest.MonkeyPatch) 
     assert make_console(file).width == 40
 
 
-@pytest.mark.parametrize("columns", [28, 32, 45, 60])
+@pytest.mark.parametrize("columns", [24, 32, 45, 60])
 def test_a_table_wraps_between_words(columns: int) -> None:
     lines = printed(a_table(), columns)
     assert max(map(len, lines)) <= columns
-    words = " ".join(lines).replace("\u2502", " ").split()
+    words = re.sub("[\u2500-\u257f]", " ", " ".join(lines)).split()
     assert {"convolution", "seconds", "three", "seven"} <= set(words)
 
 
 def test_a_table_that_cannot_fit_becomes_a_list() -> None:
-    lines = [line.rstrip() for line in printed(a_table("seconds"), 22)]
+    lines = [line.rstrip() for line in printed(a_table("seconds"), 20)]
     assert lines[0] == "Steps"
     assert lines[1] == "name    convolution"
     assert lines[2].startswith("seconds one two")
