@@ -8,6 +8,16 @@ from pathlib import Path
 import pytest
 
 
+def pytest_configure() -> None:
+    """Remove the size of the terminal from the environment of commands that tests start.
+
+    GNU readline, which pytest imports, sets it in C's environment, unseen by os.environ.
+    """
+    for name in ("COLUMNS", "LINES"):
+        if name not in os.environ:
+            os.unsetenv(name)
+
+
 def obstacles(item: pytest.Item) -> Iterator[str]:
     """Why a test cannot run here, judged by its markers."""
     is_root = os.geteuid() == 0
