@@ -113,7 +113,7 @@ def test_functions_with_and_without_signature(tf):
     graph = load_model(tf.function(lambda first, second: first @ second), (x, x.T)).graph
     assert list(graph.inputs) == ["first", "second"]
     assert graph.outputs == ["output"]
-    with pytest.raises(UsageError, match="does not say the shapes"):
+    with pytest.raises(UsageError, match="the shapes of its inputs are unknown"):
         load_model(tf.function(lambda x: x))
 
 

@@ -1,4 +1,4 @@
-"""Models of several kinds, as graphs whose shapes are fixed."""
+"""Importers, which turn models of several kinds into graphs with fixed shapes."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Imported:
     """An imported model.
 
     Args:
-        graph: Graph with every input's shape known, before any rewrite.
-        module: PyTorch module that takes the graph's inputs in their order; None for other models,
-            and where nobody measures it.
+        graph: Graph before any rewrite; the shape of every input is fixed.
+        module: PyTorch module that takes the graph's inputs in their order, for measurements; None
+            for models that are not from PyTorch.
         origin: Source of the model, as text for people.
         notes: Assumptions and measurements of the import, each a sentence for people.
-        is_module: True if the model was imported from a module of PyTorch as it is.
+        is_module: True if the model was imported directly from a PyTorch module.
         is_classifier: True if the first output has a number for each class along its last axis,
             whether or not these are probabilities (default False: the outputs show whether).
     """
@@ -75,59 +75,66 @@ def load_model(
     """Import a model.
 
     Args:
-        source: ONNX, as a path or bytes; a PyTorch module or exported program, a Keras model, a
-            function of TensorFlow or JAX, as an object, or as the name of its factory,
-            "package.module:function"; the path of a .pt2, .keras or .h5 file, of a SavedModel
-            folder, of Caffe's net.prototxt, MXNet's net-symbol.json or Kaldi's final.mdl. A factory
-            takes no arguments; it may return the model and its example inputs.
+        source: Model to import: the path or the bytes of an ONNX model; a PyTorch module, an
+            exported program, a Keras model, or a function of TensorFlow or JAX; the name of a
+            factory that returns one of these, "package.module:function"; or the path of a .pt2,
+            .keras or .h5 file, a SavedModel folder, a .prototxt file of Caffe, a -symbol.json file
+            of MXNet or a .mdl file of Kaldi. A factory takes no arguments; it may return a pair of
+            model and example inputs.
         example_inputs: Inputs of a module or function: an array, a sequence in the order of the
-            arguments, or a dictionary by argument.
-        shapes: Shapes, by name, of inputs that the model leaves open.
+            arguments, or a dictionary by argument (default none).
+        shapes: Input shapes by name, for inputs whose shape the model leaves open (default none).
         weights: Weight file of a model that has a separate one (default: the file beside it).
-        large_bytes: size of a PyTorch module's parameters from which no more copies of them are
-            made than have to be; default 1 GiB.
+        large_bytes: Size of a PyTorch module's parameters in bytes from which the import makes as
+            few copies of them as possible (default 1 GiB).
 
-    Raises UsageError for what cannot be imported, and says why, operator by operator.
+    Raises UsageError if the model cannot be imported; the message lists every operator at fault.
     """
-    chosen = dict(shapes or {})
+    input_shapes = dict(shapes or {})
     if isinstance(source, (str, Path)):
-        found = read_by_file(Path(source), None if weights is None else Path(weights), chosen)
-        if found is not None:
-            return Imported(found[0], None, str(source), found[1])
+        imported = read_by_file(
+            Path(source), None if weights is None else Path(weights), input_shapes
+        )
+        if imported is not None:
+            return Imported(imported[0], None, str(source), imported[1])
     if weights is not None:
-        raise UsageError(f"weights are {weights}, but the model has no file of weights of its own")
+        raise UsageError(
+            f"a weight file is given ({weights}), but this kind of model has no separate weights"
+        )
     if isinstance(source, (str, Path)) and not _is_factory(str(source)):
-        return _of_file(Path(source), example_inputs, chosen)
+        return _of_file(Path(source), example_inputs, input_shapes)
     if isinstance(source, bytes):
-        return _of_graph(read_onnx(source), chosen, f"{len(source)} bytes of ONNX")
+        return _of_graph(read_onnx(source), input_shapes, f"{len(source)} bytes of ONNX")
     origin = f"the {type(source).__name__}"
     if isinstance(source, (str, Path)):
         origin = str(source)
         source, example_inputs = _made(origin, example_inputs)
-    return _of_object(source, example_inputs, chosen, origin, large_bytes)
+    return _of_object(source, example_inputs, input_shapes, origin, large_bytes)
 
 
 def resolve(name: str) -> Any:
-    """What `package.module:attribute` names; UsageError where there is no such thing.
+    """Import the object that `package.module:attribute` names.
 
-    Modules are looked for beside the program and in the current folder.
+    Modules are searched for beside the program and in the current folder.
+
+    Raises UsageError if the module or the attribute does not exist.
     """
     module_name, _, attribute = name.partition(":")
     here = str(Path.cwd())
-    added = here not in sys.path
-    if added:
+    is_added = here not in sys.path
+    if is_added:
         sys.path.insert(0, here)
     try:
         return getattr(importlib.import_module(module_name), attribute)
-    except SystemExit as error:  # of argparse, which reads what this command was told
+    except SystemExit as error:  # argparse raises it when the module reads our command line
         raise UsageError(
-            f"{module_name} ended as it was imported ({error}): put what it runs by itself, as the"
-            " reading of its arguments, under if __name__ == '__main__':"
+            f"{module_name} exited while it was imported ({error}): move the code that it runs as a"
+            " script, such as the parsing of arguments, under if __name__ == '__main__':"
         ) from error
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"{name}: {error}; say package.module:name") from error
+        raise UsageError(f"{name}: {error}; allowed: package.module:name") from error
     finally:
-        if added:
+        if is_added:
             sys.path.remove(here)
 
 
@@ -139,7 +146,7 @@ def _of_file(path: Path, example: object, shapes: Mapping[str, Any]) -> Imported
         _need("tensorflow", TENSORFLOW)
         return _of_tensorflow(read_saved(path), example, shapes, str(path))
     if path.suffix != ".onnx":
-        raise UsageError(f"{path}: this kind of model is not known; it may be {SUPPORTED}")
+        raise UsageError(f"{path}: this kind of file cannot be imported; allowed: {SUPPORTED}")
     return _of_graph(read_onnx(path), shapes, str(path))
 
 
@@ -152,7 +159,7 @@ def _of_object(
         return _of_tensorflow(source, example, shapes, origin)
     if is_function(source):
         return _of_jax(source, example, origin)
-    raise UsageError(f"{origin} is no model that is known; it may be {SUPPORTED}")
+    raise UsageError(f"{origin} is not a model that can be imported; allowed: {SUPPORTED}")
 
 
 def _is_factory(text: str) -> bool:
@@ -160,10 +167,10 @@ def _is_factory(text: str) -> bool:
 
 
 def _made(name: str, example_inputs: object) -> tuple[Any, object]:
-    made: Any = called(f"the factory {name}", resolve(name))
-    if not isinstance(made, tuple):
-        return made, example_inputs
-    module, inputs = made if len(made) == 2 else (None, None)  # pyright: ignore
+    result: Any = called(f"the factory {name}", resolve(name))
+    if not isinstance(result, tuple):
+        return result, example_inputs
+    module, inputs = result if len(result) == 2 else (None, None)  # pyright: ignore
     return module, inputs if example_inputs is None else example_inputs  # pyright: ignore
 
 
@@ -181,7 +188,10 @@ def _of_torch(
     large_bytes: int = LARGE_BYTES,
 ) -> Imported:
     exported: Exported = export(source, example, shapes, large_bytes)
-    note = f"the exported graph is the module's to {exported.snr_db:.0f} dB"
+    note = (
+        "the signal-to-noise ratio of the exported graph against the module is"
+        f" {exported.snr_db:.0f} dB"
+    )
     graph, notes = fix_shapes(exported.graph, {})
     return Imported(graph, exported.module, origin, (note, *notes), is_module=True)
 

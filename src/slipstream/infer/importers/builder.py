@@ -1,4 +1,4 @@
-"""A graph made node by node, every shape known at once, so that importers can ask for them."""
+"""Builder of a graph, node by node; the shape of every value is known as soon as it is added."""
 
 # The stubs of onnx leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,19 +19,18 @@ from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array, Attribute, Graph, Node, Value
 
 OPSET = 17
-LARGEST_VALUE = (
-    2**28
-)  # elements: more than any network has, and memory that a damaged file cannot ask
-LONGEST_AXIS = 2**26
-LARGEST_READ = 1024  # elements of a constant that shapes may follow from
+# Elements of one value. No network comes near it, and a damaged file cannot ask for more memory.
+LARGEST_VALUE = 2**28
+LONGEST_AXIS = 2**26  # elements; chosen by hand, for the same reason
+LARGEST_READ = 1024  # elements; only constants up to this size take part in shape inference
 EPSILON = 1e-5
 
 
 class Builder:
-    """Makes a graph whose shapes are all fixed.
+    """Builds a graph whose shapes are all fixed.
 
-    Set `where` to what is being imported, for the names of values and for messages, "conv1
-    (Convolution)"; the part before the first space names values.
+    Set `where` to the part of the model that is being imported, such as "conv1 (Convolution)".
+    Error messages quote it, and values are named after its first word.
     """
 
     def __init__(self, name: str) -> None:
@@ -41,27 +40,27 @@ class Builder:
         self._counts: Counter[str] = Counter()
 
     def input(self, name: str, shape: Sequence[int], dtype: npt.DTypeLike = np.float32) -> str:
-        """Add an input of the graph under its own name."""
+        """Add an input of the graph under exactly this name."""
         self._check_size(tuple(shape))
         self._taken.add(name)
         self._graph.inputs[name] = Value(np.dtype(dtype), tuple(shape))
         return name
 
     def constant(self, stem: str, array: npt.ArrayLike) -> str:
-        """Add a constant; 64-bit floats become 32-bit floats."""
-        found = np.asarray(array)
-        if found.dtype == np.float64:
-            found = found.astype(np.float32)
+        """Add a constant and return its name; 64-bit floats become 32-bit floats."""
+        elements = np.asarray(array)
+        if elements.dtype == np.float64:
+            elements = elements.astype(np.float32)
         name = self._fresh(f"{self._stem}.{stem}")
-        self._graph.constants[name] = np.ascontiguousarray(found).reshape(found.shape)
+        self._graph.constants[name] = np.ascontiguousarray(elements).reshape(elements.shape)
         return name
 
     def add(self, op: str, *inputs: str, **attributes: Attribute) -> str:
-        """Add a node of one output and return its name. Omitted inputs are ""."""
+        """Add a node with one output and return the output's name; "" is an omitted input."""
         return self.add_several(1, op, *inputs, **attributes)[0]
 
     def add_several(self, count: int, op: str, *inputs: str, **attributes: Attribute) -> list[str]:
-        """Add a node of `count` outputs and return their names."""
+        """Add a node with `count` outputs and return their names."""
         outputs = [self._fresh(self._stem) for _ in range(count)]
         node = Node(op, list(inputs), outputs, dict(attributes), name=outputs[0])
         for name, value in zip(outputs, self._inferred(node), strict=True):
@@ -82,21 +81,27 @@ class Builder:
         return dtype
 
     def constant_value(self, name: str) -> Array | None:
-        """Return the elements of a constant, or None for a computed value."""
+        """Return the elements of a constant, or None if the value is computed."""
         return self._graph.constants.get(name)
 
     def finish(self, outputs: Mapping[str, str]) -> Graph:
-        """The graph, with outputs of these names; each says which value it is."""
+        """Return the finished graph.
+
+        Args:
+            outputs: Names of values, by the name of the graph output that each becomes.
+
+        Raises UsageError if there is no output.
+        """
         names: dict[str, str] = {}
-        for wanted, value in outputs.items():
-            self.where = wanted
+        for output, value in outputs.items():
+            self.where = output
             computed = value in self._graph.values and value not in names
-            names[value if computed else self.add("Identity", value)] = wanted
+            names[value if computed else self.add("Identity", value)] = output
         for name in [*self._graph.values, *self._graph.constants]:
             if name not in names and name in outputs:
                 names[name] = self._fresh(name)
         if not names:
-            raise UsageError(f"{self._graph.name}: it has no output")
+            raise UsageError(f"{self._graph.name}: the model has no output")
         return self._renamed(names, list(outputs))
 
     # ---- inside ----------------------------------------------------------------------------
@@ -128,21 +133,23 @@ class Builder:
         schema = onnx.defs.get_schema(node.op, OPSET)
         opsets = [helper.make_opsetid("", OPSET)]
         try:
-            found = onnx.shape_inference.infer_node_outputs(
+            types_of_outputs = onnx.shape_inference.infer_node_outputs(
                 schema, proto, types, data, opset_imports=opsets
             )
         except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
             raise self._misfit(node, str(error)) from error
-        values = [_value(found[name]) for name in node.outputs if name in found]
+        values = [
+            _value(types_of_outputs[name]) for name in node.outputs if name in types_of_outputs
+        ]
         if len(values) != len(node.outputs) or any(value.fixed is None for value in values):
-            raise self._misfit(node, "the shape of what it gives does not follow")
+            raise self._misfit(node, "the shape of its result cannot be inferred")
         for value in values:
             self._check_size(value.fixed or ())
         return values
 
     def _misfit(self, node: Node, why: str) -> UsageError:
         shapes = ", ".join(str(self.shape(name)) for name in node.inputs if name)
-        return UsageError(f"{self.where}: {node.op} of the shapes {shapes}: {why}")
+        return UsageError(f"{self.where}: {node.op} with inputs of the shapes {shapes}: {why}")
 
     def _check_size(self, shape: tuple[int, ...]) -> None:
         size = 1
@@ -150,8 +157,8 @@ class Builder:
             size *= length
         if size > LARGEST_VALUE or not all(1 <= length <= LONGEST_AXIS for length in shape):
             raise UsageError(
-                f"{self.where}: a value of the shape {shape}; allowed: dimensions of 1 to"
-                f" {LONGEST_AXIS}, {LARGEST_VALUE} elements in all"
+                f"{self.where}: a value has the shape {shape}; allowed: dimensions of 1 to"
+                f" {LONGEST_AXIS} and at most {LARGEST_VALUE} elements"
             )
 
     def _renamed(self, names: Mapping[str, str], outputs: list[str]) -> Graph:
@@ -171,15 +178,31 @@ class Builder:
         return Graph(graph.inputs, outputs, nodes, constants, values, graph.opsets, graph.name)
 
 
-def refuse_all(what: str, found: Sequence[str], known: Sequence[str]) -> None:
-    """UsageError that names everything `found` that is not `known`, and how often it is there."""
-    strange = Counter(name for name in found if name not in known)
-    if not strange:
+def distinct_names(names: Iterable[str]) -> list[str]:
+    """Number the repetitions of names: a, a_2, a_3."""
+    counts: Counter[str] = Counter()
+    result: list[str] = []
+    for name in names:
+        counts[name] += 1
+        result.append(name if counts[name] == 1 else f"{name}_{counts[name]}")
+    return result
+
+
+def refuse_all(what: str, operators: Sequence[str], supported: Sequence[str]) -> None:
+    """Raise one UsageError that lists all unsupported operators and how often each occurs.
+
+    Args:
+        what: Name of the model in the message.
+        operators: Operators of the model, with repetitions.
+        supported: Operators that can be imported.
+    """
+    unsupported = Counter(name for name in operators if name not in supported)
+    if not unsupported:
         return
-    text = ", ".join(f"{name} ({count})" for name, count in sorted(strange.items()))
+    text = ", ".join(f"{name} ({count})" for name, count in sorted(unsupported.items()))
     raise UsageError(
-        f"{what}: operators that cannot be imported, and how often each is there: {text}; write"
-        " them with others, or convert the model to ONNX"
+        f"{what}: these operators cannot be imported (with their number of uses): {text}; replace"
+        " them by others, or convert the model to ONNX"
     )
 
 

@@ -1,4 +1,4 @@
-"""Models in two files or in formats of their own: Caffe, MXNet, Kaldi."""
+"""Readers by file name, for formats that come in two files or need a parser of their own."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ MXNET = "-symbol.json"
 
 
 def read_by_file(path: Path, weights: Path | None, shapes: Shapes) -> Read | None:
-    """The graph, its shapes fixed, and notes for people; None where the name is of another kind.
+    """Read a model of Caffe, MXNet or Kaldi; return None if the file name has another ending.
 
     Args:
-        path: net.prototxt; net-symbol.json; final.mdl, .raw or .nnet3.
-        weights: net.caffemodel, net-0000.params; default the one of that name beside it, of
-            several .params files the last.
+        path: Model file: .prototxt, -symbol.json, .mdl, .raw or .nnet3.
+        weights: Weight file: .caffemodel or .params (default: the file of the same name beside the
+            model; the last one if there are several .params files).
         shapes: Input shapes, by name.
 
-    Raises UsageError where a file cannot be read or imported.
+    Returns: the graph, with fixed shapes, and notes for people.
+
+    Raises UsageError if a file cannot be read or imported.
     """
     for ending, read in FORMATS.items():
         if path.name.endswith(ending):
@@ -35,34 +37,38 @@ def read_by_file(path: Path, weights: Path | None, shapes: Shapes) -> Read | Non
 
 
 def _caffe(path: Path, weights: Path | None, shapes: Shapes) -> Read:
-    return read_caffe(path, weights or _found(path, [path.with_suffix(".caffemodel")]), shapes)
+    return read_caffe(path, weights or _first_file(path, [path.with_suffix(".caffemodel")]), shapes)
 
 
 def _mxnet(path: Path, weights: Path | None, shapes: Shapes) -> Read:
     stem = path.name.removesuffix(MXNET)
     if weights is not None:
         return read_mxnet(path, weights, shapes)
-    several = sorted(path.parent.glob(f"{glob.escape(stem)}-[0-9]*.params"), reverse=True)
-    chosen = _found(path, several or [path.with_name(f"{stem}-0000.params")])
+    params_files = sorted(path.parent.glob(f"{glob.escape(stem)}-[0-9]*.params"), reverse=True)
+    chosen = _first_file(path, params_files or [path.with_name(f"{stem}-0000.params")])
     graph, notes = read_mxnet(path, chosen, shapes)
-    if len(several) > 1:
-        notes = (f"of {len(several)} .params files {chosen.name} was read", *notes)
+    if len(params_files) > 1:
+        notes = (f"{chosen.name} was read, the last of {len(params_files)} .params files", *notes)
     return graph, notes
 
 
 def _kaldi(path: Path, weights: Path | None, shapes: Shapes) -> Read:
     if weights is not None:
-        raise UsageError(f"weights are {weights}, but {path} has its own")
+        raise UsageError(f"a weight file is given ({weights}), but {path} contains its weights")
     return read_kaldi(path, shapes)
 
 
-def _found(path: Path, candidates: list[Path]) -> Path:
-    """Return the first file that exists; the UsageError lists the paths tried."""
+def _first_file(path: Path, candidates: list[Path]) -> Path:
+    """Return the first file that exists.
+
+    Raises UsageError with all paths that were tried, if there is none.
+    """
     for candidate in candidates:
         if candidate.is_file():
             return candidate
     raise UsageError(
-        f"{path}: its weights are not at {', '.join(map(str, candidates))}; say --weights FILE"
+        f"{path}: there is no weight file {' or '.join(map(str, candidates))}; name it with"
+        " --weights FILE"
     )
 
 

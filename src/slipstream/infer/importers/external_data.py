@@ -1,7 +1,8 @@
-"""Constants of an ONNX model that are in files beside it: those of more than 2 GB have to be.
+"""Constants of an ONNX model that are stored in files beside it.
 
-They are mapped, so that they take memory only once, when something reads them. A model names files
-in its own folder; links in there are the user's own, as those of Hugging Face's cache are.
+ONNX requires this for models of more than 2 GB. The files are memory-mapped, so that a constant
+takes memory only once something reads it. A model may name only files in its own folder; they may
+be links, because Hugging Face's cache consists of links.
 """
 
 # The stubs of onnx leave some of its types open.
@@ -21,7 +22,7 @@ from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array
 from slipstream.infer.graph.onnx_file import tensors_in
 
-SMALL = 4096  # bytes: shapes follow from such, so they go into the model
+SMALL = 4096  # bytes; smaller constants go into the model, since shapes are inferred from them
 PACKED = frozenset(
     kind for kind in (getattr(TensorProto, name, None) for name in ("INT4", "UINT4", "FLOAT4E2M1"))
     if kind is not None
@@ -29,20 +30,19 @@ PACKED = frozenset(
 
 
 def read_with_external(path: Path) -> tuple[ModelProto, dict[str, Array]]:
-    """A model, and its large constants from other files by name, which are inputs of the model from
-    now on.
+    """Return a model, and by name its large external constants, which become inputs of the model.
 
-    Raises UsageError for files that are not there, too short, or in another folder, and what
-    `onnx.load` raises.
+    Raises UsageError if a file is missing, too short or in another folder. Errors of `onnx.load`
+    pass through.
     """
     model = onnx.load(str(path), load_external_data=False)
-    own = {item.name for item in model.graph.initializer}
+    initializers = {item.name for item in model.graph.initializer}
     large: dict[str, Array] = {}
     for tensor in tensors_in(model.graph):
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
         array = _mapped(tensor, path)
-        if array.nbytes > SMALL and tensor.name in own and tensor.data_type not in PACKED:
+        if array.nbytes > SMALL and tensor.name in initializers and tensor.data_type not in PACKED:
             large[tensor.name] = array
         else:
             tensor.raw_data = array.tobytes()
@@ -53,20 +53,20 @@ def read_with_external(path: Path) -> tuple[ModelProto, dict[str, Array]]:
 
 
 def _make_inputs(model: ModelProto, large: dict[str, Array]) -> None:
-    kinds = {item.name: item.data_type for item in model.graph.initializer}
-    kept = [item for item in model.graph.initializer if item.name not in large]
-    given = {item.name for item in model.graph.input}
+    types = {item.name: item.data_type for item in model.graph.initializer}
+    remaining = [item for item in model.graph.initializer if item.name not in large]
+    inputs = {item.name for item in model.graph.input}
     for name, array in large.items():
-        if name not in given:
-            info = helper.make_tensor_value_info(name, kinds[name], array.shape)
+        if name not in inputs:
+            info = helper.make_tensor_value_info(name, types[name], array.shape)
             model.graph.input.append(info)
-    copies = [TensorProto.FromString(item.SerializeToString()) for item in kept]
+    copies = [TensorProto.FromString(item.SerializeToString()) for item in remaining]
     del model.graph.initializer[:]
     model.graph.initializer.extend(copies)
 
 
 def _mapped(tensor: TensorProto, path: Path) -> Array:
-    """The numbers of a constant; of types of less than a byte, their bytes."""
+    """Return the elements of a constant; for types smaller than a byte, return the packed bytes."""
     place = {entry.key: entry.value for entry in tensor.external_data}
     file = _file(tensor.name, place.get("location", ""), path)
     is_packed = tensor.data_type in PACKED
@@ -79,29 +79,31 @@ def _mapped(tensor: TensorProto, path: Path) -> Array:
     try:
         offset, length = int(place.get("offset", 0)), int(place.get("length", needed))
     except ValueError as error:
-        raise UsageError(f"{path}: the constant {tensor.name!r} is at no place: {error}") from error
+        raise UsageError(
+            f"{path}: the place of the constant {tensor.name!r} in {file} is no number: {error}"
+        ) from error
     if length != needed or offset < 0 or offset + needed > file.stat().st_size:
         raise UsageError(
-            f"{path}: the constant {tensor.name!r} has {needed} bytes, and {file} has"
-            f" {max(file.stat().st_size - offset, 0)} from {offset} on; it is damaged"
+            f"{path}: the constant {tensor.name!r} needs {needed} bytes, but {file} has"
+            f" {max(file.stat().st_size - offset, 0)} from byte {offset} on; the model is damaged"
         )
     if needed == 0:
         return np.zeros(shape, dtype)
-    found = np.memmap(file, dtype, "r", offset, shape)
-    return np.asarray(found) if found.flags.aligned else np.array(found)
+    mapped = np.memmap(file, dtype, "r", offset, shape)
+    return np.asarray(mapped) if mapped.flags.aligned else np.array(mapped)
 
 
 def _file(name: str, location: str, path: Path) -> Path:
     parts = PurePosixPath(location).parts
     if not parts or PurePosixPath(location).is_absolute() or ".." in parts:
         raise UsageError(
-            f"{path}: the constant {name!r} is said to be in {location!r}; it has to be a file in"
-            " the model's folder"
+            f"{path}: the constant {name!r} is stored in {location!r}; allowed: a file in the"
+            " model's folder"
         )
     file = path.parent / location
     if not file.is_file():
         raise UsageError(
-            f"{path}: the constant {name!r} is in {file}, which is not there; copy it beside the"
-            " model"
+            f"{path}: the constant {name!r} is stored in {file}, which does not exist; copy that"
+            " file beside the model"
         )
     return file

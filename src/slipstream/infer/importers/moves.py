@@ -1,7 +1,7 @@
-"""Operations that move elements, which constants undergo at once.
+"""Operations that move elements.
 
-What these give is a value of the builder's graph whose shape is known; what changes nothing gives
-the value itself.
+They are applied at once to constants, and become nodes for computed values. Each returns the name
+of the result in the builder's graph, or the operand's name if nothing changes.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -21,15 +21,15 @@ from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array
 from slipstream.infer.importers.builder import Builder
 
-WIDE = ("float32", "int32", "int64")  # dtypes that every engine computes with
+WIDE = ("float32", "int32", "int64")  # dtypes that every engine can compute with
 
 
 class AxisOptions(Protocol):
-    """What a layer's options say, in any format."""
+    """Options of a layer, in any format."""
 
     @property
     def where(self) -> str:
-        """In errors."""
+        """Name of the layer in errors."""
         ...
 
     def integer(self, name: str, default: int, /) -> int:
@@ -38,20 +38,23 @@ class AxisOptions(Protocol):
 
 
 def axis_of(options: AxisOptions, name: str, default: int, rank: int) -> int:
-    """Return an axis counted from the front; UsageError if it does not exist."""
+    """Return the axis that an option names, counted from the front.
+
+    Raises UsageError if the axis does not exist.
+    """
     axis = options.integer(name, default)
     if not -rank <= axis < rank:
-        raise UsageError(f"{options.where}: {name} is {axis}; there are {rank} dimensions")
+        raise UsageError(f"{options.where}: {name} is {axis}; allowed: {-rank} to {rank - 1}")
     return axis % rank
 
 
 def inverse(order: Sequence[int]) -> list[int]:
-    """Return the order of axes that undoes another."""
+    """Return the permutation that undoes `order`."""
     return [list(order).index(axis) for axis in range(len(order))]
 
 
 def transpose(b: Builder, name: str, order: Sequence[int]) -> str:
-    """Transpose the axes into another order."""
+    """Transpose the axes into the given order."""
     perm = [int(axis) for axis in order]
     if perm == sorted(perm):
         return name
@@ -71,16 +74,16 @@ def reshape(b: Builder, name: str, shape: Sequence[int]) -> str:
 
 
 def cast(b: Builder, name: str, dtype: npt.DTypeLike) -> str:
-    """Cast the elements to another dtype; fractions are cut off."""
-    wanted = np.dtype(dtype)
-    if wanted == b.dtype(name):
+    """Cast the elements to another dtype; casts to integers truncate."""
+    target = np.dtype(dtype)
+    if target == b.dtype(name):
         return name
-    kind = helper.np_dtype_to_tensor_dtype(wanted)
-    return _folded(b, name, lambda array: array.astype(wanted)) or b.add("Cast", name, to=int(kind))
+    kind = helper.np_dtype_to_tensor_dtype(target)
+    return _folded(b, name, lambda array: array.astype(target)) or b.add("Cast", name, to=int(kind))
 
 
 def expand(b: Builder, name: str, shape: Sequence[int]) -> str:
-    """Repeat axes of length 1; the ranks must agree."""
+    """Repeat axes of length 1; the rank stays the same."""
     sizes = tuple(int(size) for size in shape)
     return name if sizes == b.shape(name) else b.add("Expand", name, numbers(b, "shape", sizes))
 
@@ -92,15 +95,21 @@ def cut(
     ends: Sequence[int],
     steps: Sequence[int] | None = None,
 ) -> str:
-    """x[starts:ends:steps] of all axes; starts and ends are not negative, steps positive."""
+    """Slice every axis: x[starts:ends:steps].
+
+    Args:
+        starts: First position on each axis, 0 or more.
+        ends: Position behind the last one on each axis, 0 or more.
+        steps: Positive step on each axis (default 1).
+    """
     shape = b.shape(name)
     strides = [1] * len(shape) if steps is None else list(steps)
     parts = list(zip(starts, ends, strides, strict=True))
     axes = [axis for axis, part in enumerate(parts) if part != (0, shape[axis], 1)]
     if not axes:
         return name
-    where = tuple(slice(*part) for part in parts)
-    return _folded(b, name, lambda array: array[where]) or b.add(
+    slices = tuple(slice(*part) for part in parts)
+    return _folded(b, name, lambda array: array[slices]) or b.add(
         "Slice",
         name,
         numbers(b, "starts", [parts[axis][0] for axis in axes]),
@@ -111,7 +120,7 @@ def cut(
 
 
 def flip(b: Builder, name: str, axes: Sequence[int]) -> str:
-    """Reverse axes."""
+    """Reverse the order of elements along axes."""
     if not axes:
         return name
     last = np.iinfo(np.int64).min
@@ -128,10 +137,12 @@ def flip(b: Builder, name: str, axes: Sequence[int]) -> str:
 def pad(
     b: Builder, name: str, low: Sequence[int], high: Sequence[int], value: str | None = None
 ) -> str:
-    """Elements put before and after each axis, or taken away where the number is negative.
+    """Add elements before and after each axis; negative sizes remove elements.
 
     Args:
-        value: a scalar of the same dtype; default 0.
+        low: Number of elements before each axis.
+        high: Number of elements behind each axis.
+        value: Name of the scalar to pad with, of the same dtype (default 0).
     """
     shape = b.shape(name)
     name = cut(
@@ -148,7 +159,12 @@ def pad(
 
 
 def spread(b: Builder, name: str, holes: Sequence[int], value: str | None = None) -> str:
-    """Elements put between those of each axis: `holes` many; default 0."""
+    """Insert elements between the elements of each axis.
+
+    Args:
+        holes: Number of elements to insert between neighbours on each axis.
+        value: Name of the scalar to insert, of the same dtype (default 0).
+    """
     for axis, count in enumerate(holes):
         shape = b.shape(name)
         if count == 0 or shape[axis] == 1:
@@ -158,10 +174,10 @@ def spread(b: Builder, name: str, holes: Sequence[int], value: str | None = None
         high[axis + 1] = count
         apart = pad(b, apart, [0] * len(high), high, value)
         length = shape[axis] * (1 + count)
-        whole = reshape(b, apart, [*shape[:axis], length, *shape[axis + 1 :]])
-        ends = list(b.shape(whole))
+        merged = reshape(b, apart, [*shape[:axis], length, *shape[axis + 1 :]])
+        ends = list(b.shape(merged))
         ends[axis] -= count
-        name = cut(b, whole, [0] * len(ends), ends)
+        name = cut(b, merged, [0] * len(ends), ends)
     return name
 
 
@@ -171,12 +187,12 @@ def concatenate(b: Builder, names: Sequence[str], axis: int) -> str:
 
 
 def is_wide(dtype: np.dtype[Any]) -> bool:
-    """Tell whether every engine computes with a dtype: float32, int32, int64."""
+    """Tell whether every engine can compute with a dtype (float32, int32, int64)."""
     return dtype.name in WIDE
 
 
 def widened(b: Builder, name: str) -> str:
-    """The value in a dtype that every engine computes with, the smallest that holds its numbers."""
+    """Cast a value to the smallest dtype that fits its numbers and suits every engine."""
     dtype = b.dtype(name)
     if is_wide(dtype):
         return name

@@ -1,4 +1,4 @@
-"""ONNX models: files and bytes."""
+"""Reader of ONNX models, from files and from bytes."""
 
 # The stubs of onnx leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -22,15 +22,16 @@ from slipstream.infer.importers.external_data import read_with_external
 from slipstream.infer.rewrites import OLDEST_OPSET
 
 NEW_OPSET = 17
-NEW_IR = 8  # in which constants need not be inputs, as those are that conversion adds
-CONTRIB = "com.microsoft"  # operators of ONNX Runtime, which other engines lack
+# From this version on a constant need not be an input too; conversion adds such constants.
+NEW_IR = 8
+CONTRIB = "com.microsoft"  # domain of ONNX Runtime's own operators, which other engines lack
 
 
 def read_onnx(source: Path | bytes) -> Graph:
-    """The graph of a model, of operators that the rewrites know.
+    """Read a model as a graph whose operators the rewrites know.
 
-    Raises UsageError where it is no ONNX model, and for operators that neither ONNX has nor ONNX
-    Runtime: all by name.
+    Raises UsageError if the source is no ONNX model, or has operators that neither ONNX nor ONNX
+    Runtime defines; the message lists all of them.
     """
     what = "these bytes" if isinstance(source, bytes) else str(source)
     large: dict[str, Array] = {}
@@ -40,15 +41,22 @@ def read_onnx(source: Path | bytes) -> Graph:
         else:
             model, large = read_with_external(source)
     except (OSError, DecodeError, ValueError) as error:
-        raise UsageError(f"{what}: no ONNX model can be read: {error}") from error
+        raise UsageError(f"{what}: cannot be read as an ONNX model: {error}") from error
     if not model.graph.node and not model.graph.output:
-        raise UsageError(f"{what}: it is no ONNX model, or an empty one")
+        raise UsageError(f"{what}: this is no ONNX model, or an empty one")
     return graph_of(model, large, what)
 
 
 def graph_of(model: ModelProto, large: Mapping[str, Array], what: str) -> Graph:
-    """The graph of a model in memory, of which the `large` constants are inputs; errors call it
-    `what`. See `read_onnx`."""
+    """Return the graph of a model in memory.
+
+    Args:
+        model: ONNX model; it is changed.
+        large: Constants by name that are inputs of the model (see `read_with_external`).
+        what: Name of the model in errors.
+
+    Raises UsageError as `read_onnx` does.
+    """
     graph = _checked(model, what)
     for name, array in large.items():
         del graph.inputs[name]
@@ -59,11 +67,11 @@ def graph_of(model: ModelProto, large: Mapping[str, Array], what: str) -> Graph:
 def _checked(model: ModelProto, what: str) -> Graph:
     _make_dense(model)
     _take_tensors(model, what)
-    strange = _strange_operators(model)
-    if strange:
+    unknown = _unknown_operators(model)
+    if unknown:
         raise UsageError(
-            f"{what}: operators that ONNX has not: {', '.join(strange)}; export the model with"
-            " those of ONNX, or as functions in the model"
+            f"{what}: these operators are not part of ONNX: {', '.join(unknown)}; export the model"
+            " with ONNX operators, or define these as functions in the model"
         )
     versions = {item.domain: item.version for item in model.opset_import}
     if versions.get("", versions.get("ai.onnx", NEW_OPSET)) < OLDEST_OPSET:
@@ -72,28 +80,30 @@ def _checked(model: ModelProto, what: str) -> Graph:
         _check(model)
         return onnx_file.from_model(model)
     except (ValueError, TypeError, onnx.checker.ValidationError) as error:
-        raise UsageError(f"{what}: it is no valid ONNX model: {error}") from error
+        raise UsageError(f"{what}: this is no valid ONNX model: {error}") from error
     except onnx.shape_inference.InferenceError as error:
         raise UsageError(f"{what}: its shapes contradict each other: {error}") from error
 
 
 def _make_dense(model: ModelProto) -> None:
-    """Constants of which a model has only what is not 0 become whole: no engine reads others."""
+    """Replace sparse constants by dense ones, since no engine reads sparse constants."""
     for item in model.graph.sparse_initializer:
         values = numpy_helper.to_array(item.values)
-        places = numpy_helper.to_array(item.indices)
-        whole = np.zeros(tuple(item.dims), values.dtype)
-        if places.ndim == 2:
-            whole[tuple(places.T)] = values
+        positions = numpy_helper.to_array(item.indices)
+        dense = np.zeros(tuple(item.dims), values.dtype)
+        if positions.ndim == 2:
+            dense[tuple(positions.T)] = values
         else:
-            whole.reshape(-1)[places] = values
-        model.graph.initializer.append(numpy_helper.from_array(whole, item.values.name))
+            dense.reshape(-1)[positions] = values
+        model.graph.initializer.append(numpy_helper.from_array(dense, item.values.name))
     del model.graph.sparse_initializer[:]
 
 
 def _take_tensors(model: ModelProto, what: str) -> None:
-    """Outputs that are dictionaries, as scikit-learn's classifiers have them, become the tensors
-    that they are made of. UsageError for others that are no tensors."""
+    """Replace outputs that are dictionaries, as scikit-learn's classifiers have, by their tensors.
+
+    Raises UsageError for outputs that are neither tensors nor such dictionaries.
+    """
     makers = {name: node for node in model.graph.node for name in node.output}
     for output in model.graph.output:
         if not output.type.WhichOneof("value") or output.type.HasField("tensor_type"):
@@ -101,9 +111,7 @@ def _take_tensors(model: ModelProto, what: str) -> None:
         node = makers.get(output.name)
         if node is None or node.op_type != "ZipMap":
             kind = output.type.WhichOneof("value").removesuffix("_type")
-            raise UsageError(
-                f"{what}: the output {output.name!r} is a {kind}; a package gives tensors"
-            )
+            raise UsageError(f"{what}: the output {output.name!r} is a {kind}; allowed: tensors")
         node.op_type, node.domain = "Identity", ""
         del node.attribute[:]
         output.type.Clear()
@@ -111,27 +119,32 @@ def _take_tensors(model: ModelProto, what: str) -> None:
 
 
 def _check(model: ModelProto) -> None:
-    """ONNX's check, to which an output without a shape is no error: inference finds it."""
-    open_ = [each.type.tensor_type for each in model.graph.output]
-    open_ = [each for each in open_ if each.elem_type and not each.HasField("shape")]
-    for each in open_:
-        each.shape.dim.add()
+    """Run ONNX's checker, but accept outputs without a shape, which shape inference finds later."""
+    types = [output.type.tensor_type for output in model.graph.output]
+    shapeless = [kind for kind in types if kind.elem_type and not kind.HasField("shape")]
+    for kind in shapeless:
+        kind.shape.dim.add()
     onnx.checker.check_model(model)
-    for each in open_:
-        each.ClearField("shape")
+    for kind in shapeless:
+        kind.ClearField("shape")
 
 
-def _strange_operators(model: ModelProto) -> list[str]:
-    known = {(schema.domain, schema.name) for schema in onnx.defs.get_all_schemas()}
-    own = {(function.domain, function.name) for function in model.functions}
-    nodes = [*_nodes(model.graph), *(node for each in model.functions for node in each.node)]
+def _unknown_operators(model: ModelProto) -> list[str]:
+    standard = {(schema.domain, schema.name) for schema in onnx.defs.get_all_schemas()}
+    defined = {(function.domain, function.name) for function in model.functions}
+    inner = (node for function in model.functions for node in function.node)
+    nodes = [*_nodes(model.graph), *inner]
     used = {("" if node.domain == "ai.onnx" else node.domain, node.op_type) for node in nodes}
-    found = sorted(pair for pair in used - known - own if pair[0] not in (SLIPSTREAM, CONTRIB))
-    return [f"{domain}.{name}" if domain else name for domain, name in found]
+    unknown = sorted(
+        (domain, name)
+        for domain, name in used - standard - defined
+        if domain not in (SLIPSTREAM, CONTRIB)
+    )
+    return [f"{domain}.{name}" if domain else name for domain, name in unknown]
 
 
 def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """Its nodes, those of branches and bodies too."""
+    """Yield the nodes of a graph, including the nodes of branches and loop bodies."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -144,8 +157,8 @@ def _converted(model: ModelProto, what: str) -> ModelProto:
         converted = onnx.version_converter.convert_version(model, NEW_OPSET)
         converted.ir_version = max(converted.ir_version, NEW_IR)
         return converted
-    except Exception as error:  # of its C++ code, of no class of its own
+    except Exception as error:  # the converter's C++ code has no error class of its own
         raise UsageError(
-            f"{what}: operators older than version {OLDEST_OPSET}, and onnx.version_converter"
-            f" fails: {error}; export the model again"
+            f"{what}: its operators are older than version {OLDEST_OPSET}, and"
+            f" onnx.version_converter cannot convert them: {error}; export the model again"
         ) from error

@@ -1,4 +1,4 @@
-"""Pooling whose number of windows is given: windows may hang over the end of the padding."""
+"""Pooling with a given number of windows; the last windows may extend beyond the padding."""
 
 # NumPy's stubs leave some of its types open.
 # pyright: reportUnknownMemberType=false
@@ -18,13 +18,12 @@ Kind = Literal["max", "mean", "sum"]
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows along each axis.
+    """Windows of a pooling layer. Every list has one entry for each axis.
 
     Args:
         kernel: Window sizes.
         strides: Steps from one window to the next.
-        pads: Padding in front of the first element, and the padding behind the last that counts
-            in means.
+        pads: Padding in front of the axis. Means count as much padding behind it.
         counts: Number of windows.
     """
 
@@ -34,7 +33,7 @@ class Windows:
     counts: list[int]
 
     def ends(self, sizes: Sequence[int]) -> list[int]:
-        """The padding behind axes of these sizes that the last windows need, 0 and more."""
+        """Return the padding that the last windows need behind axes of these sizes."""
         return [
             max((count - 1) * stride + window - size - pad, 0)
             for count, stride, window, size, pad in zip(
@@ -46,7 +45,14 @@ class Windows:
 def pool(
     builder: Builder, x: str, windows: Windows, kind: Kind, *, with_padding: bool = True
 ) -> str:
-    """Pool (batch, channels, ...). A mean counts the padding inside `pads`, or none of it."""
+    """Pool a value of the shape (batch, channels, ...).
+
+    Args:
+        windows: Windows along the axes behind the channels.
+        kind: Reduction of each window.
+        with_padding: True if means count the padding of `windows.pads` (default True). Means never
+            count the part of a window beyond it.
+    """
     sizes = builder.shape(x)[2:]
     ends = windows.ends(sizes)
     attributes = {

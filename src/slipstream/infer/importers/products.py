@@ -1,4 +1,4 @@
-"""Products of arrays in any order of axes, as MatMul."""
+"""Products of arrays with any order of axes, computed by MatMul."""
 
 from __future__ import annotations
 
@@ -8,29 +8,30 @@ from collections.abc import Sequence
 from slipstream.infer.importers import moves
 from slipstream.infer.importers.builder import Builder
 
-Pairs = Sequence[tuple[int, int]]  # of an axis of the left operand and one of the right
+Pairs = Sequence[tuple[int, int]]  # each an axis of the left operand and one of the right operand
 
 
 def contracted(b: Builder, left: str, right: str, summed: Pairs, shared: Pairs) -> str:
-    """Sum products over pairs of axes, for each element of the others.
+    """Multiply two values and sum over pairs of axes, as `einsum` does.
 
     Args:
         summed: Pairs of axes that are summed over.
-        shared: Pairs of axes that the operands have in common.
+        shared: Pairs of axes that the operands have in common; the result keeps them.
 
-    Returns: shared axes, then those that only the left operand has, then those of the right one.
+    Returns: value with the shared axes, then the free axes of the left operand, then those of the
+    right.
     """
     sides = [
         _Side(b, name, [int(pair[at]) for pair in summed], [int(pair[at]) for pair in shared])
         for at, name in enumerate((left, right))
     ]
-    # (A B)^T = B^T A^T: the side whose last axes are summed over goes left as it is.
-    is_turned = sides[1].is_left_already and not sides[0].is_left_already
-    first, second = sides[::-1] if is_turned else sides
+    # (A B)^T = B^T A^T: an operand whose summed axes are last needs no transposition on the left.
+    is_swapped = sides[1].is_left_already and not sides[0].is_left_already
+    first, second = sides[::-1] if is_swapped else sides
     name = b.add("MatMul", first.as_left(), second.as_right())
     sizes = [*first.sizes(first.batch), *first.sizes(first.free), *second.sizes(second.free)]
     name = moves.reshape(b, name, sizes)
-    if not is_turned:
+    if not is_swapped:
         return name
     num_batch, num_first = len(first.batch), len(first.free)
     order = [*range(num_batch), *range(num_batch + num_first, len(sizes))]
@@ -38,7 +39,7 @@ def contracted(b: Builder, left: str, right: str, summed: Pairs, shared: Pairs) 
 
 
 class _Side:
-    """An operand of a product, of which axes are summed over, shared, or free."""
+    """Operand of a product; each of its axes is summed over, shared, or free."""
 
     def __init__(self, b: Builder, name: str, contract: list[int], batch: list[int]) -> None:
         self._b = b
@@ -50,7 +51,7 @@ class _Side:
 
     @property
     def is_left_already(self) -> bool:
-        """Whether the axes that are summed over come last."""
+        """Whether the summed axes are already the last ones."""
         return self.free + self.contract == sorted(self.free + self.contract)
 
     def sizes(self, axes: Sequence[int]) -> list[int]:
@@ -59,7 +60,10 @@ class _Side:
         return [shape[axis] for axis in axes]
 
     def as_left(self) -> str:
-        """(batch, free, contract); free axes stay apart where there is no batch."""
+        """Arrange the operand as (batch, free, contract).
+
+        Free axes stay separate if there is no batch.
+        """
         name = moves.transpose(self._b, self._name, [*self.batch, *self.free, *self.contract])
         free = self.sizes(self.free)
         if self.batch or not free:
@@ -68,7 +72,7 @@ class _Side:
         return moves.reshape(self._b, name, [*self.sizes(self.batch), *free, depth])
 
     def as_right(self) -> str:
-        """(batch, contract, free)."""
+        """Arrange the operand as (batch, contract, free)."""
         name = moves.transpose(self._b, self._name, [*self.batch, *self.contract, *self.free])
         depth, width = (math.prod(self.sizes(axes)) for axes in (self.contract, self.free))
         return moves.reshape(self._b, name, [*self.sizes(self.batch), depth, width])

@@ -1,4 +1,4 @@
-"""What an importer made, run beside the model that it was made of."""
+"""Proof of an import: the graph is run, and its results are compared with the model's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from slipstream.infer.accuracy.accuracy import Comparison
 from slipstream.infer.engines.onnxruntime import graph_session
 from slipstream.infer.graph.graph import Array, Graph
 
-LEAST_DB = 60.0  # signal to noise of a faithful graph: rounding alone leaves 100 and more
+# Lowest signal-to-noise ratio of a faithful graph in dB. Rounding alone leaves 100 dB and more.
+LEAST_DB = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,8 @@ class Proved:
     """A graph and its accuracy against the model that it was made from.
 
     Args:
-        graph: Graph of fixed shapes.
-        snr_db: Signal-to-noise ratio of its results on the example, in dB.
+        graph: Graph with fixed shapes.
+        snr_db: Signal-to-noise ratio of its results on the example inputs, in dB.
     """
 
     graph: Graph
@@ -29,8 +30,11 @@ class Proved:
 
     @property
     def note(self) -> str:
-        """The same, for people."""
-        return f"the imported graph is the model's to {self.snr_db:.0f} dB"
+        """The accuracy, as a sentence for people."""
+        return (
+            "the signal-to-noise ratio of the imported graph against the model is"
+            f" {self.snr_db:.0f} dB"
+        )
 
 
 def prove(
@@ -40,7 +44,7 @@ def prove(
     what: str,
     least_db: float = LEAST_DB,
 ) -> Proved:
-    """Run a graph on ONNX Runtime, as it is written, and compare its results.
+    """Run a graph on ONNX Runtime without rewrites, and compare its results with the expected ones.
 
     Args:
         graph: Graph of ONNX operators.
@@ -55,13 +59,13 @@ def prove(
         session = graph_session(graph, 1)
         results = session.run({name: np.asarray(item, order="C") for name, item in inputs.items()})
     except (UnsupportedError, RuntimeError) as error:
-        raise UsageError(f"{what}: what was imported cannot be run: {error}") from error
+        raise UsageError(f"{what}: the imported graph cannot be run: {error}") from error
     comparison = Comparison()
     comparison.add(results, expected)
     if comparison.snr_db < least_db:
         raise UsageError(
-            f"{what}: what was imported computes something else: signal to noise is"
-            f" {comparison.snr_db:.0f} dB, and {least_db:.0f} is the least; does the model draw"
-            " random numbers, or take another way for other inputs?"
+            f"{what}: the imported graph computes something else than the model: the"
+            f" signal-to-noise ratio is {comparison.snr_db:.0f} dB; allowed: {least_db:.0f} and"
+            " more; a model must not draw random numbers or branch on its inputs"
         )
     return Proved(graph, comparison.snr_db)

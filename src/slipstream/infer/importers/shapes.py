@@ -1,4 +1,4 @@
-"""Dimensions that a model leaves open, fixed."""
+"""Fixing the dimensions that a model leaves open."""
 
 from __future__ import annotations
 
@@ -12,21 +12,30 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """`image=1,3,224,224` as a name and its dimensions; UsageError for anything else."""
-    name, is_given, sizes = text.rpartition("=")
+    """Parse a text such as `image=1,3,224,224` as a name and its dimensions.
+
+    Raises UsageError if the text has another form.
+    """
+    name, equals_sign, sizes = text.rpartition("=")
     parts = sizes.split(",") if sizes else []
-    if not is_given or not name or not parts or not all(part.strip().isdecimal() for part in parts):
-        raise UsageError(f"the shape is {text!r}; say name=1,3,224,224")
+    if (
+        not equals_sign
+        or not name
+        or not parts
+        or not all(part.strip().isdecimal() for part in parts)
+    ):
+        raise UsageError(f"the shape is {text!r}; allowed: name=1,3,224,224")
     return name, tuple(int(part) for part in parts)
 
 
 def fix_shapes(graph: Graph, shapes: Shapes) -> tuple[Graph, tuple[str, ...]]:
-    """The graph with every dimension of its inputs known, and what was assumed for that.
+    """Fix every dimension of the inputs; return the graph and the assumptions, as text for people.
 
     Args:
-        graph: The graph, which is not changed.
-        shapes: Input shapes, by name. A dimension that they give a name's size counts for all
-            dimensions of that name. Of those still open the first of an input becomes 1: a batch.
+        graph: Graph with open dimensions; it is not changed.
+        shapes: Input shapes, by name. If a shape gives a size to a named dimension, all dimensions
+            of that name get this size. The first dimension of an input is the batch: if it is still
+            open, it becomes 1.
 
     Raises UsageError for inputs that do not exist, shapes that contradict the model, and dimensions
     that remain open.
@@ -35,8 +44,8 @@ def fix_shapes(graph: Graph, shapes: Shapes) -> tuple[Graph, tuple[str, ...]]:
     result = graph.copy()
     notes: list[str] = []
     for name, value in graph.inputs.items():
-        known = shapes.get(name) or _filled(name, value, sizes, notes)
-        result.inputs[name] = Value(value.dtype, known)
+        shape = shapes.get(name) or _filled(name, value, sizes, notes)
+        result.inputs[name] = Value(value.dtype, shape)
     if all(value.fixed is not None for value in graph.inputs.values()) and not shapes:
         return result, ()
     result.values = {}
@@ -55,18 +64,18 @@ def _named_sizes(graph: Graph, shapes: Shapes) -> dict[str, int]:
         if declared is None:
             continue
         fits = len(declared) == len(shape) and all(
-            not isinstance(size, int) or size == given
-            for size, given in zip(declared, shape, strict=True)
+            not isinstance(size, int) or size == requested
+            for size, requested in zip(declared, shape, strict=True)
         )
         if not fits:
             raise UsageError(
-                f"input {name!r} has the shape {_text(declared)}, not {_text(shape)};"
-                " only dimensions that the model leaves open can be chosen"
+                f"input {name!r} has the shape {_text(declared)}, not {_text(shape)}; only"
+                " dimensions that the model leaves open can be chosen"
             )
         sizes.update(
             {
-                size: given
-                for size, given in zip(declared, shape, strict=True)
+                size: requested
+                for size, requested in zip(declared, shape, strict=True)
                 if isinstance(size, str)
             }
         )
@@ -75,19 +84,19 @@ def _named_sizes(graph: Graph, shapes: Shapes) -> dict[str, int]:
 
 def _filled(name: str, value: Value, sizes: Mapping[str, int], notes: list[str]) -> tuple[int, ...]:
     if value.shape is None:
-        raise UsageError(f"the model does not say the shape of {name!r}; say --shape {name}=1,...")
-    found = [sizes.get(size, size) if isinstance(size, str) else size for size in value.shape]
-    if found and not isinstance(found[0], int):
-        found[0] = 1
-        notes.append(f"the batch of {name!r} is open; it is compiled for 1 (--shape chooses)")
-    known = tuple(size for size in found if isinstance(size, int))
-    if len(known) != len(found):
-        example = ",".join(str(size) if isinstance(size, int) else "224" for size in found)
+        raise UsageError(f"the model does not say the shape of {name!r}; add --shape {name}=1,...")
+    dims = [sizes.get(size, size) if isinstance(size, str) else size for size in value.shape]
+    if dims and not isinstance(dims[0], int):
+        dims[0] = 1
+        notes.append(f"the batch size of {name!r} is open; it is set to 1 (--shape changes it)")
+    shape = tuple(size for size in dims if isinstance(size, int))
+    if len(shape) != len(dims):
+        example = ",".join(str(size) if isinstance(size, int) else "224" for size in dims)
         raise UsageError(
-            f"input {name!r} has the shape {_text(value.shape)}, and every dimension has to be"
-            f" known; say --shape {name}={example}"
+            f"input {name!r} has the shape {_text(value.shape)}, but every dimension must be"
+            f" known; add --shape {name}={example}"
         )
-    return known
+    return shape
 
 
 def _text(shape: tuple[int | str | None, ...]) -> str:

@@ -1,8 +1,7 @@
-"""One step of a model as rules see it, a primitive of JAX or an op of TensorFlow.
+"""One step of a model as importer rules see it: a primitive of JAX or an op of TensorFlow.
 
-What is broadcast is repeated only where it must be: an operand is compact where axes along which
-all elements are alike have length 1. Operators of single elements take compact operands as they
-are.
+Broadcasting is delayed. An operand is compact: axes along which all elements are equal have length
+1. Element-wise operators take compact operands directly; the others repeat them first.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -21,21 +20,21 @@ from slipstream.infer.graph.graph import Array
 from slipstream.infer.importers import moves
 from slipstream.infer.importers.builder import Builder
 
-HALVES = ("bfloat16", "float16")  # computed in float32
+HALVES = ("bfloat16", "float16")  # dtypes that the graph computes in float32
 PLAIN = (*("bool", "float32", "int8", "int16", "int32", "int64"), *("uint8", "uint16", "uint32"))
 
 
-class Unimportable(Exception):  # noqa: N818 - it ends no program: reasons are collected
-    """Why there is no operator for a step as it is, in a few words."""
+class Unimportable(Exception):  # noqa: N818 - a reason that readers collect, not a failure
+    """Reason why a step has no counterpart in ONNX, in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A value of a model.
+    """Value of a model.
 
     Args:
-        value: an array where it is known before anything runs, else the name of what a node gives;
-            compact either way.
+        value: Array if the value is known at import time, else the name of a value in the graph; in
+            compact form.
         shape: Full shape, with all axes repeated.
     """
 
@@ -44,7 +43,7 @@ class Operand:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is an array."""
+        """Whether the value is an array that is known at import time."""
         return not isinstance(self.value, str)
 
 
@@ -70,11 +69,11 @@ class Step:
 
     @property
     def count(self) -> int:
-        """How many operands it has."""
+        """Number of operands."""
         return len(self.operands)
 
     def compact(self, at: int) -> str:
-        """An operand's name, not repeated along axes where all elements are alike."""
+        """Return the name of an operand in compact form."""
         operand = self.operands[at]
         if isinstance(operand.value, str):
             return operand.value
@@ -85,25 +84,28 @@ class Step:
         return moves.expand(self.b, self.compact(at), self.operands[at].shape)
 
     def wide(self, at: int) -> str:
-        """`compact`, in a dtype that engines compute with."""
+        """Return an operand in compact form, in a dtype that every engine computes with."""
         return moves.widened(self.b, self.compact(at))
 
     def wide_full(self, at: int) -> str:
-        """`full`, in a dtype that engines compute with."""
+        """Return an operand in its full shape, in a dtype that every engine computes with."""
         return moves.widened(self.b, self.full(at))
 
     def array(self, at: int) -> Array | None:
-        """Return the elements of a known operand, in compact form."""
+        """Return the elements of a known operand in compact form, or None if it is computed."""
         operand = self.operands[at]
         return plain(operand.value) if operand.is_known else None
 
     def whole_array(self, at: int) -> Array | None:
-        """Return the elements of a known operand in its full shape."""
+        """Return the elements of a known operand in its full shape, or None if it is computed."""
         array = self.array(at)
         return None if array is None else np.broadcast_to(array, self.operands[at].shape)
 
     def known(self, at: int) -> Array:
-        """Return an operand's elements; Unimportable if they are not known."""
+        """Return the elements of an operand in its full shape.
+
+        Raises Unimportable if the operand is computed.
+        """
         array = self.whole_array(at)
         if array is None:
             raise Unimportable(f"with operand {at} computed")
@@ -119,7 +121,10 @@ Rule: TypeAlias = "Callable[[Step], str | list[str]]"
 
 
 def graph_dtype(dtype: Any) -> np.dtype[Any]:
-    """The dtype that stands for a framework's; Unimportable where none does."""
+    """Return the graph's dtype for a dtype of a framework.
+
+    Raises Unimportable if there is none.
+    """
     name = str(dtype)
     if name in HALVES or name == "float64":
         return np.dtype(np.float32)
@@ -129,13 +134,13 @@ def graph_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def plain(value: Any) -> Array:
-    """An array of a framework as one of NumPy, of a dtype that the graph has."""
+    """Convert an array of a framework to a NumPy array of a dtype that graphs have."""
     array = np.asarray(value)
     return np.asarray(array.astype(graph_dtype(array.dtype)))
 
 
 def choose(b: Builder, condition: str, yes: str, no: str) -> str:
-    """Where, for bool too."""
+    """Add a Where node, or its logical equivalent for bool."""
     if b.dtype(yes) != np.bool_:
         return b.add("Where", condition, yes, no)
     return b.add("Or", b.add("And", condition, yes), b.add("And", b.add("Not", condition), no))

@@ -1,7 +1,7 @@
-"""PyTorch modules and exported programs, through torch.onnx.
+"""Importer of PyTorch modules and exported programs, through torch.onnx.
 
-Both of its exporters are tried: the one that follows TorchScript, and the one that follows
-torch.export. What comes out is compared with what the module itself computes.
+Both exporters of torch.onnx are tried: the older one, based on TorchScript, and the newer one,
+based on torch.export. The result of the exported graph is compared with the module's own result.
 """
 
 # The types of torch are open in places.
@@ -38,8 +38,9 @@ from slipstream.infer.machine import LARGE_BYTES
 
 OPSET = 17
 T = TypeVar("T")
-Read: TypeAlias = "tuple[onnx.ModelProto, dict[str, Array]]"  # a model, and constants beside it
-LEAST_DB = 60.0  # signal to noise of a faithful export: rounding alone leaves 100 and more
+Read: TypeAlias = "tuple[onnx.ModelProto, dict[str, Array]]"  # a model, and its large constants
+# Lowest signal-to-noise ratio of a faithful export in dB. Rounding alone leaves 100 dB and more.
+LEAST_DB = 60.0
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,9 @@ class Exported:
     """A module and its graph.
 
     Args:
-        graph: inputs have the names of the module's arguments.
-        module: takes the graph's inputs in their order, as tensors.
-        snr_db: Signal-to-noise ratio in dB of the graph's results against the module's.
+        graph: Graph whose inputs have the names of the module's arguments.
+        module: Module that takes the graph's inputs in their order, as tensors.
+        snr_db: Signal-to-noise ratio of the graph's results against the module's, in dB.
     """
 
     graph: Graph
@@ -58,7 +59,7 @@ class Exported:
 
 
 def is_torch(source: object) -> bool:
-    """Tell whether the object is a module or an exported program; import nothing."""
+    """Tell whether the object is a module or an exported program, without importing torch."""
     return any(
         f"{kind.__module__}.{kind.__qualname__}"
         in ("torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram")
@@ -67,12 +68,12 @@ def is_torch(source: object) -> bool:
 
 
 def read_program(path: Path) -> Any:
-    """Load the exported program of a .pt2 file; UsageError if the file is none."""
+    """Load the exported program of a .pt2 file; raise UsageError if it cannot be read."""
     import torch
 
     try:
         return torch.export.load(str(path))
-    except Exception as error:  # torch has many, and those of zip and pickle
+    except Exception as error:  # errors of torch, zip and pickle, of many classes
         raise UsageError(f"{path}: torch.export.load cannot read it: {error}") from error
 
 
@@ -82,15 +83,16 @@ def export(
     """Return the graph of a module or exported program.
 
     Args:
-        source: torch.nn.Module, put into eval mode; or torch.export.ExportedProgram.
-        example_inputs: an array or tensor, a sequence of them, or a dictionary by argument. Left
-            out (None): random numbers of `shapes`, or those of the exported program.
-        shapes: Shapes, by argument, of arguments that have no example.
-        large_bytes: size of a module's parameters from which the exporter of torch.export, which
-            copies none of them, has the first turn; default 1 GiB.
+        source: A torch.nn.Module, which is put into eval mode, or a torch.export.ExportedProgram.
+        example_inputs: Array or tensor, sequence of them, or dictionary by argument. Without it
+            (None), an exported program's own example is used, or random numbers in the given
+            shapes.
+        shapes: Shapes, by argument, for random inputs.
+        large_bytes: Size of a module's parameters in bytes from which the exporter based on
+            torch.export is tried first, because it copies none of them (default 1 GiB).
 
-    Raises UsageError where there is no example, where both exporters fail (every operator that has
-    no counterpart in ONNX is named), and where the graph computes something else.
+    Raises UsageError if there is no example, if both exporters fail (the message lists every
+    operator without a counterpart in ONNX), or if the graph computes something else.
     """
     import torch
 
@@ -100,14 +102,14 @@ def export(
     names = _arguments(module, program, example_inputs)
     tensors = _tensors(names, example_inputs, shapes, program)
     with torch.no_grad():
-        found = called(f"the module {type(source).__name__}", lambda: module(*tensors.values()))
-    outputs = _output_names(found)
+        results = called(f"the module {type(source).__name__}", lambda: module(*tensors.values()))
+    outputs = _output_names(results)
     is_large = sum(item.nbytes for item in module.parameters()) >= large_bytes
     model, large = _exported(
         module, program, tuple(tensors.values()), list(tensors), outputs, is_large=is_large
     )
     graph = graph_of(model, large, f"the export of {type(source).__name__}")
-    snr_db = _compared(graph, tensors, found)
+    snr_db = _compared(graph, tensors, results)
     return Exported(graph, module, snr_db)
 
 
@@ -115,7 +117,7 @@ def export(
 
 
 def _arguments(module: Any, program: Any, example: object) -> list[str]:
-    """Names of the inputs; those of `*args` are numbered, as many as the example has."""
+    """Return the names of the inputs; arguments in `*args` are numbered."""
     if program is not None:
         return list(program.graph_signature.user_inputs)
     names: list[str] = []
@@ -134,43 +136,47 @@ def _tensors(names: Sequence[str], example: object, shapes: Shapes, program: Any
     if example is None and program is not None and program.example_inputs is not None:
         example = program.example_inputs[0]
     if isinstance(example, Mapping):
-        given: dict[str, Any] = {str(name): item for name, item in example.items()}
+        example_by_name: dict[str, Any] = {str(name): item for name, item in example.items()}
     elif isinstance(example, (tuple, list)):
-        given = dict(zip(names, example, strict=False))
+        example_by_name = dict(zip(names, example, strict=False))
     elif example is not None:
-        given = dict(zip(names, [example], strict=False))
+        example_by_name = dict(zip(names, [example], strict=False))
     else:
         random = torch.Generator().manual_seed(0)
-        given = {name: torch.randn(shape, generator=random) for name, shape in shapes.items()}
-    strange = sorted(given.keys() - set(names))
-    if not given or strange:
-        what = f"there is no argument {', '.join(strange)}" if strange else "there is none"
+        example_by_name = {
+            name: torch.randn(shape, generator=random) for name, shape in shapes.items()
+        }
+    unknown = sorted(example_by_name.keys() - set(names))
+    if not example_by_name or unknown:
+        what = f"there is no argument {', '.join(unknown)}" if unknown else "none is given"
         raise UsageError(
-            f"a PyTorch module needs an example of its inputs, and {what}; the arguments are"
+            f"a PyTorch module needs an example of its inputs, but {what}; the arguments are"
             f" {', '.join(names)}: pass example_inputs, let the factory return (module, inputs),"
-            " or say --shape NAME=1,3,224,224 for float32"
+            " or add --shape NAME=1,3,224,224 for float32"
         )
-    return {name: torch.as_tensor(given[name]) for name in names if name in given}
+    return {
+        name: torch.as_tensor(example_by_name[name]) for name in names if name in example_by_name
+    }
 
 
-def _flat(found: Any) -> dict[str, Any]:
-    if isinstance(found, Mapping):
-        return dict(found)
-    several = list(found) if isinstance(found, (tuple, list)) else [found]
-    if len(several) == 1:
-        return {"output": several[0]}
-    return {f"output_{number}": item for number, item in enumerate(several)}
+def _flat(result: Any) -> dict[str, Any]:
+    if isinstance(result, Mapping):
+        return dict(result)
+    items = list(result) if isinstance(result, (tuple, list)) else [result]
+    if len(items) == 1:
+        return {"output": items[0]}
+    return {f"output_{number}": item for number, item in enumerate(items)}
 
 
-def _output_names(found: Any) -> list[str]:
+def _output_names(result: Any) -> list[str]:
     import torch
 
-    flat = _flat(found)
+    flat = _flat(result)
     if not flat or not all(isinstance(item, torch.Tensor) for item in flat.values()):
         kinds = ", ".join(type(item).__name__ for item in flat.values())
         raise UsageError(
-            f"the module returns {kinds or 'nothing'}; what can be compiled returns a tensor, or a"
-            " tuple, list or dictionary of tensors: wrap it in a module that does"
+            f"the module returns {kinds or 'nothing'}; allowed: a tensor, or a tuple, list or"
+            " dictionary of tensors; wrap the module in one that returns these"
         )
     return list(flat)
 
@@ -194,18 +200,20 @@ def _exported(
         return _by_program(program or module, tensors, inputs, outputs)
 
     is_program_first = is_large or program is not None
-    ways = [by_program, by_script] if is_program_first else [by_script, by_program]
-    troubles: list[str] = []
-    for way in ways:
+    exporters = [by_program, by_script] if is_program_first else [by_script, by_program]
+    reasons: list[str] = []
+    for exporter in exporters:
         try:
-            return _quietly(way)
+            return _quietly(exporter)
         # Both exporters raise whatever the module makes them raise.
         except Exception as error:  # noqa: BLE001
-            troubles.append(_trouble(error))
+            reasons.append(_first_line(error))
     missing = _missing_operators(module, tensors)
     if missing:
-        raise UsageError(f"ONNX has nothing for the operators {', '.join(missing)} of the module")
-    raise UsageError(f"torch.onnx cannot export the module: {'; then: '.join(troubles)}")
+        raise UsageError(
+            f"these operators of the module have no counterpart in ONNX: {', '.join(missing)}"
+        )
+    raise UsageError(f"torch.onnx cannot export the module: {'; then: '.join(reasons)}")
 
 
 def _by_script(
@@ -230,7 +238,10 @@ def _by_script(
 def _by_program(
     program: Any, tensors: tuple[Any, ...], inputs: list[str], outputs: list[str]
 ) -> Read:
-    """Through a file, from which large constants are mapped: it is gone when they are."""
+    """Export a program through a temporary file.
+
+    Large constants stay memory-mapped, so they can be read after the file is deleted.
+    """
     import torch
 
     exported = torch.onnx.export(
@@ -241,36 +252,36 @@ def _by_program(
         path = Path(folder, "model.onnx")
         exported.save(path, external_data=True)
         for value in exported.model.graph.initializers.values():
-            value.const_value = None  # torch.onnx goes on holding the graph, and so the weights
+            value.const_value = None  # torch.onnx keeps the graph alive, and with it the weights
         return read_with_external(path)
 
 
-def _quietly(way: Callable[[], T]) -> T:
-    """Call an exporter without what it prints and warns of: its errors are exceptions."""
+def _quietly(exporter: Callable[[], T]) -> T:
+    """Call an exporter and suppress its output and warnings; its errors are exceptions."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
-            return way()
+            return exporter()
     finally:
         logging.disable(before)
 
 
-def _trouble(error: Exception) -> str:
-    """The first line of an error that says something, without the terminal's colours."""
+def _first_line(error: Exception) -> str:
+    """Return the first line of an error's text that is not empty, without terminal colours."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 
 
 def _missing_operators(module: Any, tensors: tuple[Any, ...]) -> list[str]:
-    """Operators that the exporter of TorchScript does not know; empty where it cannot tell."""
+    """Return the operators that the TorchScript exporter does not know, or [] if it cannot tell."""
     try:
         from torch.onnx._internal.torchscript_exporter.utils import unconvertible_ops
 
         _, missing = _quietly(lambda: unconvertible_ops(module, tensors, opset_version=OPSET))
-    # It is private to torch, and makes a message better.
+    # The function is private to torch and may change; it only improves a message.
     except Exception:  # noqa: BLE001
         return []
     return sorted(set(map(str, missing)))
@@ -279,24 +290,27 @@ def _missing_operators(module: Any, tensors: tuple[Any, ...]) -> list[str]:
 # ---- the proof ---------------------------------------------------------------------------------
 
 
-def _compared(graph: Graph, tensors: Mapping[str, Any], found: Any) -> float:
-    """Signal to noise of the export's results; UsageError where it is no faithful one."""
+def _compared(graph: Graph, tensors: Mapping[str, Any], result: Any) -> float:
+    """Return the signal-to-noise ratio of the graph's results in dB.
+
+    Raises UsageError if it is too low, or if the graph cannot be run.
+    """
     inputs = {name: np.asarray(item.numpy(), order="C") for name, item in tensors.items()}
-    right: dict[str, Array] = {
+    expected: dict[str, Array] = {
         name: item.detach().numpy()
-        for name, item in zip(graph.outputs, _flat(found).values(), strict=True)
+        for name, item in zip(graph.outputs, _flat(result).values(), strict=True)
     }
     try:
         session = graph_session(graph, 1)
         results = session.run(inputs)
     except (UnsupportedError, RuntimeError) as error:
-        raise UsageError(f"what torch.onnx exported cannot be run: {error}") from error
+        raise UsageError(f"the graph that torch.onnx exported cannot be run: {error}") from error
     comparison = Comparison()
-    comparison.add(results, right)
+    comparison.add(results, expected)
     if comparison.snr_db < LEAST_DB:
         raise UsageError(
-            "what torch.onnx exported computes something else than the module: signal to noise is"
-            f" {comparison.snr_db:.0f} dB, and {LEAST_DB:.0f} is the least; does the module draw"
-            " random numbers, or take another way for other inputs?"
+            "the graph that torch.onnx exported computes something else than the module: the"
+            f" signal-to-noise ratio is {comparison.snr_db:.0f} dB; allowed: {LEAST_DB:.0f} and"
+            " more; a module must not draw random numbers or branch on its inputs"
         )
     return comparison.snr_db

@@ -1,4 +1,4 @@
-"""What a user's own code raises, shown with the user's lines alone."""
+"""Calls of the user's own code, whose errors are shown with only the user's lines."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ OURS = str(Path(slipstream.__file__).parent)
 
 
 def called(what: str, code: Callable[[], Result]) -> Result:
-    """What the user's code gives.
+    """Call the user's code and return its result.
 
-    Raises UsageError where it raises anything but an error of Slipstream: what it was, and the
-    lines of the files that are neither Slipstream's nor of an installed package.
+    Errors of Slipstream pass through.
+
+    Raises UsageError for any other error: it names the error and lists the traceback lines that
+    belong neither to Slipstream nor to an installed package.
     """
     try:
         return code()

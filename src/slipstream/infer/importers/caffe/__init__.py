@@ -1,4 +1,4 @@
-"""Caffe: a .prototxt file says what the network does, a .caffemodel file holds its weights."""
+"""Importer of Caffe: a .prototxt file describes the network, a .caffemodel file has its weights."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ LAYERS: dict[str, Convert] = {
 }
 
 
-@np.errstate(all="ignore")  # numbers of files may be infinite, or none
+@np.errstate(all="ignore")  # numbers in files may be infinite or NaN
 def read_caffe(
     prototxt: Path, caffemodel: Path, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[Graph, tuple[str, ...]]:
-    """Return the graph of a network at test time, and notes about omitted parts.
+    """Return the graph of a network at test time, and notes about omitted layers.
 
     Args:
         prototxt: Network file with `layer` entries, or `layers` in the older form.
         caffemodel: Weight file; weights are matched by the layers' names.
         shapes: Input shapes that replace the shapes in the prototxt.
 
-    Raises UsageError where a file cannot be read, for layers that are not known (all by name), and
-    for weights and shapes that do not suit.
+    Raises UsageError if a file cannot be read, if layers are not supported (the message lists all
+    of them), or if weights or shapes do not fit.
     """
     network = read_network(prototxt, caffemodel)
-    found = [windows.kind(layer) for layer in network.layers]
-    refuse_all(str(prototxt), found, list(LAYERS))
+    kinds = [windows.kind(layer) for layer in network.layers]
+    refuse_all(str(prototxt), kinds, list(LAYERS))
     network = _with_detections(network)
     builder = Builder(network.name)
     values = _inputs(builder, network, shapes, str(prototxt))
@@ -53,7 +53,7 @@ def read_caffe(
 
 
 def _with_detections(network: CaffeNetwork) -> CaffeNetwork:
-    """The network whose detections are boxes and scores, of which the user chooses the best."""
+    """Replace detection layers by layers that return all boxes and scores."""
     layers = list(network.layers)
     notes = list(network.notes)
     for at, layer in enumerate(layers):
@@ -66,32 +66,36 @@ def _with_detections(network: CaffeNetwork) -> CaffeNetwork:
 def _inputs(
     builder: Builder, network: CaffeNetwork, shapes: Mapping[str, tuple[int, ...]], where: str
 ) -> dict[str, str]:
-    strange = sorted(shapes.keys() - network.inputs.keys())
-    if strange:
+    unknown = sorted(shapes.keys() - network.inputs.keys())
+    if unknown:
         raise UsageError(
-            f"{where}: no input {', '.join(strange)}; it has {', '.join(network.inputs)}"
+            f"{where}: no input {', '.join(unknown)}; it has {', '.join(network.inputs)}"
         )
     for name, declared in network.inputs.items():
         shape = shapes.get(name, declared)
         if not shape:
             raise UsageError(
-                f"{where}: it does not say the shape of {name!r}; say --shape {name}=1,3,224,224"
+                f"{where}: it does not give the shape of {name!r}; add --shape {name}=1,3,224,224"
             )
         builder.input(name, shape)
     return {name: name for name in network.inputs}
 
 
 def _import(builder: Builder, layer: CaffeLayer, blobs: dict[str, str]) -> None:
-    """Add a layer; `blobs` says which value a blob is at this point, as layers may replace it."""
+    """Add a layer to the graph.
+
+    Args:
+        blobs: Names of graph values by the name of a blob; a layer may replace a blob's value.
+    """
     builder.where = layer.title
     missing = [name for name in layer.bottoms if name not in blobs]
     if missing or not layer.tops:
-        what = f"reads {', '.join(missing)}, which nothing gives" if missing else "gives nothing"
-        raise UsageError(f"{layer.title}: it {what}")
-    made = LAYERS[layer.type](builder, layer, [blobs[name] for name in layer.bottoms])
-    results = [made] if isinstance(made, str) else made
+        what = f"no layer computes its input {', '.join(missing)}" if missing else "it has no top"
+        raise UsageError(f"{layer.title}: {what}")
+    names = LAYERS[layer.type](builder, layer, [blobs[name] for name in layer.bottoms])
+    results = [names] if isinstance(names, str) else names
     if len(results) != len(layer.tops):
-        raise UsageError(f"{layer.title}: it gives {len(layer.tops)} blobs, not {len(results)}")
+        raise UsageError(f"{layer.title}: it has {len(layer.tops)} tops; allowed: {len(results)}")
     blobs.update(zip(layer.tops, results, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Layers that move elements: join, cut, reshape, reorder; and what reduces a blob's end."""
+"""Layers that join, cut, reshape and reorder blobs, and reductions over the last axes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REDUCTIONS = ("SUM", "ASUM", "SUMSQ", "MEAN")
 
 def _concat(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     if not x:
-        raise UsageError(f"{layer.title}: it reads nothing")
+        raise UsageError(f"{layer.title}: it has no input")
     options = layer.message.message("concat_param")
     name = "concat_dim" if options.has("concat_dim") else "axis"
     axis = axis_of(options, name, 1, len(builder.shape(x[0])))
@@ -41,8 +41,8 @@ def _slice(builder: Builder, layer: CaffeLayer, x: list[str]) -> list[str]:
         or (not options.has("slice_point") and shape[axis] % count)
     ):
         raise UsageError(
-            f"{layer.title}: {shape[axis]} elements cut into {count} at {points}; every part needs"
-            " at least one, and without slice_point all need as many"
+            f"{layer.title}: {shape[axis]} elements cannot be cut into {count} parts at {points};"
+            " every part needs an element, and all parts the same size without slice_point"
         )
     if count == 1:
         return x
@@ -74,7 +74,7 @@ def _flatten(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _reshape(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Of the axes that are reshaped, 0 keeps a size and -1 stands for what is left."""
+    """Reshape a range of axes; size 0 keeps a dimension, and -1 is the size that is left over."""
     layer.only(x, 1)
     options = layer.message.message("reshape_param")
     shape = builder.shape(x[0])
@@ -83,34 +83,42 @@ def _reshape(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     begin += rank + 1 if begin < 0 else 0
     end = rank if count == -1 else begin + count
     if not 0 <= begin <= rank or not begin <= end <= rank:
-        raise UsageError(f"{layer.title}: axis {begin} and num_axes {count} of the blob {shape}")
-    wanted = options.message("shape").integers("dim")
-    if any(size == 0 and begin + place >= rank for place, size in enumerate(wanted)):
-        raise UsageError(f"{layer.title}: {wanted} keeps dimensions that {shape} has not")
-    sizes = [size or shape[begin + place] for place, size in enumerate(wanted)]
+        raise UsageError(
+            f"{layer.title}: axis is {begin} and num_axes is {count}, but the blob has the shape"
+            f" {shape}"
+        )
+    target = options.message("shape").integers("dim")
+    if any(size == 0 and begin + at >= rank for at, size in enumerate(target)):
+        raise UsageError(
+            f"{layer.title}: the shape {target} keeps dimensions that {shape} does not have"
+        )
+    sizes = [size or shape[begin + at] for at, size in enumerate(target)]
     inside = math.prod(shape[begin:end])
-    known = math.prod(size for size in sizes if size != -1)
-    if sizes.count(-1) == 1 and known:
-        sizes[sizes.index(-1)] = inside // known
+    num_known = math.prod(size for size in sizes if size != -1)
+    if sizes.count(-1) == 1 and num_known:
+        sizes[sizes.index(-1)] = inside // num_known
     if math.prod(sizes) != inside or min(sizes, default=1) < 1:
-        raise UsageError(f"{layer.title}: {shape[begin:end]} has no shape {wanted}")
+        raise UsageError(f"{layer.title}: {shape[begin:end]} cannot be reshaped to {target}")
     return reshape(builder, x[0], (*shape[:begin], *sizes, *shape[end:]))
 
 
 def _crop(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """The first blob, cut to the second's sizes from `axis` on."""
+    """Cut the first blob to the sizes of the second, from `axis` on."""
     layer.only(x, 2)
     options = layer.message.message("crop_param")
-    shape, wanted = builder.shape(x[0]), builder.shape(x[1])
+    shape, target = builder.shape(x[0]), builder.shape(x[1])
     axis = axis_of(options, "axis", 2, len(shape))
     axes = list(range(axis, len(shape)))
     offsets = options.integers("offset") or [0]
     begins = offsets * len(axes) if len(offsets) == 1 else offsets
-    if len(begins) != len(axes) or len(wanted) != len(shape) or min(begins) < 0:
-        raise UsageError(f"{layer.title}: offsets {offsets} of {shape}, cut to {wanted}")
-    ends = [begin + wanted[place] for begin, place in zip(begins, axes, strict=True)]
+    if len(begins) != len(axes) or len(target) != len(shape) or min(begins) < 0:
+        raise UsageError(
+            f"{layer.title}: {shape} cannot be cut to {target} at the offsets {offsets}; allowed:"
+            " one offset, or one for each axis, from 0"
+        )
+    ends = [begin + target[place] for begin, place in zip(begins, axes, strict=True)]
     if any(end > shape[place] for end, place in zip(ends, axes, strict=True)):
-        raise UsageError(f"{layer.title}: {shape} is too small for {wanted} at {begins}")
+        raise UsageError(f"{layer.title}: {shape} is too small for {target} at {begins}")
     tables = [
         builder.constant(name, np.asarray(values, np.int64))
         for name, values in (("starts", begins), ("ends", ends), ("axes", axes))
@@ -119,13 +127,15 @@ def _crop(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _permute(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Permute the axes; axes that are not named follow in their order."""
+    """Permute the axes; axes that the layer does not name follow in their order."""
     layer.only(x, 1)
     rank = len(builder.shape(x[0]))
     order = layer.message.message("permute_param").integers("order")
     order += [axis for axis in range(rank) if axis not in order]
     if sorted(order) != list(range(rank)):
-        raise UsageError(f"{layer.title}: the order {order} of {rank} dimensions")
+        raise UsageError(
+            f"{layer.title}: the order of axes is {order}; allowed: a permutation of {rank} axes"
+        )
     return builder.add("Transpose", x[0], perm=order)
 
 
@@ -139,19 +149,21 @@ def _tile(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _shuffle(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Channels of all groups by turns."""
+    """Interleave the channels of all groups."""
     layer.only(x, 1)
     group = layer.message.message("shuffle_channel_param").integer("group", 1)
     shape = builder.shape(x[0])
     if len(shape) < 2 or group < 1 or shape[1] % group:
-        raise UsageError(f"{layer.title}: {group} groups of the blob {shape}")
+        raise UsageError(
+            f"{layer.title}: {group} groups do not divide the channels of the shape {shape}"
+        )
     parts = (shape[0], group, shape[1] // group, math.prod(shape[2:]))
-    turned = builder.add("Transpose", reshape(builder, x[0], parts), perm=[0, 2, 1, 3])
-    return reshape(builder, turned, shape)
+    interleaved = builder.add("Transpose", reshape(builder, x[0], parts), perm=[0, 2, 1, 3])
+    return reshape(builder, interleaved, shape)
 
 
 def _reduction(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """All axes from one on become a number."""
+    """Reduce all axes from `axis` on to one number."""
     layer.only(x, 1)
     options = layer.message.message("reduction_param")
     operation = options.choice("operation", REDUCTIONS)
@@ -172,7 +184,7 @@ def _reduction(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _arg_max(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Places of the greatest as floats, their values, or both one after the other."""
+    """Return the positions of the largest elements as floats, their values, or both."""
     layer.only(x, 1)
     options = layer.message.message("argmax_param")
     gives_values, count = options.flag("out_max_val", False), options.integer("top_k", 1)
@@ -182,12 +194,14 @@ def _arg_max(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     if not has_axis:
         data = reshape(builder, data, (shape[0], 1, math.prod(shape[1:])))
     if not 1 <= count <= builder.shape(data)[axis]:
-        raise UsageError(f"{layer.title}: top_k is {count} of {builder.shape(data)[axis]}")
-    many = builder.constant("k", np.asarray([count]))
-    values, places = builder.add_several(2, "TopK", data, many, axis=axis)
+        raise UsageError(
+            f"{layer.title}: top_k is {count}; allowed: 1 to {builder.shape(data)[axis]}"
+        )
+    k = builder.constant("k", np.asarray([count]))
+    values, positions = builder.add_several(2, "TopK", data, k, axis=axis)
     if has_axis and gives_values:
         return values
-    floats = cast(builder, places, np.float32)
+    floats = cast(builder, positions, np.float32)
     return builder.add("Concat", floats, values, axis=1) if gives_values else floats
 
 

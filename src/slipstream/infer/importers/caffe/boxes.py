@@ -1,4 +1,4 @@
-"""SSD's boxes: prior ones, which depend on shapes only and so are constants, and those it finds."""
+"""SSD's boxes: prior boxes, which depend on shapes only and so are constants, and detections."""
 
 # NumPy's stubs leave some of its types open.
 # pyright: reportUnknownMemberType=false
@@ -18,29 +18,31 @@ from slipstream.infer.importers.caffe.products import pair
 from slipstream.infer.importers.caffe.text import Message
 from slipstream.infer.importers.moves import reshape
 
-SAME_RATIO = 1e-6
-MOST_BOXES = 2**20  # SSD of 512 pixels has 24,564
+SAME_RATIO = 1e-6  # Caffe's own threshold for equal aspect ratios
+MOST_BOXES = 2**20  # SSD for images of 512 pixels has 24,564
 DEFAULT_VARIANCE = 0.1
-CODES = {"1": "CORNER", "2": "CENTER_SIZE"}  # as the format numbers them
+CODES = {"1": "CORNER", "2": "CENTER_SIZE"}  # by their number in the format
 
 
 def _prior_box(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Boxes around every cell of the first blob, in parts of the picture that is the second.
+    """Compute the prior boxes around every cell of the first blob, relative to the image's size.
 
-    (1, 2, cells * boxes * 4): corners x, y, x, y; then the variance of each.
+    The second blob is the image. The result has the shape (1, 2, cells * boxes * 4): the corners x,
+    y, x, y of each box, then the variance of each coordinate.
     """
     layer.only(x, 2)
     options = layer.message.message("prior_box_param")
-    shape, picture = builder.shape(x[0]), builder.shape(x[1])
-    if len(shape) != 4 or len(picture) != 4:
-        raise UsageError(f"{layer.title}: blobs of the shapes {shape} and {picture}; allowed: 4-d")
+    shape, image = builder.shape(x[0]), builder.shape(x[1])
+    if len(shape) != 4 or len(image) != 4:
+        raise UsageError(f"{layer.title}: blobs of the shapes {shape} and {image}; allowed: 4-d")
     sizes = _sizes(layer, options)
     if shape[2] * shape[3] * len(sizes) > MOST_BOXES:
         raise UsageError(
-            f"{layer.title}: {len(sizes)} boxes for every cell of {shape} are too many"
+            f"{layer.title}: {len(sizes)} boxes for every cell of {shape} are too many; allowed:"
+            f" {MOST_BOXES} in all"
         )
     height, width = pair(options, ("img_size", "img_h", "img_w"), 0, 0)
-    height, width = height or picture[2], width or picture[3]
+    height, width = height or image[2], width or image[3]
     step = options.number("step", 0.0)
     down = options.number("step_h", step) or height / shape[2]
     right = options.number("step_w", step) or width / shape[3]
@@ -59,51 +61,54 @@ def _prior_box(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _sizes(layer: CaffeLayer, options: Message) -> list[tuple[float, float]]:
-    """Return the widths and heights in pixels."""
+    """Return the widths and heights of a cell's boxes in pixels."""
     least, greatest = options.numbers("min_size"), options.numbers("max_size")
     if not least or (greatest and len(greatest) != len(least)):
-        raise UsageError(f"{layer.title}: {len(least)} min_size and {len(greatest)} max_size")
+        raise UsageError(
+            f"{layer.title}: it has {len(least)} min_size and {len(greatest)} max_size; allowed: at"
+            " least one min_size, and as many max_size or none"
+        )
     ratios: list[float] = [1.0]
     for ratio in options.numbers("aspect_ratio"):
         if not 0 < ratio < math.inf:
             raise UsageError(f"{layer.title}: aspect_ratio is {ratio}; allowed: above 0")
         if all(abs(ratio - other) >= SAME_RATIO for other in ratios):
             ratios += [ratio, 1 / ratio] if options.flag("flip", True) else [ratio]
-    found: list[tuple[float, float]] = []
+    sizes: list[tuple[float, float]] = []
     for place, size in enumerate(least):
-        found.append((size, size))
+        sizes.append((size, size))
         if greatest:
             side = math.sqrt(abs(size * greatest[place]))
-            found.append((side, side))
-        found += [(size * math.sqrt(ratio), size / math.sqrt(ratio)) for ratio in ratios[1:]]
-    return found
+            sizes.append((side, side))
+        sizes += [(size * math.sqrt(ratio), size / math.sqrt(ratio)) for ratio in ratios[1:]]
+    return sizes
 
 
 def _variances(layer: CaffeLayer, options: Message) -> list[float]:
-    found = options.numbers("variance") or [DEFAULT_VARIANCE]
-    if len(found) not in (1, 4):
-        raise UsageError(f"{layer.title}: {len(found)} variances; allowed: 1 or 4")
-    return found
+    variances = options.numbers("variance") or [DEFAULT_VARIANCE]
+    if len(variances) not in (1, 4):
+        raise UsageError(f"{layer.title}: it has {len(variances)} variances; allowed: 1 or 4")
+    return variances
 
 
 def detections(layer: CaffeLayer) -> tuple[CaffeLayer, str]:
-    """DetectionOutput with the two blobs that are imported in place of its own, and a note."""
+    """Return a DetectionOutput layer with two tops, boxes and scores, and a note for people."""
     options = layer.message.message("detection_output_param")
     top = layer.tops[0] if layer.tops else layer.name
     overlap = options.message("nms_param").number("nms_threshold", 0.3)
     score, most = options.number("confidence_threshold", 0.0), options.integer("keep_top_k", -1)
-    wanted = f"iou={overlap:g},score={max(score, 0):g},most={most if most > 0 else 100}"
+    options_text = f"iou={overlap:g},score={max(score, 0):g},most={most if most > 0 else 100}"
     note = (
-        f"{layer.title}: all boxes and their scores are given, {top}_boxes and {top}_scores; those"
-        f" that it chooses of them are had by --boxes {wanted}"
+        f"{layer.title}: the outputs {top}_boxes and {top}_scores are all boxes and scores; add"
+        f" --boxes {options_text} to select boxes as this layer does"
     )
     return replace(layer, tops=[f"{top}_boxes", f"{top}_scores"]), note
 
 
 def _detection_output(builder: Builder, layer: CaffeLayer, x: list[str]) -> list[str]:
-    """Every box, (n, boxes, 4) corners in parts of the picture, and its scores (n, classes, boxes).
+    """Return all boxes, corners of the shape (n, boxes, 4), and scores, (n, classes, boxes).
 
-    The background's scores are 0.
+    Boxes are relative to the image's size. The background's scores are 0.
     """
     layer.only(x, 3)
     options = layer.message.message("detection_output_param")
@@ -122,16 +127,16 @@ def _detection_output(builder: Builder, layer: CaffeLayer, x: list[str]) -> list
     ]
     if not is_plain or code not in CODES.values() or not fits or numbers % 4 or classes < 2:
         raise UsageError(
-            f"{layer.title}: {classes} classes, {code}, blobs of the shapes {shapes}; allowed:"
-            " CORNER and CENTER_SIZE, shared locations, variances that are in the priors, and as"
-            " many boxes, scores and priors"
+            f"{layer.title}: it has {classes} classes, the code {code} and inputs of the shapes"
+            f" {shapes}; allowed: CORNER and CENTER_SIZE, shared locations, variances in the"
+            " priors, and the same number of boxes, scores and priors"
         )
-    places = reshape(builder, x[0], (batch, count, 4))
+    offsets = reshape(builder, x[0], (batch, count, 4))
     priors, variances = (
         reshape(builder, part, (1, count, 4))
         for part in _parts(builder, reshape(builder, x[2], (2, count, 4)), 2, 0)
     )
-    scaled = builder.add("Mul", places, variances)
+    scaled = builder.add("Mul", offsets, variances)
     boxes = builder.add("Add", scaled, priors)
     if code == "CENTER_SIZE":
         boxes = _around_centres(builder, scaled, priors)
@@ -145,7 +150,7 @@ def _detection_output(builder: Builder, layer: CaffeLayer, x: list[str]) -> list
 
 
 def _around_centres(builder: Builder, scaled: str, priors: str) -> str:
-    """Centres moved in parts of the prior box's size, sizes multiplied by an exponential."""
+    """Decode boxes stored as a shift of the prior's centre and the logarithm of a scale."""
     least, most = _parts(builder, priors, 2, 2)
     half = builder.constant("half", 0.5)
     size = builder.add("Sub", most, least)
@@ -158,7 +163,7 @@ def _around_centres(builder: Builder, scaled: str, priors: str) -> str:
 
 
 def _parts(builder: Builder, x: str, count: int, axis: int) -> list[str]:
-    """Equal parts of an axis."""
+    """Split an axis into equal parts."""
     sizes = builder.constant("split", np.full(count, builder.shape(x)[axis] // count, np.int64))
     return builder.add_several(count, "Split", x, sizes, axis=axis)
 

@@ -1,4 +1,4 @@
-"""The layers of a Caffe network that count when it is used, with their weights."""
+"""The layers of a Caffe network that run at test time, with their weights."""
 
 # NumPy's stubs leave some of its types open.
 # pyright: reportUnknownMemberType=false
@@ -15,8 +15,8 @@ from slipstream.infer.graph.graph import Array
 from slipstream.infer.importers.caffe.text import Message, read_text
 from slipstream.infer.importers.caffe.wire import Blobs, read_blobs
 
-# Layers of the older form, `layers { type: CONVOLUTION }`, are named in capitals; those that are
-# not here become Inner_Product's like: the words of the name put together.
+# The older form, `layers { type: INNER_PRODUCT }`, names types in capitals. A type that is not
+# listed here gets its newer name by rule: INNER_PRODUCT becomes InnerProduct.
 V1_TYPES = {
     "ABSVAL": "AbsVal",
     "ARGMAX": "ArgMax",
@@ -56,7 +56,7 @@ FOR_TRAINING = (
 
 @dataclass(frozen=True)
 class CaffeLayer:
-    """One layer: its type by the newer name, the blobs it reads and gives, its weights."""
+    """One layer: its type (newer name), the blobs that it reads and writes, and its weights."""
 
     name: str
     type: str
@@ -67,39 +67,42 @@ class CaffeLayer:
 
     @property
     def title(self) -> str:
-        """For people: the name and the type."""
+        """Name and type, for people."""
         return f"{self.name} ({self.type})"
 
     def blob(self, index: int, shape: tuple[int, ...]) -> Array:
-        """Weights, of a shape of as many elements as they have; UsageError for others."""
+        """Return a blob of weights in this shape.
+
+        Raises UsageError if the blob does not exist or has another number of elements.
+        """
         if index >= len(self.blobs):
             raise UsageError(
-                f"{self.title}: it needs {index + 1} blobs of weights and the caffemodel has"
+                f"{self.title}: it needs {index + 1} blobs of weights, but the caffemodel has"
                 f" {len(self.blobs)}; are the two files of one network?"
             )
-        found = self.blobs[index]
-        if found.size != math.prod(shape):
+        blob = self.blobs[index]
+        if blob.size != math.prod(shape):
             raise UsageError(
-                f"{self.title}: blob {index} of the caffemodel has the shape {found.shape}, not"
+                f"{self.title}: blob {index} of the caffemodel has the shape {blob.shape}, not"
                 f" {shape}; are the two files of one network?"
             )
-        return found.reshape(shape)
+        return blob.reshape(shape)
 
     def only(self, x: list[str], count: int) -> None:
-        """UsageError unless it reads `count` blobs."""
+        """Raise UsageError unless the layer reads `count` blobs."""
         if len(x) != count:
             raise UsageError(f"{self.title}: it reads {len(x)} blobs; allowed: {count}")
 
 
 @dataclass(frozen=True)
 class CaffeNetwork:
-    """A network.
+    """Network of layers.
 
     Args:
-        name: The network's name.
-        inputs: Shapes by name; None if the files do not give a shape.
-        layers: Layers that compute something, in execution order.
-        notes: Omitted parts, each a sentence.
+        name: Name of the network.
+        inputs: Input shapes by name; None if the files do not give a shape.
+        layers: Layers that run at test time, in execution order.
+        notes: Omitted layers, each a sentence for people.
     """
 
     name: str
@@ -109,20 +112,22 @@ class CaffeNetwork:
 
 
 def read_network(prototxt: Path, caffemodel: Path) -> CaffeNetwork:
-    """Read a network from its two files; UsageError if they cannot be read."""
+    """Read a network from its two files; raise UsageError if they cannot be read."""
     message = read_text(prototxt)
-    found = [layer for layer in _layers(message, read_blobs(caffemodel), str(prototxt)) if layer]
-    if not found:
+    all_layers = [
+        layer for layer in _layers(message, read_blobs(caffemodel), str(prototxt)) if layer
+    ]
+    if not all_layers:
         raise UsageError(f"{prototxt}: it has no layers")
-    layers = [layer for layer in found if layer.type not in (*DATA_LAYERS, *FOR_TRAINING)]
-    left_out = sorted({layer.title for layer in found if layer.type in FOR_TRAINING})
+    layers = [layer for layer in all_layers if layer.type not in (*DATA_LAYERS, *FOR_TRAINING)]
+    omitted = sorted({layer.title for layer in all_layers if layer.type in FOR_TRAINING})
     shapes = _net_inputs(message)
-    for layer in found:
+    for layer in all_layers:
         if layer.type in DATA_LAYERS:
             shapes.update(_data_shapes(layer))
-    used = {bottom for layer in layers for bottom in layer.bottoms}
-    notes = [f"layers for training were left out: {', '.join(left_out)}"] if left_out else []
-    inputs = {name: shape for name, shape in shapes.items() if name in used}
+    bottoms = {bottom for layer in layers for bottom in layer.bottoms}
+    notes = [f"layers for training were left out: {', '.join(omitted)}"] if omitted else []
+    inputs = {name: shape for name, shape in shapes.items() if name in bottoms}
     return CaffeNetwork(message.text("name", prototxt.stem), inputs, layers, notes)
 
 
@@ -140,7 +145,9 @@ def _layers(message: Message, blobs: Blobs, where: str) -> list[CaffeLayer]:
 def _layer(message: Message, blobs: Blobs, where: str, *, is_older: bool) -> CaffeLayer:
     name, kind = message.text("name"), message.text("type")
     if not kind:
-        raise UsageError(f"{where}: layer {name!r} has no type; older forms cannot be read")
+        raise UsageError(
+            f"{where}: layer {name!r} has no type; files of the oldest form cannot be read"
+        )
     if is_older:
         words = "".join(word.capitalize() for word in kind.split("_"))
         kind = V1_TYPES.get(kind, words)

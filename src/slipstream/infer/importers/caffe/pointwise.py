@@ -1,4 +1,4 @@
-"""Layers that treat every element by itself: activations and arithmetic."""
+"""Layers that treat every element separately: activations and arithmetic."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.caffe.network import CaffeLayer
 from slipstream.infer.importers.moves import axis_of, cast
 
-OPERATIONS = ("SUM", "PROD", "MAX")  # of Eltwise, with the one that is the default first
-NUMBERS = ("PROD", "SUM", "MAX")  # as the format numbers them
+OPERATIONS = ("SUM", "PROD", "MAX")  # operations of Eltwise; the first is the default
+NUMBERS = ("PROD", "SUM", "MAX")  # operations of Eltwise by their number in the format
 
 
 def _one(op: str):
@@ -24,7 +24,7 @@ def _one(op: str):
 
 
 def _affine(builder: Builder, x: str, scale: float, shift: float) -> str:
-    """x * scale + shift, without what changes nothing."""
+    """Compute x * scale + shift, and leave out operations that change nothing."""
     if scale != 1:
         x = builder.add("Mul", x, builder.constant("scale", scale))
     if shift != 0:
@@ -63,7 +63,7 @@ def _clip(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _power(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """(shift + scale * x) ** power."""
+    """Compute (shift + scale * x) ** power."""
     layer.only(x, 1)
     options = layer.message.message("power_param")
     power = options.number("power", 1.0)
@@ -74,7 +74,7 @@ def _power(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _exp(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """base ** (shift + scale * x)."""
+    """Compute base ** (shift + scale * x)."""
     layer.only(x, 1)
     options = layer.message.message("exp_param")
     factor = _log_of_base(layer, options.number("base", -1.0))
@@ -88,7 +88,9 @@ def _log(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     options = layer.message.message("log_param")
     factor = _log_of_base(layer, options.number("base", -1.0))
     if factor == 0:
-        raise UsageError(f"{layer.title}: its base is 1; allowed: others above 0, and -1 for e")
+        raise UsageError(
+            f"{layer.title}: its base is 1; allowed: other numbers above 0, and -1 for e"
+        )
     inner = _affine(builder, x[0], options.number("scale", 1.0), options.number("shift", 0.0))
     return _affine(builder, builder.add("Log", inner), 1 / factor, 0.0)
 
@@ -118,8 +120,9 @@ def _eltwise(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     shapes = {builder.shape(name) for name in x}
     if len(x) < 2 or len(factors) != len(x) or len(shapes) > 1:
         raise UsageError(
-            f"{layer.title}: {len(x)} blobs of the shapes {sorted(shapes)} with {len(factors)}"
-            " coefficients; allowed: two or more of one shape, a coefficient for each"
+            f"{layer.title}: it has {len(x)} inputs of the shapes {sorted(shapes)} and"
+            f" {len(factors)} coefficients; allowed: two or more inputs of one shape, and one"
+            " coefficient for each"
         )
     if operation == "SUM":
         x = [_affine(builder, name, factor, 0.0) for name, factor in zip(x, factors, strict=True)]
@@ -136,13 +139,13 @@ def _softmax(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _mvn(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Mean 0 and variance 1, of a picture's channel or of a whole picture."""
+    """Normalize each channel, or each image, to mean 0 and variance 1."""
     layer.only(x, 1)
     options = layer.message.message("mvn_param")
     rank = len(builder.shape(x[0]))
     axes = list(range(1 if options.flag("across_channels", False) else 2, rank))
     if not axes:
-        raise UsageError(f"{layer.title}: its blob has {rank} dimensions; allowed: 3 and more")
+        raise UsageError(f"{layer.title}: its input has {rank} dimensions; allowed: 3 and more")
     centred = builder.add("Sub", x[0], builder.add("ReduceMean", x[0], axes=axes))
     if not options.flag("normalize_variance", True):
         return centred

@@ -1,4 +1,4 @@
-"""Layers with weights: convolutions, inner products, normalisation by stored numbers, scales."""
+"""Layers with weights: convolutions, inner products, batch normalization, scales."""
 
 # NumPy's stubs leave some of its types open.
 # pyright: reportUnknownMemberType=false
@@ -20,15 +20,15 @@ BATCH_NORM_EPSILON = 1e-5
 
 
 def pair(options: Message, names: tuple[str, str, str], default: int, least: int) -> list[int]:
-    """Height and width of a window's property: one for both, or each by its own field."""
+    """Return height and width of a window's property, stored in one field or in two."""
     both, height, width = names
     values = options.integers(both) or [default]
-    found = [options.integer(height, values[0]), options.integer(width, values[-1])]
-    if len(values) > 2 or any(not least <= value < 2**31 for value in found):
+    sizes = [options.integer(height, values[0]), options.integer(width, values[-1])]
+    if len(values) > 2 or any(not least <= value < 2**31 for value in sizes):
         raise UsageError(
-            f"{options.where}: {both} is {values or found}; allowed: two, from {least}"
+            f"{options.where}: {both} is {values or sizes}; allowed: up to two numbers from {least}"
         )
-    return found
+    return sizes
 
 
 def _windows(options: Message) -> dict[str, list[int]]:
@@ -43,12 +43,12 @@ def _windows(options: Message) -> dict[str, list[int]]:
 
 
 def _convolution(builder: Builder, layer: CaffeLayer, x: list[str]) -> list[str]:
-    """One set of weights for every bottom, as Caffe has it."""
+    """Convolve every bottom with the same weights, as Caffe does."""
     options = layer.message.message("convolution_param")
     outputs = options.integer("num_output", 0)
     attributes = _windows(options)
     is_transposed = layer.type == "Deconvolution"
-    found: list[str] = []
+    results: list[str] = []
     for blob in x:
         channels = _channels(builder, layer, blob)
         group = options.integer("group", 1)
@@ -56,22 +56,22 @@ def _convolution(builder: Builder, layer: CaffeLayer, x: list[str]) -> list[str]
             group = channels
         if group < 1 or outputs < 1 or channels % group or outputs % group:
             raise UsageError(
-                f"{layer.title}: {channels} channels to {outputs} in {group} groups; every group"
-                " needs as many"
+                f"{layer.title}: {group} groups do not divide {channels} input channels and"
+                f" {outputs} output channels"
             )
         ends = (channels, outputs // group) if is_transposed else (outputs, channels // group)
         inputs = [blob, _weights(builder, layer, (*ends, *attributes["kernel_shape"]))]
         if options.flag("bias_term", True):
             inputs.append(builder.constant("bias", layer.blob(1, (outputs,))))
         op = "ConvTranspose" if is_transposed else "Conv"
-        found.append(builder.add(op, *inputs, group=group, **attributes))
-    return found
+        results.append(builder.add(op, *inputs, group=group, **attributes))
+    return results
 
 
 def _channels(builder: Builder, layer: CaffeLayer, blob: str) -> int:
     shape = builder.shape(blob)
     if len(shape) != 4:
-        raise UsageError(f"{layer.title}: its blob has the shape {shape}; allowed: 4 dimensions")
+        raise UsageError(f"{layer.title}: its input has the shape {shape}; allowed: 4 dimensions")
     return shape[1]
 
 
@@ -86,13 +86,13 @@ def _inner_product(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     axis = axis_of(options, "axis", 1, len(shape))
     outputs = options.integer("num_output", 0)
     inner = math.prod(shape[axis:])
-    is_turned = options.flag("transpose", False)
-    weight = layer.blob(0, (inner, outputs) if is_turned else (outputs, inner))
+    is_transposed = options.flag("transpose", False)
+    weight = layer.blob(0, (inner, outputs) if is_transposed else (outputs, inner))
     flat = builder.add("Flatten", x[0], axis=axis)
     inputs = [flat, builder.constant("weight", weight)]
     if options.flag("bias_term", True):
         inputs.append(builder.constant("bias", layer.blob(1, (outputs,))))
-    result = builder.add("Gemm", *inputs, transB=int(not is_turned))
+    result = builder.add("Gemm", *inputs, transB=int(not is_transposed))
     if axis == 1:
         return result
     return reshape(builder, result, (*shape[:axis], outputs))
@@ -110,14 +110,14 @@ def _embed(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _batch_norm(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Means and variances are stored times a factor, which is the third blob."""
+    """Normalize by stored means and variances; both are divided by the factor in the third blob."""
     layer.only(x, 1)
     options = layer.message.message("batch_norm_param")
     shape = builder.shape(x[0])
     if not options.flag("use_global_stats", True) or len(shape) < 2 or len(layer.blobs) > 3:
         raise UsageError(
-            f"{layer.title}: only use_global_stats and 3 blobs can be imported; it has"
-            f" {len(layer.blobs)}, on the shape {shape}"
+            f"{layer.title}: it has {len(layer.blobs)} blobs and an input of the shape {shape};"
+            " allowed: 3 blobs, at least 2 dimensions, and use_global_stats"
         )
     factor = float(layer.blob(2, (1,))[0])
     factor = 0.0 if factor == 0 else 1 / factor
@@ -135,7 +135,7 @@ def _batch_norm(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _scale(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """y = x * scale + bias; the scale is a blob, or what another layer gives."""
+    """Compute x * scale + bias; the scale is a blob of weights or the second input."""
     options = layer.message.message("scale_param")
     has_bias = options.flag("bias_term", False)
     if len(x) == 2:
@@ -165,7 +165,9 @@ def _stored_shape(builder: Builder, options: Message, x: str) -> tuple[int, ...]
     axis = axis_of(options, "axis", 1, len(shape))
     count = options.integer("num_axes", 1)
     if count < -1 or axis + count > len(shape):
-        raise UsageError(f"{options.where}: num_axes is {count}, the blob is {shape}")
+        raise UsageError(
+            f"{options.where}: num_axes is {count}, but the input has the shape {shape}"
+        )
     end = len(shape) if count < 0 else axis + count
     return (*shape[axis:end], *(1 for _ in shape[end:]))
 
@@ -193,7 +195,7 @@ def _prelu(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _normalize(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """SSD's: by the square root of the sum of squares, of a pixel or of the whole."""
+    """Divide by the Euclidean norm of each pixel's channels, or of the whole image, as SSD does."""
     layer.only(x, 1)
     options = layer.message.message("norm_param")
     channels = _channels(builder, layer, x[0])

@@ -1,6 +1,7 @@
-"""Protobuf's text format, as .prototxt files have it, without a schema.
+"""Parser of protobuf's text format, the format of .prototxt files, without a schema.
 
-The grammar is that of https://protobuf.dev/reference/protobuf/textformat-spec/, less extensions.
+The grammar is specified in https://protobuf.dev/reference/protobuf/textformat-spec/; extensions are
+not supported.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ TOKEN = re.compile(
     re.VERBOSE,
 )
 CLOSING = {"{": "}", "<": ">"}
-DEEPEST = 50
+DEEPEST = 50  # nested messages; chosen by hand, so that damaged files cannot exhaust the stack
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of the text: a word, a string without its quotes, or a mark."""
+    """Piece of the text: a word, a string without its quotes, or a mark."""
 
     kind: str
     text: str
@@ -35,10 +36,10 @@ class Token:
 
 @dataclass
 class Message:
-    """Fields by name, each with all its values; words and strings are texts.
+    """Fields by name, each with all its values; words and strings are stored as texts.
 
-    Every reader takes what it gives where the field is absent, and raises UsageError for values of
-    another kind. Where a field is given more than once, the last counts, as in protobuf.
+    Every reader returns its default if the field is absent, and raises UsageError if the value is
+    of another kind. If a field occurs more than once, the last value counts, as in protobuf.
     """
 
     where: str
@@ -49,40 +50,40 @@ class Message:
         return name in self.fields
 
     def message(self, name: str) -> Message:
-        """Return a nested message, empty if it is absent."""
-        found = self.messages(name)
-        return found[-1] if found else Message(f"{self.where} {name}")
+        """Return a nested message, or an empty one if it is absent."""
+        messages = self.messages(name)
+        return messages[-1] if messages else Message(f"{self.where} {name}")
 
     def messages(self, name: str) -> list[Message]:
         """Return all nested messages of this name."""
-        found = self.fields.get(name, [])
-        result = [item for item in found if isinstance(item, Message)]
-        if len(result) != len(found):
-            raise UsageError(f"{self.where}: {name} is a value; it must be {{ ... }}")
+        values = self.fields.get(name, [])
+        result = [item for item in values if isinstance(item, Message)]
+        if len(result) != len(values):
+            raise UsageError(f"{self.where}: {name} is a value; allowed: a message in {{ }}")
         for item in result:
             item.where = f"{self.where} {name}"
         return result
 
     def texts(self, name: str) -> list[str]:
         """Return all values of a field as they are written."""
-        found = self.fields.get(name, [])
-        result = [item for item in found if isinstance(item, str)]
-        if len(result) != len(found):
-            raise UsageError(f"{self.where}: {name} is a message; it must be a value")
+        values = self.fields.get(name, [])
+        result = [item for item in values if isinstance(item, str)]
+        if len(result) != len(values):
+            raise UsageError(f"{self.where}: {name} is a message; allowed: a value")
         return result
 
     def text(self, name: str, default: str = "") -> str:
         """Return a string."""
-        found = self.texts(name)
-        return found[-1] if found else default
+        texts = self.texts(name)
+        return texts[-1] if texts else default
 
     def choice(self, name: str, allowed: Sequence[str]) -> str:
-        """A word of those that are allowed, or its number among them; default the first."""
+        """Return one of the allowed words (default: the first); a number selects by position."""
         text = self.text(name, allowed[0])
         if text.isdecimal() and int(text) < len(allowed):
             text = allowed[int(text)]
         if text not in allowed:
-            raise self._strange(name, text, ", ".join(allowed))
+            raise self._misfit(name, text, ", ".join(allowed))
         return text
 
     def flag(self, name: str, default: bool) -> bool:
@@ -91,7 +92,7 @@ class Message:
         words |= {"false": False, "False": False, "f": False, "0": False}
         text = self.text(name, str(default))
         if text not in words:
-            raise self._strange(name, text, "true, false")
+            raise self._misfit(name, text, "true, false")
         return words[text]
 
     def integers(self, name: str) -> list[int]:
@@ -100,8 +101,8 @@ class Message:
 
     def integer(self, name: str, default: int) -> int:
         """Return an integer."""
-        found = self.texts(name)
-        return self._integer(name, found[-1]) if found else default
+        texts = self.texts(name)
+        return self._integer(name, texts[-1]) if texts else default
 
     def numbers(self, name: str) -> list[float]:
         """Return all values of a numeric field."""
@@ -109,30 +110,30 @@ class Message:
 
     def number(self, name: str, default: float) -> float:
         """Return a number."""
-        found = self.texts(name)
-        return self._number(name, found[-1]) if found else default
+        texts = self.texts(name)
+        return self._number(name, texts[-1]) if texts else default
 
     def _integer(self, name: str, text: str) -> int:
         try:
             value = int(text, 0)
         except ValueError as error:
-            raise self._strange(name, text, "a whole number") from error
+            raise self._misfit(name, text, "an integer") from error
         if abs(value) >= 2**63:
-            raise self._strange(name, text, "a number of 64 bits")
+            raise self._misfit(name, text, "a number of 64 bits")
         return value
 
     def _number(self, name: str, text: str) -> float:
         try:
             return float(text.rstrip("fF") if text[-3:].lower() != "inf" else text)
         except ValueError as error:
-            raise self._strange(name, text, "a number") from error
+            raise self._misfit(name, text, "a number") from error
 
-    def _strange(self, name: str, text: str, allowed: str) -> UsageError:
+    def _misfit(self, name: str, text: str, allowed: str) -> UsageError:
         return UsageError(f"{self.where}: {name} is {text[:80]!r}; allowed: {allowed}")
 
 
 def read_text(path: Path) -> Message:
-    """Read the message of a file; UsageError if it is unreadable or not of this format."""
+    """Read the message of a file; raise UsageError if it is unreadable or not of this format."""
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -141,25 +142,29 @@ def read_text(path: Path) -> Message:
 
 
 def parse(text: str, where: str) -> Message:
-    """Parse a text as a message; errors call it `where` and name the line."""
+    """Parse a text as a message.
+
+    Args:
+        where: Name of the text in errors, which add the line.
+    """
     return _TextParser(_tokens(text, where), where).fields_until("", where, 0)
 
 
 def _tokens(text: str, where: str) -> list[Token]:
-    found: list[Token] = []
+    tokens: list[Token] = []
     at, line = 0, 1
     while at < len(text):
         match = TOKEN.match(text, at)
         if match is None:
-            raise UsageError(f"{where}:{line}: {text[at : at + 20]!r} is no prototxt")
+            raise UsageError(f"{where}:{line}: {text[at : at + 20]!r} is not valid in a prototxt")
         kind, piece = match.lastgroup or "", match[0]
         if kind == "string":
-            found.append(Token(kind, _unescaped(piece[1:-1]), line))
+            tokens.append(Token(kind, _unescaped(piece[1:-1]), line))
         elif kind != "space":
-            found.append(Token(kind, piece, line))
+            tokens.append(Token(kind, piece, line))
         line += piece.count("\n")
         at = match.end()
-    return [*found, Token("end", "", line)]
+    return [*tokens, Token("end", "", line)]
 
 
 def _unescaped(text: str) -> str:
@@ -175,7 +180,7 @@ class _TextParser:
     def fields_until(self, end: str, where: str, depth: int) -> Message:
         """Parse fields up to the end mark, which is "" for the end of the file."""
         if depth > DEEPEST:
-            raise self._trouble(f"messages deeper than {DEEPEST}")
+            raise self._trouble(f"messages are nested more than {DEEPEST} deep")
         message = Message(where)
         while self._next.text != end or self._next.kind not in ("mark", "end"):
             name = self._taken("word").text
@@ -194,7 +199,7 @@ class _TextParser:
     def _taken(self, kind: str) -> Token:
         token = self._next
         if token.kind != kind:
-            raise self._trouble(f"{token.text[:40]!r} stands where a {kind} belongs")
+            raise self._trouble(f"expected a {kind}, found {token.text[:40]!r}")
         self._at += 1
         return token
 
@@ -208,20 +213,20 @@ class _TextParser:
         if not self._is_mark("["):
             return [self._value(where, depth, has_colon)]
         self._at += 1
-        found: list[str | Message] = []
+        values: list[str | Message] = []
         while not self._is_mark("]"):
-            found.append(self._value(where, depth, True))
+            values.append(self._value(where, depth, True))
             if self._is_mark(","):
                 self._at += 1
         self._at += 1
-        return found
+        return values
 
     def _value(self, where: str, depth: int, has_colon: bool) -> str | Message:
         if self._is_mark("{<"):
             closing = CLOSING[self._taken("mark").text]
             return self.fields_until(closing, where, depth + 1)
         if not has_colon:
-            raise self._trouble(f"{self._next.text[:40]!r} stands where ':' or '{{' belongs")
+            raise self._trouble(f"expected ':' or '{{', found {self._next.text[:40]!r}")
         if self._next.kind != "string":
             return self._taken("word").text
         text = ""

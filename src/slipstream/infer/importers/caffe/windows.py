@@ -1,4 +1,4 @@
-"""Layers that look at windows: pooling with Caffe's rounding, local response normalisation."""
+"""Layers with windows: pooling with Caffe's rounding, and local response normalization."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REGIONS = ("ACROSS_CHANNELS", "WITHIN_CHANNEL")
 
 
 def kind(layer: CaffeLayer) -> str:
-    """The type, with what decides whether it can be imported."""
+    """Return the layer's type; "Pooling of STOCHASTIC" marks pooling that is not supported."""
     if layer.type == "Pooling":
         pool = layer.message.message("pooling_param").choice("pool", POOLS)
         return "Pooling" if pool != "STOCHASTIC" else "Pooling of STOCHASTIC"
@@ -24,15 +24,16 @@ def kind(layer: CaffeLayer) -> str:
 
 
 def _pooling(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Rounded up, unless it says otherwise; windows that begin in the far padding are left out.
+    """Pool with the number of windows rounded up, unless the layer asks for rounding down.
 
-    A mean is over what of the window lies in the picture or its padding, as in Caffe.
+    Windows that begin in the padding behind the image are left out. As in Caffe, a mean counts the
+    padding inside a window, but not the part of a window beyond the padding.
     """
     layer.only(x, 1)
     options = layer.message.message("pooling_param")
     shape = builder.shape(x[0])
     if len(shape) != 4:
-        raise UsageError(f"{layer.title}: its blob has the shape {shape}; allowed: 4 dimensions")
+        raise UsageError(f"{layer.title}: its input has the shape {shape}; allowed: 4 dimensions")
     is_max = options.choice("pool", POOLS) == "MAX"
     if options.flag("global_pooling", False):
         return builder.add("GlobalMaxPool" if is_max else "GlobalAveragePool", x[0])
@@ -61,8 +62,8 @@ def _counts(
             count -= 1
         if pad >= window or count < 1 or (count - 1) * stride >= size + pad:
             raise UsageError(
-                f"{options.where}: windows of {window} at every {stride}, padding {pad}, lie"
-                f" outside a picture of {size}"
+                f"{options.where}: windows of {window} pixels with stride {stride} and padding"
+                f" {pad} lie outside an image of {size} pixels"
             )
         counts.append(count)
     return counts

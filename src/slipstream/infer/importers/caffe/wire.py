@@ -1,8 +1,8 @@
-"""The weights of a .caffemodel file.
+"""Reader of the weights in a .caffemodel file.
 
-It is a NetParameter of caffe.proto in protobuf's wire format. Only names and blobs are read: what
-the layers do is in the .prototxt file. Field numbers are those of
-https://github.com/BVLC/caffe/blob/master/src/caffe/proto/caffe.proto, the encoding that of
+The file is a NetParameter of caffe.proto in protobuf's wire format. Only names and blobs are read,
+because the .prototxt file describes the layers. Field numbers are from
+https://github.com/BVLC/caffe/blob/master/src/caffe/proto/caffe.proto, the encoding from
 https://protobuf.dev/programming-guides/encoding/.
 """
 
@@ -19,48 +19,39 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array
+from slipstream.infer.importers.damage import DamagedFileError, parse_file
 
-NET_LAYERS = {100: (1, 7), 2: (4, 6)}  # layer and layers: the fields of their name and blobs
+# Field of `layer` and of the older `layers`, with the fields of their name and of their blobs.
+NET_LAYERS = {100: (1, 7), 2: (4, 6)}
 SHAPE, DATA, DOUBLE_DATA, DIM = 7, 5, 8, 1
 LEGACY_SHAPE = (1, 2, 3, 4)  # num, channels, height, width
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 VARINT_BYTES = 10
-MOST_DIMENSIONS = 32
+MOST_DIMENSIONS = 32  # the limit of NumPy 1
 
 Blobs = dict[str, list[Array]]
 Field = tuple[int, int, int, memoryview]  # number, wire type, varint, bytes
 
 
 def read_blobs(path: Path) -> Blobs:
-    """Weights by the name of their layer, float32.
+    """Read the weights as float32, by the name of their layer.
 
-    Raises UsageError where the file cannot be read or is damaged.
+    Raises UsageError if the file cannot be read or is damaged.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
-    try:
-        found = _net_blobs(memoryview(data))
-    except _DamagedError as error:
-        raise UsageError(f"{path}: this is no caffemodel, or a damaged one: {error}") from error
-    if not found:
+    blobs = parse_file(path, "caffemodel", lambda data: _net_blobs(memoryview(data)))
+    if not blobs:
         raise UsageError(f"{path}: this caffemodel has no layers with weights")
-    return found
-
-
-class _DamagedError(ValueError):
-    """The bytes are not what they should be."""
+    return blobs
 
 
 def _net_blobs(data: memoryview) -> Blobs:
-    found: Blobs = {}
+    blobs_by_name: Blobs = {}
     for number, kind, _, content in _fields(data):
         if kind == BYTES and number in NET_LAYERS:
             name, blobs = _layer(content, *NET_LAYERS[number])
             if blobs:
-                found[name] = blobs
-    return found
+                blobs_by_name[name] = blobs
+    return blobs_by_name
 
 
 def _layer(data: memoryview, name_field: int, blobs_field: int) -> tuple[str, list[Array]]:
@@ -91,26 +82,26 @@ def _blob(data: memoryview) -> Array:
     if shape is None:
         shape = [elements.size]
     if len(shape) > MOST_DIMENSIONS or math.prod(shape) != elements.size:
-        raise _DamagedError(f"a blob of the shape {shape[:8]} has {elements.size} elements")
+        raise DamagedFileError(f"a blob of the shape {shape[:8]} has {elements.size} elements")
     return elements.astype(np.float32, copy=False).reshape(shape)
 
 
 def _dimensions(data: memoryview) -> list[int]:
-    found: list[int] = []
+    dimensions: list[int] = []
     for number, kind, varint, content in _fields(data):
         if number == DIM and kind == VARINT:
-            found.append(varint)
+            dimensions.append(varint)
         elif number == DIM and kind == BYTES:
             at = 0
             while at < len(content):
                 value, at = _varint(content, at)
-                found.append(value)
-    return found
+                dimensions.append(value)
+    return dimensions
 
 
 def _numbers(data: memoryview, dtype: np.dtype[np.floating]) -> Array:
     if len(data) % dtype.itemsize:
-        raise _DamagedError(f"{len(data)} bytes hold no whole number of {dtype.name}")
+        raise DamagedFileError(f"{len(data)} bytes are no whole number of {dtype.name} elements")
     return np.frombuffer(data, dtype)
 
 
@@ -128,9 +119,9 @@ def _fields(data: memoryview) -> Iterator[Field]:
         elif kind in (FIXED32, FIXED64):
             length = 4 if kind == FIXED32 else 8
         else:
-            raise _DamagedError(f"a field has the wire type {kind}")
+            raise DamagedFileError(f"a field has the wire type {kind}")
         if at + length > len(data):
-            raise _DamagedError(f"{at + length - len(data)} bytes are missing")
+            raise DamagedFileError(f"{at + length - len(data)} bytes are missing")
         yield key >> 3, kind, varint, data[at : at + length]
         at += length
 
@@ -141,4 +132,4 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 127) << (7 * place)
         if byte < 128:
             return value, at + place + 1
-    raise _DamagedError(f"a number is not ended, {len(data) - at} bytes before the end")
+    raise DamagedFileError(f"a number {len(data) - at} bytes before the end has no last byte")

@@ -1,1 +1,1 @@
-"""JAX's functions as graphs."""
+"""Importer of JAX functions."""

@@ -1,9 +1,9 @@
-"""JAX functions, through their jaxprs.
+"""Importer of JAX functions, through their jaxprs.
 
-JAX traces the function for its example inputs; what does not depend on them is computed by JAX at
-once, and every other equation becomes operators of ONNX by the rule of its primitive. Functions
-within the function are put in their places, loops of a known length are unrolled. What comes out is
-compared with what the function itself computes.
+JAX traces the function for its example inputs. It also computes everything that does not depend on
+the inputs; every other equation becomes ONNX operators by the rule of its primitive. Nested
+functions are inlined, and loops of known length are unrolled. The result of the graph is compared
+with the function's own result.
 """
 
 # The types of jax are open in places.
@@ -13,7 +13,6 @@ compared with what the function itself computes.
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,31 +20,33 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Graph
-from slipstream.infer.importers.builder import Builder
+from slipstream.infer.importers.builder import Builder, distinct_names
 from slipstream.infer.importers.jax.reader import JaxReader
 from slipstream.infer.importers.proof import LEAST_DB, Proved, prove
 from slipstream.infer.importers.step import Operand, plain
 
-HALVED_DB = 20.0  # signal to noise that rounding to bfloat16 may leave
+# Lowest signal-to-noise ratio in dB for functions that round to 16 bits; the graph does not round.
+# Chosen by hand, not measured.
+HALVED_DB = 20.0
 
 
 def is_function(source: object) -> bool:
-    """Tell whether the object is callable and no class; import nothing."""
+    """Tell whether the object is callable and no class, without importing JAX."""
     return callable(source) and not isinstance(source, type)
 
 
 def import_function(function: Callable[..., Any], example_inputs: object, what: str) -> Proved:
-    """Return the graph of a function.
+    """Return the graph of a function, with its accuracy.
 
     Args:
-        function: pure, of arrays or trees of them; jitted or not. Parameters that it closes over
-            become constants.
-        example_inputs: an array or jax.ShapeDtypeStruct, a sequence in the order of the arguments
-            or a dictionary by argument; trees of arrays where the arguments are such.
+        function: Pure function of arrays or trees of arrays, jitted or not. Parameters that it
+            closes over become constants.
+        example_inputs: Array or jax.ShapeDtypeStruct, sequence of them in the order of the
+            arguments, or dictionary by argument; trees of arrays for arguments that are trees.
         what: Name of the function in errors.
 
-    Raises UsageError where there is no example, where JAX cannot trace the function, for every
-    primitive that cannot be imported, all at once, and where the graph computes something else.
+    Raises UsageError if there is no example, if JAX cannot trace the function, if primitives cannot
+    be imported (the message lists all of them), or if the graph computes something else.
     """
     import jax
     from jax.extend.core import jaxpr_as_fun
@@ -53,8 +54,7 @@ def import_function(function: Callable[..., Any], example_inputs: object, what: 
     positional, named = _arguments(example_inputs, what)
     try:
         traced, result = jax.make_jaxpr(function, return_shape=True)(*positional, **named)
-    # The function may raise whatever it likes.
-    except Exception as error:
+    except Exception as error:  # the function may raise anything
         raise UsageError(f"{what}: JAX cannot trace it: {error}") from error
     names = _input_names(function, positional, named)
     outputs = _output_names(result)
@@ -63,8 +63,8 @@ def import_function(function: Callable[..., Any], example_inputs: object, what: 
     inputs = [_example(leaf) for leaf in leaves]
     expected = jaxpr_as_fun(traced)(*inputs)
     feeds = {name: plain(value) for name, value in zip(names, inputs, strict=True)}
-    right = {name: plain(value) for name, value in zip(outputs, expected, strict=True)}
-    return prove(graph, feeds, right, what, HALVED_DB if is_halved else LEAST_DB)
+    expected_by_name = {name: plain(value) for name, value in zip(outputs, expected, strict=True)}
+    return prove(graph, feeds, expected_by_name, what, HALVED_DB if is_halved else LEAST_DB)
 
 
 # ---- arguments ---------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def _arguments(example: object, what: str) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _example(leaf: Any) -> Any:
-    """An array of the leaf's shape: itself, or random numbers, or zeros for indices."""
+    """Return an array for a leaf: the leaf itself, or random floats, or zeros for other dtypes."""
     import jax
 
     if not isinstance(leaf, jax.ShapeDtypeStruct):
@@ -96,16 +96,18 @@ def _example(leaf: Any) -> Any:
 def _input_names(
     function: Callable[..., Any], positional: Sequence[Any], named: Mapping[str, Any]
 ) -> list[str]:
-    """Names of the leaves: that of the argument, and the way through its tree."""
+    """Return the names of the leaves: the argument's name, and the path in its tree."""
     import jax
 
     try:
-        found = list(inspect.signature(function).parameters)
+        parameters = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
-        found = []
-    known = [found[at] if at < len(found) else f"input_{at}" for at in range(len(positional))]
-    pairs = [*zip(known, positional, strict=True), *sorted(named.items())]
-    return _distinct(
+        parameters = []
+    arguments = [
+        parameters[at] if at < len(parameters) else f"input_{at}" for at in range(len(positional))
+    ]
+    pairs = [*zip(arguments, positional, strict=True), *sorted(named.items())]
+    return distinct_names(
         _path_name(name, path)
         for name, tree in pairs
         for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]
@@ -119,8 +121,8 @@ def _output_names(result: Any) -> list[str]:
     if len(leaves) == 1:
         return ["output"]
     if isinstance(result, Mapping):
-        return _distinct(_path_name("", path) for path, _ in leaves)
-    return _distinct(_path_name("output", path) for path, _ in leaves)
+        return distinct_names(_path_name("", path) for path, _ in leaves)
+    return distinct_names(_path_name("output", path) for path, _ in leaves)
 
 
 def _path_name(stem: str, path: Sequence[Any]) -> str:
@@ -130,22 +132,13 @@ def _path_name(stem: str, path: Sequence[Any]) -> str:
     return "_".join([stem, *keys] if stem else keys)
 
 
-def _distinct(names: Any) -> list[str]:
-    seen: Counter[str] = Counter()
-    found: list[str] = []
-    for name in names:
-        seen[name] += 1
-        found.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
-    return found
-
-
 # ---- the graph ---------------------------------------------------------------------------------
 
 
 def _graph(
     traced: Any, names: Sequence[str], outputs: Sequence[str], what: str
 ) -> tuple[Graph, bool]:
-    """The graph, and whether numbers that JAX rounds to 16 bits are not rounded in it."""
+    """Return the graph, and whether it leaves out roundings to 16 bits that JAX does."""
     builder = Builder("jax")
     reader = JaxReader(builder)
     inputs = [
@@ -157,8 +150,8 @@ def _graph(
     if reader.refused:
         text = ", ".join(f"{name} ({count})" for name, count in sorted(reader.refused.items()))
         raise UsageError(
-            f"{what}: primitives of JAX that cannot be imported, and how often each is there:"
-            f" {text}; write them with others"
+            f"{what}: these primitives of JAX cannot be imported (with their number of uses):"
+            f" {text}; replace them by others"
         )
     named = [reader.named(operand) for operand in results]
     return builder.finish(dict(zip(outputs, named, strict=True))), reader.is_halved

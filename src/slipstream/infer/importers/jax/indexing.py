@@ -1,4 +1,4 @@
-"""JAX's look-ups: gather and scatter of any form, slices at places that are computed, sorting."""
+"""JAX's indexing primitives: gather, scatter, dynamic slices, sorting."""
 
 # NumPy's stubs leave the types of what its methods return open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -20,14 +20,15 @@ from slipstream.infer.importers.step import Operand, Rule, Step, Unimportable, c
 
 @dataclass(frozen=True, slots=True)
 class _GatherWindows:
-    """What gather takes at each place, and scatter puts there: a window of the operand.
+    """Windows of an operand that gather reads, or that scatter writes.
 
     Args:
-        step: the equation.
-        axes: of the operand that an index says, first those with a column of the indices.
-        dropped: of them, those that windows have not.
-        sizes: of a window, along all axes of the operand.
-        batching: pairs of an axis of the operand and the axis of the indices that it goes with.
+        step: Equation of the gather or scatter.
+        axes: Axes of the operand along which an index gives the window's start; first those with a
+            column in the indices.
+        dropped: Axes of the operand that windows do not have.
+        sizes: Window sizes along all axes of the operand.
+        batching: Pairs of a batch axis of the operand and its axis of the indices.
     """
 
     step: Step
@@ -38,7 +39,7 @@ class _GatherWindows:
 
     @property
     def rest(self) -> list[int]:
-        """Axes that no index says: whole in each window."""
+        """Axes without an index; windows span them completely."""
         return [axis for axis in range(len(self.sizes)) if axis not in self.axes]
 
     @property
@@ -48,40 +49,40 @@ class _GatherWindows:
 
     @property
     def batch(self) -> tuple[int, ...]:
-        """How many windows there are, along the axes of the indices."""
+        """Number of windows along each axis of the indices."""
         return self.step.operands[1].shape[:-1]
 
     @property
     def order(self) -> list[int]:
-        """The operand's axes, those with an index first."""
+        """The operand's axes; those with an index come first."""
         return [*self.axes, *self.rest]
 
     def columns(self) -> list[Operand]:
         """Return the int64 start of each window along each of `axes`."""
         step, b, indices = self.step, self.step.b, self.step.operands[1]
-        found: list[Operand] = []
-        known = step.whole_array(1)
+        columns: list[Operand] = []
+        indices_array = step.whole_array(1)
         for at in range(indices.shape[-1]):
-            if known is not None:
-                found.append(Operand(known[..., at].astype(np.int64), self.batch))
+            if indices_array is not None:
+                columns.append(Operand(indices_array[..., at].astype(np.int64), self.batch))
                 continue
             starts = [*(0 for _ in self.batch), at]
             name = moves.cut(b, step.full(1), starts, [*self.batch, at + 1])
             name = moves.cast(b, moves.reshape(b, name, self.batch), np.int64)
-            found.append(Operand(name, self.batch))
+            columns.append(Operand(name, self.batch))
         for _, axis in self.batching:
             shape = [1] * len(self.batch)
             shape[axis] = self.batch[axis]
             numbers = np.arange(self.batch[axis]).reshape(shape)
-            found.append(Operand(np.broadcast_to(numbers, self.batch), self.batch))
-        return found
+            columns.append(Operand(np.broadcast_to(numbers, self.batch), self.batch))
+        return columns
 
     def last(self, axis: int) -> int:
         """Return the last position along an axis at which a window may begin."""
         return self.step.operands[0].shape[axis] - self.sizes[axis]
 
     def places(self, columns: Sequence[Operand]) -> str:
-        """Indices of all elements that an index says, one after the other: (..., axes)."""
+        """Return the indices of all elements of the windows, of shape (..., axes)."""
         b = self.step.b
         shape = [*self.batch, *(self.sizes[axis] for axis in self.wide)]
         parts: list[str] = []
@@ -93,8 +94,8 @@ class _GatherWindows:
                 offsets = np.arange(self.sizes[axis]).reshape(sizes)
             start = [*self.batch, *(1 for _ in self.wide)]
             if column.is_known:
-                whole = np.broadcast_to(column.value.reshape(start) + offsets, shape)
-                parts.append(b.constant("places", whole[..., None].astype(np.int64)))
+                positions = np.broadcast_to(column.value.reshape(start) + offsets, shape)
+                parts.append(b.constant("places", positions[..., None].astype(np.int64)))
                 continue
             name = moves.reshape(b, column.value, start)
             if offsets.any():
@@ -104,39 +105,42 @@ class _GatherWindows:
 
 
 def _is_inside(windows: _GatherWindows, columns: Sequence[Operand]) -> str | None:
-    """Whether windows lie within the operand, of shape `batch`; None where all surely do."""
+    """Return a bool value for each window that is true if the window lies inside the operand.
+
+    Returns None if all windows are known to lie inside.
+    """
     b = windows.step.b
-    found: list[str] = []
+    conditions: list[str] = []
     for axis, column in zip(windows.axes, columns, strict=True):
         last = windows.last(axis)
         if column.is_known:
             inside = (column.value >= 0) & (column.value <= last)
             if not inside.all():
-                found.append(b.constant("inside", inside))
+                conditions.append(b.constant("inside", inside))
             continue
         low = b.add("GreaterOrEqual", column.value, moves.scalar(b, 0, np.int64))
         high = b.add("LessOrEqual", column.value, moves.scalar(b, last, np.int64))
-        found.append(b.add("And", low, high))
-    if not found:
+        conditions.append(b.add("And", low, high))
+    if not conditions:
         return None
-    name = found[0]
-    for other in found[1:]:
+    name = conditions[0]
+    for other in conditions[1:]:
         name = b.add("And", name, other)
     return name
 
 
 def _clamped(windows: _GatherWindows, columns: Sequence[Operand]) -> list[Operand]:
     b = windows.step.b
-    found: list[Operand] = []
+    clamped: list[Operand] = []
     for axis, column in zip(windows.axes, columns, strict=True):
         last = windows.last(axis)
         if column.is_known:
-            found.append(Operand(np.clip(column.value, 0, last), column.shape))
+            clamped.append(Operand(np.clip(column.value, 0, last), column.shape))
             continue
         low = b.add("Max", column.value, moves.scalar(b, 0, np.int64))
         name = b.add("Min", low, moves.scalar(b, last, np.int64))
-        found.append(Operand(name, column.shape))
-    return found
+        clamped.append(Operand(name, column.shape))
+    return clamped
 
 
 def _gather(step: Step) -> str:
@@ -153,8 +157,8 @@ def _gather(step: Step) -> str:
     inside = _is_inside(windows, columns) if mode == "FILL_OR_DROP" else None
     if mode != "PROMISE_IN_BOUNDS" and (mode == "CLIP" or inside is not None):
         columns = _clamped(windows, columns)
-    own = step.operands[0].shape
-    ends = [own[axis] if axis in axes else size for axis, size in enumerate(sizes)]
+    operand_shape = step.operands[0].shape
+    ends = [operand_shape[axis] if axis in axes else size for axis, size in enumerate(sizes)]
     source = moves.cut(b, step.full(0), [0] * len(ends), ends)
     source = moves.transpose(b, source, windows.order)
     places = windows.places(columns)
@@ -174,24 +178,24 @@ def _mode(step: Step) -> str:
 
 
 def _arranged(windows: _GatherWindows, taken: str, offsets: list[int]) -> str:
-    """What was taken, (batch, wide, rest), in the order of gather's result."""
+    """Arrange the gathered elements, (batch, wide, rest), in the order of gather's result."""
     step = windows.step
-    kept = [axis for axis in range(len(windows.sizes)) if axis not in windows.dropped]
+    window_axes = [axis for axis in range(len(windows.sizes)) if axis not in windows.dropped]
     labels: list[Any] = [None] * len(step.shape)
-    for position, axis in zip(offsets, kept, strict=True):
+    for position, axis in zip(offsets, window_axes, strict=True):
         labels[position] = ("window", axis)
     batch = iter(range(len(windows.batch)))
     labels = [("batch", next(batch)) if label is None else label for label in labels]
-    own = [
+    current = [
         *(("batch", at) for at in range(len(windows.batch))),
         *(("window", axis) for axis in [*windows.wide, *windows.rest]),
     ]
-    order = [own.index(label) for label in labels if label in own]
+    order = [current.index(label) for label in labels if label in current]
     return moves.reshape(step.b, moves.transpose(step.b, taken, order), step.shape)
 
 
 def _filled(windows: _GatherWindows, result: str, inside: str, offsets: list[int]) -> str:
-    """The result with what stands for windows that are not within the operand."""
+    """Replace windows that lie outside the operand by the fill value."""
     step, b = windows.step, windows.step.b
     shape = [1 if at in offsets else size for at, size in enumerate(step.shape)]
     condition = moves.reshape(b, inside, shape)
@@ -222,14 +226,14 @@ def _scatter(reduction: str) -> Rule:
         )
         axes = [*numbers.scatter_dims_to_operand_dims, *(pair[0] for pair in pairs)]
         dropped = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
-        own = step.operands[0].shape
-        kept = [axis for axis in range(len(own)) if axis not in dropped]
-        sizes = [1] * len(own)
-        for axis, position in zip(kept, numbers.update_window_dims, strict=True):
+        operand_shape = step.operands[0].shape
+        window_axes = [axis for axis in range(len(operand_shape)) if axis not in dropped]
+        sizes = [1] * len(operand_shape)
+        for axis, position in zip(window_axes, numbers.update_window_dims, strict=True):
             sizes[axis] = step.operands[2].shape[position]
         windows = _GatherWindows(step, axes, dropped, sizes, pairs)
-        if any(sizes[axis] != own[axis] for axis in windows.rest):
-            raise Unimportable("of parts of an axis without index")
+        if any(sizes[axis] != operand_shape[axis] for axis in windows.rest):
+            raise Unimportable("of a part of an axis that has no index")
         updates = _updates(windows, [int(axis) for axis in numbers.update_window_dims])
         result = _scattered(windows, updates, reduction)
         return moves.transpose(b, result, moves.inverse(windows.order))
@@ -238,21 +242,28 @@ def _scatter(reduction: str) -> Rule:
 
 
 def _updates(windows: _GatherWindows, positions: list[int]) -> str:
-    """Scatter's third operand as (batch, wide, rest)."""
+    """Return the updates of a scatter as (batch, wide, rest)."""
     step, b = windows.step, windows.step.b
-    kept = [axis for axis in range(len(windows.sizes)) if axis not in windows.dropped]
-    where = dict(zip(kept, positions, strict=True))
+    window_axes = [axis for axis in range(len(windows.sizes)) if axis not in windows.dropped]
+    positions_by_axis = dict(zip(window_axes, positions, strict=True))
     shape = step.operands[2].shape
     batch = [at for at in range(len(shape)) if at not in positions]
-    single = [where[axis] for axis in kept if axis in windows.axes and axis not in windows.wide]
-    order = [*batch, *single, *(where[axis] for axis in [*windows.wide, *windows.rest])]
+    single = [
+        positions_by_axis[axis]
+        for axis in window_axes
+        if axis in windows.axes and axis not in windows.wide
+    ]
+    order = [*batch, *single, *(positions_by_axis[axis] for axis in [*windows.wide, *windows.rest])]
     name = moves.transpose(b, step.wide_full(2), order)
     sizes = [shape[at] for at in order if at not in single]
     return moves.reshape(b, name, sizes)
 
 
 def _scattered(windows: _GatherWindows, updates: str, reduction: str) -> str:
-    """The operand, axes with an index first; what lies outside goes to a row that is cut off."""
+    """Scatter the updates; the axes with an index come first in the result.
+
+    Windows outside the operand are written to extra rows, which are cut off afterwards.
+    """
     step, b = windows.step, windows.step.b
     target = moves.transpose(b, step.wide_full(0), windows.order)
     columns = windows.columns()
@@ -267,30 +278,30 @@ def _scattered(windows: _GatherWindows, updates: str, reduction: str) -> str:
     begin = b.constant("places", first.value) if first.is_known else first.value
     outside = moves.scalar(b, shape[0], np.int64)
     columns[0] = Operand(b.add("Where", inside, begin, outside), first.shape)
-    more = windows.sizes[windows.axes[0]]
-    target = moves.pad(b, target, [0] * len(shape), [more, *(0 for _ in shape[1:])])
+    num_extra_rows = windows.sizes[windows.axes[0]]
+    target = moves.pad(b, target, [0] * len(shape), [num_extra_rows, *(0 for _ in shape[1:])])
     places = windows.places(columns)
     result = b.add("ScatterND", target, places, updates, reduction=reduction)
     return moves.cut(b, result, [0] * len(shape), shape)
 
 
-# ---- slices at places that are computed -------------------------------------------------------
+# ---- slices at computed positions -------------------------------------------------------------
 
 
 def _starts(step: Step, first: int, sizes: Sequence[int]) -> list[Operand]:
-    """Where a window begins along each axis, moved so that it lies within the operand."""
-    b, found = step.b, list[Operand]()
+    """Return the start of a window along each axis, moved so that the window fits the operand."""
+    b, starts = step.b, list[Operand]()
     for axis, size in enumerate(sizes):
         last = step.operands[0].shape[axis] - size
         known = step.array(first + axis)
         if last == 0 or known is not None:
             begin = 0 if known is None else int(np.clip(known, 0, last))
-            found.append(Operand(np.asarray(begin, np.int64), ()))
+            starts.append(Operand(np.asarray(begin, np.int64), ()))
             continue
         start = moves.cast(b, step.compact(first + axis), np.int64)
         low = b.add("Max", start, moves.scalar(b, 0, np.int64))
-        found.append(Operand(b.add("Min", low, moves.scalar(b, last, np.int64)), ()))
-    return found
+        starts.append(Operand(b.add("Min", low, moves.scalar(b, last, np.int64)), ()))
+    return starts
 
 
 def _dynamic_slice(step: Step) -> str:
@@ -298,10 +309,10 @@ def _dynamic_slice(step: Step) -> str:
     sizes = [int(size) for size in step.params["slice_sizes"]]
     starts = _starts(step, 1, sizes)
     begins = [int(start.value) if start.is_known else 0 for start in starts]
-    own = step.operands[0].shape
+    operand_shape = step.operands[0].shape
     ends = [
         begin + size if start.is_known else length
-        for begin, size, start, length in zip(begins, sizes, starts, own, strict=True)
+        for begin, size, start, length in zip(begins, sizes, starts, operand_shape, strict=True)
     ]
     name = moves.cut(b, name, begins, ends)
     for axis, start in enumerate(starts):
@@ -312,13 +323,13 @@ def _dynamic_slice(step: Step) -> str:
 
 
 def _dynamic_update(step: Step) -> str:
-    """A window of the operand replaced, as ScatterND along the axes where it is not whole."""
+    """Replace a window of the operand, by ScatterND over the axes that the window does not span."""
     b, sizes = step.b, step.operands[1].shape
     starts = _starts(step, 2, sizes)
-    parts = [axis for axis, size in enumerate(sizes) if size != step.operands[0].shape[axis]]
-    if not parts:
+    cut_axes = [axis for axis, size in enumerate(sizes) if size != step.operands[0].shape[axis]]
+    if not cut_axes:
         return step.full(1)
-    count = parts[-1] + 1
+    count = cut_axes[-1] + 1
     grid = np.moveaxis(np.indices(sizes[:count]), 0, -1).astype(np.int64)
     places = b.constant("offsets", grid)
     columns = [
@@ -342,7 +353,7 @@ def _largest(step: Step) -> list[str]:
 
 
 def _sorted(step: Step) -> list[str]:
-    """Sort all operands in the order of the first."""
+    """Sort all operands by the first one."""
     if int(step.params["num_keys"]) != 1:
         raise Unimportable("by several keys")
     b, axis = step.b, int(step.params["dimension"])

@@ -1,4 +1,4 @@
-"""JAX's primitives as operators of ONNX: those of single elements, shapes and reductions."""
+"""JAX's element-wise primitives, shape changes and reductions, as ONNX operators."""
 
 # NumPy's stubs leave the types of what its methods return open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -44,7 +44,7 @@ def _unary(op: str) -> Rule:
 def _binary(op: str) -> Rule:
     def rule(step: Step) -> str:
         left, right = step.wide(0), step.wide(1)
-        if step.b.dtype(left) != step.b.dtype(right):  # pow of float and int
+        if step.b.dtype(left) != step.b.dtype(right):  # pow accepts a float and an int
             right = moves.cast(step.b, right, step.b.dtype(left))
         return step.b.add(op, left, right)
 
@@ -67,7 +67,7 @@ def _not(step: Step) -> str:
 
 
 def _max(step: Step) -> str:
-    """Max, which is Relu with 0, and nothing with what is less than any number."""
+    """Add Max; max(x, 0) becomes Relu, and max(x, -inf) becomes x."""
     for at in (0, 1):
         array = step.array(at)
         if array is not None and array.size and (array == array.flat[0]).all():
@@ -90,29 +90,29 @@ def _remainder(step: Step) -> str:
 
 
 def _angle(step: Step) -> str:
-    """atan2(y, x), by the quotient and the signs."""
+    """Compute atan2(y, x) from the quotient and the signs."""
     b, y, x = step.b, step.compact(0), step.compact(1)
     zero, pi = moves.scalar(b, 0), moves.scalar(b, math.pi)
     angle = b.add("Atan", b.add("Div", y, x))
     is_below = b.add("Less", y, zero)
     half = b.add("Where", is_below, b.add("Neg", pi), pi)
-    turned = b.add("Where", b.add("Less", x, zero), b.add("Add", angle, half), angle)
+    in_quadrant = b.add("Where", b.add("Less", x, zero), b.add("Add", angle, half), angle)
     is_origin = b.add("And", b.add("Equal", x, zero), b.add("Equal", y, zero))
-    return b.add("Where", is_origin, zero, turned)
+    return b.add("Where", is_origin, zero, in_quadrant)
 
 
 def _rounded(step: Step) -> str:
-    """Round to the nearest integer; halves go to the even one, or away from zero."""
+    """Round to the nearest integer; halves go to the even integer, or away from zero."""
     b, x = step.b, step.compact(0)
     if "EVEN" in str(step.params.get("rounding_method", "")).upper():
         return b.add("Round", x)
     half = moves.scalar(b, 0.5)
-    whole = b.add("Floor", b.add("Add", b.add("Abs", x), half))
-    return b.add("Mul", b.add("Sign", x), whole)
+    magnitude = b.add("Floor", b.add("Add", b.add("Abs", x), half))
+    return b.add("Mul", b.add("Sign", x), magnitude)
 
 
 def _power(step: Step) -> str:
-    """x to the power of a whole number."""
+    """Raise to a constant integer power."""
     exponent, x, b = int(step.params["y"]), step.wide(0), step.b
     if exponent == 2:
         return b.add("Mul", x, x)
@@ -124,7 +124,12 @@ def _power(step: Step) -> str:
 
 
 def _composed(*steps: tuple[str, float | None, bool]) -> Rule:
-    """Operators one after the other, each perhaps with a number at its left (True) or right."""
+    """Return a rule that applies operators one after the other.
+
+    Args:
+        steps: Operators, each with the number that is its other operand, or None, and whether this
+            number is the left operand.
+    """
 
     def rule(step: Step) -> str:
         name = step.wide(0)
@@ -157,18 +162,18 @@ def _clamp(step: Step) -> str:
 
 
 def _select(step: Step) -> str:
-    """The case of which the first operand, a bool or int32, is the number."""
+    """Choose the case whose number the first operand, a bool or int32, gives."""
     which = step.compact(0)
     cases = [
         step.wide(at) if step.dtype != np.bool_ else step.compact(at) for at in range(1, step.count)
     ]
     if step.b.dtype(which) == np.bool_:
         return choose(step.b, which, cases[1], cases[0])
-    found = cases[-1]
+    chosen = cases[-1]
     for at in range(len(cases) - 2, -1, -1):
-        is_it = step.b.add("LessOrEqual", which, moves.scalar(step.b, at, step.b.dtype(which)))
-        found = choose(step.b, is_it, cases[at], found)
-    return found
+        is_at_most = step.b.add("LessOrEqual", which, moves.scalar(step.b, at, step.b.dtype(which)))
+        chosen = choose(step.b, is_at_most, cases[at], chosen)
+    return chosen
 
 
 def _converted(step: Step) -> str:
@@ -183,10 +188,10 @@ def _passed_on(step: Step) -> list[str]:
 
 
 def _broadcast(step: Step) -> str:
-    """The new axes have length 1 until somebody needs them: ONNX's operators broadcast."""
-    own = step.b.shape(step.compact(0))
+    """Add new axes of length 1; they are repeated only if an operator needs it."""
+    compact_shape = step.b.shape(step.compact(0))
     shape = [1] * len(step.shape)
-    for axis, size in zip(step.params["broadcast_dimensions"], own, strict=True):
+    for axis, size in zip(step.params["broadcast_dimensions"], compact_shape, strict=True):
         shape[axis] = size
     return moves.reshape(step.b, step.compact(0), shape)
 
@@ -196,10 +201,10 @@ def _reshaped(step: Step) -> str:
 
 
 def _squeezed(step: Step) -> str:
-    gone = [int(axis) for axis in step.params["dimensions"]]
-    own = step.b.shape(step.compact(0))
-    kept = [size for axis, size in enumerate(own) if axis not in gone]
-    return moves.reshape(step.b, step.compact(0), kept)
+    removed = [int(axis) for axis in step.params["dimensions"]]
+    compact_shape = step.b.shape(step.compact(0))
+    remaining = [size for axis, size in enumerate(compact_shape) if axis not in removed]
+    return moves.reshape(step.b, step.compact(0), remaining)
 
 
 def _transposed(step: Step) -> str:
@@ -224,15 +229,15 @@ def _stacked(step: Step) -> str:
 
 
 def _unstacked(step: Step) -> list[str]:
-    axis, own = int(step.params["axis"]), step.operands[0].shape
-    found: list[str] = []
-    for at in range(own[axis]):
-        starts, ends = [0] * len(own), list(own)
+    axis, operand_shape = int(step.params["axis"]), step.operands[0].shape
+    parts: list[str] = []
+    for at in range(operand_shape[axis]):
+        starts, ends = [0] * len(operand_shape), list(operand_shape)
         starts[axis], ends[axis] = at, at + 1
-        found.append(
+        parts.append(
             moves.reshape(step.b, moves.cut(step.b, step.full(0), starts, ends), step.shape)
         )
-    return found
+    return parts
 
 
 def _tiled(step: Step) -> str:
@@ -271,23 +276,23 @@ def _axes(step: Step) -> list[int]:
 
 def _reduced(op: str) -> Rule:
     def rule(step: Step) -> str:
-        found = step.b.add(op, step.wide_full(0), axes=_axes(step), keepdims=1)
-        return moves.reshape(step.b, found, step.shape)
+        reduced = step.b.add(op, step.wide_full(0), axes=_axes(step), keepdims=1)
+        return moves.reshape(step.b, reduced, step.shape)
 
     return rule
 
 
 def _summed(step: Step) -> str:
     axes = moves.numbers(step.b, "axes", _axes(step))
-    found = step.b.add("ReduceSum", step.wide_full(0), axes, keepdims=1)
-    return moves.reshape(step.b, found, step.shape)
+    total = step.b.add("ReduceSum", step.wide_full(0), axes, keepdims=1)
+    return moves.reshape(step.b, total, step.shape)
 
 
 def _extreme(op: str) -> Rule:
     def rule(step: Step) -> str:
         (axis,) = _axes(step)
-        found = step.b.add(op, step.wide_full(0), axis=axis, keepdims=1)
-        return moves.reshape(step.b, found, step.shape)
+        position = step.b.add(op, step.wide_full(0), axis=axis, keepdims=1)
+        return moves.reshape(step.b, position, step.shape)
 
     return rule
 

@@ -1,4 +1,4 @@
-"""JAX's products: of matrices and convolutions, in any order of axes; and windows."""
+"""JAX's matrix products, convolutions and window reductions, with any order of axes."""
 
 # NumPy's stubs leave the types of what its methods return open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -19,11 +19,11 @@ from slipstream.infer.importers.step import Rule, Step, Unimportable
 
 
 def _product(step: Step) -> str:
-    """dot_general: the sum over pairs of axes, for each element of others."""
+    """Compute dot_general: multiply, and sum over pairs of axes."""
     contract, batch = step.params["dimension_numbers"]
-    is_whole = step.dtype.kind in "iub"
+    is_integer = step.dtype.kind in "iub"
     is_large = step.dtype.name in ("uint32", "int64", "uint64")
-    kind = np.float32 if not is_whole else np.int64 if is_large else np.int32
+    kind = np.float32 if not is_integer else np.int64 if is_large else np.int32
     left, right = (moves.cast(step.b, step.full(at), kind) for at in (0, 1))
     pairs = (list(zip(*axes, strict=True)) for axes in (contract, batch))
     return contracted(step.b, left, right, *pairs)
@@ -73,13 +73,17 @@ def _plain_convolution(step: Step, x: str, weight: str, pads: list[tuple[int, in
 
 
 def _reaches(step: Step, kernel: Sequence[int]) -> list[int]:
-    """How far a kernel reaches beyond its first element, along each axis."""
+    """Return how far a kernel extends beyond its first element along each axis."""
     dilations = step.params["rhs_dilation"]
     return [(size - 1) * int(step) for size, step in zip(kernel, dilations, strict=True)]
 
 
 def _is_transposed(step: Step, kernel: Sequence[int]) -> bool:
-    """Whether ConvTranspose says it: elements apart, steps of one, no more padding than it has."""
+    """Tell whether ConvTranspose can compute the convolution.
+
+    The elements of its input must be spread, its strides 1, and its padding not larger than the
+    kernel.
+    """
     p = step.params
     fits = all(
         max(pads) <= reach for pads, reach in zip(p["padding"], _reaches(step, kernel), strict=True)
@@ -89,7 +93,7 @@ def _is_transposed(step: Step, kernel: Sequence[int]) -> bool:
 
 
 def _transposed_convolution(step: Step, x: str, weight: str, pads: list[tuple[int, int]]) -> str:
-    """A convolution of elements that are put apart is what ConvTranspose computes."""
+    """Compute a convolution of spread elements by ConvTranspose."""
     b, group = step.b, int(step.params["feature_group_count"])
     outs, ins, *kernel = b.shape(weight)
     axes = list(range(2, 2 + len(kernel)))
@@ -116,7 +120,7 @@ def _transposed_convolution(step: Step, x: str, weight: str, pads: list[tuple[in
 
 
 class _Windows:
-    """A reduction over windows, its axes in the order of ONNX's pools."""
+    """A reduction over windows, with its axes in the order of ONNX's pooling operators."""
 
     def __init__(self, step: Step) -> None:
         p = step.params
@@ -143,7 +147,7 @@ class _Windows:
         self.dilations = [int(p["window_dilation"][axis]) for axis in self.inner]
 
     def attributes(self) -> dict[str, list[int]]:
-        """Of a pool, whose padding was put there before."""
+        """Return the attributes of a pooling operator whose input is already padded."""
         return {"kernel_shape": self.sizes, "strides": self.strides}
 
     def arranged(self, name: str, filling: str | None) -> str:
@@ -160,7 +164,7 @@ class _Windows:
         return name
 
     def restored(self, name: str) -> str:
-        """Return a pool's result in the order of the operand's axes."""
+        """Return a pooling operator's result in the order of the operand's axes."""
         order = [*self.outer, *self.inner]
         name = moves.reshape(self._b, name, [self._shape[axis] for axis in order])
         return moves.transpose(self._b, name, moves.inverse(order))
@@ -196,7 +200,7 @@ def _max_pool(step: Step, windows: _Windows, x: str) -> str:
 
 
 def _summed(step: Step) -> str:
-    """The mean times the number of elements; with gaps between them, a convolution with ones."""
+    """Sum each window as its mean times its size; dilated windows use a convolution with ones."""
     windows, b = _Windows(step), step.b
     x = windows.arranged(moves.cast(b, step.full(0), np.float32), None)
     if any(step != 1 for step in windows.dilations):

@@ -1,6 +1,6 @@
-"""A jaxpr as a graph: equation by equation, functions within it put in their places.
+"""Reader of jaxprs: it imports them equation by equation and inlines nested functions.
 
-What does not depend on the inputs is computed by JAX at once. Loops of a known length are unrolled.
+JAX computes everything that does not depend on the inputs. Loops of known length are unrolled.
 """
 
 # The types of jax are open in places.
@@ -33,24 +33,24 @@ from slipstream.infer.importers.step import (
 )
 
 RULES: dict[str, Rule] = {**PRIMITIVES, **PRODUCTS, **INDEXING}
-BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # parameters of primitives that call a function
+BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # parameters in which primitives keep a function
 CALLS = (
     *("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call"),
     *("custom_vjp_call_jaxpr", "remat", "remat2", "checkpoint", "composite", "call"),
 )
-LARGEST_LOOP = 10_000  # equations of a loop that is unrolled
+LARGEST_LOOP = 10_000  # equations that unrolling a loop may give; chosen by hand
 
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """What is known of one result before it is computed."""
+    """Shape and dtype of a result."""
 
     shape: tuple[int, ...]
     dtype: Any
 
 
 class JaxReader:
-    """Goes through jaxprs, and collects what has no rule."""
+    """Imports jaxprs, and collects the primitives that cannot be imported."""
 
     def __init__(self, builder: Builder) -> None:
         self.refused: Counter[str] = Counter()
@@ -67,7 +67,7 @@ class JaxReader:
         return Operand(self._b.input(name, aval.shape, dtype), tuple(aval.shape))
 
     def named(self, operand: Operand) -> str:
-        """Return an operand as a value of the graph, in its full shape."""
+        """Return the name of an operand in its full shape."""
         name = operand.value
         if operand.is_known:
             name = self._b.constant("constant", plain(operand.value))
@@ -79,7 +79,7 @@ class JaxReader:
         """Import a jaxpr and return its results for these operands."""
         from jax.extend.core import Literal
 
-        known: dict[Any, Operand] = {
+        values: dict[Any, Operand] = {
             **dict(zip(jaxpr.constvars, consts, strict=True)),
             **dict(zip(jaxpr.invars, inputs, strict=True)),
         }
@@ -88,12 +88,12 @@ class JaxReader:
             if isinstance(item, Literal):
                 aval: Any = item.aval
                 return Operand(np.asarray(item.val, aval.dtype), np.shape(item.val))
-            return known[item]
+            return values[item]
 
         for equation in jaxpr.eqns:
             operands = [operand(item) for item in equation.invars]
             results = self._equation(equation, operands)
-            known.update(zip(equation.outvars, results, strict=True))
+            values.update(zip(equation.outvars, results, strict=True))
         return [operand(item) for item in jaxpr.outvars]
 
     def _equation(self, equation: Any, operands: Sequence[Operand]) -> list[Operand]:
@@ -116,7 +116,7 @@ class JaxReader:
         return self._body(body, operands)
 
     def _body(self, body: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """Return the results of a jaxpr, closed or not."""
+        """Return the results of a jaxpr, which may be closed."""
         consts = getattr(body, "consts", ())
         jaxpr = getattr(body, "jaxpr", body)
         return self.run(jaxpr, [Operand(item, np.shape(item)) for item in consts], operands)
@@ -125,11 +125,11 @@ class JaxReader:
         self,
         equation: Any,
         operands: Sequence[Operand],
-        way: Callable[[Any, Sequence[Operand]], list[Operand]],
+        importer: Callable[[Any, Sequence[Operand]], list[Operand]],
     ) -> list[Operand]:
-        """What `way` gives; where it cannot, that is noted, and inputs stand for the results."""
+        """Import an equation; if this fails, record the reason and return placeholder results."""
         try:
-            return way(equation, operands)
+            return importer(equation, operands)
         except Unimportable as reason:
             self.refused[f"{equation.primitive.name} {reason}".strip()] += 1
         except UsageError as error:
@@ -142,7 +142,7 @@ class JaxReader:
         try:
             name = moves.cast(self._b, name, graph_dtype(aval.dtype))
         except Unimportable:
-            pass  # what reads it is noted by itself
+            pass  # the equations that read it are recorded on their own
         return Operand(name, shape)
 
     # ---- one equation ----------------------------------------------------------------------
@@ -158,28 +158,28 @@ class JaxReader:
         ]
         self._b.where = str(equation.primitive.name)
         first = results[0]
-        found = rule(Step(self._b, equation.params, operands, first.shape, first.dtype))
-        names = [found] if isinstance(found, str) else found
+        output = rule(Step(self._b, equation.params, operands, first.shape, first.dtype))
+        names = [output] if isinstance(output, str) else output
         return [
             Operand(moves.cast(self._b, name, result.dtype), result.shape)
             for name, result in zip(names, results, strict=True)
         ]
 
     def _cond(self, equation: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """One of several functions; where it is not known which, all are computed."""
-        branches, (which, *rest) = equation.params["branches"], operands
-        if which.is_known:
-            at = int(np.clip(int(which.value), 0, len(branches) - 1))
-            return self._body(branches[at], rest)
-        cases = [self._body(branch, rest) for branch in branches]
-        rule, found = RULES["select_n"], list[Operand]()
+        """Import one of several functions; if the choice is computed, import all and select."""
+        branches, (index, *arguments) = equation.params["branches"], operands
+        if index.is_known:
+            at = int(np.clip(int(index.value), 0, len(branches) - 1))
+            return self._body(branches[at], arguments)
+        cases = [self._body(branch, arguments) for branch in branches]
+        rule, selected = RULES["select_n"], list[Operand]()
         for at, variable in enumerate(equation.outvars):
             shape, dtype = tuple(variable.aval.shape), graph_dtype(variable.aval.dtype)
-            step = Step(self._b, {}, [which, *(case[at] for case in cases)], shape, dtype)
+            step = Step(self._b, {}, [index, *(case[at] for case in cases)], shape, dtype)
             name = rule(step)
             assert isinstance(name, str)
-            found.append(Operand(moves.cast(self._b, name, dtype), shape))
-        return found
+            selected.append(Operand(moves.cast(self._b, name, dtype), shape))
+        return selected
 
     def _scan(self, equation: Any, operands: Sequence[Operand]) -> list[Operand]:
         """Unroll a loop of known length."""
@@ -188,34 +188,34 @@ class JaxReader:
         num_equations = length * max(len(body.jaxpr.eqns), 1)
         if num_equations > LARGEST_LOOP:
             raise Unimportable(
-                f"of {length} rounds: {num_equations} equations, {LARGEST_LOOP} are unrolled"
+                f"of {length} rounds: {num_equations} equations; allowed: {LARGEST_LOOP}"
             )
         num_consts, num_carry = int(p["num_consts"]), int(p["num_carry"])
         consts = list(operands[:num_consts])
         carry = list(operands[num_consts : num_consts + num_carry])
         rows = operands[num_consts + num_carry :]
-        found: list[list[Operand]] = []
+        outputs: list[list[Operand]] = []
         steps = range(length)
         for at in reversed(steps) if p["reverse"] else steps:
-            given = [self._row(item, at) for item in rows]
-            results = self._body(body, [*consts, *carry, *given])
+            row = [self._row(item, at) for item in rows]
+            results = self._body(body, [*consts, *carry, *row])
             carry = results[:num_carry]
-            found.append(results[num_carry:])
+            outputs.append(results[num_carry:])
         if p["reverse"]:
-            found.reverse()
-        return [*carry, *(self._stacked(list(column)) for column in zip(*found, strict=True))]
+            outputs.reverse()
+        return [*carry, *(self._stacked(list(column)) for column in zip(*outputs, strict=True))]
 
     def _row(self, operand: Operand, at: int) -> Operand:
-        """x[at]."""
+        """Return x[at]."""
         shape = operand.shape[1:]
         if operand.is_known:
-            whole = np.broadcast_to(np.asarray(operand.value), operand.shape)
-            return Operand(whole[at], shape)
-        own = self._b.shape(operand.value)
-        at = min(at, own[0] - 1)
-        ends = [at + 1, *own[1:]]
-        name = moves.cut(self._b, operand.value, [at, *(0 for _ in own[1:])], ends)
-        return Operand(moves.reshape(self._b, name, own[1:]), shape)
+            array = np.broadcast_to(np.asarray(operand.value), operand.shape)
+            return Operand(array[at], shape)
+        compact_shape = self._b.shape(operand.value)
+        at = min(at, compact_shape[0] - 1)
+        ends = [at + 1, *compact_shape[1:]]
+        name = moves.cut(self._b, operand.value, [at, *(0 for _ in compact_shape[1:])], ends)
+        return Operand(moves.reshape(self._b, name, compact_shape[1:]), shape)
 
     def _stacked(self, column: list[Operand]) -> Operand:
         """Stack the results of all rounds along a new first axis."""
@@ -225,26 +225,26 @@ class JaxReader:
 
 
 def _computed(equation: Any, operands: Sequence[Operand]) -> list[Operand]:
-    """The results of an equation whose operands are known, by JAX."""
+    """Let JAX compute the results of an equation whose operands are known."""
     shapes = [tuple(getattr(variable.aval, "shape", ())) for variable in equation.outvars]
     if equation.primitive.name == "broadcast_in_dim":
         return [_repeated(equation, operands[0], shapes[0])]
-    arrays = [_whole(operand) for operand in operands]
+    arrays = [_full_array(operand) for operand in operands]
     bound = equation.primitive.get_bind_params(equation.params)
-    # Until JAX 0.7 it gave functions too.
+    # Until JAX 0.7, get_bind_params returned functions too.
     functions, params = bound if isinstance(bound, tuple) else ((), bound)
-    found = equation.primitive.bind(*functions, *arrays, **params)
-    results = found if equation.primitive.multiple_results else [found]
+    result = equation.primitive.bind(*functions, *arrays, **params)
+    results = result if equation.primitive.multiple_results else [result]
     return [Operand(value, shape) for value, shape in zip(results, shapes, strict=True)]
 
 
 def _empty(aval: Any) -> Operand:
-    """An array without elements, which no engine has to compute."""
+    """Return an array without elements, which no engine has to compute."""
     return Operand(np.zeros(aval.shape, aval.dtype), tuple(aval.shape))
 
 
 def _repeated(equation: Any, operand: Operand, shape: tuple[int, ...]) -> Operand:
-    """An array with new axes, which is not repeated along them."""
+    """Add new axes of length 1 to an array, which stays compact."""
     array = operand.value
     sizes = [1] * len(shape)
     for axis, size in zip(equation.params["broadcast_dimensions"], np.shape(array), strict=True):
@@ -252,8 +252,8 @@ def _repeated(equation: Any, operand: Operand, shape: tuple[int, ...]) -> Operan
     return Operand(array.reshape(sizes), shape)
 
 
-def _whole(operand: Operand) -> Any:
-    """An array of JAX in its whole shape; keys of random numbers stay as they are."""
+def _full_array(operand: Operand) -> Any:
+    """Return an array of JAX in its full shape; keys of random numbers stay as they are."""
     import jax
 
     if np.shape(operand.value) == operand.shape:

@@ -1,4 +1,4 @@
-"""Kaldi's nnet3: final.mdl, or final.raw, text or binary."""
+"""Importer of Kaldi's nnet3 models: final.mdl or final.raw, text or binary."""
 
 from __future__ import annotations
 
@@ -25,35 +25,36 @@ from slipstream.infer.importers.kaldi.nodes import (
 from slipstream.infer.importers.kaldi.order import ALWAYS, FrameSpan, groups
 
 OUTPUT = "output"
-PROBE = 1 << 20  # frames that no network's context is as wide as
+PROBE = 1 << 20  # frames, more than the context of any network
 
 
-@np.errstate(all="ignore")  # numbers of files may be infinite, or none
+@np.errstate(all="ignore")  # numbers in files may be infinite or NaN
 def read_kaldi(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Graph, tuple[str, ...]]:
-    """The graph of a network, and notes for people.
+    """Return the graph of a network, and notes for people.
 
-    Inputs have the shape (1, frames, dim); the output has as many frames less as the network sees
-    before and after one. An input that is the same at all times, as speaker vectors are, has one.
-    Circles of nodes, as in LSTMs, are written out frame by frame.
+    Inputs have the shape (1, frames, dim). An output frame depends on a number of frames before and
+    after its own time, so the output has fewer frames than the input. An input that is the same at
+    all times, such as a speaker vector, has one frame. Cycles of nodes, as in LSTMs, are unrolled
+    frame by frame.
 
     Args:
-        path: of nnet3.
-        shapes: of inputs, by name: the first frame that comes in is that much before time 0 as the
-            network sees frames before one.
+        path: File of an nnet3 model.
+        shapes: Input shapes, by name. The output begins at time 0, and the input before it, with
+            the first frame on which that output depends.
 
-    Raises UsageError where the file cannot be read, for components that are not known (all by
-    name), and for networks and shapes that do not suit.
+    Raises UsageError if the file cannot be read, if components are not supported (the message lists
+    all of them), or if the network or the shapes do not fit.
     """
     model = read_model(path, frozenset(KINDS))
     nodes = parse_nodes(model.lines, str(path))
     outputs, notes = _outputs(nodes, model, str(path))
     edges = needed_nodes(nodes, outputs)
-    used = [nodes[name] for name in edges]
-    _check_components(used, model, str(path))
-    inputs = _inputs(used, shapes, str(path))
+    used_nodes = [nodes[name] for name in edges]
+    _check_components(used_nodes, model, str(path))
+    inputs = _inputs(used_nodes, shapes, str(path))
     left, right = _context(nodes, edges, model, inputs)
     begins = {name: FrameSpan(-left, shape[1] - left) for name, shape in inputs.items()}
-    fixed = _fixed_inputs(used)
+    fixed = _fixed_inputs(used_nodes)
     begins.update({name: FrameSpan(time, time + inputs[name][1]) for name, time in fixed.items()})
     spans = spans_of(nodes, edges, model.components, begins)
     builder = Builder(path.stem)
@@ -64,8 +65,8 @@ def read_kaldi(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Graph
     graph = builder.finish(values)
     count = builder.shape(values[outputs[0]])[1]
     notes.append(
-        f"the network sees {left} frames before and {right} after one:"
-        f" {max(shape[1] for shape in inputs.values())} frames in give {count} out"
+        f"an output frame depends on {left} input frames before and {right} after its time:"
+        f" {max(shape[1] for shape in inputs.values())} input frames give {count} output frames"
     )
     return graph, tuple(notes)
 
@@ -82,7 +83,7 @@ def _computed(
         if nodes[name].kind == "input-node":
             continue
         if others or name in edges[name]:
-            frames.add_circle(group)
+            frames.add_cycle(group)
         else:
             values[name] = frames.add(name)
     return {name: values[name] for name in outputs}
@@ -91,25 +92,25 @@ def _computed(
 def _outputs(
     nodes: Mapping[str, KaldiNode], model: KaldiModel, where: str
 ) -> tuple[list[str], list[str]]:
-    """The node "output" alone where there is one: others serve for training."""
-    found = [name for name, node in nodes.items() if node.kind == "output-node"]
-    if not found:
+    """Return the output nodes and notes; the other outputs beside "output" serve for training."""
+    outputs = [name for name, node in nodes.items() if node.kind == "output-node"]
+    if not outputs:
         raise UsageError(f"{where}: the network has no output-node")
     notes: list[str] = []
-    if OUTPUT in found and len(found) > 1:
-        others = [name for name in found if name != OUTPUT]
+    if OUTPUT in outputs and len(outputs) > 1:
+        others = [name for name in outputs if name != OUTPUT]
         notes.append(f"outputs for training were left out: {', '.join(others)}")
-        found = [OUTPUT]
+        outputs = [OUTPUT]
     if model.num_priors:
         notes.append("the priors of the classes are not subtracted, as a decoder of Kaldi does")
-    return found, notes
+    return outputs, notes
 
 
-def _check_components(used: list[KaldiNode], model: KaldiModel, where: str) -> None:
-    names = [node.component for node in used if node.kind == "component-node"]
+def _check_components(nodes: list[KaldiNode], model: KaldiModel, where: str) -> None:
+    names = [node.component for node in nodes if node.kind == "component-node"]
     missing = sorted({name for name in names if name not in model.components})
     if missing:
-        raise UsageError(f"{where}: it has no components {', '.join(missing)}")
+        raise UsageError(f"{where}: these components are missing: {', '.join(missing)}")
     kinds = [item.kind for name in names for item in _with_parts(model.components[name])]
     refuse_all(where, kinds, list(KINDS))
 
@@ -120,23 +121,23 @@ def _with_parts(component: Component) -> list[Component]:
     return [item for part in component.parts for item in _with_parts(part)]
 
 
-def _fixed_inputs(used: list[KaldiNode]) -> dict[str, int]:
-    """Inputs that are read at one time only, and that time."""
+def _fixed_inputs(nodes: list[KaldiNode]) -> dict[str, int]:
+    """Return the inputs that are always read at the same time, with that time."""
     times: dict[str, set[int | None]] = {}
-    for node in used:
+    for node in nodes:
         for name, time in _times(node.source):
             times.setdefault(name, set()).add(time)
-    found: dict[str, int] = {}
-    for node in used:
+    fixed: dict[str, int] = {}
+    for node in nodes:
         seen = times.get(node.name, set())
         (only,) = seen if len(seen) == 1 else (None,)
         if node.kind == "input-node" and only is not None:
-            found[node.name] = only
-    return found
+            fixed[node.name] = only
+    return fixed
 
 
 def _times(source: Descriptor | None) -> list[tuple[str, int | None]]:
-    """Names that a descriptor reads; with a time where that is always the same."""
+    """Return the names that a descriptor reads, each with its time if it is always the same."""
     if source is None:
         return []
     if isinstance(source, (At, Reads)):
@@ -146,27 +147,27 @@ def _times(source: Descriptor | None) -> list[tuple[str, int | None]]:
 
 
 def _inputs(
-    used: list[KaldiNode], shapes: Mapping[str, tuple[int, ...]], where: str
+    nodes: list[KaldiNode], shapes: Mapping[str, tuple[int, ...]], where: str
 ) -> dict[str, tuple[int, ...]]:
-    inputs = {node.name: node.dim for node in used if node.kind == "input-node"}
-    fixed = _fixed_inputs(used)
-    strange = sorted(shapes.keys() - inputs.keys())
-    if strange:
-        raise UsageError(f"{where}: no input {', '.join(strange)}; it has {', '.join(inputs)}")
-    found: dict[str, tuple[int, ...]] = {}
+    inputs = {node.name: node.dim for node in nodes if node.kind == "input-node"}
+    fixed = _fixed_inputs(nodes)
+    unknown = sorted(shapes.keys() - inputs.keys())
+    if unknown:
+        raise UsageError(f"{where}: no input {', '.join(unknown)}; it has {', '.join(inputs)}")
+    result: dict[str, tuple[int, ...]] = {}
     for name, dim in inputs.items():
         shape = shapes.get(name, (1, 1, dim) if name in fixed else ())
         if len(shape) != 3 or shape[0] != 1 or shape[2] != dim or (name in fixed and shape[1] != 1):
             length = 1 if name in fixed else 150
             raise UsageError(
-                f"{where}: the shape of {name!r} is {shape or 'not known'}; it must be"
-                f" (1, {'1' if name in fixed else 'frames'}, {dim}):"
-                f" say --shape {name}=1,{length},{dim}"
+                f"{where}: the shape of {name!r} is {shape or 'unknown'}; allowed:"
+                f" (1, {'1' if name in fixed else 'frames'}, {dim}); add --shape"
+                f" {name}=1,{length},{dim}"
             )
-        found[name] = shape
-    if not found:
+        result[name] = shape
+    if not result:
         raise UsageError(f"{where}: its output depends on no input")
-    return found
+    return result
 
 
 def _context(
@@ -175,7 +176,10 @@ def _context(
     model: KaldiModel,
     inputs: Mapping[str, tuple[int, ...]],
 ) -> tuple[int, int]:
-    """How many frames before and after one it depends on, where nothing else is defined."""
+    """Return the numbers of frames before and after its own time that an output frame depends on.
+
+    Frames that only an optional part of a descriptor reads do not count.
+    """
     fixed = _fixed_inputs([nodes[name] for name in edges])
     wide = {name: ALWAYS if name in fixed else FrameSpan(-PROBE, PROBE) for name in inputs}
     spans = spans_of(nodes, edges, model.components, wide)

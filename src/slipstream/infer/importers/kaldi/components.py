@@ -1,7 +1,7 @@
-"""What Kaldi's components compute, frame by frame, on values of the shape (1, frames, dim).
+"""Kaldi's components, frame by frame, on values of the shape (1, frames, dim).
 
-Each is as its class describes it in https://github.com/kaldi-asr/kaldi/tree/master/src/nnet3, in
-test mode: nothing is dropped, and batch norms use the statistics that are stored.
+Each computes what its class in https://github.com/kaldi-asr/kaldi/tree/master/src/nnet3 describes,
+in test mode: dropout does nothing, and batch norms use stored statistics.
 """
 
 # NumPy's stubs leave some of its types open.
@@ -19,33 +19,36 @@ from slipstream.infer.graph.graph import Array
 from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.kaldi.model import COMPOSITE, Component
 
-SQUARED_NORM_FLOOR = 2.0**-66
+SQUARED_NORM_FLOOR = 2.0**-66  # kSquaredNormFloor of Kaldi's NormalizeComponent
 AFFINE = ("AffineComponent", "NaturalGradientAffineComponent", "FixedAffineComponent")
 TDNN = "TdnnComponent"
-MOST_DIMS = 100_000
+MOST_DIMS = 100_000  # chosen by hand, a limit for damaged files
 
 
 class Layers:
-    """Adds components to a graph; their constants are there once, however often they are added."""
+    """Adds components to a graph.
+
+    A component that is applied several times, as in cycles, shares its constants.
+    """
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
         self._constants: dict[tuple[str, str], str] = {}
 
     def constant(self, component: Component, name: str, make: Callable[[], npt.ArrayLike]) -> str:
-        """A constant of a component, made when it is first asked for."""
+        """Return a constant of a component, and make it at the first call."""
         key = (component.name, name)
         if key not in self._constants:
             self._constants[key] = self.builder.constant(name, make())
         return self._constants[key]
 
     def apply(self, component: Component, x: str) -> str:
-        """What the component makes of (1, frames, dim)."""
+        """Apply a component to a value of the shape (1, frames, dim)."""
         self.builder.where = component.title
         return KINDS[component.kind](self, component, x)
 
     def cut(self, x: str, begin: int, end: int, axis: int) -> str:
-        """Cut a range out of an axis, 1 for frames and 2 for dimensions."""
+        """Cut a range out of an axis: 1 for frames, 2 for dimensions."""
         if (begin, end) == (0, self.builder.shape(x)[axis]):
             return x
         tables = (("starts", begin), ("ends", end), ("axes", axis))
@@ -53,7 +56,7 @@ class Layers:
         return self.builder.add("Slice", x, *names)
 
     def shared(self, name: str, value: int) -> str:
-        """A whole number in an array, which all nodes share."""
+        """Return a constant with one integer, which all nodes share."""
         key = ("", str(value))
         if key not in self._constants:
             self._constants[key] = self.builder.constant(name, np.asarray([value], np.int64))
@@ -64,20 +67,22 @@ Convert = Callable[[Layers, Component, str], str]
 
 
 def weights(component: Component) -> tuple[Array, Array]:
-    """The matrix, a row for each output, and the bias, empty where there is none."""
+    """Return the matrix, with a row for each output, and the bias, which may be empty."""
     if component.kind == "LinearComponent":
         return component.array("Params"), np.zeros(0, np.float32)
     matrix, bias = component.array("LinearParams"), component.array("BiasParams")
     if bias.size not in (0, matrix.shape[0]):
-        raise UsageError(f"{component.title}: {bias.size} biases of {matrix.shape[0]} outputs")
+        raise UsageError(
+            f"{component.title}: it has {bias.size} biases; allowed: 0 or {matrix.shape[0]}"
+        )
     return matrix, bias
 
 
 def affine(layers: Layers, component: Component, x: str) -> str:
-    """Multiply the matrix by every frame and add the bias."""
+    """Multiply every frame by the matrix and add the bias."""
     matrix, bias = weights(component)
-    turned = layers.constant(component, "weight", lambda: np.transpose(matrix))
-    result = layers.builder.add("MatMul", x, turned)
+    transposed = layers.constant(component, "weight", lambda: np.transpose(matrix))
+    result = layers.builder.add("MatMul", x, transposed)
     if not bias.size:
         return result
     return layers.builder.add("Add", result, layers.constant(component, "bias", lambda: bias))
@@ -97,10 +102,12 @@ def _same(layers: Layers, component: Component, x: str) -> str:
 
 
 def _dims(layers: Layers, component: Component, x: str, array: Array) -> Array:
-    """Repeated, where a component treats several blocks of its dimensions alike."""
+    """Repeat an array for all dimensions, since a component may treat blocks of them alike."""
     dim = layers.builder.shape(x)[2]
     if not array.size or dim % array.size:
-        raise UsageError(f"{component.title}: {array.size} numbers for {dim} dimensions")
+        raise UsageError(
+            f"{component.title}: it has {array.size} numbers, which do not divide {dim} dimensions"
+        )
     return np.tile(array, dim // array.size)
 
 
@@ -122,7 +129,7 @@ def _scale_and_offset(layers: Layers, component: Component, x: str) -> str:
 def _batch_norm(layers: Layers, component: Component, x: str) -> str:
     mean, variance = component.array("StatsMean"), component.array("StatsVar")
     if mean.size != variance.size or not component.number("Count", 0) > 0:
-        raise UsageError(f"{component.title}: it has no statistics; train the network first")
+        raise UsageError(f"{component.title}: it has no statistics yet; train the network first")
     floored = np.maximum(variance, 0) + component.number("Epsilon", 1e-3)
     scale = component.number("TargetRms", 1.0) / np.sqrt(floored)
 
@@ -141,7 +148,10 @@ def _normalize(layers: Layers, component: Component, x: str) -> str:
     block = int(component.number("BlockDim", dim))
     target = component.number("TargetRms", 1.0)
     if block < 1 or dim % block or not target > 0:
-        raise UsageError(f"{component.title}: blocks of {block} in {dim} dimensions")
+        raise UsageError(
+            f"{component.title}: blocks of {block} do not divide {dim} dimensions, or TargetRms"
+            f" {target} is not positive"
+        )
     shape = layers.constant(
         component, f"blocks{frames}", lambda: np.asarray([1, frames, -1, block])
     )
@@ -153,27 +163,34 @@ def _normalize(layers: Layers, component: Component, x: str) -> str:
     result = builder.add("Mul", builder.add("Div", blocks, deviation), rms)
     if component.values.get("AddLogStddev"):
         result = builder.add("Concat", result, builder.add("Log", deviation), axis=3)
-    whole = layers.constant(component, f"whole{frames}", lambda: np.asarray([1, frames, -1]))
-    return builder.add("Reshape", result, whole)
+    shape_of_result = layers.constant(
+        component, f"frames{frames}", lambda: np.asarray([1, frames, -1])
+    )
+    return builder.add("Reshape", result, shape_of_result)
 
 
 def _permute(layers: Layers, component: Component, x: str) -> str:
     columns = component.array("ColumnMap")
     if sorted(columns.tolist()) != list(range(layers.builder.shape(x)[2])):
-        raise UsageError(f"{component.title}: its columns are no order of those that it reads")
+        raise UsageError(
+            f"{component.title}: its ColumnMap is no permutation of its input's dimensions"
+        )
     name = layers.constant(component, "columns", lambda: columns)
     return layers.builder.add("Gather", x, name, axis=2)
 
 
 def _blocks(op: str) -> Convert:
-    """Blocks of the output's size, added or multiplied."""
+    """Return a rule that adds or multiplies the blocks of the input, each of the output's size."""
 
     def convert(layers: Layers, component: Component, x: str) -> str:
         builder = layers.builder
-        dim, whole = component.integer("OutputDim"), builder.shape(x)[2]
-        if dim < 1 or whole % dim:
-            raise UsageError(f"{component.title}: {whole} dimensions to {dim}")
-        parts = [layers.cut(x, begin, begin + dim, 2) for begin in range(0, whole, dim)]
+        dim, input_dim = component.integer("OutputDim"), builder.shape(x)[2]
+        if dim < 1 or input_dim % dim:
+            raise UsageError(
+                f"{component.title}: the output's {dim} dimensions do not divide the input's"
+                f" {input_dim}"
+            )
+        parts = [layers.cut(x, begin, begin + dim, 2) for begin in range(0, input_dim, dim)]
         result = parts[0]
         for part in parts[1:]:
             result = builder.add(op, result, part)
@@ -193,33 +210,37 @@ def _truncation(layers: Layers, component: Component, x: str) -> str:
 
 
 def _lstm(layers: Layers, component: Component, x: str) -> str:
-    """Gates and the cell before, (i, f, c, o, c'), to the cell and the output, (c, m).
+    """Compute an LSTM cell: (i, f, c, o, c') to (c, m).
 
-    With three columns more, those are factors of the gates i, f and o.
+    The inputs are the three gates, the new cell content and the previous cell; the outputs are the
+    cell and the output. Three more columns, if present, are factors of the gates i, f and o.
     """
     builder = layers.builder
-    params, whole = component.array("Params"), builder.shape(x)[2]
+    params, input_dim = component.array("Params"), builder.shape(x)[2]
     dim = params.shape[1] if params.ndim == 2 else 0
-    if params.shape != (3, dim) or whole not in (5 * dim, 5 * dim + 3):
-        raise UsageError(f"{component.title}: weights {params.shape} of {whole} dimensions")
+    if params.shape != (3, dim) or input_dim not in (5 * dim, 5 * dim + 3):
+        raise UsageError(
+            f"{component.title}: weights of the shape {params.shape} do not fit {input_dim}"
+            " dimensions; allowed: 3 rows, and 5 input dimensions for each column, or 3 more"
+        )
 
     def part(number: int) -> str:
         return layers.cut(x, number * dim, number * dim + dim, 2)
 
     def gate(name: str, number: int, cell: str) -> str:
-        """A gate that looks at the cell; `ifo` are the rows of the weights."""
+        """Compute a gate, which also depends on the cell; `ifo` are the rows of the weights."""
         row = "ifo".index(name)
         peephole = layers.constant(component, f"weight_{name}", lambda: params[row])
         total = builder.add("Add", part(number), builder.add("Mul", cell, peephole))
         result = builder.add("Sigmoid", total)
-        if whole == 5 * dim:
+        if input_dim == 5 * dim:
             return result
         return builder.add("Mul", result, layers.cut(x, 5 * dim + row, 5 * dim + row + 1, 2))
 
-    before = part(4)
-    kept = builder.add("Mul", gate("f", 1, before), before)
-    taken = builder.add("Mul", gate("i", 0, before), builder.add("Tanh", part(2)))
-    cell = builder.add("Add", kept, taken)
+    previous = part(4)
+    remembered = builder.add("Mul", gate("f", 1, previous), previous)
+    added = builder.add("Mul", gate("i", 0, previous), builder.add("Tanh", part(2)))
+    cell = builder.add("Add", remembered, added)
     output = builder.add("Mul", gate("o", 3, cell), builder.add("Tanh", cell))
     return builder.add("Concat", cell, output, axis=2)
 
@@ -263,10 +284,13 @@ KINDS: dict[str, Convert] = {
 
 
 def output_dim(component: Component) -> int:
-    """How many numbers a component gives for a frame; UsageError where that cannot be."""
+    """Return the number of dimensions of a component's output.
+
+    Raises UsageError if the number is unknown or not plausible.
+    """
     dim = _output_dim(component)
     if not 1 <= dim <= MOST_DIMS:
-        raise UsageError(f"{component.title}: {dim} dimensions; allowed: 1 to {MOST_DIMS}")
+        raise UsageError(f"{component.title}: it has {dim} dimensions; allowed: 1 to {MOST_DIMS}")
     return dim
 
 
@@ -288,4 +312,4 @@ def _output_dim(component: Component) -> int:
     for token in ("Params", "Scales", "Bias", "Offsets", "ColumnMap"):
         if token in component.values:
             return component.array(token).size
-    raise UsageError(f"{component.title}: it does not say its dimensions")
+    raise UsageError(f"{component.title}: its number of dimensions is not stored")

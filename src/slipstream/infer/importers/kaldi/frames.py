@@ -1,4 +1,4 @@
-"""Nodes of an nnet3 as values of a graph: all frames at once, or frame by frame in circles."""
+"""Nodes of an nnet3 model as values of a graph: all frames at once, or frame by frame in cycles."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ from slipstream.infer.importers.kaldi.nodes import (
 )
 from slipstream.infer.importers.kaldi.order import ALWAYS, FrameSpan, groups, span_of
 
-MOST_STEPS = 50_000  # of nodes in circles, all frames together
-LARGEST_OFFSET = 10_000
+# Limits for damaged files and for the graph's size, chosen by hand.
+MOST_STEPS = 50_000  # nodes that cycles add to the graph, over all frames
+LARGEST_OFFSET = 10_000  # frames
 
 
 def time_offsets(component: Component) -> list[int]:
@@ -40,12 +41,15 @@ def time_offsets(component: Component) -> list[int]:
         return [0]
     offsets: list[int] = component.array("TimeOffsets").tolist()
     if not offsets or max(map(abs, offsets)) > LARGEST_OFFSET:
-        raise UsageError(f"{component.title}: its time offsets are {offsets[:10]}")
+        raise UsageError(
+            f"{component.title}: its time offsets are {offsets[:10]}; allowed: at least one, up to"
+            f" {LARGEST_OFFSET}"
+        )
     return offsets
 
 
 def needed_nodes(nodes: Mapping[str, KaldiNode], outputs: list[str]) -> dict[str, list[str]]:
-    """Return the nodes that each node on the way to the outputs reads."""
+    """Return the names that each node reads, for all nodes that the outputs need."""
     edges: dict[str, list[str]] = {}
     waiting = list(outputs)
     while waiting:
@@ -62,15 +66,24 @@ def spans_of(
     components: Mapping[str, Component],
     inputs: Mapping[str, FrameSpan],
 ) -> dict[str, FrameSpan]:
-    """The frames at which every node is defined, where the inputs are at those."""
+    """Return the frames at which each node is defined.
+
+    Args:
+        nodes: All nodes, by name.
+        edges: Names of the nodes that each needed node reads.
+        components: All components, by name.
+        inputs: Frames of the inputs, by name.
+
+    Raises UsageError if nodes need their own results.
+    """
     required = {name: list(read_by(nodes[name].source, required_only=True)) for name in edges}
     spans = dict(inputs)
     for group in groups(required):
         (name,) = group if len(group) == 1 else ("",)
         if not name or name in required[name]:
             raise UsageError(
-                f"the nodes {', '.join(sorted(group)[:5])} need themselves; without IfDefined"
-                " nothing of that can be computed"
+                f"the nodes {', '.join(sorted(group)[:5])} depend on themselves without IfDefined,"
+                " so they cannot be computed"
             )
         node = nodes[name]
         if node.source is None:
@@ -86,7 +99,7 @@ def spans_of(
 class Frames:
     """Adds the frames of nodes to a graph; values have the shape (1, frames, dim).
 
-    A node that is always defined reads only what is the same at all times, and has one frame.
+    A node that is defined at all times reads only values that never change, and has one frame.
     """
 
     def __init__(
@@ -101,28 +114,29 @@ class Frames:
         self._nodes = nodes
         self._components = components
         self._spans = dict(spans)
-        self._bounded: set[str] = set()  # nodes that are always defined, of which some frames are
-        self._whole: dict[str, str] = {}  # all frames of a node's span
-        self._single: dict[str, dict[int, str]] = {}  # of nodes in a circle
+        # Nodes in cycles that are defined at all times, but computed only for some frames.
+        self._bounded: set[str] = set()
+        self._whole: dict[str, str] = {}  # values with all frames of a node's span
+        self._single: dict[str, dict[int, str]] = {}  # values with one frame, for nodes in cycles
 
     def input(self, name: str, value: str) -> None:
-        """Say which value an input is."""
+        """Set the graph value of an input."""
         self._whole[name] = value
 
     def add(self, name: str) -> str:
-        """A node that is in no circle: all its frames at once."""
+        """Add all frames of a node that is in no cycle, and return the value's name."""
         span = self._spans[name]
         if span == ALWAYS:
             self._check_constant(name)
             span = FrameSpan(0, 1)
         if span.is_empty:
-            raise UsageError(f"node {name}: too few frames come in for one of its own")
+            raise UsageError(f"node {name}: the input has too few frames for one output frame")
         self._whole[name] = self._node(name, span)
         return self._whole[name]
 
-    def add_circle(self, names: list[str]) -> None:
-        """Nodes that read one another's frames: one frame after the other, in their order."""
-        self._check_circle(names)
+    def add_cycle(self, names: list[str]) -> None:
+        """Add nodes that read one another's frames, one frame after the other."""
+        self._check_cycle(names)
         step = self._direction(names)
         names = self._same_frame_order(names)
         begin, end = self._bound(names)
@@ -142,15 +156,18 @@ class Frames:
                 self._whole[name] = singles[0]
 
     def _bound(self, names: list[str]) -> tuple[int, int]:
-        """The frames of a circle; nodes in it that are always defined are computed at those."""
+        """Return the range of frames of a cycle.
+
+        Nodes in it that are defined at all times are computed for these frames only.
+        """
         finite = [self._spans[name] for name in names if self._spans[name] != ALWAYS]
         begin = min((span.begin for span in finite), default=0)
         end = max((span.end for span in finite), default=0)
         if not finite or (end - begin) * len(names) > MOST_STEPS:
             raise UsageError(
                 f"the nodes {', '.join(names[:5])} read one another's frames, and"
-                f" {end - begin} frames of {len(names)} nodes are too many to be written out;"
-                f" allowed: {MOST_STEPS} in all, so give fewer frames"
+                f" {end - begin} frames of {len(names)} nodes are too many to unroll; allowed:"
+                f" {MOST_STEPS} in all; choose a shape with fewer frames"
             )
         always = [name for name in names if self._spans[name] == ALWAYS]
         self._bounded.update(always)
@@ -164,54 +181,55 @@ class Frames:
         assert node.source is not None
         if node.kind == "component-node":
             return self._component(self._components[node.component], node.source, span)
-        found = self._window(node.source, span)
+        window = self._window(node.source, span)
         if node.kind == "dim-range-node":
             self._builder.where = name
-            if not 0 <= node.offset < node.offset + node.dim <= self._builder.shape(found)[2]:
+            if not 0 <= node.offset < node.offset + node.dim <= self._builder.shape(window)[2]:
                 raise UsageError(
-                    f"node {name}: dimensions {node.offset} to {node.offset + node.dim} of"
-                    f" {self._builder.shape(found)[2]}"
+                    f"node {name}: it reads the dimensions {node.offset} to"
+                    f" {node.offset + node.dim}, but its input has {self._builder.shape(window)[2]}"
                 )
-            return self._layers.cut(found, node.offset, node.offset + node.dim, 2)
-        return found
+            return self._layers.cut(window, node.offset, node.offset + node.dim, 2)
+        return window
 
     def _component(self, component: Component, source: Descriptor, span: FrameSpan) -> str:
         offsets = time_offsets(component)
         if offsets == [0]:
             return self._layers.apply(component, self._window(source, span))
         wide = FrameSpan(span.begin + min(offsets), span.end + max(offsets))
-        found = self._window(source, wide)
+        window = self._window(source, wide)
         self._builder.where = component.title
         length = span.end - span.begin
         parts = [
-            self._layers.cut(found, offset - min(offsets), offset - min(offsets) + length, 1)
+            self._layers.cut(window, offset - min(offsets), offset - min(offsets) + length, 1)
             for offset in offsets
         ]
         joined = parts[0] if len(parts) == 1 else self._builder.add("Concat", *parts, axis=2)
         return self._layers.apply(component, joined)
 
-    def _split(self, name: str, circle: set[str]) -> Callable[[int], str]:
-        """How a frame of a node in a circle is made.
+    def _split(self, name: str, cycle: set[str]) -> Callable[[int], str]:
+        """Return the function that computes one frame of a node in a cycle.
 
-        Of matrices, what is multiplied by nodes outside is computed for all frames at once.
+        If the node multiplies by a matrix, the columns for inputs from outside the cycle are
+        multiplied for all frames at once.
         """
         node, span = self._nodes[name], self._spans[name]
 
-        def whole(time: int) -> str:
+        def whole_node(time: int) -> str:
             return self._node(name, FrameSpan(time, time + 1))
 
         component = self._components.get(node.component)
         if component is None or not isinstance(node.source, Append):
-            return whole
+            return whole_node
         parts = node.source.parts
-        is_inside = [bool(circle.intersection(read_by(part))) for part in parts]
-        if component.kind not in (*AFFINE, "LinearComponent") or all(is_inside) or span.is_empty:
-            return whole
+        in_cycle = [bool(cycle.intersection(read_by(part))) for part in parts]
+        if component.kind not in (*AFFINE, "LinearComponent") or all(in_cycle) or span.is_empty:
+            return whole_node
         dims = np.cumsum([0, *(self._dim(part) for part in parts)])
         matrix, bias = weights(component)
         if matrix.shape[1] != dims[-1]:
-            return whole
-        columns = np.repeat(is_inside, np.diff(dims))
+            return whole_node
+        columns = np.repeat(in_cycle, np.diff(dims))
         outer = Component(
             f"{component.name}.outer",
             AFFINE[0],
@@ -220,23 +238,25 @@ class Frames:
         inner = Component(
             f"{component.name}.inner", "LinearComponent", {"Params": matrix[:, columns]}
         )
-        pairs = list(zip(parts, is_inside, strict=True))
-        outside = Append(tuple(part for part, inside in pairs if not inside))
-        around = Append(tuple(part for part, inside in pairs if inside))
-        batch = self._component(outer, outside, span)
+        pairs = list(zip(parts, in_cycle, strict=True))
+        outside_cycle = Append(tuple(part for part, inside in pairs if not inside))
+        inside_cycle = Append(tuple(part for part, inside in pairs if inside))
+        batch = self._component(outer, outside_cycle, span)
 
-        def made(time: int) -> str:
-            step = self._component(inner, around, FrameSpan(time, time + 1))
+        def split_node(time: int) -> str:
+            step = self._component(inner, inside_cycle, FrameSpan(time, time + 1))
             self._builder.where = name
-            at = time - span.begin
-            return self._builder.add("Add", step, self._layers.cut(batch, at, at + 1, 1))
+            position = time - span.begin
+            return self._builder.add(
+                "Add", step, self._layers.cut(batch, position, position + 1, 1)
+            )
 
-        return made
+        return split_node
 
     # ---- descriptors -----------------------------------------------------------------------
 
     def _window(self, descriptor: Descriptor, span: FrameSpan) -> str:
-        """The frames of a span, at which the descriptor is defined."""
+        """Return the frames of a span, in which the descriptor must be defined."""
         match descriptor:
             case Reads(node):
                 return self._read(node, span)
@@ -261,8 +281,8 @@ class Frames:
     def _arithmetic(self, descriptor: ScaledTerm | Const | Sum, span: FrameSpan) -> str:
         match descriptor:
             case ScaledTerm(source, factor):
-                found = self._window(source, span)
-                return self._builder.add("Mul", found, self._builder.constant("scale", factor))
+                window = self._window(source, span)
+                return self._builder.add("Mul", window, self._builder.constant("scale", factor))
             case Const(value, dim):
                 shape = (1, span.end - span.begin, dim)
                 return self._builder.constant("const", np.full(shape, value, np.float32))
@@ -272,14 +292,16 @@ class Frames:
 
     def _read(self, name: str, span: FrameSpan) -> str:
         if self._spans[name].both(span) != span:
-            raise UsageError(f"node {name} is read before its first frame; that cannot be imported")
+            raise UsageError(
+                f"node {name} is read before its first frame, which cannot be imported"
+            )
         if name in self._single and name not in self._whole:
             return self._single[name][span.begin]
-        whole = self._whole[name]
+        all_frames = self._whole[name]
         if self._spans[name] == ALWAYS:
-            return self._stretched(whole, span)
+            return self._stretched(all_frames, span)
         begin = self._spans[name].begin
-        return self._layers.cut(whole, span.begin - begin, span.end - begin, 1)
+        return self._layers.cut(all_frames, span.begin - begin, span.end - begin, 1)
 
     def _stretched(self, x: str, span: FrameSpan) -> str:
         length = span.end - span.begin
@@ -290,41 +312,41 @@ class Frames:
 
     def _rounded(self, source: Descriptor, modulus: int, span: FrameSpan) -> str:
         times: Array = np.arange(span.begin, span.end) // modulus * modulus
-        found = self._window(source, FrameSpan(int(times[0]), int(times[-1]) + 1))
-        places = self._builder.constant("places", times - times[0])
-        return self._builder.add("Gather", found, places, axis=1)
+        window = self._window(source, FrameSpan(int(times[0]), int(times[-1]) + 1))
+        positions = self._builder.constant("places", times - times[0])
+        return self._builder.add("Gather", window, positions, axis=1)
 
     def _padded(self, source: Descriptor, span: FrameSpan) -> str:
-        """Pad with zeros the frames at which the source is not defined."""
+        """Pad with zeros for the frames at which the source is not defined."""
         inside = span_of(source, self._spans, "").both(span)
         if inside != span and self._bounded.intersection(read_by(source)):
             raise UsageError(
-                f"nodes {', '.join(read_by(source))} are read before their first frame; that cannot"
-                " be imported"
+                f"the nodes {', '.join(read_by(source))} are read before their first frame, which"
+                " cannot be imported"
             )
         if inside.is_empty:
             shape = (1, span.end - span.begin, self._dim(source))
             return self._builder.constant("zeros", np.zeros(shape, np.float32))
-        found = self._window(source, inside)
+        window = self._window(source, inside)
         if inside == span:
-            return found
+            return window
         pads = np.asarray([0, inside.begin - span.begin, 0, 0, span.end - inside.end, 0])
-        return self._builder.add("Pad", found, self._builder.constant("pads", pads))
+        return self._builder.add("Pad", window, self._builder.constant("pads", pads))
 
     def _replaced(self, first: Descriptor, second: Descriptor, span: FrameSpan) -> str:
-        """The second before and after the frames at which the first is defined."""
+        """Take the frames of the second descriptor where the first one is not defined."""
         inside = span_of(first, self._spans, "").both(span)
         if inside.is_empty:
             return self._window(second, span)
         pieces = [(second, FrameSpan(span.begin, inside.begin)), (first, inside)]
         pieces.append((second, FrameSpan(inside.end, span.end)))
-        found = [self._window(part, piece) for part, piece in pieces if not piece.is_empty]
-        return found[0] if len(found) == 1 else self._builder.add("Concat", *found, axis=1)
+        windows = [self._window(part, piece) for part, piece in pieces if not piece.is_empty]
+        return windows[0] if len(windows) == 1 else self._builder.add("Concat", *windows, axis=1)
 
     # ---- checks ----------------------------------------------------------------------------
 
     def _dim(self, descriptor: Descriptor) -> int:
-        """How many numbers a frame has; of circles too, before they are there."""
+        """Return the number of dimensions of a frame, also for nodes that are not computed yet."""
         match descriptor:
             case Reads(name):
                 node = self._nodes[name]
@@ -346,22 +368,28 @@ class Frames:
         moving = [other for other, _ in _offsets(self._nodes[name].source, 0)]
         if any(self._spans[other] != ALWAYS for other in moving):
             raise UsageError(
-                f"node {name} reads only what it can do without, so it has no first frame; that"
-                " cannot be imported"
+                f"node {name} reads only optional frames, so it has no first frame, which cannot be"
+                " imported"
             )
 
-    def _check_circle(self, names: list[str]) -> None:
+    def _check_cycle(self, names: list[str]) -> None:
         for name in names:
             node = self._nodes[name]
             component = self._components.get(node.component)
             if component is not None and time_offsets(component) != [0]:
-                raise UsageError(f"{component.title} is in a circle and reads several frames")
+                raise UsageError(
+                    f"{component.title} is in a cycle and reads several frames, which cannot be"
+                    " imported"
+                )
             for part in parts_of(node.source):
                 if isinstance(part, (Round, At)) and set(names).intersection(read_by(part)):
-                    raise UsageError(f"node {name} rounds or replaces times of a circle of its own")
+                    raise UsageError(
+                        f"node {name} rounds or replaces times of its own cycle, which cannot be"
+                        " imported"
+                    )
 
     def _direction(self, names: list[str]) -> int:
-        """-1 where nodes of a circle read frames before, 1 where they read frames after."""
+        """Return -1 if the nodes of a cycle read earlier frames, and 1 if they read later ones."""
         offsets = {
             offset
             for name in names
@@ -370,8 +398,8 @@ class Frames:
         }
         if not offsets or min(offsets) < 0 < max(offsets):
             raise UsageError(
-                f"the nodes {', '.join(names[:5])} read one another's frames at {sorted(offsets)};"
-                " allowed: all before, or all after"
+                f"the nodes {', '.join(names[:5])} read one another's frames at the offsets"
+                f" {sorted(offsets)}; allowed: all negative, or all positive"
             )
         return -1 if min(offsets) < 0 else 1
 
@@ -384,14 +412,16 @@ class Frames:
             ]
             for name in names
         }
-        found = groups(edges)
-        if len(found) != len(names) or any(name in edges[name] for name in names):
-            raise UsageError(f"the nodes {', '.join(names[:5])} need one another in one frame")
-        return [name for (name,) in found]
+        ordered = groups(edges)
+        if len(ordered) != len(names) or any(name in edges[name] for name in names):
+            raise UsageError(
+                f"the nodes {', '.join(names[:5])} need one another's results of the same frame"
+            )
+        return [name for (name,) in ordered]
 
 
 def _offsets(source: Descriptor | None, frames: int) -> list[tuple[str, int]]:
-    """The nodes that a descriptor reads at times that change, and how many frames later."""
+    """Return the nodes that a descriptor reads at changing times, with the offset in frames."""
     if isinstance(source, Reads):
         return [(source.node, frames)]
     if source is None or isinstance(source, (At, Round)):

@@ -1,8 +1,8 @@
-"""Kaldi's nnet3 models: the configuration of their nodes, and their components.
+"""Reader of Kaldi's nnet3 models: the configuration of their nodes, and their components.
 
-Forms of components are those that their Write methods have, in
-https://github.com/kaldi-asr/kaldi/tree/master/src/nnet3. A binary file does not say of which type
-a value is, so the tokens that can stand before one are listed here.
+The format of each component follows its Write method in
+https://github.com/kaldi-asr/kaldi/tree/master/src/nnet3. A binary file does not store the types of
+values, so this module lists the type that follows each token.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any
 
 from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array
-from slipstream.infer.importers.kaldi.stream import DamagedError, KaldiStream
+from slipstream.infer.importers.damage import DamagedFileError, parse_file
+from slipstream.infer.importers.kaldi.stream import KaldiStream
 
-# What follows a token: i whole number, f number, b truth value, n whole numbers, v vector,
-# m matrix; nothing for "".
+# Values that follow each token: i integer, f number, b truth value, n vector of integers, v vector,
+# m matrix; "" for none.
 TOKENS = {
     "AddLogStddev": "b",
     "ActiveScalingCount": "f",
@@ -92,7 +93,7 @@ TOKENS = {
     "ZeroingInterval": "i",
     "ZeroingThreshold": "f",
 }
-# Where a component has something else behind a token.
+# Exceptions: components with other values behind a token.
 OF_COMPONENT: dict[tuple[str, str], str] = {
     ("GeneralDropoutComponent", "TestMode"): "",
     ("SpecAugmentTimeMaskComponent", "TestMode"): "",
@@ -104,19 +105,21 @@ OF_COMPONENT: dict[tuple[str, str], str] = {
     ("NaturalGradientPerElementScaleComponent", "Params"): "v",
 }
 COMPOSITE = "CompositeComponent"
-DEEPEST = 10
+# Limits for damaged files, chosen by hand.
+DEEPEST = 10  # nested components
 MOST_COMPONENTS = 100_000
 
 
 @dataclass(frozen=True)
 class Component:
-    """What a node computes.
+    """Computation of a node.
 
     Args:
-        kind: Kaldi's name, with "Component" at its end.
-        values: by token.
-        parts: of a CompositeComponent, in their order.
-        is_known: its values were read; False for kinds that nothing here reads.
+        name: Name in the file.
+        kind: Kaldi's class name, which ends with "Component".
+        values: Values by token.
+        parts: Components that a CompositeComponent applies in this order (default none).
+        is_known: True if the values were read; False for unsupported kinds (default True).
     """
 
     name: str
@@ -127,19 +130,19 @@ class Component:
 
     @property
     def title(self) -> str:
-        """For people: the name and the kind."""
+        """Name and kind, for people."""
         return f"{self.name} ({self.kind})"
 
     def array(self, token: str) -> Array:
-        """A matrix or vector; UsageError where it is missing."""
+        """Return a matrix or vector; raise UsageError if it is missing."""
         return self._value(token)
 
     def integer(self, token: str) -> int:
-        """A whole number; UsageError where it is missing."""
+        """Return an integer; raise UsageError if it is missing."""
         return self._value(token)
 
     def number(self, token: str, default: float) -> float:
-        """A number."""
+        """Return a number, or the default."""
         return self.values.get(token, default)
 
     def _value(self, token: str) -> Any:
@@ -150,40 +153,35 @@ class Component:
 
 @dataclass(frozen=True)
 class KaldiModel:
-    """A network: lines of configuration, components by name, how many priors there are."""
+    """Network: its configuration lines, its components by name, and the number of its priors."""
 
     lines: list[str]
     components: dict[str, Component]
     num_priors: int
 
 
-def read_model(path: Path, known: frozenset[str]) -> KaldiModel:
-    """The nnet3 of a final.mdl or final.raw, text or binary; the transition model is skipped.
+def read_model(path: Path, supported: frozenset[str]) -> KaldiModel:
+    """Read the nnet3 model of a final.mdl or final.raw file, text or binary.
+
+    A transition model in front of it is skipped.
 
     Args:
-        known: kinds of components whose values are wanted.
+        supported: Kinds of components whose values are read.
 
-    Raises UsageError where the file cannot be read, is damaged or of another kind.
+    Raises UsageError if the file cannot be read, is damaged or of another format.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+    return parse_file(path, "nnet3 model of Kaldi", lambda data: _model(data, supported))
+
+
+def _model(data: bytes, supported: frozenset[str]) -> KaldiModel:
     is_binary = data[:2] == b"\0B"
     stream = KaldiStream(data, is_binary=is_binary, at=2 if is_binary else 0)
-    try:
-        return _model(stream, known)
-    except DamagedError as error:
-        raise UsageError(f"{path}: this is no nnet3 of Kaldi, or a damaged one: {error}") from error
-
-
-def _model(stream: KaldiStream, known: frozenset[str]) -> KaldiModel:
     first = stream.token()
     if first == "<TransitionModel>":
         stream.skip_past("</TransitionModel>")
         first = stream.token()
     if first != "<Nnet3>":
-        raise DamagedError(f"it begins with {first[:40]!r}, not <Nnet3>")
+        raise DamagedFileError(f"the file begins with {first[:40]!r}, not <Nnet3>")
     stream.line()
     lines: list[str] = []
     while line := stream.line():
@@ -191,12 +189,12 @@ def _model(stream: KaldiStream, known: frozenset[str]) -> KaldiModel:
     _expect(stream, "<NumComponents>")
     count = stream.integer()
     if not 0 <= count <= MOST_COMPONENTS:
-        raise DamagedError(f"{count} components")
+        raise DamagedFileError(f"the network has {count} components")
     components: dict[str, Component] = {}
     for _ in range(count):
         _expect(stream, "<ComponentName>")
         name = stream.token()
-        components[name] = _component(stream, name, stream.token(), known, 0)
+        components[name] = _component(stream, name, stream.token(), supported, 0)
     _expect(stream, "</Nnet3>")
     return KaldiModel(lines, components, _num_priors(stream))
 
@@ -213,15 +211,20 @@ def _num_priors(stream: KaldiStream) -> int:
 
 
 def _component(
-    stream: KaldiStream, name: str, opening: str, known: frozenset[str], depth: int
+    stream: KaldiStream, name: str, opening: str, supported: frozenset[str], depth: int
 ) -> Component:
-    """A component up to the token that ends it, which begins with `opening`, "<KindComponent>"."""
+    """Read a component up to its closing token.
+
+    Args:
+        opening: Opening token, "<KindComponent>", which was already read.
+        depth: Number of components around this one.
+    """
     kind = opening[1:-1]
     if opening != f"<{kind}>" or depth > DEEPEST:
-        raise DamagedError(f"{opening[:40]!r} stands where a component belongs")
+        raise DamagedFileError(f"expected a component, found {opening[:40]!r}")
     if kind == COMPOSITE:
-        return _composite(stream, name, known, depth)
-    if kind not in known:
+        return _composite(stream, name, supported, depth)
+    if kind not in supported:
         stream.skip_past(f"</{kind}>")
         return Component(name, kind, {}, is_known=False)
     values: dict[str, Any] = {}
@@ -230,13 +233,13 @@ def _component(
             continue
         layout = OF_COMPONENT.get((kind, token[1:-1]), TOKENS.get(token[1:-1]))
         if token != f"<{token[1:-1]}>" or layout is None:
-            raise DamagedError(f"component {name} has {token[:40]!r}, which a {kind} has not")
-        found = [_value(stream, letter) for letter in layout]
-        values[token[1:-1]] = found[0] if len(found) == 1 else found
+            raise DamagedFileError(f"component {name}: a {kind} has no token {token[:40]!r}")
+        items = [_value(stream, letter) for letter in layout]
+        values[token[1:-1]] = items[0] if len(items) == 1 else items
     return Component(name, kind, values)
 
 
-def _composite(stream: KaldiStream, name: str, known: frozenset[str], depth: int) -> Component:
+def _composite(stream: KaldiStream, name: str, supported: frozenset[str], depth: int) -> Component:
     token = stream.token()
     while token != "<NumComponents>":
         if token == "<MaxRowsProcess>":
@@ -246,13 +249,13 @@ def _composite(stream: KaldiStream, name: str, known: frozenset[str], depth: int
         elif token == "<IsGradient>":
             stream.flag()
         elif token != f"<{COMPOSITE}>":
-            raise DamagedError(f"component {name} has {token[:40]!r}")
+            raise DamagedFileError(f"component {name}: a {COMPOSITE} has no token {token[:40]!r}")
         token = stream.token()
     count = stream.integer()
     if not 0 < count <= MOST_COMPONENTS:
-        raise DamagedError(f"component {name} has {count} parts")
+        raise DamagedFileError(f"component {name} has {count} parts")
     parts = [
-        _component(stream, f"{name}.{number}", stream.token(), known, depth + 1)
+        _component(stream, f"{name}.{number}", stream.token(), supported, depth + 1)
         for number in range(count)
     ]
     _expect(stream, f"</{COMPOSITE}>")
@@ -272,6 +275,6 @@ def _value(stream: KaldiStream, letter: str) -> Any:
 
 
 def _expect(stream: KaldiStream, token: str) -> None:
-    found = stream.token()
-    if found != token:
-        raise DamagedError(f"{found[:40]!r} stands where {token} belongs")
+    next_token = stream.token()
+    if next_token != token:
+        raise DamagedFileError(f"expected {token}, found {next_token[:40]!r}")

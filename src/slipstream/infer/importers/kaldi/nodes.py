@@ -1,6 +1,6 @@
-"""The nodes of an nnet3, and the descriptors that say which frames of which nodes they read.
+"""The nodes of an nnet3 model, and the descriptors, which select the frames that a node reads.
 
-Descriptors are those of https://kaldi-asr.org/doc/dnn3_code_data_types.html.
+Descriptors are documented in https://kaldi-asr.org/doc/dnn3_code_data_types.html.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from slipstream.errors import UsageError
 
 TOKEN = re.compile(r"\s*([A-Za-z_][\w.\-]*|[-+]?[\d.]+(?:[eE][-+]?\d+)?|[(),])")
 KEY = re.compile(r"(?:^|\s)([\w-]+)=")
-DEEPEST = 50
-LARGEST = 100_000  # of a time offset, a modulus, a dimension
+# Limits for damaged files, chosen by hand.
+DEEPEST = 50  # nested descriptors
+LARGEST = 100_000  # time offset, modulus, or number of dimensions
 
 
 @dataclass(frozen=True)
 class Reads:
-    """Frames of a node, as they are."""
+    """The frames of a node."""
 
     node: str
 
 
 @dataclass(frozen=True)
 class Offset:
-    """Frames that many later."""
+    """The frames of `source` that are `frames` later."""
 
     source: Descriptor
     frames: int
@@ -34,7 +35,7 @@ class Offset:
 
 @dataclass(frozen=True)
 class Round:
-    """The frame at the multiple of `modulus` at or before this one."""
+    """The frame at the last multiple of `modulus` that is not later than the current frame."""
 
     source: Descriptor
     modulus: int
@@ -42,7 +43,7 @@ class Round:
 
 @dataclass(frozen=True)
 class At:
-    """The same frame at all times."""
+    """The frame at one fixed time, at all times."""
 
     source: Descriptor
     time: int
@@ -50,14 +51,14 @@ class At:
 
 @dataclass(frozen=True)
 class Optional:
-    """Zeros where there is no frame."""
+    """The frames of `source`, and zeros at times at which it has none."""
 
     source: Descriptor
 
 
 @dataclass(frozen=True)
 class Failover:
-    """The second where the first has no frame."""
+    """The frames of `first`, and those of `second` at times at which `first` has none."""
 
     first: Descriptor
     second: Descriptor
@@ -65,7 +66,7 @@ class Failover:
 
 @dataclass(frozen=True)
 class Sum:
-    """The sum of two."""
+    """The sum of two descriptors."""
 
     first: Descriptor
     second: Descriptor
@@ -73,7 +74,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class ScaledTerm:
-    """A multiple."""
+    """A multiple of a descriptor."""
 
     source: Descriptor
     factor: float
@@ -81,7 +82,7 @@ class ScaledTerm:
 
 @dataclass(frozen=True)
 class Const:
-    """The same number in every place."""
+    """The same number in every dimension."""
 
     value: float
     dim: int
@@ -89,7 +90,7 @@ class Const:
 
 @dataclass(frozen=True)
 class Append:
-    """One behind the other."""
+    """The dimensions of several descriptors, concatenated."""
 
     parts: tuple[Descriptor, ...]
 
@@ -99,14 +100,15 @@ Descriptor = Reads | Offset | Round | At | Optional | Failover | Sum | ScaledTer
 
 @dataclass(frozen=True)
 class KaldiNode:
-    """A node: an input, a component that reads something, a range of another node, or an output.
+    """A node of the network.
 
     Args:
-        kind: input-node, component-node, dim-range-node or output-node.
-        source: what it reads; None for inputs.
-        component: the name of its component.
-        offset: of a range, its first dimension.
-        dim: of an input or a range.
+        name: Name of the node.
+        kind: One of input-node, component-node, dim-range-node and output-node.
+        source: Descriptor of the frames that the node reads; None for inputs.
+        component: Name of its component (default none).
+        offset: First dimension of a range.
+        dim: Number of dimensions of an input or a range.
     """
 
     name: str
@@ -118,12 +120,17 @@ class KaldiNode:
 
 
 def parse_nodes(lines: list[str], where: str) -> dict[str, KaldiNode]:
-    """Nodes by name, of lines such as `component-node name=a component=b input=Offset(c, -1)`."""
+    """Parse lines such as `component-node name=a component=b input=Offset(c, -1)`.
+
+    Returns: nodes by name.
+
+    Raises UsageError if a line cannot be parsed, or a node reads another that does not exist.
+    """
     nodes: dict[str, KaldiNode] = {}
     for line in lines:
         node = _node(line, where)
         if node.name in nodes:
-            raise UsageError(f"{where}: there are two nodes {node.name}")
+            raise UsageError(f"{where}: two nodes have the name {node.name}")
         nodes[node.name] = node
     for node in nodes.values():
         for name in read_by(node.source):
@@ -133,7 +140,7 @@ def parse_nodes(lines: list[str], where: str) -> dict[str, KaldiNode]:
 
 
 def sources_of(descriptor: Descriptor) -> tuple[Descriptor, ...]:
-    """The descriptors that one is made of."""
+    """Return the descriptors that a descriptor consists of."""
     match descriptor:
         case Append(parts):
             return parts
@@ -146,7 +153,7 @@ def sources_of(descriptor: Descriptor) -> tuple[Descriptor, ...]:
 
 
 def parts_of(descriptor: Descriptor | None) -> Iterator[Descriptor]:
-    """A descriptor, and everything that it is made of."""
+    """Yield a descriptor and, recursively, the descriptors that it consists of."""
     if descriptor is not None:
         yield descriptor
         for source in sources_of(descriptor):
@@ -154,7 +161,11 @@ def parts_of(descriptor: Descriptor | None) -> Iterator[Descriptor]:
 
 
 def read_by(descriptor: Descriptor | None, *, required_only: bool = False) -> Iterator[str]:
-    """Names of the nodes that a descriptor reads; without those that it can do without."""
+    """Yield the names of the nodes that a descriptor reads.
+
+    Args:
+        required_only: True to leave out nodes that the descriptor can do without (default False).
+    """
     if isinstance(descriptor, Reads):
         yield descriptor.node
     elif descriptor is not None and not (required_only and isinstance(descriptor, Optional)):
@@ -180,13 +191,16 @@ def _node(line: str, where: str) -> KaldiNode:
     if "input-node" in fields:
         source = Reads(fields["input-node"])
     elif "input" in fields:
-        source = _Parser(fields["input"], f"{where}: node {name}").whole()
+        source = _Parser(fields["input"], f"{where}: node {name}").parse()
     numbers = {
         key: _integer(fields.get(key, "0"), f"{where}: node {name}")
         for key in ("dim", "dim-offset")
     }
     if numbers["dim-offset"] < 0 or ("dim" in needed[kind] and numbers["dim"] < 1):
-        raise UsageError(f"{where}: node {name} has {numbers['dim']} dimensions")
+        raise UsageError(
+            f"{where}: node {name} has {numbers['dim']} dimensions from {numbers['dim-offset']} on;"
+            " allowed: at least 1, from 0 on"
+        )
     return KaldiNode(
         name, kind, source, fields.get("component", ""), numbers["dim-offset"], numbers["dim"]
     )
@@ -196,14 +210,14 @@ def _integer(text: str, where: str) -> int:
     try:
         value = int(text)
     except ValueError as error:
-        raise UsageError(f"{where}: {text[:40]!r} is no whole number") from error
+        raise UsageError(f"{where}: {text[:40]!r} is no integer") from error
     if abs(value) > LARGEST:
-        raise UsageError(f"{where}: {value} is more than {LARGEST}")
+        raise UsageError(f"{where}: {value} is too large; allowed: up to {LARGEST}")
     return value
 
 
 class _Parser:
-    """Reads Append(Offset(a, -1), Sum(b, c)) and the like."""
+    """Parser of descriptors such as Append(Offset(a, -1), Sum(b, c))."""
 
     def __init__(self, text: str, where: str) -> None:
         self._where = where
@@ -213,11 +227,12 @@ class _Parser:
         self._text = text
         self._at = 0
 
-    def whole(self) -> Descriptor:
-        found = self._descriptor(0)
+    def parse(self) -> Descriptor:
+        """Parse the whole text."""
+        descriptor = self._descriptor(0)
         if self._at != len(self._tokens):
             raise self._trouble(self._text)
-        return found
+        return descriptor
 
     def _trouble(self, text: str) -> UsageError:
         return UsageError(f"{self._where}: its input {text[:120]!r} cannot be read")
@@ -247,9 +262,9 @@ class _Parser:
                 raise self._trouble(self._text)
             return Reads(name)
         self._expect("(")
-        found = self._call(name, depth + 1)
+        descriptor = self._call(name, depth + 1)
         self._expect(")")
-        return found
+        return descriptor
 
     def _call(self, name: str, depth: int) -> Descriptor:
         if name in ("Scale", "Const"):
@@ -272,7 +287,7 @@ class _Parser:
             return Round(source, modulus)
         if name == "ReplaceIndex":
             return self._replaced(source)
-        raise UsageError(f"{self._where}: the descriptor {name} cannot be imported")
+        raise UsageError(f"{self._where}: the descriptor {name} is not supported")
 
     def _several(self, name: str, sources: list[Descriptor]) -> Descriptor:
         if name == "Append":
@@ -281,10 +296,10 @@ class _Parser:
             if len(sources) != 2:
                 raise self._trouble(self._text)
             return Failover(*sources)
-        found = sources[0]
+        total = sources[0]
         for source in sources[1:]:
-            found = Sum(found, source)
-        return found
+            total = Sum(total, source)
+        return total
 
     def _with_number(self, name: str, depth: int) -> Descriptor:
         text = self._next()
@@ -303,7 +318,7 @@ class _Parser:
     def _offset(self, source: Descriptor) -> Descriptor:
         frames = _integer(self._next(), self._where)
         if self._has(",") and self._next() != "0":
-            raise UsageError(f"{self._where}: offsets in x cannot be imported")
+            raise UsageError(f"{self._where}: offsets along x are not supported")
         return Offset(source, frames)
 
     def _replaced(self, source: Descriptor) -> Descriptor:
@@ -313,5 +328,5 @@ class _Parser:
         if variable == "x" and value == 0:
             return source
         if variable != "t":
-            raise UsageError(f"{self._where}: ReplaceIndex of {variable} cannot be imported")
+            raise UsageError(f"{self._where}: ReplaceIndex of {variable} is not supported")
         return At(source, value)

@@ -1,4 +1,4 @@
-"""In which order nodes can be computed, and when: which of them go round in circles."""
+"""Order in which nodes can be computed, their frames, and the cycles among them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from slipstream.infer.importers.kaldi.nodes import (
     Sum,
 )
 
-FAR = 2**40
+FAR = 2**40  # frames, an infinite time
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class FrameSpan:
     end: int
 
     def moved(self, frames: int) -> FrameSpan:
-        """The same, that many frames later; what has no end stays as it is."""
+        """Return the span `frames` later; the span of all times stays the same."""
         if self == ALWAYS:
             return self
         return FrameSpan(self.begin + frames, self.end + frames)
@@ -43,7 +43,7 @@ class FrameSpan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no frame."""
+        """Whether the span has no frame."""
         return self.end <= self.begin
 
 
@@ -52,7 +52,12 @@ NEVER = FrameSpan(0, 0)
 
 
 def span_of(descriptor: Descriptor, spans: Mapping[str, FrameSpan], where: str) -> FrameSpan:
-    """Return the frames at which a descriptor is defined, given the spans of the nodes."""
+    """Return the frames at which a descriptor is defined.
+
+    Args:
+        spans: Frames at which each node is defined.
+        where: Name of the descriptor's node in errors.
+    """
     match descriptor:
         case Reads(node):
             return spans[node]
@@ -63,8 +68,8 @@ def span_of(descriptor: Descriptor, spans: Mapping[str, FrameSpan], where: str) 
         case Round(source, modulus):
             return _rounded(span_of(source, spans, where), modulus)
         case At(source, time):
-            found = span_of(source, spans, where)
-            return ALWAYS if found.begin <= time < found.end else NEVER
+            span = span_of(source, spans, where)
+            return ALWAYS if span.begin <= time < span.end else NEVER
         case Optional() | Const():
             return ALWAYS
         case Failover(first, second):
@@ -72,8 +77,7 @@ def span_of(descriptor: Descriptor, spans: Mapping[str, FrameSpan], where: str) 
         case Sum(first, second):
             return span_of(first, spans, where).both(span_of(second, spans, where))
         case Append(parts):
-            found = [span_of(part, spans, where) for part in parts]
-            return reduce(FrameSpan.both, found)
+            return reduce(FrameSpan.both, [span_of(part, spans, where) for part in parts])
 
 
 def _rounded(span: FrameSpan, modulus: int) -> FrameSpan:
@@ -87,16 +91,16 @@ def _either(one: FrameSpan, other: FrameSpan, where: str) -> FrameSpan:
     if one.is_empty or other.is_empty:
         return other if one.is_empty else one
     if one.begin > other.end or other.begin > one.end:
-        raise UsageError(f"{where}: the parts of a Failover leave frames out between them")
+        raise UsageError(f"{where}: there are frames between the two parts of a Failover")
     return FrameSpan(min(one.begin, other.begin), max(one.end, other.end))
 
 
 def groups(edges: Mapping[str, list[str]]) -> list[list[str]]:
-    """Nodes that depend on one another together, those that others need first.
+    """Return groups of nodes that depend on one another; a group comes after those that it needs.
 
-    Tarjan's algorithm without recursion, as networks are deep.
+    The algorithm is Tarjan's, without recursion because networks are deep.
     """
-    found: list[list[str]] = []
+    result: list[list[str]] = []
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
     stack: list[str] = []
@@ -104,25 +108,25 @@ def groups(edges: Mapping[str, list[str]]) -> list[list[str]]:
     for root in edges:
         work = [(root, 0)] if root not in number else []
         while work:
-            node, place = work.pop()
-            if place == 0:
+            node, position = work.pop()
+            if position == 0:
                 number[node] = lowest[node] = len(number)
                 stack.append(node)
                 stacked.add(node)
-            elif edges[node][place - 1] in stacked:
-                lowest[node] = min(lowest[node], lowest[edges[node][place - 1]])
-            if place < len(edges[node]):
-                work.append((node, place + 1))
-                other = edges[node][place]
+            elif edges[node][position - 1] in stacked:
+                lowest[node] = min(lowest[node], lowest[edges[node][position - 1]])
+            if position < len(edges[node]):
+                work.append((node, position + 1))
+                other = edges[node][position]
                 if other not in number:
                     work.append((other, 0))
             elif lowest[node] == number[node]:
-                found.append(_taken(stack, stacked, node))
-    return found
+                result.append(_pop_group(stack, stacked, node))
+    return result
 
 
-def _taken(stack: list[str], stacked: set[str], node: str) -> list[str]:
-    """The nodes on the stack from one on, which are a group."""
+def _pop_group(stack: list[str], stacked: set[str], node: str) -> list[str]:
+    """Take the nodes from one on off the stack; they are a group."""
     at = stack.index(node)
     group = stack[at:]
     del stack[at:]

@@ -1,4 +1,4 @@
-"""MXNet: name-symbol.json says what the network does, name-0000.params holds its arrays."""
+"""Importer of MXNet: name-symbol.json describes the network, name-0000.params has its arrays."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ OPERATORS: dict[str, Convert] = {
     **arrange.OPERATORS,
     **reduce.OPERATORS,
 }
-INTEGERS = {"3": np.uint8, "4": np.int32, "5": np.int8, "6": np.int64}  # as __dtype__ writes them
+INTEGERS = {"3": np.uint8, "4": np.int32, "5": np.int8, "6": np.int64}  # by their __dtype__
 
 
-@np.errstate(all="ignore")  # numbers of files may be infinite, or none
+@np.errstate(all="ignore")  # numbers in files may be infinite or NaN
 def read_mxnet(
     path: Path, params: Path, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[Graph, tuple[str, ...]]:
     """Return the graph of a network, and notes for people.
 
     Args:
-        path: name-symbol.json.
-        params: name-0000.params.
-        shapes: Input shapes that the symbol does not give. Inputs are the variables that have
-            no array.
+        path: Network file, name-symbol.json.
+        params: Weight file, name-0000.params.
+        shapes: Shapes of inputs, by name, that the network file does not give. Inputs are the
+            variables without an array.
 
-    Raises UsageError where a file cannot be read, for operators that are not known (all by name),
-    and for arrays and shapes that do not suit.
+    Raises UsageError if a file cannot be read, if operators are not supported (the message lists
+    all of them), or if arrays or shapes do not fit.
     """
     symbol = read_symbol(path)
     arrays = read_params(params)
-    found = [node.op for node in symbol.nodes.values() if node.op != VARIABLE]
-    refuse_all(str(path), found, list(OPERATORS))
+    operators = [node.op for node in symbol.nodes.values() if node.op != VARIABLE]
+    refuse_all(str(path), operators, list(OPERATORS))
     builder = Builder(path.name.removesuffix("-symbol.json"))
     values = _variables(builder, symbol, arrays, shapes, str(path))
     for number, node in symbol.nodes.items():
@@ -53,29 +53,35 @@ def read_mxnet(
         builder.where = node.options.where
         inputs = [_output(values, entry, builder.where) for entry in node.inputs]
         try:
-            made = OPERATORS[node.op](builder, node.options, inputs)
+            names = OPERATORS[node.op](builder, node.options, inputs)
         except (IndexError, ValueError) as error:
-            raise UsageError(f"{builder.where}: its inputs do not suit it: {error}") from error
-        values[number] = [made] if isinstance(made, str) else made
-    notes = ("numbers of 16 bits are computed with 32",) if _has_halves(arrays) else ()
+            raise UsageError(f"{builder.where}: its inputs do not fit: {error}") from error
+        values[number] = [names] if isinstance(names, str) else names
+    notes = ("16-bit floats are computed in float32",) if _has_halves(arrays) else ()
     return builder.finish(_outputs(symbol, values)), notes
 
 
 def _output(values: Mapping[int, list[str]], entry: tuple[int, int], where: str) -> str:
     number, output = entry
     if output >= len(values[number]):
-        raise UsageError(f"{where}: it needs output {output} of a node that is imported without")
+        raise UsageError(
+            f"{where}: it reads output {output} of a node of which only the first"
+            f" {len(values[number])} outputs are imported"
+        )
     return values[number][output]
 
 
 def _outputs(symbol: Symbol, values: Mapping[int, list[str]]) -> dict[str, str]:
-    """As MXNet names them: `name_output`, with a number where a node has several."""
-    found: dict[str, str] = {}
+    """Return the names of output values by output name.
+
+    As in MXNet the name is `name_output`, with a number at the end if the node has several outputs.
+    """
+    outputs: dict[str, str] = {}
     for (number, output), name in zip(symbol.heads, symbol.names, strict=True):
-        several = len(values[number]) > 1
-        title = f"{name}_output{output if several else ''}"
-        found[title] = _output(values, (number, output), name)
-    return found
+        has_several = len(values[number]) > 1
+        title = f"{name}_output{output if has_several else ''}"
+        outputs[title] = _output(values, (number, output), name)
+    return outputs
 
 
 def _variables(
@@ -87,9 +93,9 @@ def _variables(
 ) -> dict[int, list[str]]:
     variables = {number: node for number, node in symbol.nodes.items() if node.op == VARIABLE}
     inputs = [node.name for node in variables.values() if node.name not in arrays]
-    strange = sorted(shapes.keys() - set(inputs))
-    if strange:
-        raise UsageError(f"{where}: no input {', '.join(strange)}; it has {', '.join(inputs)}")
+    unknown = sorted(shapes.keys() - set(inputs))
+    if unknown:
+        raise UsageError(f"{where}: no input {', '.join(unknown)}; it has {', '.join(inputs)}")
     values: dict[int, list[str]] = {}
     missing: list[str] = []
     for number, node in variables.items():
@@ -105,7 +111,7 @@ def _variables(
             values[number] = [builder.input(node.name, shape, dtype)]
     if missing:
         raise UsageError(
-            f"{where}: neither arrays nor the shapes are known of {', '.join(missing)}; say --shape"
+            f"{where}: neither an array nor a shape is known for {', '.join(missing)}; add --shape"
             f" {missing[0]}=1,3,224,224 for inputs, or name the .params file of this network"
         )
     return values

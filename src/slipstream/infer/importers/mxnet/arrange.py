@@ -12,7 +12,7 @@ from slipstream.infer.importers.moves import axis_of, cast, reshape
 from slipstream.infer.importers.mxnet.products import indices
 from slipstream.infer.importers.mxnet.symbol import SymbolOptions
 
-FAR = 2**62  # behind every end
+FAR = 2**62  # a position behind the end of every axis
 
 
 def _reshape(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
@@ -20,60 +20,62 @@ def _reshape(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     codes = options.integers("shape") or options.integers("target_shape")
     is_reversed = options.flag("reverse", False)
     if is_reversed:
-        found = reshape_codes(shape[::-1], _reversed_codes(codes), options)[::-1]
+        sizes = reshape_codes(shape[::-1], _reversed_codes(codes), options)[::-1]
     else:
-        found = reshape_codes(shape, codes, options)
-    return reshape(builder, x[0], found)
+        sizes = reshape_codes(shape, codes, options)
+    return reshape(builder, x[0], sizes)
 
 
 def _reversed_codes(codes: list[int]) -> list[int]:
-    """From the end; -4 stays ahead of its two sizes."""
+    """Reverse the codes; -4 stays in front of its two sizes."""
     groups: list[list[int]] = []
     at = 0
     while at < len(codes):
         size = 3 if codes[at] == -4 else 1
         groups.append(codes[at : at + size])
         at += size
-    turned = [[group[0], *group[:0:-1]] for group in reversed(groups)]
-    return [code for group in turned for code in group]
+    backwards = [[group[0], *group[:0:-1]] for group in reversed(groups)]
+    return [code for group in backwards for code in group]
 
 
 def reshape_codes(shape: tuple[int, ...], codes: list[int], options: SymbolOptions) -> list[int]:
-    """The shape that MXNet's codes say.
+    """Compute the shape that MXNet's reshape codes describe.
 
-    0 keeps a dimension, -1 is what is left, -2 keeps all that remain, -3 joins two, -4 parts one
-    into the two that follow.
+    0 keeps a dimension, -1 takes the remaining elements, -2 keeps all remaining dimensions, -3
+    merges two dimensions, and -4 splits one into the two sizes that follow.
     """
-    found: list[int] = []
-    waiting, left = list(shape), list(codes)
+    result: list[int] = []
+    dims, remaining = list(shape), list(codes)
     try:
-        while left:
-            code = left.pop(0)
+        while remaining:
+            code = remaining.pop(0)
             if code == -2:
-                found += waiting
-                waiting = []
+                result += dims
+                dims = []
             elif code == -3:
-                found.append(waiting.pop(0) * waiting.pop(0))
+                result.append(dims.pop(0) * dims.pop(0))
             elif code == -4:
-                whole, one, other = waiting.pop(0), left.pop(0), left.pop(0)
-                found += _parted(whole, one, other)
+                size, one, other = dims.pop(0), remaining.pop(0), remaining.pop(0)
+                result += _parted(size, one, other)
             else:
-                first = waiting.pop(0) if waiting else 0
-                found.append(code or first)
-        if -1 in found:
-            known = math.prod(size for size in found if size != -1)
-            found[found.index(-1)] = math.prod(shape) // known
+                first = dims.pop(0) if dims else 0
+                result.append(code or first)
+        if -1 in result:
+            num_known = math.prod(size for size in result if size != -1)
+            result[result.index(-1)] = math.prod(shape) // num_known
     except (IndexError, ZeroDivisionError) as error:
-        raise UsageError(f"{options.where}: {shape} has no shape {codes}") from error
-    if min(found, default=1) < 1 or math.prod(found) != math.prod(shape):
-        raise UsageError(f"{options.where}: {shape} has no shape {codes}; it would be {found}")
-    return found
+        raise UsageError(f"{options.where}: {shape} cannot be reshaped to {codes}") from error
+    if min(result, default=1) < 1 or math.prod(result) != math.prod(shape):
+        raise UsageError(
+            f"{options.where}: {shape} cannot be reshaped to {codes}; that would be {result}"
+        )
+    return result
 
 
-def _parted(whole: int, one: int, other: int) -> list[int]:
+def _parted(size: int, one: int, other: int) -> list[int]:
     if one == -1:
-        one = whole // other
-    return [one, whole // one if other == -1 else other]
+        one = size // other
+    return [one, size // one if other == -1 else other]
 
 
 def _flatten(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
@@ -85,7 +87,9 @@ def _transpose(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     rank = len(builder.shape(x[0]))
     axes = options.integers("axes") or list(range(rank))[::-1]
     if sorted(axis % rank for axis in axes) != list(range(rank)):
-        raise UsageError(f"{options.where}: axes is {axes}, of {rank} dimensions")
+        raise UsageError(
+            f"{options.where}: axes is {axes}; allowed: a permutation of {rank} dimensions"
+        )
     return builder.add("Transpose", x[0], perm=[axis % rank for axis in axes])
 
 
@@ -109,7 +113,10 @@ def _squeeze(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     axes = [axis % rank for axis in options.integers("axis")]
     axes = axes or [axis for axis, size in enumerate(shape) if size == 1]
     if any(shape[axis] != 1 for axis in axes):
-        raise UsageError(f"{options.where}: axes {axes} of {shape}; only those of 1 can go")
+        raise UsageError(
+            f"{options.where}: axes {axes} of the shape {shape} cannot be removed; allowed: axes of"
+            " length 1"
+        )
     return reshape(builder, x[0], [size for axis, size in enumerate(shape) if axis not in axes])
 
 
@@ -125,15 +132,18 @@ def _slice(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     begins, ends = options.optional_integers("begin"), options.optional_integers("end")
     steps = [step or 1 for step in options.optional_integers("step")] or [1] * len(begins)
     if not len(begins) == len(ends) == len(steps) <= len(builder.shape(x[0])):
-        raise UsageError(f"{options.where}: begin {begins}, end {ends}, step {steps}")
-    found = [
+        raise UsageError(
+            f"{options.where}: begin is {begins}, end is {ends} and step is {steps}; allowed: the"
+            f" same number of each, at most {len(builder.shape(x[0]))}"
+        )
+    pairs = [
         (begin if begin is not None else 0 if step > 0 else FAR,
          end if end is not None else FAR if step > 0 else -FAR)
         for begin, end, step in zip(begins, ends, steps, strict=True)
     ]  # fmt: skip
-    axes = list(range(len(found)))
+    axes = list(range(len(pairs)))
     return _cut(
-        builder, x[0], [pair[0] for pair in found], [pair[1] for pair in found], axes, steps
+        builder, x[0], [pair[0] for pair in pairs], [pair[1] for pair in pairs], axes, steps
     )
 
 
@@ -157,15 +167,17 @@ def _split(builder: Builder, options: SymbolOptions, x: list[str]) -> list[str]:
     shape = builder.shape(x[0])
     axis = axis_of(options, "axis", 1, len(shape))
     if not 1 <= count <= shape[axis] or shape[axis] % count:
-        raise UsageError(f"{options.where}: {shape[axis]} elements in {count} parts")
+        raise UsageError(
+            f"{options.where}: {shape[axis]} elements cannot be split into {count} equal parts"
+        )
     parts = [x[0]]
     if count > 1:
         sizes = builder.constant("split", np.full(count, shape[axis] // count, np.int64))
         parts = builder.add_several(count, "Split", x[0], sizes, axis=axis)
     if not options.flag("squeeze_axis", False):
         return parts
-    rest = [size for place, size in enumerate(shape) if place != axis]
-    return [reshape(builder, part, rest) for part in parts]
+    sizes_without_axis = [size for place, size in enumerate(shape) if place != axis]
+    return [reshape(builder, part, sizes_without_axis) for part in parts]
 
 
 def _concat(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
@@ -204,10 +216,13 @@ def _repeat(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
 
 
 def _broadcast_to(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    shape, wanted = builder.shape(x[0]), options.integers("shape")
-    if len(wanted) != len(shape):
-        raise UsageError(f"{options.where}: {shape} to {wanted}; as many dimensions are needed")
-    sizes = [size or old for size, old in zip(wanted, shape, strict=True)]
+    shape, target = builder.shape(x[0]), options.integers("shape")
+    if len(target) != len(shape):
+        raise UsageError(
+            f"{options.where}: {shape} cannot be broadcast to {target}; allowed: {len(shape)}"
+            " dimensions"
+        )
+    sizes = [size or old for size, old in zip(target, shape, strict=True)]
     return builder.add("Expand", x[0], builder.constant("shape", np.asarray(sizes, np.int64)))
 
 

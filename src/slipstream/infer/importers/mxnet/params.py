@@ -1,7 +1,7 @@
-"""Arrays of MXNet's .params files.
+"""Reader of MXNet's .params files.
 
-The layout is that of https://github.com/apache/mxnet/blob/v1.9.x/src/ndarray/ndarray.cc: a list of
-arrays and a list of their names, little endian. Nothing in it is code.
+The format is that of https://github.com/apache/mxnet/blob/v1.9.x/src/ndarray/ndarray.cc: a list of
+arrays and a list of their names, little endian. It contains no code.
 """
 
 # NumPy's stubs leave some of its types open.
@@ -15,37 +15,24 @@ from pathlib import Path
 
 import numpy as np
 
-from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array
+from slipstream.infer.importers.damage import DamagedFileError, parse_file
 
 LIST = 0x112
 V1, V2, V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
-MOST_DIMENSIONS = 32
+MOST_DIMENSIONS = 32  # the limit of NumPy 1
 BFLOAT16 = 12
 DTYPES = {0: "<f4", 1: "<f8", 2: "<f2", 3: "u1", 4: "<i4", 5: "i1", 6: "<i8", 7: "?"}
 DTYPES[BFLOAT16] = "<u2"
 
 
 def read_params(path: Path) -> dict[str, Array]:
-    """Arrays by name, without the prefix that says whether they are trained (arg:) or not (aux:).
+    """Read the arrays by name, without the prefix that marks them as trained (arg:) or not (aux:).
 
-    Raises UsageError where the file cannot be read, is damaged, or holds sparse arrays.
+    Raises UsageError if the file cannot be read, is damaged, or has sparse arrays.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
-    try:
-        found = _Reader(data).list()
-    except (_DamagedParamsError, struct.error) as error:
-        raise UsageError(
-            f"{path}: this is no .params file of MXNet, or damaged: {error}"
-        ) from error
-    return {name.removeprefix("arg:").removeprefix("aux:"): array for name, array in found.items()}
-
-
-class _DamagedParamsError(ValueError):
-    """The bytes are not what they should be."""
+    arrays = parse_file(path, ".params file of MXNet", lambda data: _Reader(data).list())
+    return {name.removeprefix("arg:").removeprefix("aux:"): array for name, array in arrays.items()}
 
 
 class _Reader:
@@ -56,12 +43,12 @@ class _Reader:
     def list(self) -> dict[str, Array]:
         magic, _, count = self._take("<QQQ")
         if magic != LIST:
-            raise _DamagedParamsError(f"it begins with {magic:#x}, not {LIST:#x}")
+            raise DamagedFileError(f"the file begins with {magic:#x}, not {LIST:#x}")
         arrays = [self._array() for _ in self._many(count, 8)]
         (num_names,) = self._take("<Q")
         names = [self._name() for _ in self._many(num_names, 8)]
         if len(names) != len(arrays):
-            raise _DamagedParamsError(f"it has {len(arrays)} arrays and {len(names)} names")
+            raise DamagedFileError(f"the file has {len(arrays)} arrays and {len(names)} names")
         return dict(zip(names, arrays, strict=True))
 
     def _name(self) -> str:
@@ -73,13 +60,15 @@ class _Reader:
         if magic in (V2, V3):
             (storage,) = self._take("<i")
             if storage not in (-1, 0):
-                raise _DamagedParamsError("it holds a sparse array; save it as a dense one")
+                raise DamagedFileError("an array is sparse; save it as a dense one")
         shape = self._shape(magic)
         if shape is None:
             return np.zeros(0, np.float32)
         _, _, dtype = self._take("<iii")  # the device and its number come first
         if dtype not in DTYPES:
-            raise _DamagedParamsError(f"an array has the type {dtype}")
+            raise DamagedFileError(
+                f"an array has the dtype {dtype}; allowed: {min(DTYPES)} to {max(DTYPES)}"
+            )
         kind = np.dtype(DTYPES[dtype])
         array = np.frombuffer(self._bytes(math.prod(shape) * kind.itemsize), kind).reshape(shape)
         if dtype == BFLOAT16:
@@ -97,16 +86,19 @@ class _Reader:
         if is_none:
             return None
         if not 0 <= rank <= MOST_DIMENSIONS:
-            raise _DamagedParamsError(f"an array has {rank} dimensions")
+            raise DamagedFileError(f"an array has {rank} dimensions")
         shape = self._take(f"<{rank}{'q' if size == 8 else 'I'}")
         if any(length < 0 for length in shape):
-            raise _DamagedParamsError(f"an array has the shape {shape}")
+            raise DamagedFileError(f"an array has the shape {shape}")
         return shape
 
     def _many(self, count: int, least: int) -> range:
-        """`count` things of at least so many bytes each."""
+        """Return a range over `count` items, each of at least `least` bytes.
+
+        Raises DamagedFileError if the file is too short for them.
+        """
         if count * least > len(self._data) - self._at:
-            raise _DamagedParamsError(f"it is too short for {count} arrays")
+            raise DamagedFileError(f"the file is too short for {count} arrays")
         return range(count)
 
     def _take(self, layout: str) -> tuple[int, ...]:
@@ -115,6 +107,6 @@ class _Reader:
     def _bytes(self, length: int) -> bytes:
         piece = self._data[self._at : self._at + length]
         if len(piece) != length:
-            raise _DamagedParamsError(f"{length - len(piece)} bytes are missing")
+            raise DamagedFileError(f"{length - len(piece)} bytes are missing")
         self._at += length
         return piece

@@ -1,4 +1,4 @@
-"""Operators that treat every element by itself: activations, arithmetic, comparisons."""
+"""Operators that treat every element separately: activations, arithmetic, comparisons."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _with_scalar(op: str, *, is_first: bool = False) -> Convert:
 
 
 def _compared(op: str, *, by_scalar: bool) -> Convert:
-    """1 where it is so and 0 elsewhere."""
+    """Return a rule for a comparison, whose result is 1.0 or 0.0."""
 
     def convert(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
         other = _scalar(builder, options, x[0]) if by_scalar else x[1]
@@ -205,7 +205,7 @@ def _softmax(op: str) -> Convert:
 
 
 def _softmax_output(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    """Over the channels, or with preserve_shape over the last axis."""
+    """Compute the softmax over the channels, or with preserve_shape over the last axis."""
     rank = len(builder.shape(x[0]))
     if options.flag("multi_output", False) or rank == 2:
         return builder.add("Softmax", x[0], axis=1)
@@ -223,8 +223,8 @@ def _softmax_activation(builder: Builder, options: SymbolOptions, x: list[str]) 
 
 def _ambiguous(options: SymbolOptions, rank: int, instead: str) -> UsageError:
     return UsageError(
-        f"{options.where}: of {rank} dimensions it is over the last or over all of them, as MXNet"
-        f" was built with oneDNN or not; say {instead}"
+        f"{options.where}: with {rank} dimensions the softmax is over the last axis in builds of"
+        f" MXNet with oneDNN and over all axes in others; use {instead}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Operators with weights, and those that multiply matrices."""
+"""Operators with weights, and products of matrices."""
 
 # NumPy's stubs leave some of its types open.
 # pyright: reportUnknownMemberType=false
@@ -25,17 +25,17 @@ def along(builder: Builder, x: str, axis: int, rank: int) -> str:
 
 
 def per_axis(options: SymbolOptions, name: str, default: int, rank: int, least: int) -> list[int]:
-    """Return a window property for each axis."""
-    found = options.integers(name) or [default] * rank
-    if len(found) != rank or not all(least <= value < 2**31 for value in found):
+    """Return a window's property for each axis."""
+    values = options.integers(name) or [default] * rank
+    if len(values) != rank or not all(least <= value < 2**31 for value in values):
         raise UsageError(
-            f"{options.where}: {name} is {found}; allowed: {rank} numbers, from {least}"
+            f"{options.where}: {name} is {values}; allowed: {rank} numbers from {least}"
         )
-    return found
+    return values
 
 
 def plain_layout(options: SymbolOptions) -> None:
-    """UsageError unless channels come after the batch."""
+    """Raise UsageError unless the channels come directly after the batch."""
     options.choice("layout", ("None", "NCW", "NCHW", "NCDHW"))
 
 
@@ -54,8 +54,8 @@ def _windows(builder: Builder, options: SymbolOptions, x: str) -> dict[str, list
 def _check(builder: Builder, options: SymbolOptions, name: str, shape: tuple[int, ...]) -> None:
     if builder.shape(name) != shape:
         raise UsageError(
-            f"{options.where}: its array has the shape {builder.shape(name)}, not {shape}; are the"
-            " two files of one network?"
+            f"{options.where}: its array has the shape {builder.shape(name)}, not {shape}; do the"
+            " two files belong to one network?"
         )
 
 
@@ -64,7 +64,10 @@ def _convolution(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     channels, outputs = builder.shape(x[0])[1], options.integer("num_filter", 0)
     group = options.integer("num_group", 1)
     if group < 1 or channels % group or outputs % group:
-        raise UsageError(f"{options.where}: {channels} channels to {outputs} in {group} groups")
+        raise UsageError(
+            f"{options.where}: {group} groups do not divide {channels} input channels and {outputs}"
+            " output channels"
+        )
     _check(builder, options, x[1], (outputs, channels // group, *attributes["kernel_shape"]))
     has_bias = not options.flag("no_bias", False)
     if has_bias:
@@ -78,8 +81,9 @@ def _deconvolution(builder: Builder, options: SymbolOptions, x: list[str]) -> st
     group = options.integer("num_group", 1)
     if options.integers("target_shape") or group < 1 or channels % group or outputs % group:
         raise UsageError(
-            f"{options.where}: {channels} channels to {outputs} in {group} groups; target_shape"
-            " cannot be imported: say pad and adj"
+            f"{options.where}: it has {channels} input channels, {outputs} output channels and"
+            f" {group} groups; allowed: groups that divide both, and pad and adj in place of"
+            " target_shape"
         )
     _check(builder, options, x[1], (channels, outputs // group, *attributes["kernel_shape"]))
     rank = len(builder.shape(x[0])) - 2
@@ -111,7 +115,7 @@ def _fully_connected(builder: Builder, options: SymbolOptions, x: list[str]) -> 
 
 
 def _batch_norm(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    """As in inference; with fix_gamma, which is the default, the scale is 1 whatever is stored."""
+    """Normalize as in inference; with fix_gamma, the default, the scale is 1 whatever is stored."""
     shape = builder.shape(x[0])
     axis = axis_of(options, "axis", 1, len(shape))
     for name in x[1:5]:
@@ -160,40 +164,43 @@ def _l2_normalization(builder: Builder, options: SymbolOptions, x: list[str]) ->
 
 
 def _embedding(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    """Indices outside the table are moved to its ends, as MXNet does."""
+    """Look up rows; indices outside the table are moved to its ends, as in MXNet."""
     size = options.integer("input_dim", 0)
     _check(builder, options, x[1], (size, options.integer("output_dim", 0)))
     return builder.add("Gather", x[1], indices(builder, x[0], size))
 
 
 def indices(builder: Builder, x: str, size: int) -> str:
-    """Numbers as indices of an axis, between its ends."""
-    whole = cast(builder, x, np.int64)
+    """Convert numbers to indices of an axis; numbers outside it are moved to its ends."""
+    integers = cast(builder, x, np.int64)
     ends = [builder.constant(name, np.int64(end)) for name, end in (("min", 0), ("max", size - 1))]
-    return builder.add("Min", builder.add("Max", whole, ends[0]), ends[1])
+    return builder.add("Min", builder.add("Max", integers, ends[0]), ends[1])
 
 
-def _turned(builder: Builder, x: str, is_turned: bool) -> str:
-    """With the last two axes exchanged, where that is asked."""
-    if not is_turned:
+def _swapped(builder: Builder, x: str, is_swapped: bool) -> str:
+    """Swap the last two axes if asked to."""
+    if not is_swapped:
         return x
     axes = list(range(len(builder.shape(x))))
     return builder.add("Transpose", x, perm=[*axes[:-2], axes[-1], axes[-2]])
 
 
 def _batch_dot(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    left = _turned(builder, x[0], options.flag("transpose_a", False))
-    return builder.add("MatMul", left, _turned(builder, x[1], options.flag("transpose_b", False)))
+    left = _swapped(builder, x[0], options.flag("transpose_a", False))
+    return builder.add("MatMul", left, _swapped(builder, x[1], options.flag("transpose_b", False)))
 
 
 def _dot(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    """The last axis of the first by the first axis of the second."""
-    turns = [options.flag("transpose_a", False), options.flag("transpose_b", False)]
+    """Sum over the last axis of the first array and the first axis of the second array."""
+    swaps = [options.flag("transpose_a", False), options.flag("transpose_b", False)]
     shapes = [builder.shape(name) for name in x[:2]]
-    if any(len(shape) > 2 for shape in shapes) and any(turns):
-        raise UsageError(f"{options.where}: transposed arrays of the shapes {shapes}; allowed: 2-d")
-    pairs = zip(x[:2], turns, shapes, strict=True)
-    left, right = (_turned(builder, name, turn and len(shape) > 1) for name, turn, shape in pairs)
+    if any(len(shape) > 2 for shape in shapes) and any(swaps):
+        raise UsageError(
+            f"{options.where}: arrays of the shapes {shapes} cannot be transposed; allowed: up to 2"
+            " dimensions"
+        )
+    pairs = zip(x[:2], swaps, shapes, strict=True)
+    left, right = (_swapped(builder, name, swap and len(shape) > 1) for name, swap, shape in pairs)
     if len(shapes[1]) <= 2:
         return builder.add("MatMul", left, right)
     flat = reshape(builder, right, (shapes[1][0], -1))

@@ -1,4 +1,4 @@
-"""Operators that reduce axes to a number."""
+"""Operators that reduce axes to one number."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Convert = Callable[[Builder, SymbolOptions, list[str]], str]
 
 
 def _axes(builder: Builder, options: SymbolOptions, x: str) -> list[int]:
-    """Those that are named, or with `exclude` all others; all where none is named."""
+    """Return the named axes, or all others with `exclude`; return all axes if none is named."""
     rank = len(builder.shape(x))
     named = options.integers("axis")
     if any(not -rank <= axis < rank for axis in named):
-        raise UsageError(f"{options.where}: axis is {named}; the array has {rank} dimensions")
+        raise UsageError(f"{options.where}: axis is {named}; allowed: {-rank} to {rank - 1}")
     axes = sorted({axis % rank for axis in named})
     if options.flag("exclude", False):
         return [axis for axis in range(rank) if axis not in axes]
@@ -42,14 +42,14 @@ def _reduced(op: str) -> Convert:
 
 
 def _norm(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    order = options.integer("ord", 2)
-    if order not in (1, 2):
-        raise UsageError(f"{options.where}: ord is {order}; allowed: 1, 2")
-    return _reduced(f"ReduceL{order}")(builder, options, x)
+    degree = options.integer("ord", 2)
+    if degree not in (1, 2):
+        raise UsageError(f"{options.where}: ord is {degree}; allowed: 1, 2")
+    return _reduced(f"ReduceL{degree}")(builder, options, x)
 
 
 def _arg(op: str) -> Convert:
-    """The place of the first that is greatest, or least, as float32."""
+    """Return a rule for the position of the first extreme element, as float32."""
 
     def convert(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
         data, shape = x[0], builder.shape(x[0])
@@ -58,11 +58,11 @@ def _arg(op: str) -> Convert:
             shape = builder.shape(data)
         axis = axis_of(options, "axis", 0, len(shape))
         keeps = options.flag("keepdims", False)
-        found = builder.add(op, data, axis=axis, keepdims=1)
+        position = builder.add(op, data, axis=axis, keepdims=1)
         if not keeps:
-            rest = [size for place, size in enumerate(shape) if place != axis]
-            found = reshape(builder, found, rest or [1])
-        return cast(builder, found, np.float32)
+            sizes = [size for place, size in enumerate(shape) if place != axis]
+            position = reshape(builder, position, sizes or [1])
+        return cast(builder, position, np.float32)
 
     return convert
 

@@ -1,4 +1,4 @@
-"""MXNet's -symbol.json files: nodes, what each reads, and its attributes, which are texts."""
+"""Reader of MXNet's -symbol.json files: nodes, their inputs, and their attributes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from slipstream.errors import UsageError
 
 VARIABLE = "null"
-LOSSES = {  # of these only the first input counts: the second is what is to be learned
+LOSSES = {  # the second input of these operators is the label; only the first one is imported
     "LinearRegressionOutput",
     "LogisticRegressionOutput",
     "MAERegressionOutput",
@@ -23,7 +23,7 @@ LOSSES = {  # of these only the first input counts: the second is what is to be 
 
 @dataclass(frozen=True)
 class SymbolOptions:
-    """Attributes of a node. Every reader raises UsageError for texts of another kind."""
+    """Attributes of a node, as texts; every reader raises UsageError for texts of another kind."""
 
     where: str
     texts: Mapping[str, str]
@@ -40,7 +40,7 @@ class SymbolOptions:
         """Return a truth value."""
         text = self.texts.get(name, str(default))
         if text not in ("True", "False", "1", "0", "true", "false"):
-            raise self._strange(name, "True, False")
+            raise self._misfit(name, "True, False")
         return text in ("True", "1", "true")
 
     def integer(self, name: str, default: int) -> int:
@@ -49,9 +49,9 @@ class SymbolOptions:
         try:
             value = int(text)
         except ValueError as error:
-            raise self._strange(name, "a whole number") from error
+            raise self._misfit(name, "an integer") from error
         if abs(value) >= 2**63:
-            raise self._strange(name, "a number of 64 bits")
+            raise self._misfit(name, "a number of 64 bits")
         return value
 
     def number(self, name: str, default: float) -> float:
@@ -59,17 +59,17 @@ class SymbolOptions:
         try:
             return float(self.texts[name]) if self.has(name) else default
         except ValueError as error:
-            raise self._strange(name, "a number") from error
+            raise self._misfit(name, "a number") from error
 
     def integers(self, name: str) -> list[int]:
-        """Whole numbers, "(2, 2)"; a single one too, and none where it is absent."""
-        found = self.optional_integers(name)
-        if None in found:
-            raise self._strange(name, "whole numbers")
-        return [item for item in found if item is not None]
+        """Return integers such as "(2, 2)" or "2"; [] if the option is absent."""
+        numbers = self.optional_integers(name)
+        if None in numbers:
+            raise self._misfit(name, "integers")
+        return [item for item in numbers if item is not None]
 
     def optional_integers(self, name: str) -> list[int | None]:
-        """Whole numbers of which some may be None, "(None, 2)"."""
+        """Return integers of which some may be None, "(None, 2)"; [] if the option is absent."""
         if not self.has(name):
             return []
         words = self.texts[name].strip("()[] ").split(",")
@@ -80,60 +80,60 @@ class SymbolOptions:
                 if word.strip()
             ]
         except ValueError as error:
-            raise self._strange(name, "whole numbers, (2, 2)") from error
+            raise self._misfit(name, "integers such as (2, 2)") from error
 
     def choice(self, name: str, allowed: Sequence[str]) -> str:
         """Return one of the allowed words (default: the first)."""
         text = self.texts.get(name, allowed[0])
         if text not in allowed:
-            raise self._strange(name, ", ".join(allowed))
+            raise self._misfit(name, ", ".join(allowed))
         return text
 
-    def _strange(self, name: str, allowed: str) -> UsageError:
+    def _misfit(self, name: str, allowed: str) -> UsageError:
         return UsageError(f"{self.where}: {name} is {self.texts[name][:80]!r}; allowed: {allowed}")
 
 
 @dataclass(frozen=True)
 class SymbolNode:
-    """A variable, whose op is "null", or an operation."""
+    """Variable, whose op is "null", or operation."""
 
     op: str
     name: str
-    inputs: list[tuple[int, int]]  # number of the node, and of its output
+    inputs: list[tuple[int, int]]  # pairs of a node's number and the number of its output
     options: SymbolOptions
 
 
 @dataclass(frozen=True)
 class Symbol:
-    """A network: nodes in an order in which they can run, those that its outputs need."""
+    """Network: the nodes that its outputs need, in an order in which they can run."""
 
     nodes: dict[int, SymbolNode]
-    heads: list[tuple[int, int]]
-    names: list[str] = field(default_factory=list[str])  # of the heads
+    heads: list[tuple[int, int]]  # outputs of the network, as pairs like those of `inputs`
+    names: list[str] = field(default_factory=list[str])  # names of the heads
 
 
 def read_symbol(path: Path) -> Symbol:
-    """Read the network of a file; UsageError if the file is unreadable or no network."""
+    """Read the network of a file; raise UsageError if it is unreadable or no network."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
     try:
-        nodes = [_node(item, number) for number, item in enumerate(found["nodes"])]
-        heads = [_entry(item, len(nodes)) for item in found["heads"]]
+        nodes = [_node(item, number) for number, item in enumerate(content["nodes"])]
+        heads = [_entry(item, len(nodes)) for item in content["heads"]]
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise UsageError(
-            f"{path}: this is no symbol of MXNet: {type(error).__name__} {error}"
+            f"{path}: this is no symbol file of MXNet: {type(error).__name__} {error}"
         ) from error
     _add_states(nodes)
     used = _used(nodes, heads)
-    kept = {number: node for number, node in enumerate(nodes) if number in used}
-    return Symbol(kept, heads, [nodes[number].name for number, _ in heads])
+    needed = {number: node for number, node in enumerate(nodes) if number in used}
+    return Symbol(needed, heads, [nodes[number].name for number, _ in heads])
 
 
 def _node(item: Any, number: int) -> SymbolNode:
     op, name = str(item["op"]), str(item["name"])
-    # Older versions wrote what is now `attrs` as `param`, beside which `attr` held the user's own.
+    # Older versions wrote today's `attrs` as `param`, and the user's own attributes as `attr`.
     pairs: dict[Any, Any] = {
         **item.get("attr", {}),
         **item.get("param", {}),
@@ -147,7 +147,7 @@ def _node(item: Any, number: int) -> SymbolNode:
 
 
 def _add_states(nodes: list[SymbolNode]) -> None:
-    """Before version 0.9 files left out that batch norms read their mean and variance."""
+    """Add the mean and variance of batch norms, which files from before version 0.9 do not list."""
     for node in list(nodes):
         if node.op == "BatchNorm" and len(node.inputs) == 3:
             for state in ("moving_mean", "moving_var"):
@@ -159,7 +159,7 @@ def _add_states(nodes: list[SymbolNode]) -> None:
 def _entry(entry: Any, before: int) -> tuple[int, int]:
     number, output = int(entry[0]), int(entry[1])
     if not 0 <= number < before or output < 0:
-        raise ValueError(f"{entry} is no output of a node before")
+        raise ValueError(f"{entry} is no output of an earlier node")
     return number, output
 
 

@@ -1,4 +1,4 @@
-"""Operators that look at windows or change the size of pictures."""
+"""Operators with windows, and operators that change the size of images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GLOBAL = {"max": "GlobalMaxPool", "avg": "GlobalAveragePool"}
 
 
 def _pooling(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    """Rounded down, or up by the convention `full`."""
+    """Pool with the number of windows rounded down, or rounded up by the convention `full`."""
     plain_layout(options)
     kind = options.choice("pool_type", ("max", "avg", "sum"))
     sizes = builder.shape(x[0])[2:]
@@ -34,8 +34,8 @@ def _pooling(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
         count = 1 + (-(-span // stride) if is_full else span // stride)
         if pad >= window or count < 1 or (count - 1) * stride >= size + pad:
             raise UsageError(
-                f"{options.where}: windows of {window} at every {stride}, padding {pad}, lie"
-                f" outside a picture of {size}"
+                f"{options.where}: windows of {window} pixels with stride {stride} and padding"
+                f" {pad} lie outside an image of {size} pixels"
             )
         counts.append(count)
     windows = Windows(kernel, strides, pads, counts)
@@ -65,7 +65,9 @@ def _pad(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
     mode = options.choice("mode", ("constant", "edge", "reflect"))
     widths = options.integers("pad_width")
     if len(widths) != 2 * len(builder.shape(x[0])) or not all(0 <= n < 2**31 for n in widths):
-        raise UsageError(f"{options.where}: pad_width is {widths}; allowed: two for every axis")
+        raise UsageError(
+            f"{options.where}: pad_width is {widths}; allowed: two numbers from 0 for every axis"
+        )
     inputs = [x[0], builder.constant("pads", np.asarray(widths[::2] + widths[1::2], np.int64))]
     if mode == "constant":
         value = options.number("constant_value", 0.0)
@@ -74,13 +76,16 @@ def _pad(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
 
 
 def _up_sampling(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    """Nearest neighbours; several inputs are all brought to the size of the first, and joined."""
+    """Repeat the nearest pixels; several inputs are resized to one size and concatenated."""
     options.choice("sample_type", ("nearest",))
     scale = options.integer("scale", 1)
     options.choice("multi_input_mode", ("concat",))
     shape = builder.shape(x[0])
     if len(shape) != 4 or not 1 <= scale < 2**31:
-        raise UsageError(f"{options.where}: scale is {scale}, the shape {shape}; allowed: 4-d")
+        raise UsageError(
+            f"{options.where}: scale is {scale} and the input has the shape {shape}; allowed: a"
+            " scale from 1, and 4 dimensions"
+        )
     size = [length * scale for length in shape[2:]]
     parts = [_resized(builder, name, size, "nearest", "asymmetric") for name in x]
     return parts[0] if len(parts) == 1 else builder.add("Concat", *parts, axis=1)
@@ -106,7 +111,7 @@ def _bilinear_resize(builder: Builder, options: SymbolOptions, x: list[str]) -> 
     size = [options.integer("height", 1), options.integer("width", 1)]
     if options.has("scale_height") or min(size) < 1 or len(builder.shape(x[0])) != 4:
         raise UsageError(
-            f"{options.where}: only height and width from 1 of 4-d arrays are imported"
+            f"{options.where}: allowed: height and width from 1, no scale_height, 4 dimensions"
         )
     corners = options.flag("align_corners", True)
     return _resized(builder, x[0], size, "linear", "align_corners" if corners else "half_pixel")

@@ -1,1 +1,1 @@
-"""TensorFlow's models as graphs."""
+"""Importer of TensorFlow's models."""

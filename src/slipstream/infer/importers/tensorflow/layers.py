@@ -1,7 +1,7 @@
-"""TensorFlow's layers as operators of ONNX: convolutions, pools, normalisation, resizing.
+"""TensorFlow's convolutions, pools, normalization and resizing, as ONNX operators.
 
-TensorFlow has channels last, ONNX has them first: a Transpose stands before and after each, and the
-rewrites cancel those between two.
+TensorFlow has channels last, and ONNX has them first. Each layer is imported with a Transpose on
+both sides; the rewrites cancel the pairs between two layers.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -47,7 +47,7 @@ def to_last(rank: int) -> list[int]:
 
 
 def _inner(step: Step, name: str, rank: int) -> list[int]:
-    """A parameter of all axes, for those between batch and channels."""
+    """Return a parameter of all axes, without its entries for batch and channels."""
     sizes = [int(size) for size in step.params.get(name) or [1] * rank]
     if _is_first(step):
         return sizes[2:]
@@ -57,12 +57,12 @@ def _inner(step: Step, name: str, rank: int) -> list[int]:
 def _pads(
     step: Step, sizes: Sequence[int], reaches: Sequence[int], strides: Sequence[int]
 ) -> list[int]:
-    """ONNX's pads: SAME gives the smaller half to the beginning."""
+    """Return ONNX's pads; with SAME padding, the smaller half comes first."""
     mode, rank = step.text("padding"), len(sizes) + 2
     if mode == "EXPLICIT":
         pairs = np.array(step.params["explicit_paddings"]).reshape(rank, 2)
-        found = pairs[2:] if _is_first(step) else pairs[1:-1]
-        return [int(size) for size in found.T.reshape(-1)]
+        inner_pairs = pairs[2:] if _is_first(step) else pairs[1:-1]
+        return [int(size) for size in inner_pairs.T.reshape(-1)]
     if mode == "VALID":
         return [0] * (2 * len(sizes))
     totals = [
@@ -87,7 +87,7 @@ def _convolution(step: Step) -> str:
 
 
 def _depthwise(step: Step) -> str:
-    """Filters are (height, width, channels, multiplier)."""
+    """Convolve channel by channel; filters have the shape (height, width, channels, multiplier)."""
     b, x = step.b, _first(step, step.full(0))
     height, width, channels, multiplier = b.shape(step.full(1))
     weight = moves.transpose(b, step.full(1), [2, 3, 0, 1])
@@ -113,26 +113,28 @@ def _convolved(step: Step, x: str, weight: str, group: int) -> str:
 
 
 def _transposed_convolution(step: Step) -> str:
-    """Conv2DBackpropInput and its like: the sizes of the result, filters, the picture."""
+    """Add Conv2DBackpropInput and the like; operands are the result's sizes, filters, the input."""
     b, x = step.b, _first(step, step.full(2))
     rank = len(b.shape(x))
     weight = moves.transpose(b, step.full(1), [rank - 1, rank - 2, *range(rank - 2)])
-    wanted = [int(size) for size in step.known(0)]
-    wanted = wanted if len(wanted) == rank - 2 else wanted[2:] if _is_first(step) else wanted[1:-1]
+    target = [int(size) for size in step.known(0)]
+    target = target if len(target) == rank - 2 else target[2:] if _is_first(step) else target[1:-1]
     kernel = list(b.shape(weight)[2:])
     strides, dilations = _inner(step, "strides", rank), _inner(step, "dilations", rank)
     reaches = _reaches(kernel, dilations)
-    pads = _pads(step, wanted, reaches, strides)
+    pads = _pads(step, target, reaches, strides)
     half = len(kernel)
-    whole = [
+    unpadded = [
         (size - 1) * stride + reach - pads[at] - pads[at + half]
         for at, (size, stride, reach) in enumerate(
             zip(b.shape(x)[2:], strides, reaches, strict=True)
         )
     ]
-    more = [size - reached for size, reached in zip(wanted, whole, strict=True)]
-    if min(more) < 0 or any(size >= stride for size, stride in zip(more, strides, strict=True)):
-        raise Unimportable(f"of a result of {wanted}")
+    missing = [size - reached for size, reached in zip(target, unpadded, strict=True)]
+    if min(missing) < 0 or any(
+        size >= stride for size, stride in zip(missing, strides, strict=True)
+    ):
+        raise Unimportable(f"of a result of {target}")
     result = b.add(
         "ConvTranspose",
         x,
@@ -141,7 +143,7 @@ def _transposed_convolution(step: Step) -> str:
         strides=strides,
         dilations=dilations,
         pads=pads,
-        output_padding=more,
+        output_padding=missing,
     )
     return _back(step, result)
 
@@ -198,7 +200,7 @@ def _resized(mode: str) -> Rule:
         x = moves.transpose(b, moves.cast(b, step.full(0), np.float32), to_first(4))
         sizes = [*b.shape(x)[:2], *(int(size) for size in step.known(1))]
         corners, centres = step.params["align_corners"], step.params["half_pixel_centers"]
-        places = "align_corners" if corners else "half_pixel" if centres else "asymmetric"
+        coordinates = "align_corners" if corners else "half_pixel" if centres else "asymmetric"
         rounding = "round_prefer_ceil" if corners or centres else "floor"
         y = b.add(
             "Resize",
@@ -207,7 +209,7 @@ def _resized(mode: str) -> Rule:
             "",
             moves.numbers(b, "sizes", sizes),
             mode=mode,
-            coordinate_transformation_mode=places,
+            coordinate_transformation_mode=coordinates,
             nearest_mode=rounding,
         )
         return moves.transpose(b, y, to_last(4))
@@ -224,12 +226,12 @@ def _rearranged(op: str) -> Rule:
 
 
 def _space_to_batch(step: Step) -> str:
-    """Every n-th row and column, as pictures of their own."""
+    """Turn every n-th row and column into an image of its own."""
     b, blocks = step.b, [int(size) for size in step.known(1)]
     count = len(blocks)
     pads = step.known(2).astype(int)
-    rest = len(step.operands[0].shape) - 1 - count
-    low, high = [0, *pads[:, 0], *[0] * rest], [0, *pads[:, 1], *[0] * rest]
+    num_rest = len(step.operands[0].shape) - 1 - count
+    low, high = [0, *pads[:, 0], *[0] * num_rest], [0, *pads[:, 1], *[0] * num_rest]
     x = moves.pad(b, step.full(0), low, high)
     batch, *sizes = b.shape(x)
     shape = [batch]
@@ -237,14 +239,14 @@ def _space_to_batch(step: Step) -> str:
         shape += [size // block, block]
     x = moves.reshape(b, x, [*shape, *sizes[count:]])
     outer, inner = [1 + 2 * at for at in range(count)], [2 + 2 * at for at in range(count)]
-    last = range(1 + 2 * count, 1 + 2 * count + rest)
+    last = range(1 + 2 * count, 1 + 2 * count + num_rest)
     x = moves.transpose(b, x, [*inner, 0, *outer, *last])
     parts = [size // block for size, block in zip(sizes, blocks, strict=False)]
     return moves.reshape(b, x, [batch * math.prod(blocks), *parts, *sizes[count:]])
 
 
 def _batch_to_space(step: Step) -> str:
-    """Pictures that are every n-th row and column of one, put together."""
+    """Merge images that are every n-th row and column of one image."""
     b, blocks = step.b, [int(size) for size in step.known(1)]
     count = len(blocks)
     crops = step.known(2).astype(int)
@@ -255,9 +257,9 @@ def _batch_to_space(step: Step) -> str:
     for at in range(count):
         order += [count + 1 + at, at]
     x = moves.transpose(b, x, [*order, *range(2 * count + 1, count + 1 + len(sizes))])
-    whole = [size * block for size, block in zip(sizes, blocks, strict=False)]
-    x = moves.reshape(b, x, [batch, *whole, *sizes[count:]])
-    ends = [size - int(crop) for size, crop in zip(whole, crops[:, 1], strict=True)]
+    full_sizes = [size * block for size, block in zip(sizes, blocks, strict=False)]
+    x = moves.reshape(b, x, [batch, *full_sizes, *sizes[count:]])
+    ends = [size - int(crop) for size, crop in zip(full_sizes, crops[:, 1], strict=True)]
     return moves.cut(
         b,
         x,

@@ -1,6 +1,6 @@
-"""TensorFlow's lists of tensors, which its recurrent layers fill in a loop, while importing.
+"""TensorFlow's lists of tensors, which recurrent layers fill in loops.
 
-A list is known element by element at every time, so none is left in the graph.
+Every element is known at import time, so no list remains in the graph.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -22,7 +22,7 @@ from slipstream.infer.importers.step import Operand, Unimportable, plain
 
 @dataclass(frozen=True, slots=True)
 class TensorList:
-    """Elements, None where none was set."""
+    """Elements of a list; None for elements that are not set."""
 
     items: tuple[Operand | None, ...]
 
@@ -34,7 +34,7 @@ def _listed(operand: Operand) -> TensorList:
 
 def _number(operand: Operand) -> int:
     if not operand.is_known:
-        raise Unimportable("at a computed place")
+        raise Unimportable("at a computed position")
     return int(np.asarray(operand.value).reshape(()))
 
 
@@ -43,7 +43,7 @@ def _operand(items: Sequence[Operand | None]) -> Operand:
 
 
 def named(b: Builder, operand: Operand) -> str:
-    """Return an operand as a value of the graph."""
+    """Return the name of an operand in the graph."""
     if isinstance(operand.value, str):
         return operand.value
     return b.constant("constant", plain(operand.value))
@@ -56,22 +56,22 @@ def _reserved(b: Builder, operands: Sequence[Operand]) -> Operand:
 
 def _of_tensor(b: Builder, operands: Sequence[Operand]) -> Operand:
     tensor = operands[0]
-    length, *rest = tensor.shape
+    length, *sizes = tensor.shape
     if tensor.is_known:
-        return _operand([Operand(row, tuple(rest)) for row in np.asarray(tensor.value)])
+        return _operand([Operand(row, tuple(sizes)) for row in np.asarray(tensor.value)])
     rows: list[Operand] = []
     for at in range(length):
-        row = moves.cut(b, tensor.value, [at, *(0 for _ in rest)], [at + 1, *rest])
-        rows.append(Operand(moves.reshape(b, row, rest), tuple(rest)))
+        row = moves.cut(b, tensor.value, [at, *(0 for _ in sizes)], [at + 1, *sizes])
+        rows.append(Operand(moves.reshape(b, row, sizes), tuple(sizes)))
     return _operand(rows)
 
 
 def _item(b: Builder, operands: Sequence[Operand]) -> Operand:
     del b
-    found = _listed(operands[0]).items[_number(operands[1])]
-    if found is None:
+    item = _listed(operands[0]).items[_number(operands[1])]
+    if item is None:
         raise Unimportable("of an element that was not set")
-    return found
+    return item
 
 
 def _with_item(b: Builder, operands: Sequence[Operand]) -> Operand:

@@ -1,7 +1,7 @@
-"""TensorFlow's models: SavedModel folders, Keras models and their files, functions.
+"""Importer of SavedModel folders, Keras models and their files, and TensorFlow functions.
 
-TensorFlow itself puts weights and functions in their places; the ops that remain become operators
-of ONNX, each by its rule. What comes out is compared with what the model itself computes.
+TensorFlow itself inlines weights and functions; each remaining op becomes ONNX operators by its
+rule. The result of the graph is compared with the model's own result.
 """
 
 # TensorFlow has no stubs.
@@ -16,7 +16,6 @@ import os
 import re
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Graph, Value
-from slipstream.infer.importers.builder import Builder
+from slipstream.infer.importers.builder import Builder, distinct_names
 from slipstream.infer.importers.proof import Proved, prove
 from slipstream.infer.importers.shapes import Shapes, fix_shapes
 from slipstream.infer.importers.step import Operand, Unimportable, graph_dtype, plain
@@ -43,10 +42,10 @@ class _Signature:
     """A model as a function of named tensors.
 
     Args:
-        inputs: what is known of them.
-        dtypes: TensorFlow's, by the same names.
-        call: takes tensors in the order of the inputs; gives a tree of tensors.
-        outputs: names of the results, where the model has names for them.
+        inputs: Dtypes and shapes of the inputs, by name; dimensions may be open.
+        dtypes: TensorFlow's dtypes of the inputs, by name.
+        call: Function that takes tensors in the order of the inputs and returns a tree of tensors.
+        outputs: Names of the results; () if the model has no names for them.
     """
 
     inputs: Mapping[str, Value]
@@ -56,7 +55,7 @@ class _Signature:
 
 
 def is_tensorflow(source: object) -> bool:
-    """Tell whether the object is a Keras model or a TensorFlow callable; import nothing."""
+    """Tell whether the object is a Keras model or a TensorFlow callable; import neither."""
     homes = {kind.__module__.partition(".")[0] for kind in type(source).__mro__}
     return callable(source) and not homes.isdisjoint(("keras", "tensorflow"))
 
@@ -67,7 +66,7 @@ def is_saved(path: Path) -> bool:
 
 
 def read_saved(path: Path) -> Any:
-    """Load a Keras file or a SavedModel; UsageError if it cannot be read."""
+    """Load a Keras file or a SavedModel; raise UsageError if it cannot be read."""
     with _quiet():
         import tensorflow
 
@@ -75,68 +74,68 @@ def read_saved(path: Path) -> Any:
             if path.suffix in KERAS_FILES:
                 return tensorflow.keras.models.load_model(str(path), compile=False)
             return tensorflow.saved_model.load(str(path))
-        except Exception as error:  # of Keras, of h5py, of zip, of TensorFlow
+        except Exception as error:  # errors of Keras, h5py, zip and TensorFlow
             raise UsageError(f"{path}: TensorFlow cannot read it: {error}") from error
 
 
 def import_tensorflow(
     source: Any, example_inputs: object, shapes: Shapes, what: str
 ) -> tuple[Proved, tuple[str, ...]]:
-    """The graph of a model, and what was assumed.
+    """Return the graph of a model with its accuracy, and the assumptions about open shapes.
 
     Args:
-        source: a model of Keras, what a SavedModel holds (its signature `serving_default`, or the
-            only one), or a tf.function.
-        example_inputs: an array, a sequence in the order of the inputs, or a dictionary by input.
-            Left out (None): random numbers of the model's own shapes.
+        source: Keras model, loaded SavedModel (its signature `serving_default`, or its only one),
+            or tf.function.
+        example_inputs: Array, sequence in the order of the inputs, or dictionary by input. Without
+            it (None), random numbers in the model's own shapes.
         shapes: Shapes, by input, that the model leaves open.
         what: Name of the model in errors.
 
-    Raises UsageError for shapes that remain open, for every op that cannot be imported, all at
-    once, and where the graph computes something else.
+    Raises UsageError if shapes remain open, if ops cannot be imported (the message lists all of
+    them), or if the graph computes something else.
     """
     with _quiet():
         import tensorflow
 
         signature = _signature(source, example_inputs, what)
         example = _by_name(example_inputs, list(signature.inputs), what)
-        given = {**{name: np.shape(item) for name, item in example.items()}, **shapes}
+        known_shapes = {**{name: np.shape(item) for name, item in example.items()}, **shapes}
         open_graph = Graph(dict(signature.inputs), [], [], {})
-        fixed, notes = fix_shapes(open_graph, given)
+        fixed, notes = fix_shapes(open_graph, known_shapes)
         specs = [
             tensorflow.TensorSpec(value.fixed or (), signature.dtypes[name], name=_plain_name(name))
             for name, value in fixed.inputs.items()
         ]
         tensors = _tensors(specs, list(fixed.inputs), example)
         try:
-            found = _flat(signature.call(*tensors), signature.outputs)
-            graph = _graph(signature, specs, list(fixed.inputs), list(found), what)
+            results = _flat(signature.call(*tensors), signature.outputs)
+            graph = _graph(signature, specs, list(fixed.inputs), list(results), what)
         except (ValueError, TypeError, tensorflow.errors.OpError) as error:
             raise UsageError(f"{what}: TensorFlow cannot run it: {error}") from error
         feeds = {
             name: plain(tensor.numpy()) for name, tensor in zip(fixed.inputs, tensors, strict=True)
         }
-        right = {name: plain(item.numpy()) for name, item in found.items()}
-    return prove(graph, feeds, right, what), notes
+        expected = {name: plain(item.numpy()) for name, item in results.items()}
+    return prove(graph, feeds, expected, what), notes
 
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Send what TensorFlow's libraries write to the terminal nowhere: its errors are exceptions.
+    """Discard everything that the process writes to stderr; TensorFlow's errors are exceptions.
 
-    It concerns the whole process while it lasts.
+    This affects all threads of the process.
     """
     sys.stderr.flush()
-    kept, nowhere = os.dup(STDERR), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, STDERR)
+    original, null_device = os.dup(STDERR), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_device, STDERR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        os.dup2(kept, STDERR)
-        os.close(kept)
-        os.close(nowhere)
+        os.dup2(original, STDERR)
+        os.close(original)
+        os.close(null_device)
 
 
 # ---- signatures --------------------------------------------------------------------------------
@@ -145,22 +144,22 @@ def _quiet() -> Generator[None]:
 def _signature(source: Any, example: object, what: str) -> _Signature:
     signatures = getattr(source, "signatures", None)
     if isinstance(signatures, Mapping) and signatures:
-        return _of_saved(signatures, what)
+        return _saved_signature(signatures, what)
     if getattr(source, "inputs", None) and _is_keras(source):
-        return _of_keras(source)
+        return _keras_signature(source)
     concrete = getattr(source, "structured_input_signature", None)
     specs = concrete or (((getattr(source, "input_signature", None) or ()), {}))
     if specs[0] or specs[1]:
         named = {**_by_position(specs[0]), **specs[1]}
-        return _of_specs(named, source)
-    return _of_example(source, example, what)
+        return _signature_of_specs(named, source)
+    return _signature_of_example(source, example, what)
 
 
 def _is_keras(source: Any) -> bool:
     return any(kind.__module__.startswith("keras") for kind in type(source).__mro__)
 
 
-def _of_saved(signatures: Mapping[str, Any], what: str) -> _Signature:
+def _saved_signature(signatures: Mapping[str, Any], what: str) -> _Signature:
     if "serving_default" in signatures or len(signatures) == 1:
         function = signatures.get("serving_default") or next(iter(signatures.values()))
         specs = _ordered(function.structured_input_signature[1])
@@ -169,29 +168,29 @@ def _of_saved(signatures: Mapping[str, Any], what: str) -> _Signature:
         def call(*tensors: Any) -> Any:
             return _ordered(function(**dict(zip(names, tensors, strict=True))))
 
-        return _of_specs(specs, call)
+        return _signature_of_specs(specs, call)
     raise UsageError(
         f"{what}: its signatures are {', '.join(signatures)}, and none is serving_default; save the"
-        " model with the one to compile"
+        " model with only the signature to compile"
     )
 
 
-def _of_keras(model: Any) -> _Signature:
+def _keras_signature(model: Any) -> _Signature:
     import tensorflow
 
-    names = _distinct(_keras_name(tensor) for tensor in model.inputs)
+    names = distinct_names(_keras_name(tensor) for tensor in model.inputs)
     structure = model.input
 
     def call(*tensors: Any) -> Any:
         return model(tensorflow.nest.pack_sequence_as(structure, tensors), training=False)
 
     specs = dict(zip(names, model.inputs, strict=True))
-    outputs = tuple(_distinct(getattr(model, "output_names", ())))
-    return _of_specs(specs, call, outputs)
+    outputs = tuple(distinct_names(getattr(model, "output_names", ())))
+    return _signature_of_specs(specs, call, outputs)
 
 
 def _keras_name(tensor: Any) -> str:
-    """The name that an input was given, else that of its layer."""
+    """Return the name that the user gave to an input, or the name of its layer."""
     history = getattr(tensor, "_keras_history", None)
     operation = getattr(history, "operation", None)
     return str(operation.name if operation is not None else tensor.name)
@@ -199,10 +198,10 @@ def _keras_name(tensor: Any) -> str:
 
 def _by_position(specs: Sequence[Any]) -> dict[str, Any]:
     names = [str(spec.name or f"input_{at}") for at, spec in enumerate(specs)]
-    return dict(zip(_distinct(names), specs, strict=True))
+    return dict(zip(distinct_names(names), specs, strict=True))
 
 
-def _of_specs(
+def _signature_of_specs(
     specs: Mapping[str, Any], call: Callable[..., Any], outputs: tuple[str, ...] = ()
 ) -> _Signature:
     import tensorflow
@@ -216,14 +215,17 @@ def _of_specs(
     return _Signature(inputs, dtypes, call, outputs)
 
 
-def _of_example(source: Any, example: object, what: str) -> _Signature:
-    """Of what has no signature: the example's, with the names of the arguments."""
+def _signature_of_example(source: Any, example: object, what: str) -> _Signature:
+    """Build the signature of a model that has none from its example inputs.
+
+    The inputs have the names of the arguments.
+    """
     import tensorflow
 
     if example is None:
         raise UsageError(
-            f"{what}: it does not say the shapes of its inputs; pass example_inputs, or let the"
-            " factory return (model, inputs)"
+            f"{what}: the shapes of its inputs are unknown; pass example_inputs, or let the factory"
+            " return (model, inputs)"
         )
     function = getattr(source, "python_function", None) or getattr(source, "call", None) or source
     names = [
@@ -238,44 +240,44 @@ def _of_example(source: Any, example: object, what: str) -> _Signature:
     def call(*tensors: Any) -> Any:
         return source(**dict(zip(arrays, tensors, strict=True)), **options)
 
-    return _of_specs(arrays, call)
+    return _signature_of_specs(arrays, call)
 
 
 def _numpy_dtype(dtype: Any, name: str) -> np.dtype[Any]:
     try:
         return graph_dtype(dtype.name)
     except Unimportable as reason:
-        raise UsageError(f"input {name!r} is {reason}; only numbers can be inputs") from reason
+        raise UsageError(f"input {name!r} is {reason}; allowed: numbers and bool") from reason
 
 
 def _by_name(example: object, names: Sequence[str], what: str) -> dict[str, Any]:
     if example is None:
         return {}
     if isinstance(example, Mapping):
-        found = {str(name): item for name, item in example.items()}
+        items = {str(name): item for name, item in example.items()}
     else:
-        several = list(example) if isinstance(example, (tuple, list)) else [example]
-        found = dict(zip(names, several, strict=False))
-    strange = sorted(found.keys() - set(names))
-    if strange:
+        sequence = list(example) if isinstance(example, (tuple, list)) else [example]
+        items = dict(zip(names, sequence, strict=False))
+    unknown = sorted(items.keys() - set(names))
+    if unknown:
         raise UsageError(
-            f"{what}: there is no input {', '.join(strange)}; it has {', '.join(names)}"
+            f"{what}: there is no input {', '.join(unknown)}; it has {', '.join(names)}"
         )
-    return found
+    return items
 
 
 def _tensors(specs: Sequence[Any], names: Sequence[str], example: Mapping[str, Any]) -> list[Any]:
-    """The example, and for inputs without one random numbers or zeros."""
+    """Return the example's tensors, and random numbers or zeros for inputs without an example."""
     import tensorflow
 
-    random, found = np.random.default_rng(0), list[Any]()
+    random, tensors = np.random.default_rng(0), list[Any]()
     for spec, name in zip(specs, names, strict=True):
         array = example.get(name)
         if array is None:
             is_float = spec.dtype.is_floating
             array = random.standard_normal(spec.shape) if is_float else np.zeros(spec.shape)
-        found.append(tensorflow.cast(tensorflow.convert_to_tensor(array), spec.dtype))
-    return found
+        tensors.append(tensorflow.cast(tensorflow.convert_to_tensor(array), spec.dtype))
+    return tensors
 
 
 def _flat(tree: Any, names: Sequence[str]) -> dict[str, Any]:
@@ -286,32 +288,25 @@ def _flat(tree: Any, names: Sequence[str]) -> dict[str, Any]:
         return {str(name): tensorflow.convert_to_tensor(item) for name, item in tree.items()}
     leaves = [tensorflow.convert_to_tensor(item) for item in tensorflow.nest.flatten(tree)]
     if len(names) != len(leaves):
-        several = [f"output_{at}" for at in range(len(leaves))]
-        names = ["output"] if len(leaves) == 1 else several
+        numbered = [f"output_{at}" for at in range(len(leaves))]
+        names = ["output"] if len(leaves) == 1 else numbered
     return dict(zip(names, leaves, strict=True))
 
 
 def _ordered(items: Mapping[str, Any]) -> dict[str, Any]:
-    """By name, numbers in it by their size: a signature of a SavedModel has another order each time
-    that it is loaded."""
+    """Sort items by name, with numbers in names by their value.
 
-    def place(name: str) -> list[tuple[int, str]]:
+    A SavedModel's signature has another order each time it is loaded.
+    """
+
+    def sort_key(name: str) -> list[tuple[int, str]]:
         return [(int(part), "") if part.isdigit() else (-1, part) for part in NUMBERS.split(name)]
 
-    return {name: items[name] for name in sorted(items, key=place)}
-
-
-def _distinct(names: Any) -> list[str]:
-    seen: Counter[str] = Counter()
-    found: list[str] = []
-    for name in names:
-        seen[name] += 1
-        found.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
-    return found
+    return {name: items[name] for name in sorted(items, key=sort_key)}
 
 
 def _plain_name(name: str) -> str:
-    """A name as TensorFlow allows it for an argument."""
+    """Convert a name to one that TensorFlow allows for an argument."""
     return "".join(letter if letter.isalnum() else "_" for letter in name)
 
 
@@ -344,18 +339,18 @@ def _graph(
     library = {item.signature.name: item for item in definition.library.function}
     builder = Builder("tensorflow")
     reader = TensorFlowReader(builder, graph, library)
-    given: dict[str, Operand] = {}
+    values: dict[str, Operand] = {}
     for name, spec, tensor in zip(names, specs, frozen.inputs, strict=True):
         shape = tuple(spec.shape.as_list())
         builder.input(name, shape, graph_dtype(spec.dtype.name))
-        given[tensor.name] = Operand(name, shape)
+        values[tensor.name] = Operand(name, shape)
     fetches = [graph.get_tensor_by_name(tensor.name) for tensor in frozen.outputs]
-    results = reader.run(given, fetches)
+    results = reader.run(values, fetches)
     if reader.refused:
         text = ", ".join(f"{name} ({count})" for name, count in sorted(reader.refused.items()))
         raise UsageError(
-            f"{what}: ops of TensorFlow that cannot be imported, and how often each is there:"
-            f" {text}; write them with others"
+            f"{what}: these ops of TensorFlow cannot be imported (with their number of uses):"
+            f" {text}; replace them by others"
         )
     return builder.finish(
         {name: reader.named(item) for name, item in zip(outputs, results, strict=True)}

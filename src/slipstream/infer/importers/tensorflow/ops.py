@@ -1,4 +1,4 @@
-"""TensorFlow's ops as operators of ONNX: those of single elements, reductions, matrices."""
+"""TensorFlow's element-wise ops, reductions and matrix products, as ONNX operators."""
 
 # NumPy's stubs leave the types of what its methods return open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -65,7 +65,7 @@ def _number(step: Step, value: float) -> str:
 
 
 def _clipped(step: Step) -> str:
-    """Relu6."""
+    """Clip to 0 to 6 (Relu6)."""
     return step.b.add("Clip", step.full(0), _number(step, 0), _number(step, 6))
 
 
@@ -110,7 +110,7 @@ def _not_equal(step: Step) -> str:
 
 
 def _floor_mod(step: Step) -> str:
-    """With the sign of the divisor."""
+    """Compute the remainder with the sign of the divisor."""
     b, x, y = step.b, step.wide(0), step.wide(1)
     if step.dtype.kind != "f":
         return b.add("Mod", x, y)
@@ -129,17 +129,17 @@ def _truncated_mod(step: Step) -> str:
 
 
 def _safe_quotient(step: Step) -> str:
-    """x / y, and 0 where y is."""
+    """Compute x / y, or 0 if y is 0."""
     b, y = step.b, step.full(1)
     zero = _number(step, 0)
     return b.add("Where", b.add("Equal", y, zero), zero, b.add("Div", step.full(0), y))
 
 
 def _sum_of_all(step: Step) -> str:
-    found = step.wide(0)
+    total = step.wide(0)
     for at in range(1, step.count):
-        found = step.b.add("Add", found, step.wide(at))
-    return found
+        total = step.b.add("Add", total, step.wide(at))
+    return total
 
 
 def _clip_by_value(step: Step) -> str:
@@ -153,11 +153,13 @@ def _select(step: Step) -> str:
 
 
 def _first_select(step: Step) -> str:
-    """Select, where a condition of one axis chooses rows."""
+    """Add Select, the older op, in which a vector as condition chooses rows."""
     condition = step.full(0)
-    own, rank = step.b.shape(condition), len(step.operands[1].shape)
-    if len(own) == 1 and rank > 1:
-        condition = moves.reshape(step.b, condition, [*own, *(1 for _ in range(rank - 1))])
+    condition_shape, rank = step.b.shape(condition), len(step.operands[1].shape)
+    if len(condition_shape) == 1 and rank > 1:
+        condition = moves.reshape(
+            step.b, condition, [*condition_shape, *(1 for _ in range(rank - 1))]
+        )
     return choose(step.b, condition, step.wide(1), step.wide(2))
 
 
@@ -233,8 +235,8 @@ def _along_last(op: str) -> Rule:
 # ---- matrices ---------------------------------------------------------------------------------
 
 
-def _turned(step: Step, at: int, *names: str) -> str:
-    """An operand, its last two axes swapped where one of these parameters says so."""
+def _swapped(step: Step, at: int, *names: str) -> str:
+    """Return an operand, with its last two axes swapped if one of these parameters is true."""
     name = step.wide(at)
     if not any(step.params.get(flag, False) for flag in names):
         return name
@@ -243,12 +245,12 @@ def _turned(step: Step, at: int, *names: str) -> str:
 
 
 def _matrix_product(step: Step) -> str:
-    left = _turned(step, 0, "transpose_a", "adj_x")
-    return step.b.add("MatMul", left, _turned(step, 1, "transpose_b", "adj_y"))
+    left = _swapped(step, 0, "transpose_a", "adj_x")
+    return step.b.add("MatMul", left, _swapped(step, 1, "transpose_b", "adj_y"))
 
 
 def _einsum(step: Step) -> str:
-    """As MatMul where there are two operands, and no letter stands twice in one."""
+    """Add an einsum, as MatMul if it has two operands without repeated letters."""
     text = step.text("equation").replace(" ", "")
     inputs, _, output = text.partition("->")
     terms = inputs.split(",")
@@ -257,7 +259,7 @@ def _einsum(step: Step) -> str:
         return step.b.add("Einsum", *(step.wide(at) for at in range(step.count)), equation=text)
     left, right = terms
     operands = [step.wide(0), step.wide(1)]
-    if _is_turned(left, right, output):
+    if _is_swapped(left, right, output):
         left, right, operands = right, left, operands[::-1]
     both = [letter for letter in left if letter in right]
     alone = [letter for letter in (*left, *right) if letter not in both and letter not in output]
@@ -266,28 +268,28 @@ def _einsum(step: Step) -> str:
     summed = [(left.index(c), right.index(c)) for c in both if c not in output]
     shared = [(left.index(c), right.index(c)) for c in both if c in output]
     name = contracted(step.b, operands[0], operands[1], summed, shared)
-    own = [c for c in both if c in output]
-    own += [c for c in (*left, *right) if c not in both]
-    return moves.transpose(step.b, name, [own.index(c) for c in output])
+    current = [c for c in both if c in output]
+    current += [c for c in (*left, *right) if c not in both]
+    return moves.transpose(step.b, name, [current.index(c) for c in output])
 
 
-def _is_turned(left: str, right: str, output: str) -> bool:
-    """Whether the result has the right operand's own letters before those of the left one."""
+def _is_swapped(left: str, right: str, output: str) -> bool:
+    """Tell whether the result has the right operand's letters before those of the left one."""
     first = [output.index(c) for c in left if c in output and c not in right]
     second = [output.index(c) for c in right if c in output and c not in left]
     return bool(first) and bool(second) and max(second) < min(first)
 
 
 def _band(step: Step) -> str:
-    """MatrixBandPart: the diagonals from `lower` below to `upper` above."""
+    """Keep the diagonals from `lower` below to `upper` above the main one (MatrixBandPart)."""
     lower, upper = int(step.known(1)), int(step.known(2))
     rows, columns = step.operands[0].shape[-2:]
     below = np.arange(rows)[:, None] - np.arange(columns)
-    kept = ((lower < 0) | (below <= lower)) & ((upper < 0) | (-below <= upper))
+    is_inside = ((lower < 0) | (below <= lower)) & ((upper < 0) | (-below <= upper))
     if step.dtype == np.bool_:
-        return step.b.add("And", step.full(0), step.b.constant("band", kept))
+        return step.b.add("And", step.full(0), step.b.constant("band", is_inside))
     zero = moves.scalar(step.b, 0, step.b.dtype(step.wide(0)))
-    return step.b.add("Where", step.b.constant("band", kept), step.wide(0), zero)
+    return step.b.add("Where", step.b.constant("band", is_inside), step.wide(0), zero)
 
 
 OPS: dict[str, Rule] = {

@@ -1,7 +1,7 @@
-"""A graph of TensorFlow as a graph of ours: op by op, functions within it put in their places.
+"""Reader of TensorFlow's graphs: it imports them op by op and inlines nested functions.
 
-What does not depend on the inputs is computed by TensorFlow at once. Shapes are all known, so that
-what is computed from them is known too. Loops are unrolled where their length follows from that.
+TensorFlow computes everything that does not depend on the inputs. All shapes are known, and so are
+values that are computed from shapes. Loops whose length is known are unrolled.
 """
 
 # TensorFlow has no stubs.
@@ -31,17 +31,17 @@ CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 BRANCHES = ("If", "StatelessIf")
 LOOPS = ("StatelessWhile", "While")
 FROM_SHAPES = ("OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike")
-LARGEST_LOOP = 10_000  # ops of a loop that is unrolled
+LARGEST_LOOP = 10_000  # ops that unrolling a loop may give; chosen by hand
 
-Values = dict[str, Operand]  # by the name of a tensor in its graph
+Values = dict[str, Operand]  # by the name of the tensor in its graph
 
 
 class _Lost:
-    """The value of what depends on something that cannot be imported."""
+    """Placeholder for a value that depends on an op that cannot be imported."""
 
 
 class TensorFlowReader:
-    """Goes through graphs, and collects what has no rule."""
+    """Imports graphs, and collects the ops that cannot be imported."""
 
     def __init__(self, builder: Builder, graph: Any, library: Mapping[str, Any]) -> None:
         self.refused: Counter[str] = Counter()
@@ -51,13 +51,18 @@ class TensorFlowReader:
         self._functions: dict[str, Any] = {}
 
     def named(self, operand: Operand) -> str:
-        """Return an operand as a value of the graph."""
+        """Return the name of an operand in the graph."""
         return named(self._b, operand)
 
-    def run(self, given: Values, fetches: Sequence[Any]) -> list[Operand]:
-        """Import the ops and return the values of tensors of one graph, given other values."""
-        values = dict(given)
-        for op in _ordered(fetches, given):
+    def run(self, inputs: Values, fetches: Sequence[Any]) -> list[Operand]:
+        """Import ops of one graph and return the values of tensors.
+
+        Args:
+            inputs: Values of the graph's inputs.
+            fetches: Tensors whose values are returned.
+        """
+        values = dict(inputs)
+        for op in _ordered(fetches, inputs):
             results = self._op(op, [values[tensor.name] for tensor in op.inputs])
             values.update(
                 {tensor.name: item for tensor, item in zip(op.outputs, results, strict=True)}
@@ -80,7 +85,10 @@ class TensorFlowReader:
         return [Operand(_Lost(), ()) for _ in op.outputs]
 
     def _lost(self, op: Any) -> list[Operand]:
-        """Results that follow from what cannot be imported; Unimportable where this cannot too."""
+        """Return placeholders for the results of an op whose operands are placeholders.
+
+        Raises Unimportable if the op itself cannot be imported either.
+        """
         others = (*BRANCHES, *LOOPS, *FROM_SHAPES, *LISTS)
         if op.type not in RULES and op.type not in others:
             raise Unimportable
@@ -106,8 +114,8 @@ class TensorFlowReader:
         dtypes = [graph_dtype(tensor.dtype.base_dtype.name) for tensor in op.outputs]
         params = {name: op.get_attr(name) for name in op.node_def.attr}
         self._b.where = str(op.name).replace(" ", "_")
-        found = rule(Step(self._b, params, operands, (), dtypes[0], len(dtypes)))
-        names = [found] if isinstance(found, str) else found
+        output = rule(Step(self._b, params, operands, (), dtypes[0], len(dtypes)))
+        names = [output] if isinstance(output, str) else output
         names = [
             moves.cast(self._b, name, dtype) for name, dtype in zip(names, dtypes, strict=True)
         ]
@@ -117,8 +125,8 @@ class TensorFlowReader:
 
     def _call(self, name: str, operands: Sequence[Operand]) -> list[Operand]:
         graph = self._function(name)
-        given = {tensor.name: item for tensor, item in zip(graph.inputs, operands, strict=True)}
-        return self.run(given, graph.outputs)
+        inputs = {tensor.name: item for tensor, item in zip(graph.inputs, operands, strict=True)}
+        return self.run(inputs, graph.outputs)
 
     def _function(self, name: str) -> Any:
         from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
@@ -129,21 +137,23 @@ class TensorFlowReader:
         return self._functions[name]
 
     def _branch(self, op: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """One of two functions; where it is not known which, both are computed."""
-        which, *rest = operands
+        """Import one of two functions; if the choice is computed, import both and select."""
+        condition_operand, *arguments = operands
         names = [op.get_attr(f"{name}_branch").name for name in ("then", "else")]
-        if which.is_known:
-            return self._call(names[0 if np.asarray(which.value).any() else 1], rest)
-        cases = [self._call(name, rest) for name in names]
-        condition = moves.cast(self._b, self.named(which), np.bool_)
-        found: list[Operand] = []
+        if condition_operand.is_known:
+            return self._call(
+                names[0 if np.asarray(condition_operand.value).any() else 1], arguments
+            )
+        cases = [self._call(name, arguments) for name in names]
+        condition = moves.cast(self._b, self.named(condition_operand), np.bool_)
+        selected: list[Operand] = []
         for yes, no in zip(*cases, strict=True):
             name = choose(self._b, condition, self.named(yes), self.named(no))
-            found.append(Operand(name, self._b.shape(name)))
-        return found
+            selected.append(Operand(name, self._b.shape(name)))
+        return selected
 
     def _loop(self, op: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """A loop that goes on as long as what is known says, unrolled."""
+        """Unroll a loop whose condition is known in every round."""
         condition, body = (op.get_attr(name).name for name in ("cond", "body"))
         size = len(self._function(body).get_operations())
         values, rounds = list(operands), 0
@@ -156,17 +166,16 @@ class TensorFlowReader:
             rounds += 1
             if rounds * size > LARGEST_LOOP:
                 raise Unimportable(
-                    f"of {rounds} rounds and more: {LARGEST_LOOP} ops are unrolled, a round has"
-                    f" {size}"
+                    f"of {rounds} rounds and more with {size} ops each; allowed: {LARGEST_LOOP} ops"
                 )
             values = self._call(body, values)
 
 
-def _ordered(fetches: Sequence[Any], given: Mapping[str, Operand]) -> list[Any]:
+def _ordered(fetches: Sequence[Any], inputs: Mapping[str, Operand]) -> list[Any]:
     """Return the ops that the tensors need, each after the ops that it reads."""
     order: list[Any] = []
     seen: set[str] = set()
-    stack = [(tensor.op, False) for tensor in reversed(fetches) if tensor.name not in given]
+    stack = [(tensor.op, False) for tensor in reversed(fetches) if tensor.name not in inputs]
     while stack:
         op, is_ready = stack.pop()
         if is_ready:
@@ -174,12 +183,12 @@ def _ordered(fetches: Sequence[Any], given: Mapping[str, Operand]) -> list[Any]:
         elif op.name not in seen:
             seen.add(op.name)
             stack.append((op, True))
-            stack += [(tensor.op, False) for tensor in op.inputs if tensor.name not in given]
+            stack += [(tensor.op, False) for tensor in op.inputs if tensor.name not in inputs]
     return order
 
 
 def _computed(op: Any, operands: Sequence[Operand]) -> list[Operand]:
-    """The results of an op whose operands are known, by TensorFlow."""
+    """Let TensorFlow compute the results of an op whose operands are known."""
     import tensorflow
     from tensorflow.python.eager import context, execute
 
@@ -192,27 +201,27 @@ def _computed(op: Any, operands: Sequence[Operand]) -> list[Operand]:
     for name in op.node_def.attr:
         if not name.startswith("_"):
             attributes += [name, _encoded(op.get_attr(name))]
-    found = execute.execute(
+    results = execute.execute(
         op.type,
         num_outputs=len(op.outputs),
         inputs=[tensorflow.convert_to_tensor(operand.value) for operand in operands],
         attrs=tuple(attributes),
         ctx=context.context(),
     )
-    return [Operand(item.numpy(), tuple(item.shape)) for item in found]
+    return [Operand(item.numpy(), tuple(item.shape)) for item in results]
 
 
 def _encoded(value: Any) -> Any:
-    """An attribute as an op that runs at once takes it: dtypes are numbers."""
+    """Convert an attribute for eager execution, which takes dtypes as numbers."""
     if isinstance(value, list):
         return [_encoded(item) for item in value]
     return getattr(value, "as_datatype_enum", value)
 
 
 def _from_shapes(op: Any, operands: Sequence[Operand]) -> list[Operand]:
-    """What depends on the operands' shapes only."""
+    """Compute results that depend only on the operands' shapes."""
     dtypes = [tensor.dtype.base_dtype.as_numpy_dtype for tensor in op.outputs]
-    found: list[Operand] = []
+    results: list[Operand] = []
     for operand, dtype in zip(operands, dtypes, strict=True):
         if isinstance(operand.value, TensorList):
             raise Unimportable("of a list")
@@ -228,5 +237,5 @@ def _from_shapes(op: Any, operands: Sequence[Operand]) -> list[Operand]:
                 array = np.zeros(shape, dtype)
             case _:
                 array = np.ones(shape, dtype)
-        found.append(Operand(array, array.shape))
-    return found
+        results.append(Operand(array, array.shape))
+    return results

@@ -1,4 +1,4 @@
-"""TensorFlow's ops that move, cut and look up elements, as operators of ONNX."""
+"""TensorFlow's ops that move, cut and look up elements, as ONNX operators."""
 
 # NumPy's stubs leave the types of what its methods return open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -15,17 +15,17 @@ from slipstream.infer.importers import moves
 from slipstream.infer.importers.step import Rule, Step, Unimportable, choose
 
 
-def _whole(step: Step, at: int) -> list[int]:
-    """A known operand of whole numbers."""
+def _integers(step: Step, at: int) -> list[int]:
+    """Return the integers of a known operand."""
     return [int(number) for number in step.known(at).reshape(-1)]
 
 
 def _reshaped(step: Step) -> str:
-    sizes = _whole(step, 1)
+    sizes = _integers(step, 1)
     count = int(np.prod(step.operands[0].shape))
     if -1 in sizes:
-        known = int(np.prod([size for size in sizes if size != -1]))
-        sizes[sizes.index(-1)] = count // known
+        num_known = int(np.prod([size for size in sizes if size != -1]))
+        sizes[sizes.index(-1)] = count // num_known
     return moves.reshape(step.b, step.full(0), sizes)
 
 
@@ -37,14 +37,14 @@ def _expanded(step: Step) -> str:
 
 def _squeezed(step: Step) -> str:
     shape = step.operands[0].shape
-    gone = [int(axis) % len(shape) for axis in step.params.get("squeeze_dims") or []]
-    gone = gone or [axis for axis, size in enumerate(shape) if size == 1]
-    kept = [size for axis, size in enumerate(shape) if axis not in gone]
-    return moves.reshape(step.b, step.full(0), kept)
+    removed = [int(axis) % len(shape) for axis in step.params.get("squeeze_dims") or []]
+    removed = removed or [axis for axis, size in enumerate(shape) if size == 1]
+    remaining = [size for axis, size in enumerate(shape) if axis not in removed]
+    return moves.reshape(step.b, step.full(0), remaining)
 
 
 def _transposed(step: Step) -> str:
-    return moves.transpose(step.b, step.full(0), _whole(step, 1))
+    return moves.transpose(step.b, step.full(0), _integers(step, 1))
 
 
 def _joined(step: Step) -> str:
@@ -64,28 +64,28 @@ def _packed(step: Step) -> str:
 def _unpacked(step: Step) -> list[str]:
     shape = list(step.operands[0].shape)
     axis = int(step.params["axis"]) % len(shape)
-    rest = [size for at, size in enumerate(shape) if at != axis]
-    found: list[str] = []
+    sizes = [size for at, size in enumerate(shape) if at != axis]
+    parts: list[str] = []
     for at in range(shape[axis]):
         starts, ends = [0] * len(shape), list(shape)
         starts[axis], ends[axis] = at, at + 1
-        found.append(moves.reshape(step.b, moves.cut(step.b, step.full(0), starts, ends), rest))
-    return found
+        parts.append(moves.reshape(step.b, moves.cut(step.b, step.full(0), starts, ends), sizes))
+    return parts
 
 
 def _split(step: Step) -> list[str]:
-    """Split: the axis, the value."""
+    """Add Split, whose operands are the axis and the value."""
     axis, count = int(step.known(0).reshape(())), int(step.params["num_split"])
     size = step.operands[1].shape[axis] // count
     return _parts(step, step.full(1), axis, [size] * count)
 
 
 def _split_by_sizes(step: Step) -> list[str]:
-    """SplitV: the value, sizes of which one may be -1, the axis."""
-    axis, sizes = int(step.known(2).reshape(())), _whole(step, 1)
+    """Add SplitV, whose operands are the value, the sizes (one may be -1) and the axis."""
+    axis, sizes = int(step.known(2).reshape(())), _integers(step, 1)
     if -1 in sizes:
-        whole = step.operands[0].shape[axis]
-        sizes[sizes.index(-1)] = whole - sum(size for size in sizes if size != -1)
+        length = step.operands[0].shape[axis]
+        sizes[sizes.index(-1)] = length - sum(size for size in sizes if size != -1)
     return _parts(step, step.full(0), axis, sizes)
 
 
@@ -100,7 +100,7 @@ def _parts(step: Step, name: str, axis: int, sizes: Sequence[int]) -> list[str]:
 
 
 def _cut(step: Step) -> str:
-    starts, sizes = _whole(step, 1), _whole(step, 2)
+    starts, sizes = _integers(step, 1), _integers(step, 2)
     shape = step.operands[0].shape
     ends = [
         length if size == -1 else start + size
@@ -111,30 +111,30 @@ def _cut(step: Step) -> str:
 
 def _index(step: Step) -> tuple[Any, ...]:
     """Convert StridedSlice's operands and masks to a NumPy index."""
-    begins, ends, strides = (_whole(step, at) for at in (1, 2, 3))
+    begins, ends, strides = (_integers(step, at) for at in (1, 2, 3))
     masks = {
         name: int(step.params[f"{name}_mask"])
         for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
     }
-    found: list[Any] = []
+    items: list[Any] = []
     for at, (begin, end, stride) in enumerate(zip(begins, ends, strides, strict=True)):
         bit = 1 << at
         if masks["ellipsis"] & bit:
-            found.append(Ellipsis)
+            items.append(Ellipsis)
         elif masks["new_axis"] & bit:
-            found.append(None)
+            items.append(None)
         elif masks["shrink_axis"] & bit:
-            found.append(begin)
+            items.append(begin)
         else:
             first = None if masks["begin"] & bit else begin
-            found.append(slice(first, None if masks["end"] & bit else end, stride))
-    return tuple(found)
+            items.append(slice(first, None if masks["end"] & bit else end, stride))
+    return tuple(items)
 
 
 def _strided(step: Step) -> str:
     b, shape, index = step.b, step.operands[0].shape, _index(step)
-    wanted = np.broadcast_to(np.int8(0), shape)[index].shape
-    if 0 in wanted:
+    result_shape = np.broadcast_to(np.int8(0), shape)[index].shape
+    if 0 in result_shape:
         raise Unimportable("of no elements")
     name = step.full(0)
     slices = _per_axis(index, len(shape))
@@ -142,20 +142,20 @@ def _strided(step: Step) -> str:
         range(length)[item] if isinstance(item, slice) else range(length)[item : item + 1 or None]
         for item, length in zip(slices, shape, strict=True)
     ]
-    back = [axis for axis, places in enumerate(ranges) if places.step < 0]
-    name = moves.flip(b, name, back)
+    backward = [axis for axis, places in enumerate(ranges) if places.step < 0]
+    name = moves.flip(b, name, backward)
     starts: list[int] = []
     ends: list[int] = []
     for axis, (places, length) in enumerate(zip(ranges, shape, strict=True)):
-        first = length - 1 - places[0] if axis in back else places[0]
+        first = length - 1 - places[0] if axis in backward else places[0]
         starts.append(first)
         ends.append(first + (len(places) - 1) * abs(places.step) + 1)
     name = moves.cut(b, name, starts, ends, [abs(places.step) for places in ranges])
-    return moves.reshape(b, name, wanted)
+    return moves.reshape(b, name, result_shape)
 
 
 def _per_axis(index: Sequence[Any], rank: int) -> list[Any]:
-    """An index with a slice or number for each axis."""
+    """Return an index with a slice or number for each axis."""
     items = [item for item in index if item is not None]
     if Ellipsis in items:
         at = items.index(Ellipsis)
@@ -165,7 +165,7 @@ def _per_axis(index: Sequence[Any], rank: int) -> list[Any]:
 
 def _flipped(step: Step) -> str:
     rank = len(step.operands[0].shape)
-    return moves.flip(step.b, step.full(0), [axis % rank for axis in _whole(step, 1)])
+    return moves.flip(step.b, step.full(0), [axis % rank for axis in _integers(step, 1)])
 
 
 def _padded(step: Step) -> str:
@@ -188,21 +188,23 @@ def _mirrored(step: Step) -> str:
 
 
 def _tiled(step: Step) -> str:
-    counts = _whole(step, 1)
+    counts = _integers(step, 1)
     if all(count == 1 for count in counts):
         return step.full(0)
     return step.b.add("Tile", step.wide(0), moves.numbers(step.b, "repeats", counts))
 
 
 def _broadcast(step: Step) -> str:
-    shape = _whole(step, 1)
-    own = step.operands[0].shape
-    name = moves.reshape(step.b, step.full(0), [*[1] * (len(shape) - len(own)), *own])
+    shape = _integers(step, 1)
+    operand_shape = step.operands[0].shape
+    name = moves.reshape(
+        step.b, step.full(0), [*[1] * (len(shape) - len(operand_shape)), *operand_shape]
+    )
     return moves.expand(step.b, name, shape)
 
 
 def _filled(step: Step) -> str:
-    shape = _whole(step, 0)
+    shape = _integers(step, 0)
     name = moves.reshape(step.b, step.full(1), [1] * len(shape))
     return moves.expand(step.b, name, shape)
 
@@ -229,7 +231,7 @@ def _gathered_rows(step: Step) -> str:
 
 
 def _scattered(reduction: str) -> Rule:
-    """TensorScatterUpdate and its like."""
+    """Return a rule for TensorScatterUpdate and the like."""
 
     def rule(step: Step) -> str:
         indices = moves.cast(step.b, step.full(1), np.int64)
@@ -239,19 +241,19 @@ def _scattered(reduction: str) -> Rule:
 
 
 def _one_hot(step: Step) -> str:
-    """Operands: indices, depth, the values at the index and elsewhere."""
+    """Add OneHot, whose operands are indices, depth, and the values at the index and elsewhere."""
     b, depth = step.b, int(step.known(1).reshape(()))
-    own = step.operands[0].shape
-    axis = int(step.params.get("axis", -1)) % (len(own) + 1)
+    operand_shape = step.operands[0].shape
+    axis = int(step.params.get("axis", -1)) % (len(operand_shape) + 1)
     indices = moves.cast(b, step.full(0), np.int64)
-    indices = moves.reshape(b, indices, [*own[:axis], 1, *own[axis:]])
-    numbers = np.arange(depth).reshape([-1, *(1 for _ in own[axis:])])
-    is_there = b.add("Equal", indices, b.constant("places", numbers))
-    return choose(b, is_there, step.wide(2), step.wide(3))
+    indices = moves.reshape(b, indices, [*operand_shape[:axis], 1, *operand_shape[axis:]])
+    numbers = np.arange(depth).reshape([-1, *(1 for _ in operand_shape[axis:])])
+    is_index = b.add("Equal", indices, b.constant("places", numbers))
+    return choose(b, is_index, step.wide(2), step.wide(3))
 
 
 def _largest(step: Step) -> list[str]:
-    k = moves.numbers(step.b, "k", _whole(step, 1))
+    k = moves.numbers(step.b, "k", _integers(step, 1))
     return step.b.add_several(2, "TopK", step.wide(0), k, axis=-1, largest=1, sorted=1)
 
 

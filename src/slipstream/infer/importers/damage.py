@@ -1,0 +1,36 @@
+"""Parsing of binary model files that may be damaged."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from slipstream.errors import UsageError
+
+Content = TypeVar("Content")
+
+
+class DamagedFileError(ValueError):
+    """The bytes of a file do not follow its format."""
+
+
+def parse_file(path: Path, kind: str, parse: Callable[[bytes], Content]) -> Content:
+    """Read a file and parse its bytes.
+
+    Args:
+        path: File to read.
+        kind: Kind of the file in errors, as a noun.
+        parse: Parser of the bytes; it may raise DamagedFileError or struct.error.
+
+    Raises UsageError if the file cannot be read, is damaged, or is of another kind.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    try:
+        return parse(data)
+    except (DamagedFileError, struct.error) as error:
+        raise UsageError(f"{path}: this is no {kind}, or it is damaged: {error}") from error
