@@ -34,7 +34,7 @@ std::optional<DType> by_width(unsigned bits, std::optional<DType> one, std::opti
   }
 }
 
-/// DLPack's type of an element as ours.
+/// Our dtype for DLPack's element type.
 std::optional<DType> dtype_of(const nb::dlpack::dtype& type) {
   if (type.lanes != 1) return std::nullopt;
   switch (static_cast<nb::dlpack::dtype_code>(type.code)) {

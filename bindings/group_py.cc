@@ -13,15 +13,15 @@
 #include "slipstream/error.h"
 #include "slipstream/request.h"
 
-// Memory is passed as an address and a count. Submission runs without the GIL: the engine may copy
-// a small message at once.
+// Memory is passed as an address and a count. Operations are submitted without the GIL, because the
+// engine may copy a small message at once.
 namespace slipstream {
 namespace {
 
 using Address = std::uintptr_t;
 using Counts = std::vector<std::uint64_t>;
 
-/// What every collective takes by keyword.
+/// The keyword arguments of every collective.
 struct Options {
   std::string name;
   int priority = 0;
@@ -46,7 +46,7 @@ Request make(Collective collective, Address input, Address output, std::uint64_t
   return request;
 }
 
-/// Looks at Python's signals now and then, so that Ctrl-C ends a wait.
+/// Waits, and checks Python's signals now and then, so that Ctrl-C ends the wait.
 void wait(const Handle& handle, double timeout) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::nanoseconds kSignals = std::chrono::milliseconds(100);
@@ -59,7 +59,7 @@ void wait(const Handle& handle, double timeout) {
       const nb::gil_scoped_release release;
       done = handle.wait(limited ? std::min(kSignals, left) : kSignals);
     }
-    // Before an error: Ctrl-C reaches all ranks, and those that it ended first are gone by now.
+    // Signals first: Ctrl-C reaches all ranks, and the ranks that it ended first are gone by now.
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     if (done) return handle.check();
     if (limited && Clock::now() >= until) {

@@ -8,13 +8,13 @@
 
 namespace slipstream {
 
-/// A group with the runtime that it belongs to.
+/// A group together with its runtime.
 struct PyGroup {
   std::shared_ptr<Runtime> runtime;
   std::shared_ptr<Group> group;
 };
 
-/// Seconds as Python passes them; no more than a century.
+/// Converts seconds from Python; the result is at most a century.
 inline std::chrono::nanoseconds to_nanoseconds(double seconds) {
   constexpr double kCentury = 3.2e9;
   const double bounded = seconds < 0 ? 0 : (seconds > kCentury ? kCentury : seconds);

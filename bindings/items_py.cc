@@ -3,8 +3,8 @@
 namespace slipstream {
 namespace {
 
-/// The items of a list or a tuple if all are of the type. Runs no Python code, where Ctrl-C would
-/// arrive.
+/// The items of a list or a tuple if all of them have the type. Runs no Python code in which Ctrl-C
+/// could arrive.
 nb::object items_of(nb::handle type, nb::handle otherwise, nb::handle value) {
   if (!nb::isinstance<nb::list>(value) && !nb::isinstance<nb::tuple>(value)) {
     return otherwise(value);

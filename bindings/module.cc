@@ -1,7 +1,7 @@
 #include "module.h"
 
 NB_MODULE(_core, m) {
-  // A forked child ends without destroying what belongs to its parent, which is no leak.
+  // A forked child ends without destroying its parent's objects, which is not a leak.
   nanobind::set_leak_warnings(false);
   slipstream::bind_errors(m);
   slipstream::bind_dtypes(m);

@@ -18,7 +18,7 @@
 namespace slipstream {
 namespace {
 
-/// Not owned by Python, so that the negotiator's thread can drop it without the GIL.
+/// Python does not own it, so the negotiator's thread can drop it without the GIL.
 struct PyTensor {
   std::shared_ptr<const TensorSpec> spec;
 };
@@ -113,7 +113,7 @@ void bind_outcome(nb::module_& m) {
       .def_ro("payload_bytes", &NegotiationStats::payload_bytes);
 }
 
-/// Looks at Python's signals now and then, so that Ctrl-C ends a wait.
+/// Waits for an outcome, and checks Python's signals now and then, so that Ctrl-C ends the wait.
 std::optional<Outcome> next(Negotiator& negotiator, double timeout) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::nanoseconds kSignals = std::chrono::milliseconds(100);

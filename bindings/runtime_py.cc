@@ -89,7 +89,7 @@ void bind_stats(nb::module_& m) {
       .def_ro("failed", &OperationRecord::failed);
 }
 
-/// For a thread that blocks without the GIL: throws what a signal handler raised.
+/// For a thread that blocks without the GIL: throws the exception of a signal handler.
 void check_signals() {
   const nb::gil_scoped_acquire acquire;
   if (PyErr_CheckSignals() != 0) throw nb::python_error();

@@ -10,8 +10,8 @@
 #include "steps.h"
 #include "weights.h"
 
-// The kernels of infer: tensors, what becomes of sums, programs. No step checks what it is given:
-// slipstream.infer.native lays everything out, and is the only caller.
+// The kernels of infer: tensors, epilogues of sums, programs. No step checks its arguments:
+// slipstream.infer.native, the only caller, lays everything out.
 namespace nb = nanobind;
 using namespace nb::literals;
 
@@ -20,7 +20,7 @@ namespace {
 
 using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using Weights = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
-// Inputs may be read-only: programs write to their outputs alone.
+// Inputs may be read-only; programs write only to their outputs.
 using Buffer = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using Pixels = nb::ndarray<const std::uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 using Target = nb::ndarray<std::uint8_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;

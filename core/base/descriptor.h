@@ -7,11 +7,13 @@
 
 namespace slipstream {
 
-/// Owns a file descriptor. Every one is close-on-exec and is closed in a forked child (see fork.h).
+/// Owns a file descriptor. All descriptors are close-on-exec, and a forked child closes them (see
+/// fork.h).
 class Descriptor {
  public:
   Descriptor() = default;
-  /// Takes ownership of `fd`; a negative one throws Error(kInternal) with `call` and errno's text.
+  /// Takes ownership of `fd`. If it is negative, throws Error(kInternal) with the name of the
+  /// failed `call` and errno's text.
   Descriptor(int fd, std::string_view call);
   Descriptor(Descriptor&& other) noexcept
       : origin_(other.origin_), fd_(std::exchange(other.fd_, -1)) {}

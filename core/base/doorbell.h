@@ -9,14 +9,15 @@
 
 namespace slipstream {
 
-/// The word that one rank sleeps on, in shared memory so that the other ranks of its host ring it.
+/// The word on which a rank sleeps. It is in shared memory, so that other ranks of the host can
+/// ring.
 struct BellWord {
   enum State : std::uint32_t { kAwake = 0, kInFutex = 1, kInPoll = 2 };
   std::atomic<std::uint32_t> state{kAwake};
 };
 
-/// Rings a rank: one load while the rank is awake, one system call while it sleeps.
-/// Whatever it should find must have been published (release) before ring().
+/// Rings a rank. This costs one load while the rank is awake, and one system call while it sleeps.
+/// The caller must publish (release) the work before it calls ring().
 class Bell {
  public:
   Bell(BellWord* word, int event_fd) : word_(word), event_fd_(event_fd) {}
@@ -27,8 +28,8 @@ class Bell {
   int event_fd_;  // not owned
 };
 
-/// Where the driver of a rank sleeps. Contract: arm(), look once more for work, then sleep() or
-/// disarm(); a ring() after arm() ends the sleep, so nothing is missed.
+/// The place where the driver of a rank sleeps. The driver calls arm(), looks once more for work,
+/// and then calls sleep() or disarm(). A ring() after arm() ends the sleep, so no work is missed.
 class Doorbell {
  public:
   Doorbell();
@@ -36,17 +37,19 @@ class Doorbell {
   Doorbell& operator=(const Doorbell&) = delete;
 
   [[nodiscard]] Bell bell() const noexcept { return {word_, event_fd_.get()}; }
-  /// A memfd of one page that begins with the BellWord, for ranks of the same host.
+  /// A memfd of one page that begins with the BellWord; ranks of the same host map it.
   [[nodiscard]] int memory_fd() const noexcept { return memory_fd_.get(); }
-  /// Readable when rung while the driver sleeps in poll; also for ranks of the same host.
+  /// Becomes readable if the bell is rung while the driver sleeps in poll(); ranks of the same host
+  /// write to it.
   [[nodiscard]] int event_fd() const noexcept { return event_fd_.get(); }
 
-  /// `in_poll`: the driver will sleep in poll() on event_fd(), else on the futex.
+  /// `in_poll` is true if the driver will sleep in poll() on event_fd(), and false for the futex.
   void arm(bool in_poll) noexcept;
   void disarm() noexcept;
-  /// Sleeps on the futex while armed, until a ring or wake() or until `until`; may return early.
+  /// Sleeps on the futex while armed, until a ring, a wake() or the time `until`. May return early.
   void sleep(TimePoint until) noexcept;
-  /// Ends every sleep, armed or not, and the next one that was armed before. Any thread.
+  /// Ends a sleep, even a disarmed one, and the next sleep if it is armed already. Any thread may
+  /// call it.
   void wake() noexcept;
 
  private:
@@ -57,7 +60,7 @@ class Doorbell {
   std::atomic<bool> in_poll_{false};
 };
 
-/// The bell of another rank, mapped from the descriptors that it sent.
+/// The bell of another rank, mapped from the descriptors that the other rank sent.
 class RemoteBell {
  public:
   RemoteBell(const Descriptor& memory_fd, Descriptor event_fd);

@@ -4,18 +4,19 @@
 
 namespace slipstream {
 
-/// Keeps `fd` in the list of descriptors that a forked child closes at once, so that a peer sees a
-/// dead rank as dead while its data-loader workers live on.
+/// Adds `fd` to the descriptors that a forked child closes at once. Peers can then notice that a
+/// rank has died although its data-loader workers live on.
 void close_on_fork(int fd);
 
-/// Takes `fd` off that list; call before closing it.
+/// Removes `fd` from that list. Call it before closing the descriptor.
 void forget_on_fork(int fd) noexcept;
 
-/// Remembers the process that made an object: a forked child has a copy, which it leaves alone.
+/// Remembers which process made an object. The copy in a forked child must not release what it
+/// owns.
 class Origin {
  public:
   Origin() noexcept;
-  /// Whether this is the process that made it.
+  /// Whether this is the process that made the object.
   [[nodiscard]] bool is_here() const noexcept;
   /// Throws Error(kUsage) in any other process.
   void check() const;

@@ -7,10 +7,10 @@
 
 namespace slipstream {
 
-/// Blocks while `word` holds `expected`, until futex_wake or `until`. May return early.
+/// Blocks while `word` equals `expected`, until futex_wake() or the time `until`. May return early.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, TimePoint until) noexcept;
 
-/// Wakes every waiter, of this process and of others that map the word.
+/// Wakes all waiters, of this process and of other processes that map the word.
 void futex_wake(std::atomic<std::uint32_t>& word) noexcept;
 
 }  // namespace slipstream

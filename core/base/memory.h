@@ -8,11 +8,11 @@
 
 namespace slipstream {
 
-/// Anonymous memory that another process can map: nothing is named, nothing needs cleaning.
+/// Anonymous memory that another process can map. It has no name and needs no clean-up.
 Descriptor make_memory_fd(const char* label, std::size_t bytes);
 
-/// A shared mapping of a memory descriptor; a forked child does not inherit it. The descriptor may
-/// be closed afterwards.
+/// A shared mapping of a memory descriptor, which a forked child does not inherit. The descriptor
+/// may be closed once it is mapped.
 class SharedMapping {
  public:
   SharedMapping() = default;

@@ -1,4 +1,4 @@
-// Compiled once per SIMD target, hence the guard that foreach_target.h toggles.
+// This file is compiled once per SIMD target, so it has the guard that foreach_target.h toggles.
 #if defined(SLIPSTREAM_CODEC_WIRE_FORMATS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLIPSTREAM_CODEC_WIRE_FORMATS_INL_H_
 #undef SLIPSTREAM_CODEC_WIRE_FORMATS_INL_H_
@@ -17,15 +17,15 @@
 #include "reduce/nan-inl.h"
 #include "slipstream/codec.h"
 
-// A format says how a tile of at most kTile values becomes bytes: its encode_tile() writes the
-// header and chooses the coder, its coder_of() reads the header. A coder holds what the values of
-// one tile have in common, and turns one vector of floats into codes and back.
+// A format describes how a tile of at most kTile values becomes bytes: encode_tile() writes the
+// header and chooses the coder, and coder_of() reads the header. A coder has the parameters that
+// the values of one tile share, and converts one vector of floats to codes and back.
 
 HWY_BEFORE_NAMESPACE();
 namespace slipstream {
 namespace HWY_NAMESPACE {
 
-/// The tile of a format whose blocks are single elements.
+/// The size of a tile in formats whose blocks are single elements.
 inline constexpr std::size_t kFreeTile = 2048;
 
 using Signed = Lanes<std::int32_t>;
@@ -81,7 +81,7 @@ HWY_INLINE hn::Vec<Floats> from_float16(hn::Vec<Codes16> codes) {
 
 #endif
 
-/// For tiles where every value is finite and rounding cannot leave the range of float32.
+/// For tiles whose values are all finite and whose rounding cannot leave the range of float32.
 struct Float16Coder {
   using Codes = Codes16;
   float scale;
@@ -97,7 +97,7 @@ struct Float16Coder {
   }
 };
 
-/// For any tile. `limit` is the largest scaled value, as a float16, that decodes to a finite one.
+/// For all tiles. `limit` is the largest scaled float16 value that decodes to a finite value.
 struct CarefulFloat16Coder {
   using Codes = Codes16;
   Float16Coder plain;
@@ -118,8 +118,9 @@ struct CarefulFloat16Coder {
   }
 };
 
-/// Adding 1.5 * 2^23 leaves a number of at most 22 bits, rounded to nearest even by the float unit,
-/// in the lowest bits of the sum: the same on every target, where conversions to integers differ.
+/// The addition of 1.5 * 2^23 moves a number of up to 22 bits, rounded to nearest even by the float
+/// unit, to the lowest bits of the sum. The result is the same on every target, unlike conversions
+/// to integers.
 struct Int8Coder {
   using Codes = Codes8;
   float scale;
@@ -170,7 +171,7 @@ struct BFloat16Format {
 struct Float16Format {
   static constexpr Codec kCodec = Codec::kFp16;
   static constexpr std::size_t kTile = codec_block(kCodec);
-  /// From here on, 2^127, the next power of two is no float.
+  /// From 2^127 on, the next power of two is not a float.
   static constexpr std::uint32_t kLastBinade = 254u << 23;
 
   template <class Source>
@@ -188,7 +189,7 @@ struct Float16Format {
   static Float16Coder coder_of(const std::uint8_t* from) { return {read_scale(from), 0}; }
 
  private:
-  /// `max` is the bits of a float32. Of 2^n they are (127 + n) << 23.
+  /// `max` is the bit pattern of a float32; for 2^n it is (127 + n) << 23.
   static Float16Coder coder_for(std::uint32_t max) {
     if (max == 0) return {1, 1};
     const std::uint32_t scale = std::max(max >> 23, 15u) - 14;
@@ -215,7 +216,7 @@ struct Int8Format {
 
  private:
   static Int8Coder coder_for(std::uint32_t max_bits) {
-    // 127 times the quotient for the largest float would round to infinity.
+    // A larger scale times 127 would round to infinity.
     constexpr float kLargestScale = 0x1.020406p+121F;
     constexpr float kSmallestScale = 0x1p-126F;
     if (max_bits >= kInfinity) return {std::bit_cast<float>(0x7FC00000u), 0};

@@ -1,4 +1,4 @@
-// Compiled once per SIMD target, hence the guard that foreach_target.h toggles.
+// This file is compiled once per SIMD target, so it has the guard that foreach_target.h toggles.
 #if defined(SLIPSTREAM_CODEC_WIRE_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLIPSTREAM_CODEC_WIRE_LANES_INL_H_
 #undef SLIPSTREAM_CODEC_WIRE_LANES_INL_H_
@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace slipstream {
 namespace HWY_NAMESPACE {
 
-/// The bits of the infinity, above those of every finite magnitude.
+/// The bits of the infinity; those of every finite magnitude are smaller.
 inline constexpr std::uint32_t kInfinity = 0xFFu << 23;
 
 template <class V>
@@ -25,7 +25,7 @@ HWY_INLINE auto is_finite(V value) {
   return hn::Lt(hn::Abs(value), as_floats(hn::Set(Words(), kInfinity)));
 }
 
-/// Values that are read once or twice; what the codec loses is lost.
+/// A source of values for codecs without error feedback.
 struct PlainSource {
   const float* from;
 
@@ -36,8 +36,8 @@ struct PlainSource {
   HWY_INLINE void settle(std::size_t /*at*/, V /*value*/, V /*decoded*/) const {}
 };
 
-/// The sum of two buffers. It is computed again at each reading, from what is in the first level of
-/// cache then, which is cheaper than to store it.
+/// The sum of two buffers. It is computed again at each reading, because the operands are in the
+/// first-level cache then; this is cheaper than storing the sum.
 struct ResidualSource {
   const float* from;
   float* residual;
@@ -53,7 +53,7 @@ struct ResidualSource {
   }
 };
 
-/// Stores are of bytes, as encoded data need no alignment.
+/// Stores bytes, because encoded data need no alignment.
 template <class D, class V>
 HWY_INLINE void store_bytes(D /*lanes*/, V v, std::uint8_t* to) {
   const hn::Repartition<std::uint8_t, D> bytes;
@@ -66,7 +66,7 @@ HWY_INLINE hn::Vec<D> load_bytes(D lanes, const std::uint8_t* from) {
   return hn::BitCast(lanes, hn::LoadU(bytes, from));
 }
 
-/// The loops below take whole vectors: `count` is a multiple of their lanes.
+/// The loops below process whole vectors, so `count` must be a multiple of their lanes.
 template <class Coder, class Source>
 HWY_INLINE void encode_lanes(Coder coder, Source source, std::size_t count, std::uint8_t* to) {
   const typename Coder::Codes codes;
@@ -93,8 +93,8 @@ HWY_INLINE void decode_lanes(Coder coder, const std::uint8_t* from, std::size_t 
   }
 }
 
-/// The bits of the largest |value|, where a NaN counts as larger than an infinity. As integers,
-/// which the maximum of floats for NaN is not: the same on every target.
+/// The bits of the largest |value|; a NaN is larger than an infinity. They are compared as
+/// integers, because the maximum of floats treats NaN differently on different targets.
 template <class Source>
 HWY_INLINE std::uint32_t largest_magnitude(Source source, std::size_t count) {
   const Lanes<std::int32_t> integers;
@@ -106,7 +106,7 @@ HWY_INLINE std::uint32_t largest_magnitude(Source source, std::size_t count) {
   return static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(integers, max)));
 }
 
-/// The same of the finite values; zero if there is none.
+/// The bits of the largest finite |value|; 0 if there is none.
 template <class Source>
 HWY_INLINE std::uint32_t largest_finite_magnitude(Source source, std::size_t count) {
   const Lanes<std::int32_t> integers;

@@ -3,44 +3,47 @@
 #include "collective/plan.h"
 #include "collective/shape.h"
 
-/// The algorithms, each a pure function from a shape to this rank's plan. n is the number of ranks
-/// and S the bytes of the whole buffer; "bytes" are those that one rank sends.
+/// The algorithms, each a pure function from a shape to this rank's plan. n is the number of ranks,
+/// S the bytes of the whole buffer, and "bytes" are the bytes that one rank sends.
 namespace slipstream {
 
 namespace ring {
-/// reduce_scatter, then all_gather. 2(n-1) steps, 2 S (n-1)/n bytes, no scratch.
+/// A reduce_scatter, then an all_gather: 2(n-1) steps, 2 S (n-1)/n bytes, no scratch.
 Plan allreduce(const Shape& shape);
-/// Block r travels once round the ring, adding up, and ends at rank r. n-1 steps, S (n-1)/n bytes,
-/// scratch for the n-2 partial blocks that pass by.
+/// Block r travels once round the ring, is added up on the way, and ends at rank r: n-1 steps, S
+/// (n-1)/n bytes, scratch for the n-2 partial blocks that pass by.
 Plan reduce_scatter(const Shape& shape);
-/// n-1 steps; each rank sends every block but its successor's.
+/// n-1 steps; each rank sends all blocks except its successor's.
 Plan all_gather(const Shape& shape);
-/// A chain from the root, segments pipelined. n-1 steps, S bytes.
+/// A chain from the root, with pipelined segments: n-1 steps, S bytes.
 Plan broadcast(const Shape& shape);
-/// reduce_scatter, then every block to the root. n steps, S bytes, scratch S except at the root.
+/// A reduce_scatter, then every block is sent to the root: n steps, S bytes, scratch S except at
+/// the root.
 Plan reduce(const Shape& shape);
 }  // namespace ring
 
 namespace dimensions {
-/// Reduce-scatter over each dimension of the layout, the innermost first, and all-gather back: 2
-/// sum (d-1) steps, 2 S (n-1)/n bytes, of which those beyond a host are 2 S/l (h-1)/h for h hosts
-/// of l ranks, the least possible. Scratch for what arrives in all dimensions but the first.
+/// A reduce-scatter over each dimension of the layout, the innermost first, and all-gathers back: 2
+/// sum (d-1) steps and 2 S (n-1)/n bytes. Of these bytes, 2 S/l (h-1)/h leave the host if there are
+/// h hosts of l ranks, which is the minimum. Scratch for the data that arrive in all dimensions
+/// except the first.
 Plan allreduce(const Shape& shape);
 }  // namespace dimensions
 
 namespace encoded {
-/// For lossy codecs: within a host as `dimensions`, exactly; between hosts every contributor
-/// encodes a block for its owner, who sums in float32, encodes once and sends that to all. 2 S/l
-/// (h-1)/h encoded bytes beyond a host of l ranks among h, in 2 steps. Scratch for S/l (h+1) / h
-/// values, encoded, twice.
+/// For lossy codecs. Within a host it is exact, like `dimensions`. Between hosts, every contributor
+/// encodes a block for the block's owner, who sums in float32, encodes the sum once and sends it to
+/// all. If there are h hosts of l ranks, 2 S/l (h-1)/h encoded bytes leave the host, in 2 steps.
+/// Scratch for S/l (h+1)/h values, encoded, twice.
 Plan allreduce(const Shape& shape);
 }  // namespace encoded
 
 namespace recursive_doubling {
-/// log2 n exchanges of everything; where n is no power of two, the ranks beyond it fold into a
-/// neighbour first and get the result last. At most 2 + log2 n steps of S bytes, scratch S log2 n.
+/// log2 n exchanges of the whole buffer. If n is not a power of two, the surplus ranks first send
+/// their data to a neighbour and get the result last. At most 2 + log2 n steps of S bytes, scratch
+/// S log2 n.
 Plan allreduce(const Shape& shape);
-/// allreduce of nothing.
+/// An allreduce of an empty buffer.
 Plan barrier(const Shape& shape);
 }  // namespace recursive_doubling
 
@@ -52,20 +55,20 @@ Plan reduce(const Shape& shape);
 }  // namespace binomial
 
 namespace direct {
-/// One step, S (n-1) bytes; each rank adds all contributions up in the order of the ranks.
+/// One step, S (n-1) bytes; each rank adds up all contributions in the order of the ranks.
 Plan allreduce(const Shape& shape);
 /// One step, S (n-1)/n bytes; the owner adds up in the order of the ranks.
 Plan reduce_scatter(const Shape& shape);
-/// One step; the own block to everyone.
+/// One step; every rank sends its own block to all others.
 Plan all_gather(const Shape& shape);
 /// One step; the root sends n-1 times.
 Plan broadcast(const Shape& shape);
 Plan gather(const Shape& shape);
 Plan scatter(const Shape& shape);
-/// One step; to each rank its block, the next rank first.
+/// One step; every rank sends each other rank its block, beginning with the next rank.
 Plan all_to_all(const Shape& shape);
 Plan barrier(const Shape& shape);
-/// A send or a receive.
+/// One send or one receive.
 Plan point_to_point(const Shape& shape);
 }  // namespace direct
 

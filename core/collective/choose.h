@@ -9,26 +9,27 @@
 
 namespace slipstream {
 
-/// One line of the table: the first that fits a collective's bytes and ranks names the algorithm.
+/// One row of the table. The first row that fits a collective, its bytes and its ranks gives the
+/// algorithm.
 struct Rule {
   Collective collective;
-  std::uint64_t max_bytes;  ///< of what one rank passes in or gets out, whichever is more
+  std::uint64_t max_bytes;  ///< bytes of the larger of one rank's input and output
   std::uint32_t max_size;   ///< ranks
   Algorithm algorithm;
-  bool in_dimensions = false;  ///< only where the ranks are laid out in more than one
+  bool in_dimensions = false;  ///< applies only if the ranks have more than one dimension
 };
 
-/// The table, in order; the last line of each collective fits everything.
+/// The table, in order. The last row of each collective fits all sizes.
 std::span<const Rule> rules();
 
-/// The algorithm for a shape: `forced` where it implements the collective (kAuto forces none), else
-/// the table's. Every rank of a group chooses the same.
+/// The algorithm for a shape: `forced` if it implements the collective (kAuto never does), or else
+/// the algorithm of the table. All ranks of a group get the same.
 Algorithm choose(const Shape& shape, Algorithm forced);
 
 /// This rank's plan.
 Plan make_plan(const Shape& shape, Algorithm algorithm);
 
-/// The table as text, one line a rule, for people.
+/// The table as text for people, one rule per line.
 std::string rules_as_text();
 
 }  // namespace slipstream

@@ -13,11 +13,11 @@
 
 namespace slipstream {
 
-/// Tokens of operations that have completed, for one thread that turns them into futures.
+/// Tokens of completed operations, for one thread that turns them into futures.
 class TokenQueue {
  public:
   void push(std::uint64_t token);
-  /// Blocks until a token is there; nothing after `until` or close().
+  /// Blocks until there is a token; returns nothing after `until` or close().
   std::optional<std::uint64_t> pop(TimePoint until);
   void close();
 
@@ -28,25 +28,26 @@ class TokenQueue {
   bool closed_ = false;               // guarded by mutex_
 };
 
-/// The outcome of one operation, shared by the engine, which sets it once, and any number of
-/// threads that look or wait.
+/// The outcome of one operation. The engine sets it once, and any number of threads read it or wait
+/// for it.
 class Completion {
  public:
   [[nodiscard]] bool done() const noexcept {
     return state_.load(std::memory_order_acquire) == kDone;
   }
-  /// Blocks until done or `until`; true when done.
+  /// Blocks until the operation is done, or until `until`. Returns whether it is done.
   bool wait(TimePoint until) noexcept;
-  /// The rest is valid once done().
+  /// The functions below are valid once done().
   [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
-  /// Rank in the group whose message a receive took.
+  /// The sender of the message that a receive took, as rank in the group.
   [[nodiscard]] std::uint32_t source() const noexcept { return source_; }
 
-  /// Has `token` pushed to `queue` when done; at once if it is. At most one per operation.
+  /// Makes the completion push `token` to `queue` when the operation is done, or at once if it is
+  /// done already. At most one call per operation.
   void notify(const std::shared_ptr<TokenQueue>& queue, std::uint64_t token);
 
   void set_source(std::uint32_t source) noexcept { source_ = source; }
-  /// Ends the operation; only the first call counts.
+  /// Ends the operation; only the first call has an effect.
   void finish(std::optional<Error> error) noexcept;
 
  private:

@@ -13,31 +13,33 @@
 
 namespace slipstream {
 
-/// What the driver drives. All of it runs under the token, but for has_work().
+/// The object that a driver drives. All functions run under the token, except those that any thread
+/// may call.
 class Driven {
  public:
   virtual ~Driven() = default;
-  /// Does what can be done now, without blocking. True when anything was done.
+  /// Does the work that can be done now, without blocking. Returns whether there was any.
   virtual bool poll() = 0;
-  /// Whether operations are in flight or submitted. Any thread.
+  /// Whether operations are in flight or submitted. Any thread may call it.
   [[nodiscard]] virtual bool has_work() const noexcept = 0;
-  /// Whether what is awaited may come within microseconds, so that it pays to spin. Any thread.
+  /// Whether the awaited data may arrive within microseconds, so that spinning pays. Any thread may
+  /// call it.
   [[nodiscard]] virtual bool is_urgent() const noexcept = 0;
-  /// When poll() must be called although nothing arrives.
+  /// The time at which poll() must be called even if nothing arrives.
   [[nodiscard]] virtual TimePoint next_event() const = 0;
-  /// Descriptors that become readable when there is work; none: the doorbell is rung.
+  /// Descriptors that become readable when there is work; if there are none, the doorbell is rung.
   [[nodiscard]] virtual const std::vector<int>& wait_fds() const = 0;
 };
 
-/// Decides which thread drives. One at a time holds the token and may touch the engine: a caller
-/// inside wait() takes it where it is free, so that a small operation needs no other thread; the
-/// progress thread has it otherwise. Nobody burns a core: a driver spins for `spin`, then sleeps on
-/// the doorbell.
+/// Decides which thread drives the engine. One thread at a time has the token and may touch the
+/// engine. A caller inside wait() takes the token if it is free, so a small operation needs no
+/// other thread; otherwise the progress thread has it. A driver spins for `spin` and then sleeps on
+/// the doorbell, so that no core is kept busy.
 class Driver {
  public:
   struct Options {
-    Nanoseconds spin = 100us;  ///< before sleeping: about what going to sleep and waking cost
-    bool yields = false;       ///< give the core away while spinning (more ranks than cores)
+    Nanoseconds spin = 100us;  ///< before sleeping; about the cost of going to sleep and waking
+    bool yields = false;       ///< whether to yield the core while spinning (more ranks than cores)
   };
 
   Driver(Driven& driven, Doorbell& doorbell, Options options);
@@ -45,22 +47,23 @@ class Driver {
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
-  /// Before start().
+  /// Must be called before start().
   void set_yields(bool yields) { options_.yields = yields; }
-  void start();  ///< the progress thread begins
-  void stop();   ///< and is joined
+  void start();  ///< starts the progress thread
+  void stop();   ///< stops and joins the progress thread
 
-  /// There is something new to do: wakes who drives. `returns_soon`: the caller will wait() at
-  /// once, so what can be done now is done in this thread, and nobody is woken for the rest.
+  /// Announces new work and wakes the driver. With `returns_soon` the caller is about to call
+  /// wait(), so this thread does the work that can be done now, and no other thread is woken.
   void kick(bool returns_soon);
 
-  /// Blocks until `completion` is done or `until`, driving if nobody else does. True when done.
-  /// `returns_soon`: the caller will drive again at once, so nobody else need be woken to do so.
+  /// Blocks until `completion` is done, or until `until`, and drives if no other thread does.
+  /// Returns whether it is done. With `returns_soon` the caller will drive again soon, so no other
+  /// thread must be woken for that.
   bool wait(Completion& completion, TimePoint until, bool returns_soon = false);
 
-  /// Runs `action` under the token, with the driver out of the way.
+  /// Runs `action` under the token, while the driver is stopped.
   void run_exclusively(const std::function<void()>& action);
-  /// For an action that has to wait: sleeps until anything arrives, at most for `most`.
+  /// For an action that must wait: sleeps until something arrives, at most for `most`.
   void nap(Nanoseconds most);
 
  private:

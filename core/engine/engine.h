@@ -27,10 +27,10 @@
 
 namespace slipstream {
 
-/// Runs collectives over the links of its transports. Knows transports by their interface only.
+/// Runs collectives over the links of its transports, which it knows only by their interface.
 ///
-/// Threads: submit(), wait(), abort(), make_group(), close_group(), stats() and records() may be
-/// called from any; everything else runs under the driver's token.
+/// Any thread may call submit(), wait(), abort(), make_group(), close_group(), stats() and
+/// records(). Everything else runs under the driver's token.
 class Engine final : private Driven {
  public:
   Engine(const Identity& identity, EngineOptions options, Doorbell& doorbell, Log log);
@@ -38,47 +38,50 @@ class Engine final : private Driven {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Before connect(). The transport must outlive the engine.
+  /// Must be called before connect(). The transport must outlive the engine.
   void add_transport(Transport& transport);
-  /// What messages call a rank's host, and where it runs: equal on all ranks. Before connect().
+  /// Sets the name of a rank's host in messages, and the place where it runs; both are equal on all
+  /// ranks. Must be called before connect().
   void place_rank(std::uint32_t rank, std::string host_name, Place place);
-  /// Blocks until every other rank is connected, then starts the progress thread.
-  /// Throws Error(kPeerTimeout) that lists the missing ranks, or what a transport refused with.
-  /// Calls `look` every 100 ms meanwhile, which may throw.
+  /// Blocks until all other ranks are connected, then starts the progress thread. Meanwhile it
+  /// calls `look` every 100 ms, which may throw. Throws Error(kPeerTimeout) with the missing ranks,
+  /// or the error with which a transport refused a peer.
   void connect(TimePoint deadline, const std::function<void()>& look = [] {});
-  /// Ranks that are reached through copying links, in order, this one among them.
+  /// The ranks that are reached through copying links, in order, including this one.
   [[nodiscard]] std::vector<std::uint32_t> local_ranks() const;
 
-  /// A group of world ranks that includes this one. All members make it alike, in the same order
+  /// A group of world ranks that includes this one. All members must create it, in the same order
   /// among groups of the same name. Does not block.
   std::shared_ptr<Group> make_group(const std::string& name, std::vector<std::uint32_t> ranks);
-  /// Ends what is in flight, here and at the members. Does not block on peers.
+  /// Ends the group's operations in flight, here and on the other members. Does not wait for peers.
   void close_group(Group& group);
   void abort_group(Group& group, const std::string& reason);
-  /// Throws Error(kUsage) for segments that the transports cannot carry.
+  /// Throws Error(kUsage) if the transports cannot carry segments of this size.
   void tune_group(Group& group, const AllreduceTuning& tuning);
 
-  /// Begins an operation. Throws Error(kUsage) for a call that is wrong on this rank alone.
+  /// Begins an operation. Throws Error(kUsage) if the call is wrong on this rank alone.
   std::shared_ptr<Completion> submit(const std::shared_ptr<Group>& group, Request request);
-  /// Blocks until done or `until`; true when done. The operation's own error is in the completion.
+  /// Blocks until the operation is done, or until `until`. Returns whether it is done. The
+  /// operation's own error is in the completion.
   bool wait(Completion& completion, TimePoint until);
 
-  /// Has `watcher` told of what happens in the group, and of what has; nullptr: nobody any more.
+  /// Makes `watcher` receive what happens in the group, and what has happened already; nullptr
+  /// removes the watcher.
   void watch(Group& group, GroupWatcher* watcher);
-  /// wait() for something that is no operation: a watcher finishes `event`, or whoever calls wake()
-  /// next. What arrives meanwhile is looked at at once, although nothing may be in flight. The
-  /// caller waits again at once, for this or for an operation.
+  /// Waits for an event that is not an operation: a watcher finishes `event`, or wake() is called.
+  /// Frames that arrive are handled at once even if no operation is in flight. The caller must soon
+  /// wait again, for this or for an operation.
   bool wait_for_event(Completion& event, TimePoint until);
   void wake() {
     woken_.store(true);
     driver_.kick(false);
   }
-  /// Tells a member that this rank is in the group's latest collective, as segments do.
+  /// Tells a member that this rank takes part in the group's latest collective, as a segment would.
   void nudge(Group& group, std::uint32_t rank);
-  /// Where a rank of the world runs.
+  /// The place where a rank of the world runs.
   [[nodiscard]] const Place& place_of(std::uint32_t rank) const { return world_.places[rank]; }
 
-  /// Says goodbye, waits until peers have what they need, stops. Idempotent.
+  /// Tells the peers, waits until they have what they need, and stops. Idempotent.
   void close();
 
   [[nodiscard]] Stats stats();
@@ -132,15 +135,15 @@ class Engine final : private Driven {
   std::uint64_t next_order_ = 0;                          // guarded by submit_mutex_
   bool accepting_ = true;                                 // guarded by submit_mutex_
   std::map<std::string, std::uint64_t> group_instances_;  // guarded by submit_mutex_
-  std::atomic<bool> woken_{false};                        // wake() since the last poll
+  std::atomic<bool> woken_{false};                        // wake() was called since the last poll
   std::atomic<std::uint64_t> listeners_{0};               // threads in wait_for_event()
-  std::atomic<bool> unsent_{false};                       // frames wait for a link to take them
-  std::atomic<std::int64_t> last_submit_{0};              // nanoseconds of the clock
-  std::atomic<std::uint64_t> blocked_{0};                 // nanoseconds in wait()
+  std::atomic<bool> unsent_{false};           // frames are waiting for a link to accept them
+  std::atomic<std::int64_t> last_submit_{0};  // in nanoseconds of the clock
+  std::atomic<std::uint64_t> blocked_{0};     // nanoseconds in wait()
 
   // driver
   TimePoint next_tick_{};
-  bool network_waits_ = false;  // segments wait for a stream to another host
+  bool network_waits_ = false;  // segments are waiting for a stream to another host
 };
 
 }  // namespace slipstream

@@ -12,28 +12,30 @@
 
 namespace slipstream {
 
-/// Finds what goes wrong and ends what it concerns: silent and dead peers, stragglers, operations
-/// that do not agree. Nothing hangs, and every message names who, where and what.
+/// Detects failures and ends the operations that they concern: silent and dead peers, stragglers,
+/// and operations that differ between ranks. No operation hangs, and every message names the rank,
+/// the place and the cause.
 class Failures {
  public:
   Failures(World& world, Operations& operations) : world_(world), operations_(operations) {}
 
-  /// Looks at peers, operations and disagreements. Called at every tick.
+  /// Checks peers, operations and mismatches. Called at every tick.
   void tick();
 
   void stream_lost(std::uint32_t rank, std::uint32_t stream, const std::string& reason);
 
-  /// Ends the group's operations from number `first` on, and all that follow. `tell`: the other
-  /// members, too.
+  /// Fails the group's operations from number `first` on, including later ones. If `tell` is true,
+  /// the other members are told.
   void fail_group(Group& group, const Error& cause, bool tell, std::uint64_t first = 0);
-  /// Fails all groups, and tells their members.
+  /// Fails all groups and tells their members.
   void fail_everything(const Error& cause);
   void send_abort(Peer& peer, std::uint64_t group, const Error& cause, std::uint64_t first);
   void on_abort(Group& group, const Frame& frame, std::span<const std::byte> payload);
-  /// Drops whatever came for operations from number `first` on that nobody will take.
+  /// Drops messages for operations from number `first` on, which no operation will take.
   void drop_undelivered(Group& group, std::uint64_t first);
 
-  /// Two ranks passed different things as one operation: everybody tells everybody what it passed.
+  /// Starts the exchange after two ranks passed different arguments for the same operation: every
+  /// member tells all others what it passed.
   void begin_mismatch(Group& group, std::uint64_t sequence);
   void tell_mismatch(Group& group, const std::string& passed);
   void on_describe(Peer& peer, Group& group, const Frame& frame,

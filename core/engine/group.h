@@ -20,36 +20,36 @@ namespace slipstream {
 
 constexpr std::uint32_t kNotAMember = ~std::uint32_t{0};
 
-/// A small message that came before the operation that takes it.
+/// A small message that arrived before the operation that will take it.
 struct Early {
   std::uint32_t peer = 0;  ///< rank in the world
   Frame frame;
   std::vector<std::byte> payload;
 };
 
-/// What ranks have said they passed, after two were found to differ.
+/// The arguments that ranks have reported after two of them were found to differ.
 struct Mismatch {
   std::uint64_t sequence = 0;
   std::map<std::uint32_t, std::string> passed;  ///< by rank in the group
   TimePoint deadline{};
 };
 
-/// The names of one (peer, sequence): a message between two ranks of a group.
+/// Identifies a message between two ranks of a group by (peer, sequence).
 using MessageKey = std::pair<std::uint32_t, std::uint64_t>;
 
-/// Looks after a group in which this rank may have nothing in flight. Called under the driver's
-/// token: it must neither block nor call the engine.
+/// Observes a group, even if this rank has no operation in flight there. It is called under the
+/// driver's token, so it must neither block nor call the engine.
 class GroupWatcher {
  public:
   virtual ~GroupWatcher() = default;
-  /// A member has begun all collectives below `number`, more than this rank.
+  /// A member has begun all collectives below `number`, which this rank has not.
   virtual void ahead(std::uint64_t number) = 0;
   /// The group has failed, or a member has left.
   virtual void troubled() = 0;
 };
 
-/// A set of ranks with a sequence of operations of its own. The part above "driver" is set once or
-/// belongs to the submission; the rest is touched by the driver only.
+/// A set of ranks with its own sequence of operations. The members above "driver" are constant or
+/// belong to the submission; only the driver touches the others.
 class Group {
  public:
   Group(std::string name, std::uint64_t id, std::vector<std::uint32_t> ranks, std::uint32_t rank,
@@ -67,41 +67,45 @@ class Group {
 
   [[nodiscard]] const Layout& layout() const { return layout_; }
 
-  /// The plan for a shape, made on first use and kept. Under the submission lock.
+  /// The plan for a shape, created at its first use. Call under the submission lock.
   std::shared_ptr<const Plan> plan_for(const Shape& shape, Algorithm forced);
   std::uint64_t next_sequence = 0;  // under the submission lock
-  /// Fills in what the request leaves open and the group is tuned to. Under the submission lock.
+  /// Fills in the fields that the request leaves open and that the group's tuning sets. Call under
+  /// the submission lock.
   void complete(Request& request) const;
   void tune(const AllreduceTuning& tuning) { tuning_ = tuning; }  // under the submission lock
 
   // ---- driver ----
-  /// An operation of this rank by its number, in flight; nullptr if it is not.
+  /// The operation of this rank with this number, if it is in flight; otherwise nullptr.
   [[nodiscard]] std::shared_ptr<Operation> find(std::uint64_t sequence) const;
-  /// What this rank passed as that operation, if it is known still.
+  /// A description of the arguments that this rank passed for that operation, if still known.
   [[nodiscard]] std::optional<std::string> passed(std::uint64_t sequence) const;
-  /// Whether `frame`, of a peer, is of the same operation as ours with that number, as far as
-  /// known.
+  /// Whether a peer's `frame` belongs to the same operation as ours with that number; true if this
+  /// is unknown.
   [[nodiscard]] bool agrees(std::uint32_t peer, const Frame& frame) const;
-  /// What this rank and `peer` must agree on.
+  /// A hash of the properties on which this rank and `peer` must agree.
   [[nodiscard]] std::uint64_t fingerprint(const Request& request, std::uint32_t peer) const;
   void remember(const Operation& operation);
 
-  std::uint64_t started = 0;  // collectives started here: the next one's number
+  std::uint64_t started = 0;  // collectives started here; also the number of the next one
   std::unordered_map<std::uint64_t, std::shared_ptr<Operation>> running;
   std::unordered_map<std::uint64_t, std::vector<Early>> early;
-  std::vector<std::uint64_t> posted;     // by rank: operations below this number are posted there
-  std::vector<std::uint64_t> submitted;  // by rank: operations below are known to be submitted
-  std::map<MessageKey, std::vector<Segment>> uncredited;  // bulk segments waiting for a post
-  std::map<MessageKey, std::vector<Segment>> unpooled;    // small payloads waiting for a post
-  std::map<MessageKey, bool> requested;                   // peers that ask for a post
+  // For each rank: it has posted all operations below this number.
+  std::vector<std::uint64_t> posted;
+  // For each rank: it has submitted all operations below this number.
+  std::vector<std::uint64_t> submitted;
+  std::map<MessageKey, std::vector<Segment>> uncredited;  // bulk segments that wait for a post
+  std::map<MessageKey, std::vector<Segment>> unpooled;    // small payloads that wait for a post
+  std::map<MessageKey, bool> requested;                   // peers that have asked for a post
   std::optional<Error> failure;
-  /// The first operation that the failure concerns: a member that has left did finish those before.
+  /// The first operation that the failure concerns. A member that has left has finished the earlier
+  /// ones.
   std::uint64_t failed_from = ~std::uint64_t{0};
   std::optional<Mismatch> mismatch;
   bool closed = false;
   GroupWatcher* watcher = nullptr;
 
-  // Point to point: numbered by sender for each receiver.
+  // Point to point: messages are numbered by the sender, for each receiver.
   std::vector<std::uint64_t> next_message;                     // by receiver
   std::map<MessageKey, std::shared_ptr<Operation>> sending;    // by (receiver, number)
   std::map<MessageKey, std::shared_ptr<Operation>> receiving;  // by (sender, number)
@@ -126,7 +130,7 @@ class Group {
   std::deque<Remembered> history_;
 };
 
-/// The shape of a request on one rank of a group. Throws Error(kUsage) for what no plan can do.
+/// The shape of a request on one rank of a group. Throws Error(kUsage) if no plan supports it.
 Shape shape_of(const Request& request, const Group& group);
 
 }  // namespace slipstream

@@ -11,8 +11,8 @@
 namespace slipstream {
 
 /// Messages between two ranks. The sender numbers them for each receiver; the receiver matches them
-/// by source and tag in the order of arrival. Small ones travel at once; for the others the sender
-/// asks (kRequest) and the receiver posts when it has a receive for it.
+/// by source and tag, in the order of arrival. Small messages are sent at once. For a large message
+/// the sender first asks (kRequest), and the receiver posts once it has a matching receive.
 class Messages {
  public:
   Messages(World& world, Operations& operations, Failures& failures)
@@ -21,7 +21,7 @@ class Messages {
   void start_send(const std::shared_ptr<Operation>& operation);
   void start_receive(const std::shared_ptr<Operation>& operation);
   void on_message(Peer& peer, Group& group, const Frame& frame, std::span<const std::byte> payload);
-  /// The receiver has posted a large message: its segments go.
+  /// Handles a receiver's post of a large message: the segments are sent.
   void on_post(Peer& peer, Group& group, const Frame& frame);
 
  private:

@@ -15,30 +15,31 @@
 namespace slipstream {
 
 /// Runs the operations in flight: issues segments whose predecessors are done, completes operations
-/// whose segments are, and ends those that fail.
+/// whose segments are done, and ends operations that fail.
 class Operations final : public SegmentSource {
  public:
   explicit Operations(World& world) : world_(world) {}
 
-  /// An operation was submitted. Any thread.
+  /// Records that an operation was submitted. Any thread may call it.
   void note_submitted() { in_flight_.fetch_add(1); }
-  /// Operations submitted and not ended. Any thread.
+  /// The number of operations that were submitted and have not ended. Any thread may call it.
   [[nodiscard]] std::uint64_t in_flight() const { return in_flight_.load(); }
-  /// Whether a large transfer over the network is under way. Any thread.
+  /// Whether a large transfer over the network is in progress. Any thread may call it.
   [[nodiscard]] bool runs_bulk() const {
     return running_bulk_.load(std::memory_order_relaxed) != 0;
   }
 
-  /// The driver took the operation over from its submitter.
+  /// Records that the driver took an operation over from its submitter.
   void note_started();
-  /// Counts a collective among the group's running ones.
+  /// Counts a collective as one of the group's running collectives.
   void admit(const std::shared_ptr<Operation>& operation);
-  /// Tells the ranks that send segments that they can come, and issues whatever depends on nothing.
+  /// Allows the senders to send their segments, and issues all steps that depend on nothing.
   void begin(const std::shared_ptr<Operation>& operation);
   void finish_segment(const std::shared_ptr<Operation>& operation, std::uint32_t step,
                       std::uint32_t segment);
-  /// Sends a small step unasked. The payload is copied, so the step is done: true. False if the
-  /// receiver's pool is full and it has not posted the operation; the step waits until it has.
+  /// Sends a small step without being asked. Returns true if the step is done, because the payload
+  /// was copied. Returns false if the receiver's pool is full and it has not posted the operation;
+  /// the step then waits for the post.
   bool send_eagerly(const std::shared_ptr<Operation>& operation, std::uint32_t step);
   void fail(const std::shared_ptr<Operation>& operation, const Error& cause);
   /// Fails the operation if it needs data of a rank that is gone.

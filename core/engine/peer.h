@@ -18,38 +18,39 @@ namespace slipstream {
 
 class Operation;
 
-/// A piece of a send step, to be written by whichever stream can take it.
+/// A piece of a send step, which any stream may send.
 struct Segment {
   std::shared_ptr<Operation> operation;
   std::uint32_t step = 0;
   std::uint32_t index = 0;
-  std::uint32_t bytes = 0;  ///< of its payload, once it is sent
+  std::uint32_t bytes = 0;  ///< payload bytes, once it is sent
 };
 
-/// A control frame with its (small) payload. It is kept until the peer has acknowledged it.
+/// A control frame with its small payload. It is kept until the peer has acknowledged it.
 struct Control {
   Frame frame;
   std::vector<std::byte> payload;
 };
 
-/// What a peer needs to know of the engine.
+/// The part of the engine that a peer uses.
 class SegmentSource {
  public:
   virtual ~SegmentSource() = default;
   virtual Frame frame_of(const Segment& segment) = 0;
   virtual std::span<const std::byte> payload_of(const Segment& segment) = 0;
   [[nodiscard]] virtual bool is_cancelled(const Segment& segment) const = 0;
-  /// The memory of the segment is free again and the peer has it, or is sure to get it.
+  /// Announces that the segment's memory is free again; the peer has the data or is sure to get
+  /// them.
   virtual void segment_done(const Segment& segment) = 0;
 };
 
-/// One other rank, as the engine sees it: what is still to be sent to it and what it has not yet
-/// acknowledged.
+/// One other rank, as the engine sees it: data that must still be sent to it, and data that it has
+/// not yet acknowledged.
 ///
-/// Control frames are one reliable sequence over one stream at a time; they carry numbers, are kept
-/// until acknowledged, and move to another stream in order when theirs dies. Segments go to any
-/// stream that can take bytes and are acknowledged by count for each stream; those of a stream that
-/// died go back to the queue. Over links that copy (shm) neither is kept.
+/// Control frames form one reliable sequence over one stream at a time. They are numbered, kept
+/// until acknowledged, and moved in order to another stream if theirs dies. Segments are sent on
+/// any stream that accepts bytes, and are acknowledged by count for each stream. If a stream dies,
+/// its segments go back to the queue. Over links that copy (shm), neither is kept.
 class Peer {
  public:
   Peer(std::uint32_t rank, std::uint32_t epoch, SegmentSource& source, Stats& stats)
@@ -57,7 +58,7 @@ class Peer {
 
   [[nodiscard]] std::uint32_t rank() const { return rank_; }
   [[nodiscard]] bool reachable() const { return link_ != nullptr && !gone_; }
-  /// Reachable and not about to leave.
+  /// Whether the peer is reachable and not about to leave.
   [[nodiscard]] bool available() const { return reachable() && !left_; }
   [[nodiscard]] bool gone() const { return gone_; }
   [[nodiscard]] bool left() const { return left_; }
@@ -66,37 +67,38 @@ class Peer {
   [[nodiscard]] Link* link() const { return link_; }
 
   void connect(Link& link, TimePoint now);
-  /// It said goodbye: it is owed acknowledgements, and nothing else.
+  /// Records that the peer said goodbye: it still gets acknowledgements, and nothing else.
   void leave(std::string why);
   void mark_gone(std::string why);
 
-  /// Numbers the frame and sends it, or keeps it until it can be sent. The payload is copied.
+  /// Numbers the frame and sends it, now or once that is possible. The payload is copied.
   void send_control(Frame frame, std::span<const std::byte> payload);
   void send_segment(Segment segment);
   void send_heartbeat(TimePoint now);
-  /// How many streams carry segments from now on: the fastest ones.
+  /// Sets how many streams carry segments from now on; the fastest ones are used.
   void use_streams(std::uint32_t count);
-  /// Segments wait until a stream can take them.
+  /// Whether segments are waiting for a stream.
   [[nodiscard]] bool waits() const { return waits_; }
   /// Bytes of segments that were acknowledged since the last call.
   std::uint64_t take_delivered() { return std::exchange(delivered_, 0); }
-  /// Sends what the streams take. True when anything was sent.
+  /// Sends as much as the streams accept. Returns whether anything was sent.
   bool pump(TimePoint now);
   [[nodiscard]] bool has_unsent() const { return unsent_ < control_.size() || !ready_.empty(); }
   [[nodiscard]] bool has_unacknowledged() const;
 
-  /// False when the frame has been seen before (it was sent again after a stream had died).
+  /// Returns false if the frame is a repetition, which is sent after a stream has died.
   bool accept(const Frame& frame, std::uint32_t stream, TimePoint now);
   void acknowledge_segments(std::uint32_t stream, std::uint64_t count, TimePoint now);
-  /// Sends the acknowledgements that are due; those of control frames only when many are or `all`.
+  /// Sends the acknowledgements that are due. Control frames are acknowledged only if there are
+  /// many of them, or with `all`.
   void send_acknowledgements(bool all);
 
-  /// Puts what was in flight on the stream back into the queue. False when none is left.
+  /// Puts the stream's segments in flight back into the queue. Returns whether any stream is left.
   bool lose_stream(std::uint32_t stream);
 
-  // The eager pool: bytes that the peer holds for operations it has not posted yet.
-  std::uint64_t eager_sent = 0, eager_credited = 0;      // by us, to it
-  std::uint64_t eager_consumed = 0, eager_reported = 0;  // by it, to us
+  // The eager pool: bytes that a receiver keeps for operations that it has not posted yet.
+  std::uint64_t eager_sent = 0, eager_credited = 0;      // sent by this rank
+  std::uint64_t eager_consumed = 0, eager_reported = 0;  // sent by the peer
 
   [[nodiscard]] TimePoint heard() const { return heard_; }
   void forgive_silence(TimePoint now) { heard_ = now; }
@@ -110,14 +112,14 @@ class Peer {
   using Ready = std::priority_queue<Segment, std::vector<Segment>, Later>;
   struct Stream {
     std::deque<Segment> unacknowledged;
-    std::uint64_t sent = 0;          // bytes, since streams were last compared
-    std::uint64_t acknowledged = 0;  // of ours, by the peer
-    std::uint64_t received = 0;      // of the peer's, by us
-    std::uint64_t reported = 0;      // of those, told to the peer
-    Nanoseconds pace{};              // from one acknowledgement to the next, about
-    TimePoint moved{};               // the last one, or when the stream began to carry again
+    std::uint64_t sent = 0;          // bytes since streams were last compared
+    std::uint64_t acknowledged = 0;  // of our segments, by the peer
+    std::uint64_t received = 0;      // of the peer's segments, by this rank
+    std::uint64_t reported = 0;      // of the received ones, to the peer
+    Nanoseconds pace{};              // approximate time between two acknowledgements
+    TimePoint moved{};  // time of the last one, or the time at which the stream began to send again
 
-    /// How long one segment more would take to be acknowledged, as far as is known.
+    /// An estimate of the time until one more segment would be acknowledged.
     [[nodiscard]] Nanoseconds delay(TimePoint now) const {
       const auto pending = static_cast<Nanoseconds::rep>(unacknowledged.size());
       return (pending + 1) * (pending > 0 ? std::max(pace, now - moved) : pace);
@@ -142,7 +144,7 @@ class Peer {
   std::string why_gone_;
   TimePoint heard_{}, sent_{};
 
-  std::deque<Control> control_;  // unacknowledged ones, then those from unsent_ on
+  std::deque<Control> control_;  // unacknowledged frames, then unsent ones (from unsent_ on)
   std::size_t unsent_ = 0;
   std::uint32_t control_stream_ = 0;
   std::uint64_t next_number_ = 1;
@@ -150,8 +152,8 @@ class Peer {
 
   Ready ready_;
   std::vector<Stream> streams_;
-  std::vector<std::uint32_t> order_;  // streams for segments, the fastest first
-  std::uint32_t in_use_ = 0;          // of those, from the first
+  std::vector<std::uint32_t> order_;  // streams for segments, with the fastest first
+  std::uint32_t in_use_ = 0;          // number of streams in use, from the first
   bool waits_ = false;
   std::uint64_t delivered_ = 0;
 };

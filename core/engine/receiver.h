@@ -16,7 +16,7 @@
 
 namespace slipstream {
 
-/// Takes what transports deliver to the operation, group or peer that it concerns.
+/// Hands everything that transports deliver to the operation, group or peer that it concerns.
 class Receiver final : public Sink {
  public:
   Receiver(World& world, Operations& operations, Failures& failures, Messages& messages,
@@ -27,11 +27,11 @@ class Receiver final : public Sink {
         messages_(messages),
         streams_(streams) {}
 
-  /// Why transports refused connections.
+  /// The reasons for which transports refused connections.
   [[nodiscard]] const std::vector<std::string>& refusals() const { return refusals_; }
-  /// Delivers what came before the group was made here.
+  /// Delivers frames that arrived before the group was created here.
   void deliver_early(Group& group);
-  /// Delivers what came before the operation was submitted here.
+  /// Delivers frames that arrived before the operation was submitted here.
   void deliver_early(const std::shared_ptr<Operation>& operation);
 
   // Sink
@@ -45,7 +45,7 @@ class Receiver final : public Sink {
   }
 
  private:
-  /// The piece of an operation that a frame belongs to; no operation if there is none any more.
+  /// The part of an operation to which a frame belongs; the operation is empty if it has ended.
   struct Target {
     std::shared_ptr<Operation> operation;
     std::uint32_t step = 0, segment = 0;

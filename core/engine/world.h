@@ -17,8 +17,8 @@
 
 namespace slipstream {
 
-/// The state that the parts of one engine share: this rank, its peers and groups, and the time.
-/// Only the driver touches it, but for the constants.
+/// The state that the parts of an engine share: this rank, its peers and groups, and the time. Only
+/// the driver touches it, except for the constants.
 struct World {
   const Identity identity;
   const EngineOptions options;
@@ -30,22 +30,22 @@ struct World {
   std::unordered_map<std::uint64_t, std::shared_ptr<Group>> groups{};  ///< by id
   std::unordered_map<std::uint64_t, std::uint64_t> closed_groups{};    ///< id to operations started
   Stats stats{};
-  TimePoint now{};        ///< when the current poll began
-  TimePoint last_poll{};  ///< when the one before began
-  bool closed = false;    ///< goodbye is said
+  TimePoint now{};        ///< time at which the current poll began
+  TimePoint last_poll{};  ///< time at which the previous poll began
+  bool closed = false;    ///< whether goodbye was said
 
-  /// The member `rank` of the group, which is not this rank.
+  /// The peer that is member `rank` of the group; not this rank.
   [[nodiscard]] Peer& peer_of(const Group& group, std::uint32_t rank) const {
     return *peers[group.ranks()[rank]];
   }
-  /// The group that this rank has and has not closed; nullptr if there is none.
+  /// The group with this id, if this rank has it and has not closed it; otherwise nullptr.
   [[nodiscard]] Group* group_with(std::uint64_t id) const;
   /// A rank with its host and its connection, for messages.
   [[nodiscard]] std::string name_of(std::uint32_t rank) const;
   [[nodiscard]] Frame frame_for(FrameKind kind, const Group& group, std::uint64_t sequence) const;
   /// Sends a control frame to all other members.
   void broadcast(const Group& group, const Frame& frame, std::span<const std::byte> payload) const;
-  /// Counts eager bytes of the peer that are consumed, and returns its credit from time to time.
+  /// Counts consumed eager bytes of the peer, and returns its credit from time to time.
   void release_eager(Peer& peer, std::uint64_t bytes) const;
 };
 

@@ -7,7 +7,7 @@
 
 namespace slipstream {
 
-/// A set of the numbers of tensors, as it travels.
+/// A set of tensor numbers, in the form in which it is sent.
 class Bits {
  public:
   static constexpr std::uint32_t kPerWord = 64;
@@ -21,7 +21,7 @@ class Bits {
       words_[bit / kPerWord] &= ~(std::uint64_t{1} << (bit % kPerWord));
     }
   }
-  /// Its first words; zeros where it is shorter.
+  /// The first words of the set, with zeros behind its end.
   [[nodiscard]] std::vector<std::uint64_t> words(std::size_t count) const {
     std::vector<std::uint64_t> padded(words_);
     padded.resize(count);
@@ -32,7 +32,7 @@ class Bits {
   std::vector<std::uint64_t> words_;
 };
 
-/// Calls `visit` with every number in the set, from the lowest.
+/// Calls `visit` with every number in the set, in ascending order.
 template <typename Visit>
 void for_each_bit(std::span<const std::uint64_t> words, const Visit& visit) {
   for (std::size_t i = 0; i < words.size(); ++i) {

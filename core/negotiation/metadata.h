@@ -9,11 +9,12 @@
 
 namespace slipstream {
 
-/// What ranks must agree on for one tensor, and in whose company it was submitted.
+/// The properties of a tensor on which ranks must agree, including the tensors that it is fused
+/// with.
 struct Metadata {
   std::shared_ptr<const TensorSpec> tensor;
   std::uint32_t fused_size = 1;
-  std::uint64_t fused_hash = 0;  ///< of the names in their order; 0 for one alone
+  std::uint64_t fused_hash = 0;  ///< hash of the fused names in their order; 0 for a single tensor
 
   [[nodiscard]] const std::string& name() const { return tensor->name; }
   bool operator==(const Metadata& other) const {
@@ -25,9 +26,10 @@ struct Metadata {
 /// "allreduce sum float32[3, 4] as fp16, fused with 2 others", for messages.
 std::string describe(const Metadata& metadata);
 
-/// Appends the bytes by which another rank read()s the metadata.
+/// Appends the metadata in the form that read() parses on another rank.
 void write(std::string& out, const Metadata& metadata);
-/// Takes metadata off the front of `bytes`. Throws Error(kInternal) where they are none.
+/// Parses metadata at the front of `bytes` and removes it. Throws Error(kInternal) if it is
+/// invalid.
 Metadata read(std::string_view& bytes);
 
 }  // namespace slipstream

@@ -15,41 +15,43 @@
 
 namespace slipstream {
 
-/// What was submitted on this rank and is not ready, by name.
+/// The tensors that this rank has submitted and that are not ready yet, by name.
 class Pending {
  public:
   struct Item {
     Metadata metadata;
     std::uint64_t token = 0;
-    std::uint64_t unit = 0;               ///< equal for those submitted together; 0: alone
-    std::optional<std::uint32_t> number;  ///< in the table, where that agrees with the metadata
+    std::uint64_t unit = 0;  ///< equal for tensors that were submitted together; 0: alone
+    /// Number in the table, if the table agrees with the metadata.
+    std::optional<std::uint32_t> number;
     TimePoint submitted{}, report_at{};
   };
 
   [[nodiscard]] bool empty() const { return items_.empty(); }
   [[nodiscard]] const Item* find(const std::string& name) const;
   [[nodiscard]] std::size_t num_news() const { return unnumbered_.size(); }
-  /// Of the items without a number, in the order in which they were submitted.
+  /// The metadata of items without a number, in the order of submission.
   [[nodiscard]] std::vector<Metadata> news() const;
-  /// No item is to be reported before.
+  /// The earliest time at which an item must be reported.
   [[nodiscard]] TimePoint next_report() const { return empty() ? TimePoint::max() : next_report_; }
 
   void add(Item item, const TensorTable& table);
-  /// Items that were submitted together.
+  /// Adds items that were submitted together.
   void add_unit(std::vector<Item> unit, const TensorTable& table);
-  /// Looks the items without a number up again. True when one has got its number.
+  /// Looks up the items without a number again. Returns whether any got its number.
   bool number(const TensorTable& table);
   std::optional<Item> take(std::uint32_t number);
-  /// The item and those submitted with it; none if it is not there.
+  /// Removes and returns the item with those that were submitted together with it; empty if it does
+  /// not exist.
   std::vector<Item> take_unit(const std::string& name);
   std::vector<Item> take_all();
 
-  /// The numbers of all items, and of those whose whole unit has numbers.
+  /// The numbers of all items, and the numbers of items whose whole unit has numbers.
   [[nodiscard]] const Bits& numbered() const { return numbered_; }
   [[nodiscard]] const Bits& complete() const { return complete_; }
-  /// Those to be reported by `now`.
+  /// The numbers of items whose report is due at `now`.
   [[nodiscard]] Bits overdue(TimePoint now);
-  /// These have been reported: again after twice the time.
+  /// Records that these items were reported; their next report is due after twice the time.
   void put_off(std::span<const std::uint64_t> reported, TimePoint now);
 
  private:
@@ -57,7 +59,7 @@ class Pending {
     std::vector<std::string_view> names;
     std::size_t unnumbered = 0;
   };
-  using Items = std::unordered_map<std::string_view, Item>;  // by the name in the item itself
+  using Items = std::unordered_map<std::string_view, Item>;  // the key is part of the item itself
 
   void insert(Item item, const TensorTable& table);
   bool give_number(Item& item, const TensorTable& table);
@@ -65,7 +67,7 @@ class Pending {
   void find_next_report();
 
   Items items_;
-  std::vector<Item*> by_number_;  // nullptr where there is none
+  std::vector<Item*> by_number_;  // nullptr if there is no item
   std::unordered_map<std::uint64_t, Unit> units_;
   std::vector<std::string_view> unnumbered_;
   std::uint64_t next_unit_ = 1;

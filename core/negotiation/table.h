@@ -13,17 +13,17 @@
 
 namespace slipstream {
 
-/// The tensors that are known, and their numbers. All ranks change it alike, so it is the same on
-/// all; the lowest free number is given first.
+/// The known tensors and their numbers. All ranks make the same changes, so the table is the same
+/// everywhere. A new tensor gets the lowest free number.
 class TensorTable {
  public:
   struct Entry {
     Metadata metadata;
-    std::uint64_t used = 0;  ///< the round in which it was new or ready last
+    std::uint64_t used = 0;  ///< last round in which the tensor was new or ready
   };
 
   [[nodiscard]] std::size_t size() const { return numbers_.size(); }
-  /// Words of a set of all numbers.
+  /// Number of words of a set of all numbers.
   [[nodiscard]] std::size_t num_words() const;
   [[nodiscard]] std::optional<std::uint32_t> find(const std::string& name) const;
   Entry& operator[](std::uint32_t number) { return *entries_[number]; }
@@ -31,7 +31,8 @@ class TensorTable {
 
   std::uint32_t add(const Metadata& metadata, std::uint64_t round);
   void remove(std::uint32_t number);
-  /// Removes up to `count` of the `candidates` (a set), those that were used the longest time ago.
+  /// Removes up to `count` of the `candidates` (a set), beginning with those that were used least
+  /// recently.
   void remove_oldest(std::size_t count, std::span<const std::uint64_t> candidates);
 
  private:

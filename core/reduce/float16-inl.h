@@ -1,4 +1,4 @@
-// Compiled once per SIMD target, hence the guard that foreach_target.h toggles.
+// This file is compiled once per SIMD target, so it has the guard that foreach_target.h toggles.
 #if defined(SLIPSTREAM_CODEC_FLOAT16_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLIPSTREAM_CODEC_FLOAT16_INL_H_
 #undef SLIPSTREAM_CODEC_FLOAT16_INL_H_
@@ -9,8 +9,8 @@
 #include "hwy/highway.h"
 #include "reduce/reduce_loop-inl.h"
 
-// Targets whose Highway conversion is one instruction, which rounds to nearest even. In the others
-// it is emulated without the rounding of subnormals and the special values that we promise.
+// Targets on which Highway's conversion is one instruction, which rounds to nearest even. On other
+// targets it is emulated, but without the promised rounding of subnormals and special values.
 #undef SLIPSTREAM_NATIVE_FLOAT16
 #if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)) || HWY_ARCH_ARM_A64
 #define SLIPSTREAM_NATIVE_FLOAT16 1
@@ -35,9 +35,9 @@ HWY_INLINE hn::Vec<Words> as_words(V v) {
   return hn::BitCast(Words(), v);
 }
 
-/// Runs `Op`, which works on float32, on 16-bit floats in lanes of 32 bits: first the even ones,
-/// then the odd ones, so that no lane has to move. `Format::widen` takes the bits from the lower
-/// half of a lane, and `Format::narrow` leaves them there, with zeros above.
+/// Runs `Op`, which works on float32, on 16-bit floats in lanes of 32 bits: first on the even ones,
+/// then on the odd ones, so that no lane moves. `Format::widen` takes the bits from the lower half
+/// of a lane. `Format::narrow` stores them there, with zeros above.
 template <class Format, class Op>
 struct OnHalfLanes {
   Op op;
@@ -58,7 +58,7 @@ struct OnHalfLanes {
   }
 };
 
-/// The upper half of a float32. Rounding would turn some NaN into a zero, but not the one NaN that
+/// The upper half of a float32. Rounding would turn some NaN into a zero, but not the only NaN that
 /// the kernels produce.
 struct BFloat16 {
   template <class V>
@@ -109,11 +109,11 @@ struct OnFloat16 {
 
 /// IEEE binary16: 1 bit of sign, 5 of exponent (bias 15), 10 of fraction.
 ///
-/// Moving the bits to their place in a float32 leaves the exponent short by the difference of the
-/// biases. A subnormal is completed by the float unit: with the exponent of the smallest normal
-/// number its fraction stands for itself plus that number, which is then subtracted, and the other
-/// way round the unit's own rounding at that exponent is the one that we need. No float32 subnormal
-/// occurs, so a thread that flushes these to zero computes the same bits.
+/// If the bits are moved to their place in a float32, the exponent is too small by the difference
+/// of the biases. The float unit completes subnormals: with the exponent of the smallest normal
+/// number, the fraction represents the subnormal plus that number, which is then subtracted. In the
+/// other direction, the unit's own rounding at that exponent is the rounding that we need. No
+/// float32 subnormal occurs, so a thread that flushes subnormals to zero computes the same bits.
 struct Float16 {
   template <class V>
   static HWY_INLINE hn::Vec<Floats> widen(V bits) {
@@ -138,7 +138,7 @@ struct Float16 {
     const auto bits = as_words(value);
     const auto sign = hn::And(bits, hn::Set(words, 0x80000000u));
     const auto magnitude = hn::Xor(bits, sign);
-    // From 65520 on the rounding carries into the exponent, which makes the infinity.
+    // From 65520 on, rounding carries into the exponent, which gives the infinity.
     const auto is_odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(words, 1));
     const auto bias = hn::Add(is_odd, hn::Set(words, 0xFFFu - (112u << 23)));
     const auto normal = hn::ShiftRight<13>(hn::Add(magnitude, bias));

@@ -1,4 +1,4 @@
-// Compiled once per SIMD target, hence the guard that foreach_target.h toggles.
+// This file is compiled once per SIMD target, so it has the guard that foreach_target.h toggles.
 #if defined(SLIPSTREAM_CODEC_NAN_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLIPSTREAM_CODEC_NAN_INL_H_
 #undef SLIPSTREAM_CODEC_NAN_INL_H_
@@ -15,8 +15,8 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Where both operands are NaN, targets and even compilers differ in the one whose payload
-/// survives, and x86 and ARM in the sign of a NaN that they make. So there is only one NaN.
+/// If both operands are NaN, targets and even compilers differ in whose payload survives, and x86
+/// and ARM differ in the sign of a new NaN. Therefore every NaN is replaced by the same one.
 template <class D>
 HWY_INLINE hn::Vec<D> the_nan(D lanes) {
   using Bits = hn::RebindToUnsigned<D>;

@@ -9,7 +9,7 @@
 
 namespace slipstream {
 
-/// The untyped form of reduce()'s buffers; `dst` may be equal to `lower` or to `upper`.
+/// The buffers of reduce() without types; `dst` may equal `lower` or `upper`.
 struct Operands {
   std::uint8_t* dst;
   const std::uint8_t* lower;
@@ -23,7 +23,7 @@ void reduce_integers(DType dtype, ReduceOp op, const Operands& operands);
 /// reduce() for floating point and complex.
 void reduce_floats(DType dtype, ReduceOp op, const Operands& operands);
 
-/// divide() for floating point and complex: reads `lower` only.
+/// divide() for floating point and complex; it reads only `lower`.
 void divide_floats(DType dtype, const Operands& operands, std::uint32_t divisor);
 
 /// Name of the SIMD target that the functions above run on.

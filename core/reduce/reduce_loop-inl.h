@@ -1,4 +1,4 @@
-// Compiled once per SIMD target, hence the guard that foreach_target.h toggles.
+// This file is compiled once per SIMD target, so it has the guard that foreach_target.h toggles.
 #if defined(SLIPSTREAM_CODEC_REDUCE_LOOP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLIPSTREAM_CODEC_REDUCE_LOOP_INL_H_
 #undef SLIPSTREAM_CODEC_REDUCE_LOOP_INL_H_
@@ -23,11 +23,11 @@ using Bytes = hn::ScalableTag<std::uint8_t>;
 template <typename T>
 using Lanes = hn::Repartition<T, Bytes>;
 
-/// dst = kernel(lower, upper), one vector of bytes after another; the size is whole vectors.
-/// Loads and stores are of bytes, so that the pointers need no alignment.
+/// Computes dst = kernel(lower, upper), one vector of bytes after another; the size must be a
+/// multiple of a vector. Loads and stores use bytes, so the pointers need no alignment.
 template <class Kernel>
 HWY_NOINLINE void for_each_vector(const Operands& operands, Kernel kernel) {
-  // By value: a store of bytes through dst might change `operands`, as far as the compiler knows.
+  // By value, because for the compiler a store of bytes through dst might change `operands`.
   const auto [dst, lower, upper, size] = operands;
   const Bytes bytes;
   const std::size_t step = hn::Lanes(bytes);
@@ -37,8 +37,8 @@ HWY_NOINLINE void for_each_vector(const Operands& operands, Kernel kernel) {
   }
 }
 
-/// The same for any size. The tail goes through the same code, padded with zeros, so that its bits
-/// cannot differ from those of the body.
+/// The same for any size. The tail is padded with zeros and runs through the same code, so that its
+/// bits cannot differ from those of the body.
 template <class Kernel>
 void run(const Operands& operands, Kernel kernel) {
   const std::size_t step = hn::Lanes(Bytes());

@@ -18,7 +18,7 @@
 
 namespace slipstream::test {
 
-/// One rank of a world of engines that live in this process.
+/// One rank of a world of engines in this process.
 struct EngineRank {
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
@@ -29,7 +29,7 @@ struct EngineRank {
   std::unique_ptr<Engine> engine;
   std::shared_ptr<Group> world;
 
-  /// Submits and waits; throws the operation's error.
+  /// Submits an operation and waits; throws its error.
   void run(Request request) { run(world, std::move(request)); }
   void run(const std::shared_ptr<Group>& group, Request request) {
     request.waits_soon = true;
@@ -44,7 +44,7 @@ struct EngineRank {
     const std::scoped_lock lock(log_mutex);
     return log;
   }
-  /// Waits until a line with the text was logged; returns the first one.
+  /// Waits until a line with the text was logged, and returns the first one.
   std::string wait_for(const std::string& text) {
     const TimePoint limit = Clock::now() + kPatience;
     while (Clock::now() < limit) {
@@ -58,10 +58,10 @@ struct EngineRank {
   }
 };
 
-/// Engines connected by a FakeNetwork, or by the transports of a family.
+/// Engines that are connected by a FakeNetwork, or by the transports of a family.
 class EngineWorld {
  public:
-  /// `places`: where the ranks run; none: all on one host.
+  /// `places` are the places of the ranks; without them all ranks run on one host.
   explicit EngineWorld(std::uint32_t size, FakeOptions network = {}, EngineOptions engine = {},
                        std::vector<Place> places = {})
       : EngineWorld(size, std::make_shared<FakeNetwork>(size, std::move(network)), engine,
@@ -80,11 +80,11 @@ class EngineWorld {
     each([](EngineRank& self) { self.engine->close(); });
   }
 
-  /// Of a world that was made with one.
+  /// The network of a world that was created with one.
   FakeNetwork& network() { return *network_; }
   EngineRank& operator[](std::uint32_t rank) { return *ranks_[rank]; }
 
-  /// Runs `body` as every rank at once; throws the first rank's exception.
+  /// Runs `body` for all ranks at the same time; throws the first rank's exception.
   void each(const std::function<void(EngineRank&)>& body) {
     std::vector<std::exception_ptr> errors(ranks_.size());
     std::vector<std::thread> threads;

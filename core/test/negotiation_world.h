@@ -20,7 +20,7 @@ inline std::shared_ptr<const TensorSpec> tensor(std::string name,
   return std::make_shared<const TensorSpec>(std::move(spec));
 }
 
-/// One rank's negotiator, and what came out of it so far.
+/// One rank's negotiator, with its outcomes so far.
 class NegotiatingRank {
  public:
   NegotiatingRank(EngineRank& rank, const NegotiationOptions& options)
@@ -41,7 +41,7 @@ class NegotiatingRank {
     negotiator.submit(unit);
   }
 
-  /// Takes the next outcome; false when none comes in time.
+  /// Takes the next outcome; returns false if none comes in time.
   bool take(Nanoseconds patience = kPatience) {
     const auto outcome = negotiator.next(patience);
     if (!outcome) return false;
@@ -62,7 +62,7 @@ class NegotiatingRank {
       if (!take()) throw Error(ErrorKind::kInternal, concat(ready.size(), " of ", count, " ready"));
     }
   }
-  /// What the tensor failed with.
+  /// The error of a tensor that failed.
   std::string take_failure(const std::string& name) {
     while (failed.count(name) == 0) {
       if (!take()) throw Error(ErrorKind::kInternal, concat(name, " has not failed"));
@@ -72,9 +72,9 @@ class NegotiatingRank {
 
   Negotiator negotiator;
   std::vector<std::string> ready;     ///< names
-  std::vector<AgreedTensor> agreed;   ///< as many
-  std::vector<bool> some_joined;      ///< as many
-  std::vector<std::uint64_t> rounds;  ///< as many
+  std::vector<AgreedTensor> agreed;   ///< one for each of `ready`
+  std::vector<bool> some_joined;      ///< one for each of `ready`
+  std::vector<std::uint64_t> rounds;  ///< one for each of `ready`
   std::map<std::string, std::string> failed;
   std::optional<std::uint32_t> last_joined;
 };
@@ -95,7 +95,7 @@ class NegotiationWorld {
   void each(const std::function<void(std::uint32_t, NegotiatingRank&)>& body) {
     world.each([&](EngineRank& self) { body(self.rank, *ranks_[self.rank]); });
   }
-  /// As a rank ends: its engine says goodbye, the negotiator having been closed.
+  /// Leaves like a rank that ends: closes the negotiator, and then the engine says goodbye.
   void leave(std::uint32_t rank) {
     ranks_[rank]->negotiator.close();
     world[rank].engine->close();

@@ -43,8 +43,8 @@ struct Half {
     if (value == 0) return from(sign);
     if (std::isinf(value)) return from(sign | kInfinity);
     const int exponent = std::max(std::ilogb(value), kMinExponent);
-    // nearbyint rounds to nearest even. A fraction that is rounded up to the next power of two
-    // carries into the exponent, and from there into infinity, as the encoding is made for.
+    // nearbyint rounds to nearest even. If a fraction is rounded up to the next power of two, it
+    // carries into the exponent, and from there into infinity; the encoding is designed for this.
     const double scaled = std::ldexp(std::abs(double{value}), kFractionBits - exponent);
     const int units = static_cast<int>(std::nearbyint(scaled));
     const int magnitude = ((exponent + kBias - 1) << kFractionBits) + units;
@@ -80,7 +80,8 @@ std::complex<T> combine_complex(ReduceOp op, std::complex<T> lower, std::complex
   const auto [a, b] = std::array{lower.real(), lower.imag()};
   const auto [c, d] = std::array{upper.real(), upper.imag()};
   if (op != ReduceOp::kProduct) return {with_the_nan(a + c), with_the_nan(b + d)};
-  // Volatile: compilers for CPUs with fused multiply-add would skip the rounding of the products.
+  // Volatile, because compilers for CPUs with fused multiply-add would skip the rounding of the
+  // products.
   const volatile T ac = a * c;
   const volatile T bd = b * d;
   const volatile T ad = a * d;
@@ -196,7 +197,7 @@ T load(const std::uint8_t* from) {
   return value;
 }
 
-/// What slipstream::reduce promises, one element at a time.
+/// The result that slipstream::reduce promises, one element at a time.
 inline void reduce(DType dtype, ReduceOp op, std::uint8_t* dst, const std::uint8_t* lower,
                    const std::uint8_t* upper, std::size_t count) {
   with_type_of(dtype, [&]<typename T>(T) {
@@ -207,7 +208,7 @@ inline void reduce(DType dtype, ReduceOp op, std::uint8_t* dst, const std::uint8
   });
 }
 
-/// What slipstream::divide promises, one element at a time.
+/// The result that slipstream::divide promises, one element at a time.
 inline void divide(DType dtype, std::uint8_t* data, std::size_t count, std::uint32_t divisor) {
   with_type_of(dtype, [&]<typename T>(T) {
     for (std::size_t i = 0; i < count * sizeof(T); i += sizeof(T)) {

@@ -23,7 +23,7 @@ inline Identity shm_identity(std::uint32_t rank, std::uint32_t world_size, std::
   return identity;
 }
 
-/// Ranks of this process that share memory as those of several processes would.
+/// Ranks of this process that share memory like ranks of several processes.
 inline TransportFamily shm_family(std::string name, const ShmOptions& options) {
   const auto make = [options](std::span<Doorbell* const> doorbells) {
     const auto world_size = static_cast<std::uint32_t>(doorbells.size());
@@ -48,7 +48,7 @@ inline TransportFamily shm_family(std::string name, const ShmOptions& options) {
   return family;
 }
 
-/// One rank on its own: what it was told, in order, and what it logged.
+/// A single rank, with its events in order and its log.
 class ShmRank final : public Sink {
  public:
   explicit ShmRank(const Identity& identity, ShmOptions options = {})
@@ -90,7 +90,7 @@ class ShmRank final : public Sink {
   }
 };
 
-/// Polls all of them until the condition holds; false if that takes longer than kPatience.
+/// Polls all ranks until the condition is true; returns false if that takes longer than kPatience.
 template <typename Condition>
 bool poll_until(std::initializer_list<ShmRank*> ranks, Condition condition) {
   const TimePoint deadline = Clock::now() + kPatience;

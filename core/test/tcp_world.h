@@ -15,7 +15,7 @@
 
 namespace slipstream::test {
 
-/// The key of every job that these tests start.
+/// The key of all jobs that these tests start.
 inline JobKey job_key(std::uint8_t seed = 1) {
   JobKey key;
   key.fill(std::byte{seed});
@@ -26,7 +26,7 @@ inline Identity identity(std::uint32_t rank, std::uint32_t world_size) {
   return {.rank = rank, .world_size = world_size, .epoch = 7, .key = job_key()};
 }
 
-/// Ranks connected by TCP over an address of this host.
+/// Ranks that are connected by TCP over an address of this host.
 inline TransportFamily tcp_family(std::string name, const TcpOptions& options) {
   const auto make = [options](std::span<Doorbell* const> doorbells) {
     const auto world_size = static_cast<std::uint32_t>(doorbells.size());
@@ -47,25 +47,25 @@ inline TransportFamily tcp_family(std::string name, const TcpOptions& options) {
   return family;
 }
 
-/// A rank that a test plays byte by byte: it shakes hands with a TcpTransport, of which it is a
-/// peer of higher rank, and then writes and reads what it likes.
+/// A rank that a test plays byte by byte. It shakes hands with a TcpTransport as a peer of higher
+/// rank, and then writes and reads raw bytes.
 class RawPeer {
  public:
   /// Opens `num_open` of its `num_streams` streams to `endpoint` of rank `peer`, which `poll`
-  /// drives. Throws when it is refused.
+  /// drives. Throws if it is refused.
   RawPeer(const Identity& self, std::uint32_t peer, const std::string& endpoint,
           const std::function<void()>& poll, std::uint16_t num_streams = 2,
           std::uint16_t num_open = 2);
 
-  /// Writes everything, driving the acceptor with `poll` whenever the socket is full.
+  /// Writes all bytes, and drives the acceptor with `poll` whenever the socket is full.
   void write(
       std::uint16_t stream, std::span<const std::byte> bytes,
       const std::function<void()>& poll = [] {});
-  /// Reads what is there, at most 1 MB.
+  /// Reads the available bytes, at most 1 MB.
   std::vector<std::byte> read(std::uint16_t stream);
-  /// Whether the acceptor has closed the stream and all it sent has been read.
+  /// Whether the acceptor has closed the stream and everything it sent was read.
   [[nodiscard]] bool ended(std::uint16_t stream) const;
-  /// Closes with a reset instead of an orderly end.
+  /// Closes with a reset, not in an orderly way.
   void reset(std::uint16_t stream);
   void close(std::uint16_t stream) { sockets_.at(stream).reset(); }
 
@@ -73,13 +73,13 @@ class RawPeer {
   std::vector<Descriptor> sockets_;
 };
 
-/// A connected socket to `endpoint`, non-blocking, that has said nothing.
+/// A non-blocking socket that is connected to `endpoint` and has sent nothing.
 Descriptor connect_to(const std::string& endpoint);
 
 /// Whether the other end has closed the connection (or reset it).
 bool is_ended(const Descriptor& socket);
 
-/// A frame and its payload as they travel.
+/// A frame and its payload in the form in which they are sent.
 std::vector<std::byte> wire_bytes(const Message& message);
 
 }  // namespace slipstream::test

@@ -1,8 +1,8 @@
 #pragma once
 
-// What every transport promises (transport/transport.h), as tests. A transport takes them over with
+// The promises of every transport (transport/transport.h), as tests. A transport adopts them with
 //   INSTANTIATE_TEST_SUITE_P(Tcp, TransportContract, testing::Values(family));
-// A promise that a transport cannot even be asked for (placing, on shared memory) is skipped.
+// If a promise does not apply to a transport (placing, on shared memory), its test is skipped.
 
 #include <gtest/gtest.h>
 
@@ -166,7 +166,7 @@ TEST_P(TransportContract, ForgottenMemoryMayBeReusedWhileItsFramesAreHeldBack) {
       ++idle_polls;
     }
   }
-  // Odd ones now, of which only a part is named; the even ones stay until all has arrived.
+  // The odd messages, of which only a part is forgotten; the even ones stay until all have arrived.
   for (std::size_t index = 1; index < sources.size(); index += 2) {
     link.forget(std::span(*sources[index]).last(1));
     std::ranges::fill(*sources[index], std::byte{0xee});
@@ -176,8 +176,8 @@ TEST_P(TransportContract, ForgottenMemoryMayBeReusedWhileItsFramesAreHeldBack) {
   EXPECT_TRUE((world[1].sink.received[{0, 1}] == sent));
 }
 
-// The engine acknowledges segments by counting, for each stream, the calls of arrived(): a frame
-// whose payload is discarded must be among them, or every later count is wrong.
+// The engine acknowledges segments by counting the calls of arrived() for each stream. A frame
+// whose payload is discarded must be counted too, or all later counts are wrong.
 TEST_P(TransportContract, ForgottenPlacesAreNotWrittenAndTheFrameIsStillCounted) {
   TransportWorld world(GetParam(), 2);
   RecordingSink& sink = world[1].sink;
@@ -188,7 +188,7 @@ TEST_P(TransportContract, ForgottenPlacesAreNotWrittenAndTheFrameIsStillCounted)
   };
   const std::uint32_t bytes = world.max_payload(1) - 1;
   const std::size_t num_sent = world.fill(0, 1, 1, bytes);
-  // Until a payload stops half-way, which the kernel's buffers or the fake's splits bring about.
+  // Until a payload stops half-way, because of the kernel's buffers or the fake's splits.
   const bool stopped = world.poll_until(
       [&] { return sink.num_placed > sink.num_received || sink.num_received >= num_sent; });
   ASSERT_TRUE(stopped);
@@ -240,7 +240,7 @@ TEST_P(TransportContract, WhatArrivesBeforeASuddenCloseIsWholeAndInOrder) {
   TransportWorld world(GetParam(), 2);
   for (std::uint32_t stream = 0; stream < world.num_streams(); ++stream) {
     world.fill(0, 1, stream, 10'001);
-    world[1].try_send(0, stream, 10);  // unread at the end that closes
+    world[1].try_send(0, stream, 10);  // not read at the end that closes
   }
   world[0].transport.reset();
   const auto lost_all = [&] { return world[1].sink.lost.size() == world.num_streams(); };
@@ -337,7 +337,7 @@ TEST_P(TransportContract, ASleepingRankIsWokenWhenThePeerCloses) {
 TEST_P(TransportContract, LeavesNoDescriptorOpen) {
   {
     const TransportWorld first(GetParam(), 2);
-  }  // what is made once for the process
+  }  // objects that are created once for the process
   const std::size_t before = count_descriptors();
   for (int round = 0; round < 10; ++round) {
     TransportWorld world(GetParam(), 3);

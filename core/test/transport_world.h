@@ -18,21 +18,21 @@
 
 namespace slipstream::test {
 
-/// Longer than anything takes under a sanitizer on a busy machine; reached only by a failure.
+/// Longer than anything takes under a sanitizer on a busy machine; only a failure reaches it.
 constexpr Clock::duration kPatience = 120s;  // under TSAN, 128 ranks on one busy core took 48
 
-/// The transports of some ranks, dialled to one another but not yet polled, and whatever they
-/// share.
+/// The transports of some ranks, which have dialled one another but are not polled yet, and the
+/// objects that they share.
 struct Wires {
   std::vector<std::unique_ptr<Transport>> transports;  ///< by rank
   std::shared_ptr<void> shared;                        ///< outlives them
 };
 
-/// One way to make transports: what the contract suite is instantiated with.
+/// A way to create transports; the contract suite is instantiated with it.
 struct TransportFamily {
   std::string name;
   std::function<Wires(std::span<Doorbell* const> doorbells)> make;
-  /// The largest payload that a stream takes.
+  /// The largest payload that a stream accepts.
   std::function<std::uint32_t(std::uint32_t stream)> max_payload = [](std::uint32_t) {
     return kMaxSegmentBytes;
   };
@@ -46,14 +46,14 @@ struct Message {
   bool operator==(const Message& other) const;
 };
 
-/// Every field and byte is drawn from (from, to, stream, index), so that nothing matches by chance.
+/// Draws every field and byte from (from, to, stream, index), so that nothing matches by chance.
 Message make_message(std::uint32_t from, std::uint32_t to, std::uint32_t stream, std::size_t index,
                      std::uint32_t payload_bytes);
 
 using PeerStream = std::pair<std::uint32_t, std::uint32_t>;
 
-/// Keeps what a transport says, and checks what holds at every call. A test hooks in where it needs
-/// more.
+/// Records the events of a transport and checks conditions that must be true at every call. A test
+/// can hook in for more.
 class RecordingSink final : public Sink {
  public:
   void connected(std::uint32_t peer, Link& link) override;
@@ -75,8 +75,8 @@ class RecordingSink final : public Sink {
       on_arrived;
 };
 
-/// One rank of a world: its driver (whoever calls poll() or drive_until()), what it was told and
-/// what it has sent, which stays valid as long as it lives.
+/// One rank of a world: its driver (the caller of poll() or drive_until()), its events, and the
+/// messages that it has sent, which stay valid as long as it lives.
 class TransportRank {
  public:
   using Condition = std::function<bool()>;
@@ -84,16 +84,17 @@ class TransportRank {
   TransportRank(std::uint32_t rank, const TransportFamily& family) : rank_(rank), family_(family) {}
 
   bool poll() { return transport->poll(sink); }
-  /// Polls, and sleeps whenever there is nothing to do, as the engine's driver does. False when the
-  /// condition does not hold within kPatience.
+  /// Polls, and sleeps if there is nothing to do, like the engine's driver. Returns false if the
+  /// condition is not true within kPatience.
   bool drive_until(const Condition& condition);
   [[nodiscard]] Link& link(std::uint32_t peer) const { return *sink.links.at(peer); }
-  /// Sends the next message on this stream, smaller where the stream does not take so much; false
-  /// if the link refused it.
+  /// Sends the next message on this stream, or a smaller one if the stream does not accept so much.
+  /// Returns false if the link refused it.
   bool try_send(std::uint32_t peer, std::uint32_t stream, std::uint32_t payload_bytes);
 
   Doorbell doorbell;
-  std::atomic<bool> asleep{false};  ///< for other threads: will not move unless something wakes it
+  std::atomic<bool> asleep{
+      false};  ///< for other threads: it will not move unless something wakes it
   RecordingSink sink;
   std::unique_ptr<Transport> transport;
   std::map<PeerStream, std::vector<Message>> sent;
@@ -108,9 +109,9 @@ class TransportRank {
 /// Connected ranks of one family.
 class TransportWorld {
  public:
-  /// Throws when the ranks do not connect within kPatience.
+  /// Throws if the ranks do not connect within kPatience.
   TransportWorld(const TransportFamily& family, std::uint32_t world_size);
-  /// Transports go before what they borrow: doorbells, sent messages, shared wires.
+  /// Destroys transports before the objects that they use: doorbells, sent messages, shared wires.
   ~TransportWorld();
   TransportWorld(const TransportWorld&) = delete;
   TransportWorld& operator=(const TransportWorld&) = delete;
@@ -122,23 +123,24 @@ class TransportWorld {
     return family_.max_payload(stream);
   }
 
-  // These drive all ranks from the calling thread.
+  // The functions below drive all ranks from the calling thread.
   bool poll();
   bool poll_until(const TransportRank::Condition& condition);
-  /// As try_send(), but throws when the stream takes nothing within kPatience.
+  /// Like try_send(), but throws if the stream accepts nothing within kPatience.
   void send(std::uint32_t from, std::uint32_t to, std::uint32_t stream,
             std::uint32_t payload_bytes);
-  /// Sends, polling only the sender, until the stream takes no more; the number of messages sent.
+  /// Sends messages, and polls only the sender, until the stream accepts no more. Returns their
+  /// number.
   std::size_t fill(std::uint32_t from, std::uint32_t to, std::uint32_t stream,
                    std::uint32_t payload_bytes);
 
-  /// Runs `body` for every rank on a thread of its own, which then drives the rank until all bodies
-  /// have ended: what one has sent may need its sender to arrive.
+  /// Runs `body` for every rank on its own thread, which then drives the rank until all bodies have
+  /// ended, because a message may need its sender to arrive.
   void run_threads(const std::function<void(std::uint32_t rank)>& body);
 
   [[nodiscard]] std::size_t num_sent_to(std::uint32_t rank) const;
   [[nodiscard]] bool all_arrived() const;
-  /// Every rank has received exactly what was sent to it, in order on each stream.
+  /// Checks that every rank has received exactly what was sent to it, in order on each stream.
   void expect_equal() const;
   void expect_delivered();
 
@@ -149,7 +151,7 @@ class TransportWorld {
   std::uint32_t num_streams_ = 0;
 };
 
-/// How many descriptors this process has open.
+/// The number of open descriptors of this process.
 std::size_t count_descriptors();
 
 }  // namespace slipstream::test

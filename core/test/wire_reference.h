@@ -13,7 +13,7 @@
 #include "slipstream/codec.h"
 #include "test/reduce_reference.h"
 
-// What codec/wire.h promises, one element at a time, by arithmetic in double precision.
+// The results that codec/wire.h promises, one element at a time, computed in double precision.
 namespace slipstream::reference {
 
 using Bytes = std::vector<std::uint8_t>;
@@ -55,7 +55,7 @@ inline void encode_fp16(std::span<const float> block, Bytes& to) {
 
 inline void encode_int8(std::span<const float> block, Bytes& to) {
   const float max = largest_finite(block);
-  // Volatile: each result is rounded, none is fused with the next.
+  // Volatile, so that each result is rounded and none is fused with the next operation.
   volatile float scale = std::max(max / 127, 0x1p-126F);
   if (double{scale} * 127 > std::numeric_limits<float>::max()) scale = std::nextafter(scale, 0.0F);
   if (max == 0) scale = 0;

@@ -7,17 +7,18 @@
 
 namespace slipstream {
 
-/// Where a rank runs. Equal hosts are one host, equal racks one rack.
+/// The place where a rank runs. Ranks with equal hosts run on one host, and hosts with equal racks
+/// are in one rack.
 struct Place {
   std::string host, rack;
 };
 
-/// Tells this host from others: processes with equal texts can share memory.
+/// Identifies this host: processes with equal texts can share memory.
 std::string identify_host();
 
-/// One dimension of a rank's surroundings: the ranks that differ from it in this coordinate only.
+/// One dimension as a rank sees it: the ranks that differ from it only in this coordinate.
 struct Dimension {
-  std::vector<std::uint32_t> members;  ///< ranks in the group, by coordinate, this one among them
+  std::vector<std::uint32_t> members;  ///< ranks in the group, by coordinate, including this rank
   std::uint32_t index = 0;             ///< this rank's coordinate
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
@@ -27,22 +28,27 @@ struct Dimension {
   }
 };
 
-/// The ranks of a group as a grid, seen from one of them.
+/// The ranks of a group as a grid, as one of them sees it.
 struct Layout {
-  /// From the innermost to the outermost (ranks of a host, hosts of a rack, racks), without those
-  /// of one member; at least one, whose members are in the order of the hosts.
+  /// From the innermost to the outermost dimension (ranks of a host, hosts of a rack, racks),
+  /// without dimensions of one member. There is at least one dimension, whose members are in the
+  /// order of the hosts.
   std::vector<Dimension> dimensions;
   Dimension local;   ///< the ranks of this host
-  Dimension hosts;   ///< of every host the rank with this one's local coordinate
-  bool even = true;  ///< every host has as many ranks; if not, there is one dimension, all ranks
+  Dimension hosts;   ///< of every host, the rank that has this rank's local coordinate
+  bool even = true;  ///< whether all hosts have the same number of ranks; if not, all ranks form
+                     ///< one dimension
 };
 
-/// The layout of a group as `rank` sees it; all members find the same grid.
+/// The layout of a group as `rank` sees it; all members compute the same grid.
 ///
 /// Args:
-///   places: by rank in the group.
-///   sizes: of the dimensions, the innermost first and ranks counted in this order; none: found
-///     from the places. Throws Error(kConfig) where their product is not the number of ranks.
+///   places: places of the ranks, by rank in the group.
+///   sizes: sizes of the dimensions, the innermost first, with ranks counted in this order; if
+///   empty,
+///     they are derived from the places.
+///
+/// Throws Error(kConfig) if the product of the sizes is not the number of ranks.
 Layout make_layout(std::span<const Place> places, std::uint32_t rank,
                    std::span<const std::uint32_t> sizes = {});
 

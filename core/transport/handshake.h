@@ -16,11 +16,11 @@
 
 namespace slipstream {
 
-/// What a connection is for: one that was opened for shared memory never passes for a TCP stream.
+/// The purpose of a connection. A connection for shared memory cannot pass for a TCP stream.
 enum class Purpose : std::uint8_t { kTcp = 1, kShm = 2 };
 
-/// The first message of a connection, as it travels: who dials whom, and for which stream.
-/// Magic and version stand where they are in every version of the protocol.
+/// The first message of a connection, as it is sent: who dials whom, and for which stream. Magic
+/// and version have the same position in every version of the protocol.
 struct Hello {
   std::uint64_t magic = 0;
   std::uint16_t version = 0;
@@ -31,7 +31,7 @@ struct Hello {
   std::uint32_t to = 0;
   std::uint32_t world_size = 0;
   std::uint16_t stream = 0;
-  std::uint16_t num_streams = 0;  ///< of this pair of ranks, control stream included
+  std::uint16_t num_streams = 0;  ///< streams of this pair of ranks, including the control stream
   Nonce nonce{};
 };
 static_assert(sizeof(Hello) == 64);
@@ -47,24 +47,24 @@ constexpr Clock::duration kHandshakeDeadline = 10s;
 ///   connector  Proof      {HMAC(key, "slipstream connect", ...)}
 ///   acceptor   Verdict    {welcome, or why not}
 ///
-/// Both digests are of their label, the whole Hello and the whole Challenge up to the digest, and
-/// so of both nonces, both ranks, epoch and versions. The acceptor judges epoch, ranks and stream
-/// only once the key is proved: a stranger learns the version and then sees a closed socket, a rank
-/// of the same job is told the exact cause. No byte after the handshake is read. Works on any
-/// stream socket, blocking or not; never blocks, never SIGPIPE.
+/// Both digests cover their label, the whole Hello, and the Challenge up to the digest. So they
+/// cover both nonces, both ranks, the epoch and the versions. The acceptor checks epoch, ranks and
+/// stream only once the key is proved: a stranger learns the version and then sees a closed socket,
+/// but a rank of the same job learns the exact cause. No byte after the handshake is read. The
+/// class works on any stream socket, blocking or not. It never blocks and never raises SIGPIPE.
 class Handshake {
  public:
   enum class Progress : std::uint8_t { kPending, kDone, kFailed };
 
-  /// Why it failed, by what the connector should do next.
+  /// The kind of failure, by what the connector should do next.
   enum class Failure : std::uint8_t {
     kNone,
-    kConnection,  ///< closed, reset or too slow: trying again may help
-    kStranger,    ///< the other end is not of this job (or not Slipstream at all)
-    kRefused,     ///< it is of this job, and cannot have this connection: version, epoch, rank...
+    kConnection,  ///< closed, reset or too slow: another try may help
+    kStranger,    ///< the other end does not belong to this job (or is not Slipstream at all)
+    kRefused,  ///< it belongs to this job but cannot have this connection: version, epoch, rank...
   };
 
-  /// What the connector asks for.
+  /// The connection that the connector asks for.
   struct Call {
     Purpose purpose = Purpose::kTcp;
     std::uint32_t peer = 0;
@@ -72,8 +72,8 @@ class Handshake {
     std::uint16_t num_streams = 1;
   };
 
-  /// Whether the acceptor has room for what a proved connector asks; empty for yes, else a reason
-  /// (cut after 120 characters) that the connector is told.
+  /// Checks whether the acceptor has room for the request of a proved connector. Returns "" for
+  /// yes, or a reason (cut after 120 characters) that the connector is told.
   using Admit = std::function<std::string(const Hello&)>;
 
   [[nodiscard]] static Handshake connect(const Identity& self, const Call& call,
@@ -81,19 +81,21 @@ class Handshake {
   [[nodiscard]] static Handshake accept(const Identity& self, Purpose purpose, Admit admit = {},
                                         TimePoint deadline = Clock::now() + kHandshakeDeadline);
 
-  /// Goes on as far as the socket allows. After kPending, call again when `fd` is readable (or
-  /// writable, see wants_write) or at the deadline. kDone and kFailed are final.
+  /// Continues as far as the socket allows. After kPending, call it again when `fd` is readable (or
+  /// writable, see wants_write()), or at the deadline. kDone and kFailed are final.
   Progress advance(int fd);
-  /// Whether the next step waits for room in the socket rather than for the peer.
+  /// Whether the next step waits for room in the socket, not for the peer.
   [[nodiscard]] bool wants_write() const noexcept { return sending_; }
   [[nodiscard]] TimePoint deadline() const noexcept { return deadline_; }
-  /// What the connector said of itself. Proved once advance() has returned kDone.
+  /// The connector's Hello. It is proved once advance() has returned kDone.
   [[nodiscard]] const Hello& hello() const noexcept { return hello_; }
-  /// Whether a whole Hello has been received (acceptor): it is a client of Slipstream at least.
+  /// Whether the acceptor has received a whole Hello, so that the other end is a client of
+  /// Slipstream.
   [[nodiscard]] bool greeted() const noexcept { return step_ > Step::kHello; }
 
   [[nodiscard]] Failure failure() const noexcept { return failure_; }
-  /// Why it failed, as the end of a sentence that begins with the peer: "speaks protocol ...".
+  /// The reason of a failure, as the end of a sentence whose subject is the peer: "speaks protocol
+  /// ...".
   [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
 
  private:
@@ -125,10 +127,10 @@ class Handshake {
   Hello hello_{};
   std::array<std::byte, 48> challenged_{};  // the Challenge up to its digest
   Step step_ = Step::kHello;
-  bool sending_ = false;            // whether message_ is being written, else read
+  bool sending_ = false;            // whether message_ is being written; otherwise it is being read
   std::vector<std::byte> message_;  // of the current step
   std::size_t transferred_ = 0;     // bytes of message_
-  std::string refusal_;             // acceptor: what the connector is being told
+  std::string refusal_;             // acceptor: the reason that the connector is told
   Failure failure_ = Failure::kNone;
   std::string reason_;
 };

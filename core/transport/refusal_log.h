@@ -8,13 +8,13 @@
 
 namespace slipstream {
 
-/// Logs connections that were refused, so that somebody who knocks all day does not fill the log:
-/// the first few of each minute in full, the others as a count.
+/// Logs refused connections. So that repeated attempts do not fill the log, it writes the first few
+/// of each minute in full, and the others as a count.
 class RefusalLog {
  public:
   explicit RefusalLog(Log log) : log_(std::move(log)) {}
 
-  /// `who` is an address, `why` a Handshake's reason.
+  /// `who` is an address, and `why` the reason of a Handshake.
   void operator()(const std::string& who, const std::string& why) {
     const TimePoint now = Clock::now();
     if (now - window_ >= kWindow) {
@@ -37,7 +37,7 @@ class RefusalLog {
   static constexpr std::uint64_t kPerWindow = 8;
 
   Log log_;
-  TimePoint window_{};  // where the current minute began
+  TimePoint window_{};  // beginning of the current minute
   std::uint64_t logged_ = 0;
   std::uint64_t dropped_ = 0;
 };

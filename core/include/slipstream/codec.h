@@ -9,22 +9,22 @@
 
 namespace slipstream {
 
-/// How float32 values are written on the wire between hosts.
+/// The encoding of float32 values on the wire between hosts.
 enum class Codec : std::uint8_t {
-  kNone,  ///< as they are: exact
-  kFp16,  ///< IEEE binary16 with a power of two per block as their scale
+  kNone,  ///< unchanged: exact
+  kFp16,  ///< IEEE binary16, with one power of two per block as scale
   kBf16,  ///< the upper half of a float32
-  kInt8,  ///< a 127th of the largest magnitude of the block as the step
+  kInt8,  ///< multiples of 1/127 of the block's largest magnitude
 };
 inline constexpr std::size_t kNumCodecs = 4;
 
-/// The layout of a codec on the wire: blocks of a header and elements. The ratio is fixed: plans,
-/// segments and credits are computed from counts alone, before any value is known, so a codec whose
-/// size depends on the data does not fit in here.
+/// The layout of a codec on the wire: blocks with a header and elements. The ratio must be fixed:
+/// plans, segments and credits are computed from element counts alone, before any value is known,
+/// so a codec whose size depends on the data is not possible here.
 struct CodecTraits {
   std::string_view name;
   std::size_t block;          ///< elements encoded together
-  std::size_t header_bytes;   ///< of each block: its scale
+  std::size_t header_bytes;   ///< of each block, for its scale
   std::size_t element_bytes;  ///< of each element
 };
 
@@ -35,7 +35,7 @@ inline constexpr std::array<CodecTraits, kNumCodecs> kCodecTraits{{
     {"int8", 128, 4, 1},
 }};
 
-/// Everything about `codec` that does not depend on the data.
+/// The properties of `codec`, which do not depend on the data.
 constexpr const CodecTraits& traits_of(Codec codec) {
   return kCodecTraits[static_cast<std::size_t>(codec)];
 }
@@ -52,7 +52,7 @@ inline std::string codec_names() {
   return names;
 }
 
-/// The codec of that name, or nothing.
+/// The codec with this name, or nothing.
 constexpr std::optional<Codec> parse_codec(std::string_view name) {
   for (std::size_t i = 0; i < kNumCodecs; ++i) {
     if (kCodecTraits[i].name == name) return static_cast<Codec>(i);
@@ -60,8 +60,8 @@ constexpr std::optional<Codec> parse_codec(std::string_view name) {
   return std::nullopt;
 }
 
-/// Elements that are encoded together. Encoding a range in pieces that begin at multiples of this
-/// gives the bytes of the pieces one after another, and so does encoding the whole.
+/// The number of elements that are encoded together. A range may be encoded in pieces that begin at
+/// multiples of this number: the concatenation of the pieces is the encoding of the whole range.
 constexpr std::size_t codec_block(Codec codec) { return traits_of(codec).block; }
 
 /// Exact size of `count` encoded elements; the last block may be short.

@@ -23,14 +23,14 @@ enum class DType : std::uint8_t {
   kFloat64,
   kComplex64,
   kComplex128,
-  kBool,  ///< one byte; any value but zero is true
+  kBool,  ///< one byte; every value except zero is true
 };
 inline constexpr std::size_t kNumDTypes = 15;
 
-/// How the values of the ranks are combined, element by element.
+/// The operation that combines the values of the ranks, element by element.
 enum class ReduceOp : std::uint8_t {
   kSum,
-  kAverage,  ///< a sum that is divided by the number of ranks at its end
+  kAverage,  ///< a sum that is divided by the number of ranks in the last step
   kMin,
   kMax,
   kProduct,
@@ -40,7 +40,7 @@ enum class ReduceOp : std::uint8_t {
 };
 inline constexpr std::size_t kNumReduceOps = 8;
 
-/// What is_supported needs to know of a dtype.
+/// The property of a dtype on which is_supported() depends.
 enum class DTypeKind : std::uint8_t { kInteger, kFloating, kComplex, kBool };
 
 struct DTypeTraits {
@@ -75,17 +75,18 @@ constexpr std::size_t size_of(DType dtype) {
   return kDTypeTraits[static_cast<std::size_t>(dtype)].size_bytes;
 }
 
-/// The name that NumPy and PyTorch use, such as "float32", "bfloat16" or "bool".
+/// The name in NumPy and PyTorch, such as "float32", "bfloat16" or "bool".
 constexpr std::string_view name_of(DType dtype) {
   return kDTypeTraits[static_cast<std::size_t>(dtype)].name;
 }
 
-/// The name that the Python API uses, such as "sum" or "average".
+/// The name in the Python API, such as "sum" or "average".
 constexpr std::string_view name_of(ReduceOp op) {
   return kReduceOpNames[static_cast<std::size_t>(op)];
 }
 
-/// Complex numbers have no order, only integers and bool have bits, and a bool has no average.
+/// Whether the operation exists for the dtype: complex numbers have no order, only integers and
+/// bool have bits, and a bool has no average.
 constexpr bool is_supported(ReduceOp op, DType dtype) {
   const DTypeKind kind = kDTypeTraits[static_cast<std::size_t>(dtype)].kind;
   switch (op) {

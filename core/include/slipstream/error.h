@@ -9,7 +9,8 @@
 
 namespace slipstream {
 
-/// Errors are sorted by what the caller should do next; src/slipstream/errors.py has the same tree.
+/// Errors are sorted by what the caller should do next; src/slipstream/errors.py has the same
+/// kinds.
 enum class ErrorKind : std::uint8_t {
   kUsage,        ///< fix the call
   kConfig,       ///< fix the setting
@@ -22,10 +23,10 @@ enum class ErrorKind : std::uint8_t {
   kInternal,     ///< report it
 };
 
-/// The one exception class of the engine. Carries a complete message, which copies share: threads
-/// that wait for one operation throw copies of one error, and any of them may be the last to drop
-/// it. (std::runtime_error shares its text too, by counters inside the C++ library's binary, where
-/// ThreadSanitizer cannot see that the last reader comes before the deletion.)
+/// The engine's only exception class. It has a complete message, which copies share: threads that
+/// wait for the same operation throw copies of the same error, and any of them may drop it last.
+/// (std::runtime_error shares its text too, but with counters inside the binary of the C++ library,
+/// where ThreadSanitizer cannot see that the last reader comes before the deletion.)
 class Error : public std::exception {
  public:
   Error(ErrorKind kind, std::string message)
@@ -38,7 +39,7 @@ class Error : public std::exception {
   std::shared_ptr<const std::string> message_;
 };
 
-/// The arguments written one after another.
+/// The concatenation of the arguments as text.
 template <typename... Parts>
 std::string concat(const Parts&... parts) {
   std::ostringstream out;
@@ -54,7 +55,7 @@ template <typename... Parts>
 
 }  // namespace slipstream
 
-/// An invariant of the engine itself; prints the values when it does not hold.
+/// Checks an invariant of the engine itself; prints the values if it is violated.
 #define SLIPSTREAM_ASSERT(condition, ...)                                                   \
   do {                                                                                      \
     if (!(condition)) {                                                                     \

@@ -10,10 +10,10 @@ namespace slipstream {
 
 enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarning, kError };
 
-/// Receives every record of one runtime; may be called from any of its threads, never blocks.
+/// Receives all records of one runtime. Any of its threads may call it, so it must not block.
 using LogSink = std::function<void(LogLevel, const std::string&)>;
 
-/// Writes records to a sink; a value that the runtime builds and hands down.
+/// Writes records to a sink. The runtime builds this value and passes it on.
 class Log {
  public:
   Log() = default;

@@ -7,7 +7,7 @@
 
 namespace slipstream {
 
-/// Counters since the runtime was made. Bytes include headers.
+/// Counters since the runtime was created. Bytes include headers.
 struct Stats {
   std::uint64_t operations = 0;  ///< completed
   std::uint64_t failed_operations = 0;
@@ -17,15 +17,17 @@ struct Stats {
   std::uint64_t shm_bytes_received = 0;
   std::uint64_t segments_sent_again = 0;
   std::uint64_t streams_lost = 0;
-  std::uint64_t streams = 0;  ///< that carry segments to a peer over the network, the most of all
+  /// Streams that carry segments to a peer over the network, for the peer with the most.
+  std::uint64_t streams = 0;
   std::uint64_t stalls_reported = 0;
-  std::uint64_t busy_nanoseconds = 0;          ///< with at least one operation in flight
-  std::uint64_t blocked_nanoseconds = 0;       ///< callers inside wait(), summed over threads
+  std::uint64_t busy_nanoseconds = 0;  ///< time with at least one operation in flight
+  /// Time that callers spent in wait(), summed over threads.
+  std::uint64_t blocked_nanoseconds = 0;
   std::int64_t last_submit_nanoseconds = 0;    ///< steady clock
   std::int64_t last_complete_nanoseconds = 0;  ///< steady clock
 };
 
-/// One completed operation, for the timeline. Times are of the steady clock, in nanoseconds.
+/// One completed operation, for the timeline. Times are in nanoseconds of the steady clock.
 struct OperationRecord {
   Collective collective{};
   std::string name;

@@ -17,7 +17,8 @@
 
 namespace slipstream {
 
-/// The wires between the ranks (threads) of one process. Thread-safe. Outlives its transports.
+/// The connections between the ranks (threads) of one process. Thread-safe. It must outlive its
+/// transports.
 class FakeNetwork {
  public:
   FakeNetwork(std::uint32_t world_size, FakeOptions options);
@@ -27,33 +28,33 @@ class FakeNetwork {
   [[nodiscard]] std::uint32_t world_size() const;
   [[nodiscard]] const FakeOptions& options() const { return options_; }
 
-  /// Faults at once, from any thread; a schedule sets them off by frame counts.
+  /// Immediate faults, from any thread; a schedule triggers faults by frame counts.
   void lose_stream(std::uint32_t rank, std::uint32_t peer, std::uint32_t stream);
   void freeze_link(std::uint32_t from, std::uint32_t to, Nanoseconds duration);
   void kill_rank(std::uint32_t rank);
 
   [[nodiscard]] FakeTraffic traffic(std::uint32_t from, std::uint32_t to) const;
-  /// The faults of the schedule that have happened; as the `faults` of another schedule, they
-  /// replay a random run.
+  /// The faults of the schedule that have happened. They replay a random run if another schedule
+  /// has them as its `faults`.
   [[nodiscard]] std::vector<Fault> happened() const;
 
-  // What follows is for FakeTransport and FakeLink.
+  // The functions below are for FakeTransport and FakeLink.
   void attach(std::uint32_t rank, Bell bell);
-  /// What the rank has sent still arrives, then its lanes end.
+  /// Lets the frames that the rank has sent arrive, and then ends its lanes.
   void detach(std::uint32_t rank);
   [[nodiscard]] bool ready(const FakeLane& lane) const;
   bool send(const FakeLane& lane, const Frame& frame, std::span<const std::byte> payload);
   void forget(std::uint32_t rank, std::uint32_t peer, std::span<const std::byte> memory);
-  /// The next thing that is due at `rank` by `now`.
+  /// The next event that is due at `rank` by `now`.
   std::optional<FakeEvent> take(std::uint32_t rank, TimePoint now);
-  /// Moves an offered payload to `place`, or to memory of its own if that is null. Nothing is
-  /// returned when only a part moved, or when the stream has died since the offer.
+  /// Moves an offered payload to `place`, or to its own memory if `place` is null. Returns nothing
+  /// if only a part was moved, or if the stream has died since the offer.
   std::optional<FakeArrival> land(const FakeOffer& offer, std::byte* place, TimePoint now);
   [[nodiscard]] TimePoint next_event(std::uint32_t rank) const;
 
  private:
   [[nodiscard]] FakePort& port(std::uint32_t rank) const;
-  /// Both directions of the stream.
+  /// Cuts both directions of the stream.
   void cut(const FakeLane& lane, const std::string& reason);
   void cut_all(std::uint32_t rank, const std::string& reason);
 

@@ -22,22 +22,23 @@
 
 namespace slipstream {
 
-/// How a FakeNetwork behaves; the default is fast, faultless and copies late, as tcp does.
+/// The behaviour of a FakeNetwork. By default it is fast, has no faults and copies late, like TCP.
 struct FakeOptions {
-  std::uint32_t num_streams = 2;  ///< of each pair of ranks; stream 0 is the control stream
-  std::uint32_t capacity_frames =
-      16;                        ///< undelivered frames of a lane, beyond which send() refuses
-  Nanoseconds delay{0};          ///< from send() to arrival
-  Nanoseconds jitter{0};         ///< at most this is added to each frame's delay: streams overtake
-  double bytes_per_second = 0;   ///< of each lane; 0: without limit
-  double split_probability = 0;  ///< of a payload being placed in one poll(), finished in another
-  std::uint64_t seed = 1;        ///< of jitter, splits and random faults
-  bool copies_payload = false;   ///< true: as shm (copied in send()), false: as tcp
+  std::uint32_t num_streams = 2;  ///< streams of each pair of ranks; stream 0 is the control stream
+  std::uint32_t capacity_frames = 16;  ///< undelivered frames of a lane above which send() refuses
+  Nanoseconds delay{0};                ///< from send() to arrival
+  Nanoseconds jitter{
+      0};  ///< largest random addition to each frame's delay, so that streams overtake one another
+  double bytes_per_second = 0;  ///< of each lane; 0: no limit
+  /// Probability that a payload is placed in one poll() and finished in another.
+  double split_probability = 0;
+  std::uint64_t seed = 1;       ///< for jitter, splits and random faults
+  bool copies_payload = false;  ///< true: as shm, which copies in send(); false: as TCP
   std::uint32_t max_payload_bytes = kMaxSegmentBytes;
   FaultSchedule schedule{};
 };
 
-/// What one rank has sent to another, lost frames included.
+/// The frames that one rank has sent to another, including lost frames.
 struct FakeTraffic {
   std::uint64_t frames = 0;
   std::uint64_t payload_bytes = 0;
@@ -49,7 +50,7 @@ struct FakeTraffic {
   }
 };
 
-/// What a rank finds when it polls.
+/// An event that a rank finds when it polls.
 struct FakeConnected {
   std::uint32_t peer;
 };
@@ -57,7 +58,7 @@ struct FakeLost {
   FakeLane lane;
   std::string reason;
 };
-/// A frame that is whole, with its payload where it was placed, in `memory`, or discarded (empty).
+/// A complete frame. Its payload is where it was placed, in `memory`, or discarded (empty).
 struct FakeArrival {
   FakeLane lane;
   Frame frame;
@@ -69,20 +70,21 @@ struct FakeArrival {
     return placed != nullptr ? std::span<const std::byte>(placed, frame.length) : memory;
   }
 };
-/// The header of a frame whose payload is still at the sender; the answer is land().
+/// The header of a frame whose payload is still in the sender's memory; the receiver answers with
+/// land().
 struct FakeOffer {
   FakeLane lane;
   Frame frame;
   std::uint64_t number;
-  bool begun;  ///< has a place already
+  bool begun;  ///< whether it has a place already
 };
-/// A lane to another rank that was full is not any more.
+/// A lane to another rank that was full has room again.
 struct FakeDrained {};
 using FakeEvent = std::variant<FakeConnected, FakeLost, FakeArrival, FakeOffer, FakeDrained>;
 
-/// Where one rank of a FakeNetwork is reached: the lanes to it and what is in flight on them.
-/// Thread-safe; its mutex guards everything in it, the life of the bell, and the senders' memory
-/// that packets refer to. No other lock is taken while it is held.
+/// The receiving side of one rank in a FakeNetwork: the lanes to it, and the frames in flight on
+/// them. Thread-safe. Its mutex guards all its fields, the life of the bell, and the senders'
+/// memory to which packets refer. No other lock is taken under this mutex.
 class FakePort {
  public:
   /// `options` must outlive the port.
@@ -93,20 +95,20 @@ class FakePort {
   void detach();
 
   [[nodiscard]] bool ready(const FakeLane& lane);
-  /// The faults that the frame sets off, or nothing when the lane is full. What those faults do to
-  /// this lane is done before the receiver can look, so that it does not depend on timing.
+  /// Returns the faults that the frame triggers, or nothing if the lane is full. Their effect on
+  /// this lane takes place before the receiver can look, so that it does not depend on timing.
   std::optional<std::vector<Fault>> send(const FakeLane& lane, const Frame& frame,
                                          std::span<const std::byte> payload);
-  /// Copies what is in flight from this memory of the sender.
+  /// Copies the data in flight from this memory of the sender.
   void forget_sources(std::uint32_t from, std::span<const std::byte> memory);
-  /// Discards what arrives for this memory of the receiver.
+  /// Discards data that arrive for this memory of the receiver.
   void forget_places(std::uint32_t from, std::span<const std::byte> memory);
-  /// The lane ends after what is in flight on it.
+  /// Ends the lane after the data in flight have arrived.
   void finish(const FakeLane& lane, const std::string& reason);
-  /// What is in flight on the lane vanishes and the lane ends.
+  /// Ends the lane and drops the data in flight on it.
   void lose(const FakeLane& lane, const std::string& reason);
   void freeze(std::uint32_t from, Nanoseconds duration);
-  /// One of the lanes from here was full and is not any more.
+  /// Records that a lane from here that was full has room again.
   void drained();
 
   std::optional<FakeEvent> take(TimePoint now);
@@ -115,16 +117,16 @@ class FakePort {
   [[nodiscard]] FakeTraffic traffic(std::uint32_t from);
 
  private:
-  /// A frame on its way, or (`end`) the loss of its stream.
+  /// A frame in flight, or (`end`) the loss of its stream.
   struct Packet {
     Frame frame;
-    std::uint64_t number = 0;  ///< in its lane
+    std::uint64_t number = 0;  ///< number in its lane
     TimePoint due;
     std::span<const std::byte> source;  ///< the sender's memory, if owned is empty
     std::vector<std::byte> owned;
     std::byte* placed = nullptr;  ///< while begun
     bool begun = false;
-    bool discarded = false;  ///< the receiver has forgotten where it was placed
+    bool discarded = false;  ///< the receiver has forgotten the memory in which it was placed
     bool end = false;
     std::string reason;
 
@@ -142,7 +144,7 @@ class FakePort {
     std::uint64_t num_sent = 0;
     TimePoint last_due;
     TimePoint wire_free;
-    bool dead = false;  ///< what is sent from now on vanishes, as in a socket whose peer is gone
+    bool dead = false;  ///< later frames vanish, as in a socket whose peer is gone
   };
   struct Inbound {
     std::vector<Queue> queues;  ///< by stream
@@ -155,7 +157,7 @@ class FakePort {
     bool operator>(const Due& other) const { return time > other.time; }
   };
 
-  // All of these are called with the mutex held.
+  // Call these with the mutex held.
   Inbound& inbound(std::uint32_t from);
   Queue& queue(const FakeLane& lane);
   void ring() const;
@@ -173,9 +175,9 @@ class FakePort {
   std::optional<Bell> bell_;
   std::deque<std::uint32_t> connected_;
   bool drained_ = false;
-  std::vector<std::unique_ptr<Inbound>> inbound_;  ///< by sender, made when first used
-  /// At least one entry for the first packet of each lane that take() has not handed out; entries
-  /// may be early or left over, and mean nothing then.
+  std::vector<std::unique_ptr<Inbound>> inbound_;  ///< by sender; created at first use
+  /// Has at least one entry for the first packet of each lane that take() has not returned. Entries
+  /// that are too early or left over have no effect.
   std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
 };
 

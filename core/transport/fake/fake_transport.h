@@ -14,7 +14,7 @@
 
 namespace slipstream {
 
-/// The link of one rank of a FakeNetwork to another.
+/// The link between two ranks of a FakeNetwork.
 class FakeLink final : public Link {
  public:
   FakeLink(FakeNetwork& network, std::uint32_t rank, std::uint32_t peer);
@@ -38,7 +38,7 @@ class FakeLink final : public Link {
 };
 
 /// One rank's end of a FakeNetwork, connected to every other rank that has one. `bell` is rung
-/// whenever something was sent to this rank, so next_event() must be asked again then.
+/// whenever something is sent to this rank; next_event() may change then.
 class FakeTransport final : public Transport {
  public:
   FakeTransport(FakeNetwork& network, std::uint32_t rank, Bell bell);
@@ -50,7 +50,7 @@ class FakeTransport final : public Transport {
   [[nodiscard]] int wait_fd() const override { return -1; }
   [[nodiscard]] bool has_links() const override { return true; }
   [[nodiscard]] TimePoint next_event() const override;
-  /// What was sent before still arrives, then the peers lose every stream.
+  /// Lets the frames that were sent before arrive; then the peers lose all streams.
   void close() override;
 
  private:

@@ -11,7 +11,8 @@
 
 namespace slipstream {
 
-/// The shape of the memory between two ranks; the same on both sides or they do not connect.
+/// The sizes of the memory between two ranks. They must be equal on both sides, or the ranks do not
+/// connect.
 struct ChannelGeometry {
   std::uint32_t segment_bytes = 0;
   std::uint32_t num_slots = 0;
@@ -24,22 +25,22 @@ struct ChannelGeometry {
 /// "4 slots of 131072 bytes and 64 control slots of 8192 bytes"
 std::string describe(const ChannelGeometry& geometry);
 
-/// The shared memory of two ranks: in each direction a control ring and a bulk ring.
+/// The memory that two ranks share: a control ring and a bulk ring in each direction.
 ///
 ///   header (one page) | to the maker: states, control slots, bulk slots | to the other: the same
 ///
-/// Both sides compute the layout from their own options; nothing in the memory is a pointer or an
-/// offset. Slots lie side by side, so that what is in use stays in cache.
+/// Both sides compute the layout from their own options; the memory contains no pointers or
+/// offsets. Slots are adjacent, so that the slots in use stay in cache.
 class Channel {
  public:
   static constexpr std::size_t kControl = 0;
   static constexpr std::size_t kBulk = 1;
   using Rings = std::array<Ring, 2>;
 
-  /// Makes the memory; `memory` then holds its descriptor, to be sent to the other rank.
+  /// Creates the memory. `memory` becomes its descriptor, which must be sent to the other rank.
   static Channel make(const ChannelGeometry& geometry, Descriptor& memory);
-  /// Maps what the other rank made. Throws Error(kPeer) when its size or header is not what
-  /// `geometry` asks for.
+  /// Maps the memory that the other rank created. Throws Error(kPeer) if its size or header does
+  /// not match `geometry`.
   static Channel open(const ChannelGeometry& geometry, const Descriptor& memory);
 
   [[nodiscard]] const Rings& outgoing() const noexcept { return outgoing_; }

@@ -15,15 +15,15 @@
 
 namespace slipstream {
 
-/// What one rank of a host has of another once they know each other.
+/// The connection of one rank to another on the same host.
 struct ShmConnection {
-  Descriptor socket;  ///< silent from now on; it closes when the other process ends
+  Descriptor socket;  ///< silent from now on; closes when the other process ends
   SocketOwner process;
   Channel channel;
   RemoteBell bell;
 };
 
-/// What every introduction of one rank needs; outlives them all.
+/// Data that all introductions of one rank use; they must outlive the introductions.
 struct ShmSelf {
   Identity identity;
   ChannelGeometry geometry;
@@ -31,31 +31,33 @@ struct ShmSelf {
   Clock::duration deadline{};
 };
 
-/// How two ranks of a host come to share memory, over a Unix socket, as seen from one of them.
+/// The exchange by which two ranks of a host come to share memory, over a Unix socket, as one of
+/// them sees it.
 ///
 ///   both      handshake with the job key (transport/handshake.h)
-///   acceptor  makes the channel
+///   acceptor  creates the channel
 ///   both      send {geometry} with descriptors: bell memory, bell event, acceptor: channel memory
 ///   both      compare the geometry with their own; the dialler maps the channel
 class Introduction {
  public:
   enum class Progress : std::uint8_t { kPending, kDone, kFailed };
 
-  /// Dials the rank that listens under `name`; nothing if nobody does so within reach, and then
-  /// `error` is errno.
+  /// Dials the rank that listens under `name`. Returns nothing if nobody within reach does; `error`
+  /// is errno then.
   static std::optional<Introduction> dial(const ShmSelf& self, std::uint32_t peer,
                                           const std::string& name, int& error);
   static Introduction accept(const ShmSelf& self, Descriptor socket, Handshake::Admit admit);
 
-  /// Goes on as far as it can without blocking. kDone and kFailed are final.
+  /// Continues as far as possible without blocking. kDone and kFailed are final.
   Progress advance(TimePoint now);
-  /// The other rank, once it has proved the key (acceptor) or from the start (dialler).
+  /// The other rank, known to the dialler from the start and to the acceptor once the key is
+  /// proved.
   [[nodiscard]] std::optional<std::uint32_t> peer() const noexcept { return peer_; }
   /// For messages: "process 4242 of user 1000".
   [[nodiscard]] std::string describe_process() const;
-  /// After kFailed; the end of a sentence that begins with the other side.
+  /// The reason after kFailed, as the end of a sentence whose subject is the other side.
   [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
-  /// After kDone, once.
+  /// Valid once, after kDone.
   ShmConnection take();
 
  private:
@@ -69,14 +71,14 @@ class Introduction {
 
   const ShmSelf* self_;
   std::optional<std::uint32_t> peer_;
-  std::string name_;  // that was dialled; empty for the acceptor
+  std::string name_;  // the name that was dialled; empty for the acceptor
   TimePoint deadline_;
   Descriptor socket_;
   SocketOwner process_;
   Handshake handshake_;
-  bool met_ = false;   // handshake done
-  bool sent_ = false;  // our descriptors
-  Descriptor memory_;  // of the channel, until it is sent
+  bool met_ = false;   // whether the handshake is done
+  bool sent_ = false;  // whether our descriptors are sent
+  Descriptor memory_;  // descriptor of the channel, until it is sent
   std::optional<Channel> channel_;
   std::optional<RemoteBell> bell_;
   std::string reason_;

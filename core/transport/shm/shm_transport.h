@@ -18,38 +18,39 @@
 
 namespace slipstream {
 
-/// Settings of the shared memory between ranks of one host; the sizes must be the same on all of
-/// them. Per pair of ranks and direction the memory is
-/// num_slots * segment_bytes + num_control_slots * eager_bytes, allocated as it is first touched.
+/// Options of the shared memory between ranks of one host. The sizes must be equal on all ranks.
+/// For each pair of ranks and each direction, the memory has num_slots * segment_bytes +
+/// num_control_slots * eager_bytes bytes, which are allocated at first use.
 struct ShmOptions {
   std::uint32_t segment_bytes = 128 * 1024;  ///< payload of a frame on stream 1, 1..256 KB
-  std::uint32_t num_slots = 8;               ///< of segments, 1..1024
+  std::uint32_t num_slots = 8;               ///< slots for segments, 1..1024
   std::uint32_t eager_bytes = 8192;          ///< payload of a frame on stream 0, 1..256 KB
   std::uint32_t num_control_slots = 64;      ///< 2..65536
   Clock::duration handshake_deadline = kHandshakeDeadline;
   Log log{};
 };
 
-/// Memory shared with the other ranks of this host. Each pair has one channel (a memfd) of rings;
-/// the Unix socket over which it was passed stays open and silent, so that the kernel says when a
-/// peer has ended. No name in the file system, nothing to clean.
+/// Shared memory with the other ranks of this host. Each pair has one channel (a memfd) of rings.
+/// The Unix socket over which it was passed stays open and silent, so that the kernel reports when
+/// a peer has ended. There are no names in the file system, so nothing must be cleaned up.
 ///
-/// Peers ring our doorbell when they send or, after ready() or send() has said no, free a slot.
-/// Sockets are looked at within poll() at most every 10 ms (100 us while somebody is being
-/// introduced), and next_event() asks for it every 100 ms; every 1 ms while peers may still dial:
-/// for handshake_deadline from the start, or until all higher ranks have.
+/// Peers ring our doorbell when they send, or when they free a slot after ready() or send() has
+/// returned false. poll() checks sockets at most every 10 ms (100 us while a peer is being
+/// introduced), and next_event() asks for a check every 100 ms. While peers may still dial, it asks
+/// every 1 ms: for handshake_deadline from the start, or until all higher ranks have dialled.
 class ShmTransport final : public Transport {
  public:
-  /// Listens at once. `own_bell` outlives the transport. Throws Error(kConfig).
+  /// Listens at once. `own_bell` must outlive the transport. Throws Error(kConfig) if it cannot
+  /// listen.
   ShmTransport(const Identity& identity, const ShmOptions& options, const Doorbell& own_bell);
   ShmTransport(const ShmTransport&) = delete;
   ShmTransport& operator=(const ShmTransport&) = delete;
   ~ShmTransport() override { close(); }
 
-  /// The name to publish for higher ranks to dial: 128 random bits, in this network namespace.
+  /// The name that higher ranks dial: 128 random bits, valid in this network namespace.
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  /// Connects to a lower rank, which then is reported by connected() or refused(). False at once,
-  /// and nothing else happens, when nobody listens under `name` within reach of this process: the
+  /// Connects to a lower rank, which is then reported by connected() or refused(). Returns false at
+  /// once, and does nothing else, if nobody listens under `name` within reach of this process: the
   /// peer is on another host or in another network namespace. Never blocks.
   bool dial(std::uint32_t peer, const std::string& name);
 
@@ -57,7 +58,7 @@ class ShmTransport final : public Transport {
   [[nodiscard]] int wait_fd() const override { return -1; }
   [[nodiscard]] bool has_links() const override { return !links_.empty(); }
   [[nodiscard]] TimePoint next_event() const override;
-  /// Not from within a call of the sink.
+  /// Must not be called from within a call of the sink.
   void close() override;
 
  private:
@@ -86,9 +87,10 @@ class ShmTransport final : public Transport {
   std::uint32_t missing_diallers_;  // higher ranks that have not connected
   bool accept_failed_ = false;
   std::vector<std::unique_ptr<Introduction>> introductions_;
-  std::vector<std::unique_ptr<ShmLink>> links_;  // all there ever were: the engine refers to them
+  // All links that ever existed, because the engine refers to them.
+  std::vector<std::unique_ptr<ShmLink>> links_;
   std::vector<ShmLink*> alive_;
-  std::vector<bool> connected_;  // by rank, once and for good
+  std::vector<bool> connected_;  // by rank; never reset
 };
 
 }  // namespace slipstream

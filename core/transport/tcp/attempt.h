@@ -12,7 +12,7 @@
 
 namespace slipstream {
 
-/// One try to open one stream at one endpoint: connect, then shake hands.
+/// One attempt to open one stream at one endpoint: it connects and then shakes hands.
 class Attempt final : public Watcher {
  public:
   enum class State : std::uint8_t { kPending, kDone, kFailed };
@@ -24,14 +24,14 @@ class Attempt final : public Watcher {
   ~Attempt() override { release(); }
 
   bool on_events(std::uint32_t events, Sink& sink) override;
-  /// Where it stands; one that is overdue fails here.
+  /// The state of the attempt; an overdue attempt fails here.
   State check(TimePoint now);
-  /// The connection, once.
+  /// The connection. Call it once.
   Descriptor take_socket();
   [[nodiscard]] TimePoint deadline() const noexcept { return handshake_.deadline(); }
-  /// Why it failed, as the end of a sentence that begins with the endpoint.
+  /// The reason of a failure, as the end of a sentence whose subject is the endpoint.
   [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
-  /// Whether the next try at this endpoint would end in the same way.
+  /// Whether the next attempt at this endpoint would fail in the same way.
   [[nodiscard]] bool hopeless() const noexcept;
 
  private:

@@ -16,38 +16,39 @@
 
 namespace slipstream {
 
-/// Opens all streams to one peer. Stream 0 looks for an endpoint that is the peer's, in the given
-/// order and again until the deadline (a listener that is not up yet refuses); the other streams
-/// follow it there. An endpoint at which somebody else answers is not tried again.
+/// Opens all streams to one peer. Stream 0 searches for the endpoint of the peer, in the given
+/// order and again until the deadline, because a listener that is not up yet refuses. The other
+/// streams use the endpoint that it finds. An endpoint at which another process answers is not
+/// tried again.
 class Dialler {
  public:
   struct Plan {
     std::uint32_t peer = 0;
     std::vector<std::string> endpoints;
-    std::uint16_t num_streams = 2;  ///< control stream included
+    std::uint16_t num_streams = 2;  ///< including the control stream
     Clock::duration deadline = 30s;
-    std::uint32_t link_local_scope = 0;  ///< for endpoints that need one and have none
+    std::uint32_t link_local_scope = 0;  ///< for endpoints that need a scope and have none
   };
   enum class State : std::uint8_t { kDialling, kDone, kFailed };
 
   Dialler(Poller& poller, const Identity& self, Plan plan);
 
-  /// Goes on with what attempts have come to and with what is due.
+  /// Handles the results of attempts and starts the attempts that are due.
   State advance(TimePoint now);
   [[nodiscard]] TimePoint next_event() const;
-  /// Once kDone: the connections, in the order of the streams.
+  /// The connections, in the order of the streams. Valid once kDone.
   std::vector<Descriptor> take_sockets();
-  /// Once kFailed: each endpoint and what became of it.
+  /// Each endpoint with the result of its attempts. Valid once kFailed.
   [[nodiscard]] std::string reason() const;
 
  private:
   struct Endpoint {
     std::string text;
     std::optional<SocketAddress> address;
-    std::string failure;  // of the last attempt
+    std::string failure;  // failure of the last attempt
     bool hopeless = false;
   };
-  struct Line {  // what will be a stream
+  struct Line {  // a future stream
     std::unique_ptr<Attempt> attempt;
     Descriptor socket;
     TimePoint retry{};
@@ -64,7 +65,7 @@ class Dialler {
   const Plan plan_;
   const TimePoint deadline_;
   std::vector<Endpoint> endpoints_;
-  std::size_t endpoint_ = 0;  // the one that is tried, or that was found
+  std::size_t endpoint_ = 0;  // the endpoint that is being tried, or that was found
   std::vector<Line> lines_;
   Clock::duration pause_ = 10ms;
   State state_ = State::kDialling;

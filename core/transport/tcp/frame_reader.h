@@ -10,7 +10,7 @@
 
 namespace slipstream {
 
-/// Memory that begins on a cache line.
+/// Memory that begins at a cache line.
 class AlignedBuffer {
  public:
   void reserve(std::size_t bytes) {
@@ -26,36 +26,38 @@ class AlignedBuffer {
   std::vector<Line> lines_;
 };
 
-/// The receiving half of a stream: cuts what arrives into frames.
+/// The receiving half of a stream: it splits the received bytes into frames.
 ///
-/// One recvmsg() takes the rest of a payload, straight into the memory that the engine placed it
-/// in, and whatever follows into a small read-ahead buffer: the next header and often, on the
-/// control stream, many whole frames. Of a payload that begins in the read-ahead buffer that part
-/// is copied, so the buffer is small where payloads are large.
+/// One recvmsg() reads the rest of a payload directly into the memory from the engine, and the
+/// following bytes into a small read-ahead buffer: the next header and often, on the control
+/// stream, many complete frames. The part of a payload that is in the read-ahead buffer must be
+/// copied, so the buffer is small if payloads are large.
 class FrameReader {
  public:
   struct Source {
     std::uint32_t peer = 0;
     std::uint32_t stream = 0;
     std::uint32_t max_payload_bytes = kMaxSegmentBytes;
-    std::size_t read_ahead_bytes = 4096;  ///< a header at least
+    std::size_t read_ahead_bytes = 4096;  ///< at least one header
   };
   explicit FrameReader(const Source& source);
 
   enum class Progress : std::uint8_t {
     kDrained,  ///< the socket is empty
-    kMore,     ///< the socket may hold more than one call may take
-    kEnded,    ///< nothing will follow: see reason()
+    kMore,     ///< the socket may have more data than one call may read
+    kEnded,    ///< nothing will follow; see reason()
   };
-  /// Delivers what has arrived, at most about kBytesPerRead of it. `until_end`: the peer has sent
-  /// its last byte, so that only the end of the stream proves the socket empty.
+  /// Delivers data that have arrived, at most about kBytesPerRead. With `until_end`, the peer has
+  /// sent its last byte, so only the end of the stream proves that the socket is empty.
   Progress read(int fd, bool until_end, Sink& sink);
-  /// A payload that is being received into `memory` goes on into a buffer. Its frame arrives with
+  /// Redirects a payload that is being received into `memory` to a buffer. Its frame arrives with
   /// an empty payload, because acknowledgements count frames.
   void forget(std::span<const std::byte> memory);
-  /// Delivers nothing from now on; for a Sink that closes the stream while it is being called.
+  /// Delivers nothing from now on. A Sink calls it if it closes the stream while it is being
+  /// called.
   void stop() { reason_ = "was closed by this process"; }
-  /// Why no more frames will come, as the end of a sentence that begins with the stream.
+  /// The reason why no more frames will arrive, as the end of a sentence whose subject is the
+  /// stream.
   [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
 
   static constexpr std::size_t kBytesPerRead = 1 << 20;
@@ -75,14 +77,14 @@ class FrameReader {
 
   Source source_;
   AlignedBuffer read_ahead_;
-  std::size_t begin_ = 0;  // of what is in read_ahead_ and not yet parsed
+  std::size_t begin_ = 0;  // beginning of the bytes in read_ahead_ that are not parsed yet
   std::size_t end_ = 0;
 
-  Frame frame_{};  // whose payload is being received
+  Frame frame_{};  // the frame whose payload is being received
   bool in_payload_ = false;
   bool discarding_ = false;  // the payload's memory was forgotten
   std::byte* target_ = nullptr;
-  std::size_t got_ = 0;    // bytes of the payload
+  std::size_t got_ = 0;    // received bytes of the payload
   AlignedBuffer payload_;  // for payloads that have no other place
   std::string reason_;
 };

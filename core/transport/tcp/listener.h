@@ -17,15 +17,16 @@
 
 namespace slipstream {
 
-/// Listens, and lets in whoever proves the job key. A stranger costs one descriptor until the
-/// deadline of its handshake, and holds up nobody.
+/// Listens, and accepts only peers that prove the job key. A stranger costs one descriptor until
+/// the deadline of its handshake, and delays nobody.
 class Listener {
  public:
   struct Options {
-    std::vector<std::string> bind;  ///< addresses, port 0 for any
+    std::vector<std::string> bind;  ///< addresses; port 0 for any
     Handshake::Admit admit;
     Clock::duration handshake_deadline = kHandshakeDeadline;
-    std::size_t max_unfinished = 64;  ///< handshakes; beyond, the oldest is dropped
+    /// Unfinished handshakes; above this number the oldest is dropped.
+    std::size_t max_unfinished = 64;
     Log log;
   };
   /// A connection whose other end has proved to be rank `hello.from`.
@@ -34,17 +35,17 @@ class Listener {
     Descriptor socket;
   };
 
-  /// Throws Error(kConfig) when an address cannot be listened on.
+  /// Throws Error(kConfig) if it cannot listen on an address.
   Listener(Poller& poller, const Identity& self, Options options);
   ~Listener();
 
-  /// The addresses as peers can dial them: a scope, which is of this host only, is left out.
+  /// The addresses in the form that peers dial, without scopes, which are valid on this host only.
   [[nodiscard]] const std::vector<std::string>& endpoints() const noexcept { return endpoints_; }
-  /// The interface of the link-local address that is listened on; 0 when there is none.
+  /// The interface of the link-local address on which it listens; 0 if there is none.
   [[nodiscard]] std::uint32_t link_local_scope() const noexcept { return link_local_scope_; }
-  /// Ends handshakes that are over, and hands over the connections that succeeded.
+  /// Ends handshakes that are over, and returns the connections that succeeded.
   std::vector<Arrival> settle();
-  /// When settle() must be called although nothing arrives; TimePoint::max() if never.
+  /// The time at which settle() must be called even if nothing arrives; TimePoint::max() for never.
   [[nodiscard]] TimePoint next_event() const;
   void close() noexcept;
 
@@ -64,9 +65,9 @@ class Listener {
   std::vector<std::string> endpoints_;
   std::uint32_t link_local_scope_ = 0;
   std::vector<std::unique_ptr<Door>> doors_;
-  std::vector<std::unique_ptr<Visitor>> visitors_;  // the oldest first
-  TimePoint accept_again_ = TimePoint::max();       // set while out of descriptors
-  bool starved_ = false;                            // out of descriptors, and said so
+  std::vector<std::unique_ptr<Visitor>> visitors_;  // with the oldest first
+  TimePoint accept_again_ = TimePoint::max();       // set while there are no descriptors left
+  bool starved_ = false;                            // no descriptors left, and this was logged
 };
 
 }  // namespace slipstream

@@ -8,36 +8,37 @@
 
 namespace slipstream {
 
-/// Something that goes on when its descriptor is readable or writable.
+/// An object that continues when its descriptor is readable or writable.
 class Watcher {
  public:
   virtual ~Watcher() = default;
-  /// Works off what the `events` of epoll announce (none of them when it asked to be called
-  /// again), a bounded amount of it. True when it left something: it is called in the next poll().
+  /// Handles a bounded part of the work that epoll's `events` announce; `events` is 0 if the
+  /// watcher asked to be called again. Returns true if work is left; then it is called in the next
+  /// poll().
   virtual bool on_events(std::uint32_t events, Sink& sink) = 0;
 };
 
-/// One epoll descriptor. Edge-triggered, so that waiting for room in a socket costs no system call;
-/// hence a watcher must read until the socket is empty, or ask to be called again.
+/// One epoll descriptor. It is edge-triggered, so that waiting for room in a socket costs no system
+/// call. Therefore a watcher must read until the socket is empty, or ask to be called again.
 class Poller {
  public:
   Poller();
 
   [[nodiscard]] int fd() const noexcept { return epoll_.get(); }
-  /// Calls `watcher` for events on `fd` until unwatch(fd), which must come before close(fd).
+  /// Calls `watcher` for events on `fd` until unwatch(fd), which must be called before close(fd).
   void watch(int fd, Watcher& watcher);
   void unwatch(int fd) noexcept;
-  /// The watcher of `fd` is called in the next poll(), whatever happens until then.
+  /// Calls the watcher of `fd` in the next poll(), even without an event.
   void call_again(int fd);
-  /// Whether a watcher waits to be called although fd() may show nothing.
+  /// Whether a watcher must be called although fd() may not be readable.
   [[nodiscard]] bool pending() const noexcept { return !queue_.empty(); }
-  /// Calls whom it concerns, never blocks. True when somebody was called.
+  /// Calls all watchers that have events. Never blocks. Returns whether any was called.
   bool poll(Sink& sink);
 
  private:
   struct Entry {
     Watcher* watcher = nullptr;
-    std::uint32_t events = 0;  // not yet handed on
+    std::uint32_t events = 0;  // not handled yet
     bool queued = false;
   };
   void collect();
@@ -46,8 +47,8 @@ class Poller {
 
   Descriptor epoll_;
   std::vector<Entry> entries_;  // by descriptor
-  std::vector<int> queue_;      // descriptors whose watcher is to be called
-  std::vector<int> batch_;      // those of the poll() that is going on
+  std::vector<int> queue_;      // descriptors whose watchers must be called
+  std::vector<int> batch_;      // descriptors of the current poll()
 };
 
 }  // namespace slipstream

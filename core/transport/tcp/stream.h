@@ -24,7 +24,7 @@ class Stream final : public Watcher {
   [[nodiscard]] bool ready() const noexcept { return socket_ && writer_.ready(); }
   bool send(const Frame& frame, std::span<const std::byte> payload);
   void forget(std::span<const std::byte> memory);
-  /// Closes the connection at once and tells nobody; nothing is delivered any more.
+  /// Closes the connection at once without telling anybody; nothing is delivered any more.
   void close() noexcept;
   bool on_events(std::uint32_t events, Sink& sink) override;
 

@@ -13,10 +13,11 @@
 
 namespace slipstream {
 
-/// The TCP connections to one peer. Stays valid, with all streams dead, when they are closed.
+/// The TCP connections to one peer. The object stays valid, with dead streams, after they are
+/// closed.
 class TcpLink final : public Link {
  public:
-  /// `sockets` are connected and past their handshake, in the order of the streams.
+  /// `sockets` are connected, with their handshakes done, in the order of the streams.
   TcpLink(Poller& poller, std::uint32_t peer, std::vector<Descriptor> sockets,
           std::uint32_t max_payload_bytes);
 

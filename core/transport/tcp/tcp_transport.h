@@ -23,23 +23,27 @@
 namespace slipstream {
 
 struct TcpOptions {
-  /// Where to listen: "10.0.0.1", "[fd00::1]:4000", "fe80::1%eth0"; port 0 or none: any. One socket
-  /// each. What is listened on is what endpoints() publishes, so no wildcard if peers are to dial.
+  /// Addresses to listen on, with one socket each: "10.0.0.1", "[fd00::1]:4000", "fe80::1%eth0";
+  /// without a port, or with port 0, any port is used. endpoints() publishes these addresses, so a
+  /// wildcard is not possible if peers are to dial.
   std::vector<std::string> bind{"127.0.0.1"};
-  std::uint16_t num_streams = 1;  ///< that carry segments, per peer, 1 to 64; the dialler's counts
+  /// Streams per peer that carry segments, 1 to 64; the dialler's number counts.
+  std::uint16_t num_streams = 1;
   Traffic traffic;
   std::uint32_t max_payload_bytes = kMaxSegmentBytes;
-  Clock::duration connect_deadline = 30s;  ///< for a peer to be connected, from dial() on
+  Clock::duration connect_deadline = 30s;  ///< time until a peer must be connected, from dial() on
   Clock::duration handshake_deadline = kHandshakeDeadline;
-  std::size_t max_unfinished_handshakes = 64;  ///< raised to what the peers open at once
+  /// Raised to the number that the peers open at the same time.
+  std::size_t max_unfinished_handshakes = 64;
   Log log{};
 };
 
-/// TCP connections to other ranks, each with 1 control stream and num_streams others. Of two ranks
-/// the higher one dials. Whoever else connects is refused, logged, and does no harm.
+/// TCP connections to other ranks, each with 1 control stream and num_streams other streams. The
+/// higher one of two ranks dials. Everybody else who connects is refused and logged, and does no
+/// harm.
 class TcpTransport final : public Transport {
  public:
-  /// Listens. Throws Error(kConfig) when it cannot.
+  /// Listens. Throws Error(kConfig) if it cannot.
   TcpTransport(const Identity& self, TcpOptions options);
   TcpTransport(const TcpTransport&) = delete;
   TcpTransport& operator=(const TcpTransport&) = delete;
@@ -49,8 +53,8 @@ class TcpTransport final : public Transport {
   [[nodiscard]] const std::vector<std::string>& endpoints() const noexcept {
     return listener_.endpoints();
   }
-  /// Starts connecting to `peer`, of lower rank, at one of the endpoints that it has published, the
-  /// best first. poll() goes on with it and calls Sink::connected or Sink::refused.
+  /// Starts to connect to `peer`, a lower rank, at one of the endpoints that it has published, with
+  /// the best first. poll() continues the attempt and calls Sink::connected or Sink::refused.
   void dial(std::uint32_t peer, std::vector<std::string> endpoints);
 
   bool poll(Sink& sink) override;
@@ -60,7 +64,7 @@ class TcpTransport final : public Transport {
   void close() override;
 
  private:
-  /// A peer that dials us, until all its streams have arrived.
+  /// The streams of a peer that dials us, until all of them have arrived.
   struct Assembly {
     std::vector<Descriptor> sockets;
     TimePoint deadline;
@@ -82,7 +86,7 @@ class TcpTransport final : public Transport {
   Listener listener_;
   std::map<std::uint32_t, std::unique_ptr<Dialler>> diallers_;  // by peer
   std::map<std::uint32_t, Assembly> assemblies_;
-  std::map<std::uint32_t, std::unique_ptr<TcpLink>> links_;  // as long as the transport lives
+  std::map<std::uint32_t, std::unique_ptr<TcpLink>> links_;  // kept as long as the transport lives
   bool closed_ = false;
 };
 
