@@ -16,14 +16,14 @@
 #include "transport/shm/shm_transport.h"
 #include "transport/tcp/tcp_transport.h"
 
-// The one file that knows which transports there are, and who is reached by which.
+// The only file that knows which transports exist, and which ranks are reached by which.
 namespace slipstream {
 namespace {
 
-constexpr std::uint32_t kLeastControlBytes = 4096;  // texts of errors fit
+constexpr std::uint32_t kLeastControlBytes = 4096;  // large enough for the texts of errors
 constexpr std::size_t kMostLogRecords = 1000;
 
-/// What ranks tell each other before they connect: lines of text.
+/// The data that ranks exchange before they connect, as lines of text.
 struct Address {
   std::string host_name, host_id, shm_name, alike;
   Place place;
@@ -57,7 +57,8 @@ struct Address {
   }
 };
 
-/// What all ranks must have alike, since each makes its own half of every plan.
+/// The settings that must be equal on all ranks, because each rank makes its own half of every
+/// plan.
 std::string settings_alike(const RuntimeConfig& config) {
   std::string sizes;
   for (const std::uint32_t size : config.dimensions) {
@@ -69,7 +70,7 @@ std::string settings_alike(const RuntimeConfig& config) {
                 " SLIPSTREAM_DIMENSIONS=", sizes);
 }
 
-/// Ranks of one host may be told apart by SLIPSTREAM_HOST_ID, as tests do.
+/// SLIPSTREAM_HOST_ID may make ranks of one host count as ranks of different hosts, as in tests.
 Place place_of(const RuntimeConfig& config) {
   return {config.host_id.empty() ? identify_host() : config.host_id, config.rack};
 }
@@ -94,8 +95,8 @@ Identity identity_of(std::uint32_t rank, std::uint32_t world_size, std::uint32_t
           hmac_sha256(key, {std::as_bytes(std::span(kPurpose.data(), kPurpose.size()))})};
 }
 
-/// Where the number is tuned: how many are opened. A large world has few for each peer, since every
-/// rank has some with all.
+/// The number of streams that are opened if their number is tuned. In a large world each peer gets
+/// few, because every rank opens some to all others.
 std::uint16_t streams_for(std::uint32_t world_size) {
   if (world_size <= 4) return 24;
   if (world_size <= 8) return 16;
@@ -138,7 +139,7 @@ ShmOptions shm_options(const RuntimeConfig& config, Log log) {
   return options;
 }
 
-/// Log records on their way to whoever passes them on.
+/// Log records on their way to the thread that forwards them.
 class LogQueue {
  public:
   void push(LogLevel level, const std::string& text) {
@@ -169,7 +170,7 @@ class LogQueue {
 
 }  // namespace
 
-/// Built in this order, ended in the opposite one.
+/// The members are constructed in this order and destroyed in the opposite one.
 class RuntimeParts {
  public:
   RuntimeParts(const Identity& who, const RuntimeConfig& how)
@@ -235,7 +236,7 @@ void Runtime::connect(const std::vector<std::string>& addresses, std::chrono::na
            address.host_name, " has ", address.alike, "; set them alike on all ranks");
     }
     parts_->engine.place_rank(peer, address.host_name, address.place);
-    if (peer > self.rank) continue;  // it dials
+    if (peer > self.rank) continue;  // the peer dials
     const bool named = !host_id.empty() && !address.host_id.empty();
     const bool may_share = !named || host_id == address.host_id;
     if (may_share && parts_->shm.dial(peer, address.shm_name)) continue;

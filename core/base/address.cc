@@ -33,7 +33,7 @@ std::string scope_suffix(std::uint32_t scope) {
                                                          : concat("%", scope);
 }
 
-/// A text cut into what is before and after the port's colon; without a port, `port` is "0".
+/// A text split at the colon before the port; without a port, `port` is "0".
 struct HostPort {
   std::string_view host;
   std::string_view port = "0";
@@ -49,7 +49,7 @@ std::optional<HostPort> split(std::string_view text) {
   }
   const std::size_t colon = text.find(':');
   if (colon == std::string_view::npos || text.find(':', colon + 1) != std::string_view::npos) {
-    return HostPort{text};  // IPv4 alone, or IPv6, which has two colons at least
+    return HostPort{text};  // IPv4 without a port, or IPv6, which has at least two colons
   }
   return HostPort{text.substr(0, colon), text.substr(colon + 1)};
 }

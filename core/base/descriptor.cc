@@ -25,7 +25,7 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
 
 void Descriptor::reset() noexcept {
   if (fd_ < 0) return;
-  // A forked child has closed it already, and the number may belong to somebody else by now.
+  // A forked child has closed it already, and the number may belong to another file by now.
   if (origin_.is_here()) {
     forget_on_fork(fd_);
     ::close(fd_);

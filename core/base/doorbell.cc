@@ -14,7 +14,8 @@ constexpr std::size_t kPageBytes = 4096;
 }  // namespace
 
 void Bell::ring() const noexcept {
-  // Pairs with the fence of arm(): either the driver sees what was published, or we see it armed.
+  // Pairs with the fence of arm(): either the driver sees the published work, or we see that it is
+  // armed.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (word_->state.load(std::memory_order_relaxed) == BellWord::kAwake) return;
   switch (word_->state.exchange(BellWord::kAwake, std::memory_order_acq_rel)) {

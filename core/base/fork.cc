@@ -12,17 +12,18 @@
 namespace slipstream {
 namespace {
 
-// The one process-wide list of the engine: pthread_atfork has no argument to hand it down.
+// The engine's only process-wide list: pthread_atfork has no argument through which it could be
+// passed.
 struct OpenDescriptors {
-  std::mutex mutex;  // held across fork(), so that the child finds the set whole
+  std::mutex mutex;  // held across fork(), so that the child finds the set complete
   std::set<int> fds;
-  std::atomic<std::uint64_t> num_forks{0};  // from the first process to this one
+  std::atomic<std::uint64_t> num_forks{0};  // between the first process and this one
 
   OpenDescriptors();
 };
 
 OpenDescriptors& open_descriptors() {
-  static OpenDescriptors* const instance = new OpenDescriptors;  // outlives static destructors
+  static OpenDescriptors* const instance = new OpenDescriptors;  // must outlive static destructors
   return *instance;
 }
 

@@ -14,7 +14,7 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected,
                 TimePoint until) noexcept {
   const auto now = Clock::now();
-  if (until <= now) return;  // first: TimePoint::min() - now is out of range
+  if (until <= now) return;  // checked first, because TimePoint::min() - now is out of range
   const auto left = std::chrono::duration_cast<Nanoseconds>(until - now);
   const timespec timeout{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
   ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &timeout, nullptr, 0);

@@ -48,7 +48,7 @@ SharedMapping& SharedMapping::operator=(SharedMapping&& other) noexcept {
 }
 
 SharedMapping::~SharedMapping() {
-  // MADV_DONTFORK: in a forked child the range may belong to somebody else.
+  // Because of MADV_DONTFORK, the range may belong to another mapping in a forked child.
   if (data_ != nullptr && origin_.is_here()) ::munmap(data_, bytes_);
 }
 

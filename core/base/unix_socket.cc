@@ -17,7 +17,7 @@ struct AbstractAddress {
   socklen_t length = 0;
 };
 
-// sun_path begins with a null byte and is not terminated: the length says where the name ends.
+// sun_path begins with a null byte and is not terminated; the length gives the end of the name.
 std::optional<AbstractAddress> abstract_address(const std::string& name) {
   AbstractAddress result;
   result.address.sun_family = AF_UNIX;
@@ -31,12 +31,12 @@ Descriptor make_socket() {
   return {::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), "socket(AF_UNIX)"};
 }
 
-// Room for the descriptors of one parcel, aligned as the kernel wants it.
+// Room for the descriptors of one parcel, with the alignment that the kernel requires.
 struct alignas(cmsghdr) Ancillary {
   std::array<char, CMSG_SPACE(kMaxParcelDescriptors * sizeof(int))> bytes{};
 };
 
-// All of them are owned before anything can fail, so that none leaks.
+// Takes ownership of all descriptors before anything can fail, so that none leaks.
 std::vector<Descriptor> take_descriptors(msghdr& message) {
   std::vector<Descriptor> taken;
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
@@ -116,7 +116,7 @@ bool send_parcel(const Descriptor& socket, std::span<const std::byte> bytes,
   const ssize_t sent = ::sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent < 0 && would_block(errno)) return false;
   if (sent < 0) fail(ErrorKind::kPeer, "sendmsg failed: ", std::strerror(errno));
-  // The kernel takes a message this short whole or not at all.
+  // The kernel accepts such a short message completely or not at all.
   SLIPSTREAM_ASSERT(static_cast<std::size_t>(sent) == bytes.size(), sent, " of ", bytes.size());
   return true;
 }

@@ -1,7 +1,7 @@
-// Rounds of negotiation among up to 256 ranks, threads of this process, over links that delay every
-// message. All ranks submit one tensor, and again as soon as they know that it is ready. With many
-// more ranks than cores the cores are what is waited for: a longer delay shows what the number of
-// exchanges costs.
+// Measures rounds of negotiation among up to 256 ranks, which are threads of this process, over
+// links that delay every message. All ranks submit one tensor, and submit it again as soon as it is
+// ready. With many more ranks than cores, the cores are the limit; a longer delay then shows the
+// cost of the number of exchanges.
 
 #include <benchmark/benchmark.h>
 
@@ -48,14 +48,14 @@ void round(benchmark::State& state) {
     channels[self.rank] = std::make_unique<Channel>(*self.engine, *self.world);
     negotiations[self.rank] =
         std::make_unique<Rounds>(*channels[self.rank], NegotiationOptions{}, Log());
-    run(self.rank, 2);  // it is new in the first
+    run(self.rank, 2);  // the tensor is new in the first round
   });
   const std::uint64_t before = channels[0]->messages();
   std::uint64_t rounds = 0;
   for ([[maybe_unused]] const auto& iteration : state) {
     std::vector<double> spent(ranks);
     world.each([&](test::EngineRank& self) {
-      run(self.rank, 1);  // until then, threads begin
+      run(self.rank, 1);  // threads are still starting until then
       const TimePoint begin = Clock::now();
       run(self.rank, kRounds);
       spent[self.rank] = seconds(Clock::now() - begin);

@@ -1,5 +1,6 @@
-// In-cache speed of the reduction kernels. Bytes are those of one operand: a reduction reads twice
-// as many and writes as many, where the copy to compare with reads and writes as many.
+// Measures the in-cache speed of the reduction kernels. Bytes are those of one operand: a reduction
+// reads twice and writes once as many. The copy that it is compared with reads and writes them
+// once.
 
 #include <benchmark/benchmark.h>
 
@@ -13,12 +14,12 @@
 namespace slipstream {
 namespace {
 
-/// 8 KB x 3 fits the first level of cache, 128 KB x 3 the second.
+/// 8 KB x 3 fit the first-level cache, 128 KB x 3 the second.
 constexpr std::size_t kSmallBytes = 8 << 10;
 constexpr std::size_t kLargeBytes = 128 << 10;
 
-/// Aligned as the frameworks align their tensors, with bytes that are ordinary numbers in every
-/// dtype: subnormals are slow on some CPUs.
+/// Aligned as in the frameworks, with bytes that are ordinary numbers in every dtype, because
+/// subnormals are slow on some CPUs.
 class Buffer {
  public:
   explicit Buffer(std::size_t size) : bytes_(size + kAlignment, 0x3F) {}

@@ -1,7 +1,7 @@
-// What shared memory gives two real processes that both poll: the time of a small frame there and
-// back, and the bandwidth of segments that are copied in by one and out by the other. Measured in
-// short runs, of which the best and the median are printed: the best is what the machine can do
-// when nobody else uses it.
+// Measures shared memory between two real processes that both poll: the round-trip time of a small
+// frame, and the bandwidth of segments that one process copies in and the other copies out. Each
+// measurement has short runs, of which the best and the median are printed; the best shows the
+// machine without other load.
 
 #include <sched.h>
 #include <sys/wait.h>
@@ -34,7 +34,7 @@ void pin_to_core(int core) {
   (void)::sched_setaffinity(0, sizeof cores, &cores);
 }
 
-// One of two ranks. Control frames are echoed by rank 1; segments are copied to a buffer.
+// One of two ranks. Rank 1 echoes control frames; segments are copied to a buffer.
 class Rank final : public Sink {
  public:
   explicit Rank(std::uint32_t rank)
@@ -86,7 +86,7 @@ class Rank final : public Sink {
     return seconds(Clock::now() - start);
   }
 
-  // Sends `out` bytes of the source, over and over, and takes `in` bytes into the target.
+  // Sends `out` bytes of the source repeatedly, and receives `in` bytes into the target.
   double stream(std::size_t out, std::size_t in) {
     Frame frame{.kind = FrameKind::kSegment, .length = ShmOptions{}.segment_bytes};
     const std::size_t until = segment_bytes_ + in;
@@ -103,7 +103,7 @@ class Rank final : public Sink {
     return seconds(Clock::now() - start);
   }
 
-  // For comparison: as many bytes, from source to target, by both ranks at the same time.
+  // For comparison: both ranks copy as many bytes from source to target at the same time.
   double copy() {
     meet();
     const TimePoint start = Clock::now();
@@ -150,7 +150,7 @@ struct Summary {
   double median;
 };
 
-// The least and the middle of what `run` returns, in seconds.
+// The smallest and the median time that `run` returns, in seconds.
 template <typename Run>
 Summary repeat(std::size_t runs, Run run) {
   std::vector<double> times;
@@ -165,7 +165,7 @@ void print_rate(const char* what, const Summary& times) {
               bytes / times.median * 1e-9);
 }
 
-// Rank 0 prints; rank 1 does its half of the same.
+// Runs the measurement on both ranks; rank 0 prints.
 void measure(Rank& rank, bool first) {
   rank.connect();
   const Summary ping = repeat(kPingRuns, [&] { return first ? rank.ping() : rank.echo(); });
@@ -190,7 +190,7 @@ void measure(Rank& rank, bool first) {
   }
 }
 
-// In a child that was forked before anything was made.
+// Runs in a child that was forked before any object was created.
 [[noreturn]] void run_second(int name_pipe) {
   pin_to_core(1);
   std::array<char, 256> name{};

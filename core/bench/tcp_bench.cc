@@ -1,7 +1,7 @@
-// What TCP over loopback gives two real processes that both poll: the time of a small frame there
-// and back, and the bandwidth of segments, against plain send() and recv() of as many bytes by two
-// processes that do nothing else. Measured in short runs, of which the best and the median are
-// printed: the best is what the machine can do when nobody else uses it.
+// Measures TCP over loopback between two real processes that both poll: the round-trip time of a
+// small frame, and the bandwidth of segments. For comparison, two processes that do nothing else
+// send() and recv() as many bytes. Each measurement has short runs, of which the best and the
+// median are printed; the best shows the machine without other load.
 
 #include <poll.h>
 #include <sched.h>
@@ -36,7 +36,7 @@ void pin_to_core(int core) {
 
 TcpOptions options(std::uint16_t num_streams) { return {.num_streams = num_streams}; }
 
-// One of two ranks. Control frames are echoed by rank 1; segments are placed in a buffer.
+// One of two ranks. Rank 1 echoes control frames; segments are placed in a buffer.
 class Rank final : public Sink {
  public:
   Rank(std::uint32_t rank, std::uint16_t num_streams)
@@ -86,7 +86,7 @@ class Rank final : public Sink {
     return seconds(Clock::now() - start);
   }
 
-  // Sends `out` bytes of the source, over and over, and takes `in` bytes into the target.
+  // Sends `out` bytes of the source repeatedly, and receives `in` bytes into the target.
   double stream(std::size_t out, std::size_t in) {
     const std::size_t until = segment_bytes_ + in;
     meet();
@@ -137,7 +137,7 @@ class Rank final : public Sink {
     }
   }
 
-  // Rank 1 outlives rank 0, which would take its end for a loss in the middle.
+  // Rank 1 waits for the end of rank 0, which would take an earlier end for a lost stream.
   [[noreturn]] void wait_for_the_end() {
     while (lost_.empty()) transport_.poll(*this);
     std::exit(0);
@@ -166,7 +166,7 @@ struct Summary {
   double median;
 };
 
-// The least and the middle of what `run` returns, in seconds.
+// The smallest and the median time that `run` returns, in seconds.
 template <typename Run>
 Summary repeat(std::size_t runs, Run run) {
   std::vector<double> times;
@@ -181,7 +181,7 @@ void print_rate(const char* what, const Summary& times) {
               bytes / times.median * 1e-9);
 }
 
-// Rank 0 prints; rank 1 does its half of the same.
+// Runs the measurement on both ranks; rank 0 prints.
 void measure(Rank& rank, bool first, std::uint16_t num_streams) {
   rank.connect();
   const Summary ping = repeat(kPingRuns, [&] { return first ? rank.ping() : rank.echo(); });
@@ -224,7 +224,7 @@ void measure_streams(std::uint16_t num_streams) {
   if (status != 0) std::exit(1);
 }
 
-// What the kernel gives: one connection, blocking calls of a segment each.
+// The kernel's own speed: one connection, and blocking calls with one segment each.
 void measure_plain_sockets() {
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};

@@ -1,5 +1,5 @@
-// Speed of the wire codecs on one core, in the second level of cache and out of the caches. Bytes
-// are those of the float32 side; the copy to compare with reads and writes as many.
+// Measures the wire codecs on one core, in the second-level cache and in main memory. Bytes are
+// those of the float32 side; the copy that they are compared with reads and writes as many.
 
 #include <benchmark/benchmark.h>
 
@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kCachedBytes = 256 << 10;
 constexpr std::size_t kLargeBytes = 64 << 20;
 
-/// Memory at an address that is a multiple of 64, as the frameworks align their tensors.
+/// Memory that is aligned to 64 bytes, as in the frameworks.
 template <typename T>
 class Aligned {
  public:
@@ -35,7 +35,7 @@ class Aligned {
   std::vector<std::byte> bytes_;
 };
 
-/// What one rank encodes or decodes.
+/// The buffers that one rank encodes or decodes.
 struct Buffers {
   Buffers(benchmark::State& state, Codec codec)
       : count(static_cast<std::size_t>(state.range(0)) / sizeof(float)),

@@ -23,13 +23,14 @@ constexpr std::size_t bytes_of(std::size_t count) {
   return encoded_bytes(Format::kCodec, count);
 }
 
-/// One tile of whole vectors. Not inlined: a full tile and a padded one share the code.
+/// Encodes one tile of whole vectors. It is not inlined, so that a full tile and a padded one share
+/// the code.
 template <class Format, class Source>
 HWY_NOINLINE void encode_whole(Source source, std::size_t count, std::uint8_t* to) {
   Format::encode_tile(source, count, to);
 }
 
-/// The last tile, padded with zeros, which do not change the scale.
+/// Encodes the last tile, padded with zeros, which do not change the scale.
 template <class Format>
 HWY_NOINLINE void encode_padded(const float* from, float* residual, std::size_t count,
                                 std::uint8_t* to) {

@@ -2,8 +2,8 @@
 
 #include "collective/algorithms.h"
 
-// Ranks are counted from the root. A rank's parent has its lowest set bit cleared; its children add
-// one bit below that.
+// Ranks are counted from the root. The number of a rank's parent has the rank's lowest set bit
+// cleared; the numbers of its children have one lower bit added.
 namespace slipstream::binomial {
 namespace {
 
@@ -14,7 +14,7 @@ struct Tree {
         root(shape.root),
         index((shape.rank + shape.size - shape.root) % shape.size) {}
   [[nodiscard]] std::uint32_t rank(std::uint32_t at) const { return (at + root) % size; }
-  /// The bit that leads to the parent; at the root, one above every bit in use.
+  /// The bit that leads to the parent; for the root, one above all bits in use.
   [[nodiscard]] std::uint32_t low_bit() const {
     return index == 0 ? std::bit_ceil(size) : index & (~index + 1);
   }

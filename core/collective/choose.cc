@@ -76,7 +76,7 @@ const Implementation* find(Collective collective, Algorithm algorithm) {
   return nullptr;
 }
 
-/// What all ranks see alike: blocks that differ by rank count as their sum.
+/// The size that all ranks see alike: blocks that differ by rank count with their sum.
 std::uint64_t bytes_for_rules(const Shape& shape) {
   switch (shape.collective) {
     case kReduceScatter:
@@ -90,7 +90,7 @@ std::uint64_t bytes_for_rules(const Shape& shape) {
   }
 }
 
-/// With one rank nothing travels: the result is the input.
+/// A single rank sends nothing: the result is the input.
 Plan make_local_plan(const Shape& shape) {
   PlanBuilder plan(Algorithm::kDirect);
   std::uint64_t bytes = shape.bytes();

@@ -11,12 +11,12 @@ constexpr auto kNone = PlanBuilder::kNone;
 
 /// An allreduce over a grid of ranks (Cho et al., PowerAI DDL, 2017): a ring reduce-scatter over
 /// each dimension, the innermost first, then a ring all-gather over each, the outermost first. The
-/// buffer is cut into one block for each rank from the start, and the rings of a dimension run for
-/// each block on its own, so that its segments go on to the next dimension while others are in this
-/// one.
+/// buffer is divided into one block per rank from the start. The rings of a dimension run
+/// separately for each block, so that segments can proceed to the next dimension while others are
+/// still in this one.
 ///
-/// With a codec, the ranks of the last dimension exchange their blocks directly instead: a value
-/// that went round a ring would be encoded, and spoilt, once for each rank.
+/// With a codec, the ranks of the last dimension exchange their blocks directly: in a ring, a value
+/// would be encoded again by each rank, and would lose precision each time.
 class Builder {
  public:
   Builder(const Shape& shape, std::vector<Dimension> dimensions, PlanBuilder plan)
@@ -50,8 +50,8 @@ class Builder {
   }
 
  private:
-  /// In a dimension the coordinate c has the blocks from first + c * weight on, `weight` of them:
-  /// those of all ranks that share the coordinates up to this one.
+  /// In a dimension, coordinate c owns `weight` blocks from first + c * weight on: those of all
+  /// ranks that share the coordinates up to this one.
   struct Level {
     std::uint32_t first = 0, weight = 1, tag = 0;
   };
@@ -63,7 +63,8 @@ class Builder {
     return levels_[level].tag + rest * (dimensions_[level].size() - 1) + step;
   }
 
-  /// Later steps are sent first, and the next dimension begins with its coordinate before ours.
+  /// Sends of later steps come first, because the next dimension begins with the coordinate before
+  /// ours.
   [[nodiscard]] std::vector<std::uint32_t> least_urgent_first(std::size_t level) const {
     if (level + 1 == levels_.size()) return {0};
     std::vector<std::uint32_t> order;
@@ -100,8 +101,8 @@ class Builder {
     }
   }
 
-  /// Receives another rank's sum of a block and adds this rank's. A value that is itself a result
-  /// may not be there yet: what arrives waits for it in memory of its own.
+  /// Receives another rank's sum of a block and adds this rank's sum. If the own value is itself a
+  /// result, it may not exist yet, so the received data wait for it in separate memory.
   void add(std::uint32_t block, std::uint32_t peer, std::uint32_t tag, bool complete) {
     if (value_[block].memory == Memory::kInput) {
       ready_[block] = plan_.receive_reduce(peer, tag, output_[block], value_[block], complete);
@@ -114,8 +115,8 @@ class Builder {
     value_[block] = output_[block];
   }
 
-  /// Every rank encodes a block for each other rank, sums what it gets for its own, and sends that,
-  /// encoded once, to all.
+  /// Every rank encodes a block for each other rank, sums the blocks that it gets for its own,
+  /// encodes the sum once and sends it to all.
   void exchange(std::size_t level) {
     const Dimension& all = dimensions_[level];
     const std::uint32_t own = block(level, all.index, 0);
@@ -157,7 +158,7 @@ class Builder {
   const std::vector<Dimension> dimensions_;
   PlanBuilder plan_;
   const Blocks output_;
-  std::vector<Region> value_;         // by block: where this rank's sum stands
+  std::vector<Region> value_;         // by block: the place of this rank's sum
   std::vector<std::uint32_t> ready_;  // by block: the step that completes it
   std::vector<Level> levels_;
   std::uint32_t gather_tag_ = 0;

@@ -7,9 +7,9 @@ namespace {
 
 constexpr auto kNone = PlanBuilder::kNone;
 
-/// Receives a block of `own.bytes` from every other rank and adds all up in the order of the ranks
-/// into `result`. The caller may use one buffer for both: `readers` are the sends that still read
-/// it.
+/// Receives a block of `own.bytes` from every other rank and adds all of them up into `result`, in
+/// the order of the ranks. The caller may use one buffer for both; `readers` are the sends that
+/// still read it.
 void gather_and_reduce(PlanBuilder& plan, const Shape& shape, const Region& own,
                        const Region& result, const PlanBuilder::After& readers) {
   std::vector<Region> value(shape.size, own);
@@ -23,7 +23,8 @@ void gather_and_reduce(PlanBuilder& plan, const Shape& shape, const Region& own,
   std::uint32_t last = ready[0];
   for (std::uint32_t rank = 1; rank < shape.size; ++rank) {
     const bool complete = rank + 1 == shape.size;
-    // A sum on its way stands in a block that is used up: the own one must live to its turn.
+    // A partial sum is stored in a block that is no longer needed, so our own block must stay
+    // intact until its turn.
     const Region& used = rank == shape.rank ? value[rank - 1] : value[rank];
     PlanBuilder::After after{last, ready[rank]};
     if (complete) after.insert(after.end(), readers.begin(), readers.end());

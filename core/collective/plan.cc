@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kScratchAlignment = 64;
 
-/// Whether two steps touch one and the same region, so that segments correspond.
+/// Whether two steps touch exactly the same region, so that their segments correspond.
 bool share_region(const Step& a, const Step& b) {
   const auto touches = [](const Step& step, const Region& region) {
     return region == step.from || region == step.to || region == step.operand ||

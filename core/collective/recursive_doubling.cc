@@ -6,10 +6,12 @@ namespace slipstream::recursive_doubling {
 namespace {
 
 constexpr auto kNone = PlanBuilder::kNone;
-constexpr std::uint32_t kFold = 1000, kUnfold = 1001;  // tags beside those of the exchanges
+constexpr std::uint32_t kFold = 1000,
+                        kUnfold = 1001;  // tags that differ from those of the exchanges
 
-/// The ranks that take part in the exchanges: of the first 2*extra ranks every even one, which
-/// stands for itself and its odd neighbour, and all after them. Index order is rank order.
+/// The ranks that take part in the exchanges: every even one of the first 2*extra ranks, which
+/// represents itself and its odd neighbour, and all later ranks. They are numbered in the order of
+/// the ranks.
 struct Cube {
   std::uint32_t size, extra;
   explicit Cube(std::uint32_t ranks) : size(std::bit_floor(ranks)), extra(ranks - size) {}

@@ -7,11 +7,12 @@ namespace {
 
 constexpr auto kNone = PlanBuilder::kNone;
 
-/// The reduce-scatter half. `own` are this rank's contributions, `partial` holds what passes by
-/// and, in block `rank`, the result. Returns the step that completes the result.
+/// The reduce-scatter half. `own` are this rank's contributions; `partial` stores the partial
+/// blocks that pass by and, in block `rank`, the result. Returns the step that completes the
+/// result.
 ///
-/// At step s rank r sends block r-1-s to its successor and receives block r-2-s, to which it adds
-/// its own: block b is summed in the order b+1, b+2, ..., b, the same on every run.
+/// In step s, rank r sends block r-1-s to its successor, and receives block r-2-s, to which it adds
+/// its own. So block b is summed in the order b+1, b+2, ..., b, which is the same in every run.
 std::uint32_t reduce_scatter(PlanBuilder& plan, const Shape& shape, const Blocks& own,
                              const std::vector<Region>& partial) {
   std::uint32_t last = kNone;
@@ -25,7 +26,8 @@ std::uint32_t reduce_scatter(PlanBuilder& plan, const Shape& shape, const Blocks
   return last;
 }
 
-/// The all-gather half: at step s rank r passes on block r-s. `mine` is where the own block stands.
+/// The all-gather half: in step s, rank r passes on block r-s. `mine` is the region of this rank's
+/// own block.
 void all_gather(PlanBuilder& plan, const Shape& shape, const Region& mine, const Blocks& output,
                 std::uint32_t first_tag, std::uint32_t ready) {
   std::uint32_t last = ready;

@@ -10,8 +10,9 @@
 namespace slipstream {
 namespace {
 
-constexpr Nanoseconds kLongestSleep = 100ms;  // liveness of local peers is looked at this often
-constexpr Nanoseconds kSpinOnOthers = 20us;   // before sleeping while another thread drives
+// The interval at which local peers are checked for liveness.
+constexpr Nanoseconds kLongestSleep = 100ms;
+constexpr Nanoseconds kSpinOnOthers = 20us;  // before sleeping, while another thread drives
 
 void pause() {
 #if defined(__x86_64__)
@@ -25,7 +26,8 @@ void poll_fds(const std::vector<int>& fds, int event_fd, TimePoint until) {
   std::vector<pollfd> polled{{event_fd, POLLIN, 0}};
   for (const int fd : fds) polled.push_back({fd, POLLIN, 0});
   const auto now = Clock::now();
-  const auto left = std::max(until, now) - now;  // so: TimePoint::min() - now is out of range
+  // Not until - now, because TimePoint::min() - now is out of range.
+  const auto left = std::max(until, now) - now;
   const auto count = std::chrono::duration_cast<Nanoseconds>(left).count();
   const timespec timeout{count / 1'000'000'000, count % 1'000'000'000};
   ::ppoll(polled.data(), polled.size(), &timeout, nullptr);
@@ -69,7 +71,7 @@ void Driver::poll_and_spin(const Stop& stop) {
   }
 }
 
-/// The progress thread gives the token away while it sleeps, so that a waiting caller finds it.
+/// The progress thread releases the token while it sleeps, so that a waiting caller can take it.
 void Driver::progress_loop() {
   while (!stopping_.load(std::memory_order_acquire)) {
     const std::uint32_t seen = handovers_.load(std::memory_order_acquire);
@@ -126,10 +128,10 @@ void Driver::drive(const Completion& completion, TimePoint until) {
   }
 }
 
-/// Whoever gives the token up leaves somebody behind who looks after what is in flight. Work is
-/// looked for after the unlock: a kick() that failed to lock has made its work known before.
-/// With nothing in flight the bell stays disarmed: peers that are ahead need not wake anybody, and
-/// the progress thread looks again within kLongestSleep.
+/// A thread that releases the token makes sure that another thread takes care of operations in
+/// flight. It looks for work after the unlock: a kick() that failed to lock has announced its work
+/// before. With nothing in flight the bell stays disarmed. Peers that are ahead then need not wake
+/// anybody, and the progress thread looks again within kLongestSleep.
 void Driver::release(bool returns_soon) {
   token_.unlock();
   handovers_.fetch_add(1, std::memory_order_acq_rel);
@@ -150,7 +152,7 @@ void Driver::kick(bool returns_soon) {
   handovers_.fetch_add(1, std::memory_order_acq_rel);
   if (parked_.load(std::memory_order_acquire)) {
     futex_wake(handovers_);
-    doorbell_.bell().ring();  // a caller may be driving, and asleep
+    doorbell_.bell().ring();  // a caller may be driving and asleep
   } else {
     doorbell_.wake();
   }

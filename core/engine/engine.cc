@@ -3,18 +3,20 @@
 #include <algorithm>
 #include <utility>
 
-// Operations from their submission to their start, and one turn of the driver.
+// Operations between their submission and their start, and one turn of the driver.
 namespace slipstream {
 namespace {
 
 constexpr Nanoseconds kTick = 100ms;
-constexpr Nanoseconds kStopped = 1s;  // between two polls: this process did not run meanwhile
+// Gap between two polls that shows that this process did not run.
+constexpr Nanoseconds kStopped = 1s;
 
 std::int64_t nanoseconds(TimePoint at) {
   return std::chrono::duration_cast<Nanoseconds>(at.time_since_epoch()).count();
 }
 
-/// The float32 bytes of one segment: as many as it can carry encoded, or also as they are.
+/// The number of float32 bytes in one segment: as many as it can carry encoded, or also unencoded
+/// if the plan sends plain data.
 std::uint64_t decoded_segment(const Plan& plan, std::uint64_t segment_bytes) {
   const Codec codec = plan.codec;
   if (codec == Codec::kNone) return segment_bytes;
@@ -60,7 +62,8 @@ std::shared_ptr<Completion> Engine::submit(const std::shared_ptr<Group>& group, 
   }
   last_submit_.store(nanoseconds(now), std::memory_order_relaxed);
   driver_.kick(waits_soon);
-  // The caller has nothing to wait for: somebody else must look after what was in flight before.
+  // The caller has nothing to wait for, so another thread must take care of older operations in
+  // flight.
   if (waits_soon && completion->done() && has_work()) driver_.kick(false);
   return completion;
 }
@@ -118,7 +121,7 @@ void Engine::tick() {
       world_.last_poll != TimePoint{} && world_.now - world_.last_poll > kStopped;
   next_tick_ = world_.now + kTick;
   if (was_stopped) {
-    // This process slept (or was stopped): it has heard nobody, which is not their silence.
+    // This process slept or was stopped, so it is not the peers' fault that it heard nothing.
     for (const auto& peer : world_.peers) {
       if (peer) peer->forgive_silence(world_.now);
     }

@@ -3,13 +3,13 @@
 
 #include "engine/engine.h"
 
-// Groups: made, tuned, watched, aborted and closed.
+// The creation, tuning, observation, abortion and closing of groups.
 namespace slipstream {
 namespace {
 
 constexpr std::uint64_t kFnvPrime = 0x100000001b3U;
 
-/// FNV-1a: the same on every rank, whatever its standard library.
+/// FNV-1a, which is the same on every rank, whatever its standard library.
 std::uint64_t hash_of(const std::string& text) {
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * kFnvPrime;
@@ -31,8 +31,8 @@ bool is_busy(const Group& group) {
 
 }  // namespace
 
-/// The dimensions that the user set are the world's; a group of other ranks has those of its
-/// places.
+/// The dimensions that the user set are those of the world. A group with other ranks derives its
+/// dimensions from the places.
 Layout Engine::layout_of(const std::vector<std::uint32_t>& ranks, std::uint32_t index) const {
   std::vector<Place> places;
   for (const std::uint32_t rank : ranks) places.push_back(world_.places[rank]);
@@ -63,7 +63,7 @@ std::uint32_t Engine::check_members(const std::string& name,
   return index;
 }
 
-/// The same on all members that make groups of this name and these ranks in the same order.
+/// The same on all members that create groups with this name and these ranks in the same order.
 std::uint64_t Engine::next_group_id(const std::string& name,
                                     const std::vector<std::uint32_t>& ranks) {
   std::uint64_t id = hash_of(name);
@@ -100,7 +100,7 @@ void Engine::close_group(Group& group) {
     start_submitted();
     const Error cause(ErrorKind::kAborted,
                       concat("rank ", world_.identity.rank, " closed group '", group.name(), "'"));
-    // What this rank has finished may still be under way at the others, and ends well there.
+    // Operations that this rank has finished may still run on others, where they end normally.
     std::uint64_t first = group.started;
     for (const auto& [sequence, operation] : group.running) first = std::min(first, sequence);
     if (is_busy(group) || is_awaited(group)) failures_.fail_group(group, cause, true, first);

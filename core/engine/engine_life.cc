@@ -4,7 +4,7 @@
 
 #include "engine/engine.h"
 
-// The life of an engine: made, connected, closed.
+// The creation, connection and closing of an engine.
 namespace slipstream {
 namespace {
 
@@ -39,7 +39,7 @@ void Engine::add_transport(Transport& transport) {
   watch_transports([](const Transport&) { return true; });
 }
 
-/// Those that connect nobody are polled by tick() only: strangers that knock there can wait.
+/// Only tick() polls transports that connect nobody; strangers who dial there can wait.
 void Engine::watch_transports(const std::function<bool(const Transport&)>& is_busy) {
   busy_transports_.clear();
   wait_fds_.clear();
@@ -67,7 +67,7 @@ void Engine::connect(TimePoint deadline, const std::function<void()>& look) {
   driver_.run_exclusively([&] { await_links(deadline, look); });
   driver_.run_exclusively(
       [&] { watch_transports([](const Transport& transport) { return transport.has_links(); }); });
-  // Spinning ranks must not keep the others of a crowded host from their cores.
+  // Spinning ranks must not keep other ranks of a crowded host from their cores.
   driver_.set_yields(world_.options.driver.yields ||
                      local_ranks().size() > std::thread::hardware_concurrency());
   driver_.start();
@@ -99,7 +99,7 @@ void Engine::await_links(TimePoint deadline, const std::function<void()>& look) 
   }
 }
 
-/// Waits until the peers have what they must have, as long as goodbye_timeout.
+/// Waits until the peers have what they need, at most for goodbye_timeout.
 void Engine::settle() {
   const TimePoint deadline = Clock::now() + world_.options.goodbye_timeout;
   const auto is_owed = [](const auto& peer) {

@@ -10,7 +10,7 @@ namespace {
 constexpr Nanoseconds kProbeAfter = 1s;
 constexpr Nanoseconds kCollectDescriptions = 2s;
 constexpr int kHeartbeatsPerTimeout = 5;
-constexpr std::size_t kLongestText = 4000;  // fits the smallest control slot
+constexpr std::size_t kLongestText = 4000;  // bytes; fits the smallest control slot
 
 std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text)).first(std::min(text.size(), kLongestText));
@@ -29,8 +29,8 @@ void Failures::tick() {
   watch_mismatches();
 }
 
-/// A tick after the loss: a peer that leaves closes its streams in any order, and has said goodbye
-/// on one of them.
+/// Reports lost streams one tick later, because a peer that leaves closes its streams in any order
+/// and may have said goodbye on another one.
 void Failures::tell_lost_streams() {
   for (const auto& [rank, text] : std::exchange(lost_streams_, {})) {
     if (!world_.peers[rank]->left() && !world_.peers[rank]->gone())
@@ -122,7 +122,7 @@ void Failures::peer_gone(Peer& peer, const std::string& reason) {
   }
 }
 
-/// A rank that has left owes nothing to those that it has finished with; the others fail.
+/// A rank that has left owes nothing to operations that it has finished; the others fail.
 void Failures::fail_operations_with(const Peer& peer) {
   std::vector<std::shared_ptr<Operation>> failed;
   for (const auto& [id, group] : world_.groups) {
@@ -250,7 +250,7 @@ void Failures::on_abort(Group& group, const Frame& frame, std::span<const std::b
   if (payload.empty()) return;
   const auto kind = static_cast<ErrorKind>(payload[0]);
   const bool known = kind <= ErrorKind::kInternal;
-  // Told on: a member that fails now and leaves must not be taken for the cause by the others.
+  // Told to the others, so that they do not take a member that fails now and leaves for the cause.
   fail_group(group, Error(known ? kind : ErrorKind::kAborted, text_of(payload.subspan(1))), true,
              frame.sequence);
 }

@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::size_t kRememberedOperations = 64;
 constexpr std::size_t kRememberedPlans = 64;
-constexpr std::uint64_t kLeastEncodedBytes = 32 * 1024;  // less is a matter of latency
+// For smaller data, latency matters more than bytes.
+constexpr std::uint64_t kLeastEncodedBytes = 32 * 1024;
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
   hash ^= value + 0x9e3779b97f4a7c15U + (hash << 6U) + (hash >> 2U);
@@ -61,19 +62,20 @@ void check(const Request& request, const Group& group) {
   }
 }
 
-/// What all ranks of an operation must agree on.
+/// A hash of the properties on which all ranks of an operation must agree.
 std::uint64_t fingerprint_of(const Request& request) {
   std::uint64_t hash = mix(0, static_cast<std::uint64_t>(request.collective));
   hash = mix(hash, static_cast<std::uint64_t>(request.dtype));
   if (request.collective == Collective::kSend || request.collective == Collective::kReceive) {
-    return mix(0, static_cast<std::uint64_t>(request.dtype));  // both sides alike
+    return mix(0, static_cast<std::uint64_t>(request.dtype));  // the same on both sides
   }
   if (reduces(request.collective)) hash = mix(hash, static_cast<std::uint64_t>(request.op));
   if (has_root(request.collective)) hash = mix(hash, request.root);
   hash = mix(hash, static_cast<std::uint64_t>(request.algorithm));
   hash = mix(hash, static_cast<std::uint64_t>(request.codec));
   hash = mix(hash, request.segment_bytes);
-  if (request.collective == Collective::kAllToAll) return hash;  // only pairs have counts alike
+  if (request.collective == Collective::kAllToAll)
+    return hash;  // counts agree only between pairs of ranks
   for (const std::uint64_t count : request.receive_counts) hash = mix(hash, count);
   return mix(hash, request.count);
 }
@@ -93,8 +95,8 @@ bool overlap(Bytes a, Bytes b) {
          b.data() < a.data() + a.size();
 }
 
-/// Of the collectives that need their input while results arrive: the two may not overlap, but for
-/// this rank's own block, which travels nowhere.
+/// For collectives that read their input while results arrive: the two must not overlap, except in
+/// this rank's own block, which is not sent.
 void check_apart(const Request& request, const Shape& shape) {
   const auto sum = [](const std::vector<std::uint64_t>& counts, std::size_t first) {
     const auto begin = counts.begin();

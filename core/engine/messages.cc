@@ -95,7 +95,7 @@ void Messages::match(const std::shared_ptr<Operation>& receive, Early&& message)
     receive->take(0, 0, message.payload);
     return operations_.finish_segment(receive, 0, 0);
   }
-  if (!peer.available()) {  // it asked, and left
+  if (!peer.available()) {  // it has asked, and then left
     return operations_.fail(receive, Error(ErrorKind::kPeer, concat(world_.name_of(peer.rank()),
                                                                     " ", peer.why_gone())));
   }

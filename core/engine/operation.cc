@@ -152,7 +152,7 @@ bool Operation::finish_segment(std::uint32_t step, std::uint32_t segment, const 
 std::byte* Operation::address(const Region& region) const {
   switch (region.memory) {
     case Memory::kInput:
-      // Only ever read through; one pointer type keeps the regions alike.
+      // It is only read; a single pointer type keeps the code for all regions the same.
       return static_cast<std::byte*>(const_cast<void*>(request_.input)) + region.offset;
     case Memory::kOutput:
       return static_cast<std::byte*>(request_.output) + region.offset;
@@ -198,7 +198,7 @@ void Operation::combine(const Step& step, std::span<std::byte> to, const std::by
   }
 }
 
-/// The residuals are laid out as the input and the output are.
+/// The residuals have the layout of the input and the output.
 float* Operation::residual_of(const Region& region, std::uint32_t segment) const {
   if (request_.residual == nullptr) return nullptr;
   const std::uint64_t element = (region.offset + segment * segment_bytes_) / sizeof(float);
@@ -216,10 +216,10 @@ void Operation::encode_segment(const Step& step, std::uint32_t segment) const {
   }
 }
 
-/// Run by run, so that the sum never leaves the cache. Residuals are kept in units of the sum, also
-/// where the average is sent: so they may move between owner and contributor.
+/// Sums run by run, so that the sum never leaves the cache. Residuals are kept in units of the sum,
+/// even if the average is sent, so that they may move between owner and contributor.
 void Operation::sum_segment(const Step& step, std::uint32_t segment) const {
-  constexpr std::size_t kRun = 2048;  // whole blocks of every codec
+  constexpr std::size_t kRun = 2048;  // a multiple of the block of every codec
   const std::span<std::byte> own = segment_of(step.from, segment);
   const std::span<std::byte> to = segment_of(step.to, segment);
   std::byte* const encoded = segment_of(step.encoded, segment).data();

@@ -31,7 +31,7 @@ void Operations::begin(const std::shared_ptr<Operation>& operation) {
   if (operation->segments_left() == 0) complete(operation);
 }
 
-/// Large transfers over the network: who waits for them need not spin.
+/// Records large transfers over the network, because their callers need not spin.
 void Operations::note_bulk(Operation& operation) {
   const Group& group = operation.group();
   operation.is_bulk = std::ranges::any_of(operation.plan().steps, [&](const Step& step) {
@@ -42,7 +42,7 @@ void Operations::note_bulk(Operation& operation) {
   if (operation.is_bulk) running_bulk_.fetch_add(1, std::memory_order_relaxed);
 }
 
-/// A rank that is gone may have sent all that the operation needs of it before.
+/// A rank that is gone may have sent all data that the operation needs from it.
 void Operations::fail_if_forsaken(const std::shared_ptr<Operation>& operation) {
   const Group& group = operation->group();
   for (std::uint32_t index = 0; index < group.size(); ++index) {
@@ -54,7 +54,7 @@ void Operations::fail_if_forsaken(const std::shared_ptr<Operation>& operation) {
   }
 }
 
-/// Tells every rank that will send segments that they can come.
+/// Tells all ranks that will send segments that they may send them.
 void Operations::post_credits(Operation& operation) {
   Group& group = operation.group();
   std::map<std::uint32_t, std::uint64_t> expected;  // rank in the group -> bytes
@@ -162,7 +162,7 @@ void Operations::finish_segment(const std::shared_ptr<Operation>& operation, std
 void Operations::complete(const std::shared_ptr<Operation>& operation) {
   if (operation->completion()->done()) return;
   Group& group = operation->group();
-  // The ranks were out of step before it began: it fails with the rest once all have told.
+  // The ranks differed before it began; it fails with the others once all have reported.
   const bool out_of_step = group.mismatch && group.mismatch->sequence <= operation->sequence();
   if (out_of_step && !operation->is_point_to_point()) return;
   if (operation->is_point_to_point()) {
@@ -178,10 +178,10 @@ void Operations::complete(const std::shared_ptr<Operation>& operation) {
   operation->completion()->finish(std::nullopt);
 }
 
-/// From here on no transport reads or writes the operation's memory.
+/// After this, no transport reads or writes the operation's memory.
 void Operations::forget_memory(const Operation& operation) {
   for (const std::uint32_t rank : operation.group().ranks()) {
-    // Also of a peer that is gone: one that was silent may wake up, its connections still open.
+    // Also for a peer that is gone: a silent one may wake up while its connections are still open.
     if (rank == world_.identity.rank || world_.peers[rank]->link() == nullptr) continue;
     for (const Step& step : operation.plan().steps) {
       if (step.kind == Step::Kind::kLocal) continue;

@@ -11,11 +11,15 @@ namespace slipstream {
 namespace {
 constexpr std::uint64_t kControlPerAcknowledgement = 16;
 constexpr std::uint32_t kNoStream = ~std::uint32_t{0};
-constexpr double kPatience = 1.2;  // times the quickest stream's delay: slower ones are not used
+// Streams that would take this many times longer than the quickest one are not used. Over 24
+// streams to paths of which one is slow, 1.2 gives 1.57 to 1.64 s per allreduce, 2 gives 1.80 s
+// (ARCHITECTURE.md).
+constexpr double kPatience = 1.2;
 }  // namespace
 
-/// Of one operation, over links that copy the last step first: what has just been summed is still
-/// in cache. Over others the first: what comes late at the end has to go through all later steps.
+/// The order of an operation's segments. Over links that copy, the last step comes first, because
+/// its data have just been summed and are still in cache. Over other links, the first step comes
+/// first, because delayed data must pass through all later steps.
 bool Peer::Later::operator()(const Segment& a, const Segment& b) const {
   const auto key = [&](const Segment& s) {
     return std::make_tuple(-s.operation->request().priority, s.operation->order(),
@@ -37,14 +41,14 @@ void Peer::connect(Link& link, TimePoint now) {
 void Peer::leave(std::string why) {
   left_ = true;
   why_gone_ = std::move(why);
-  // The link may still be reading what it took: those frames stay until they are acknowledged.
+  // The link may still read frames that it has accepted, so they stay until they are acknowledged.
   control_.resize(unsent_);
 }
 
 void Peer::mark_gone(std::string why) {
   gone_ = true;
   if (!left_) why_gone_ = std::move(why);
-  // Its connections may be open still, and half-way through a frame.
+  // Its connections may still be open, with a frame half sent.
   if (link_ != nullptr) {
     for (const Control& control : control_) link_->forget(control.payload);
   }
@@ -78,7 +82,7 @@ void Peer::send_control(Frame frame, std::span<const std::byte> payload) {
   if (!available()) return;
   frame.control = next_number_++;
   frame.length = static_cast<std::uint32_t>(payload.size());
-  // The quick way of small messages: over a link that copies, nothing need be kept.
+  // The fast path of small messages: over a link that copies, nothing must be kept.
   if (link_->copies_payload() && control_.empty() && link_->ready(control_stream_) &&
       write(control_stream_, frame, payload)) {
     return;
@@ -130,8 +134,8 @@ void Peer::use_streams(std::uint32_t count) {
   in_use_ = count;
 }
 
-/// Of the streams in use the one that will have a segment delivered first (Lim et al., ECF, CoNEXT
-/// 2017): none where a busy one would still be quicker than those that could take it now.
+/// The stream in use that would deliver a segment first (Lim et al., ECF, CoNEXT 2017). There is
+/// none if a busy stream would still be quicker than those that can accept it now.
 std::uint32_t Peer::find_quickest(TimePoint now) const {
   std::uint32_t quickest = kNoStream;
   Nanoseconds least = Nanoseconds::max(), least_ready = Nanoseconds::max();
@@ -148,8 +152,8 @@ std::uint32_t Peer::find_quickest(TimePoint now) const {
   return quickest;
 }
 
-/// A stream that takes a segment now; one that is not in use where none of those is left, and the
-/// control stream only where no other is.
+/// A stream that accepts a segment now. A stream that is not in use is taken only if no stream in
+/// use is left, and the control stream only if there is no other.
 std::uint32_t Peer::find_stream(TimePoint now) const {
   const std::uint32_t quickest = find_quickest(now);
   if (quickest != kNoStream) return quickest;
@@ -163,7 +167,8 @@ std::uint32_t Peer::find_stream(TimePoint now) const {
   return !bulk_alive && link_->ready(0) ? 0 : kNoStream;
 }
 
-/// Where sending is copying, one at a time: what arrives meanwhile decides what is best sent next.
+/// If sending means copying, one segment at a time is sent, because frames that arrive meanwhile
+/// decide which segment should come next.
 bool Peer::pump_segments(TimePoint now) {
   bool any = false;
   waits_ = false;
@@ -266,7 +271,8 @@ bool Peer::lose_stream(std::uint32_t stream) {
     queue(std::move(segment));
   }
   lost.unacknowledged.clear();
-  // Acknowledgements that were on their way are lost with it; they are counts, so say them again.
+  // Acknowledgements in flight are lost with the stream. They are counts, so they are simply
+  // repeated.
   acknowledged_number_ = 0;
   for (Stream& each : streams_) each.reported = 0;
   bool any_alive = false;

@@ -6,7 +6,8 @@
 namespace slipstream {
 namespace {
 
-constexpr std::size_t kMostUnknown = 65536;  // frames kept for one group not made here yet
+// Frames that are kept for one group that does not exist here yet.
+constexpr std::size_t kMostUnknown = 65536;
 
 bool is_eager(const Frame& frame) {
   return frame.kind == FrameKind::kEager && (frame.flags & kAskedFor) == 0;
@@ -72,9 +73,10 @@ std::byte* Receiver::place(std::uint32_t peer, const Frame& frame) {
   const Target target = target_of(peer, *group, frame);
   if (!target.operation) return nullptr;
   const Step& step = target.operation->plan().steps[target.step];
-  if (step.work != Step::Work::kCopy) return nullptr;  // used only when whole
+  if (step.work != Step::Work::kCopy) return nullptr;  // such a step needs the whole segment
   const auto memory = target.operation->segment_of(step.to, target.segment);
-  // It comes a second time: what is half-way in on a stream that dies must not overwrite it later.
+  // A repeated frame: a first copy that is half received on a dying stream must not overwrite it
+  // later.
   if (target.operation->place(target.step, target.segment))
     world_.peers[peer]->link()->forget(memory);
   return memory.data();
@@ -133,12 +135,12 @@ void Receiver::dispatch(Peer& peer, Group& group, const Frame& frame,
   }
 }
 
-/// The group was closed here, or is not made here yet.
+/// The group was closed here, or does not exist here yet.
 void Receiver::on_unknown_group(Peer& peer, const Frame& frame,
                                 std::span<const std::byte> payload) {
   const auto closed = world_.closed_groups.find(frame.group);
   if (closed == world_.closed_groups.end()) {
-    if (frame.kind == FrameKind::kProbe) return;  // it comes again
+    if (frame.kind == FrameKind::kProbe) return;  // it will be repeated
     if (keep_for_later(peer, frame, payload)) return;
   } else if (is_eager(frame)) {
     world_.release_eager(peer, sizeof(Frame) + payload.size());
@@ -155,8 +157,8 @@ void Receiver::on_unknown_group(Peer& peer, const Frame& frame,
   failures_.send_abort(peer, frame.group, Error(ErrorKind::kAborted, why), started);
 }
 
-/// Keeps a frame for a group that is not made here yet. False if there are too many: the group
-/// counts as closed then, and all its frames are dropped.
+/// Keeps a frame for a group that does not exist here yet. Returns false if there are too many;
+/// then the group counts as closed, and all its frames are dropped.
 bool Receiver::keep_for_later(Peer& peer, const Frame& frame, std::span<const std::byte> payload) {
   auto& waiting = unknown_groups_[frame.group];
   waiting.push_back({peer.rank(), frame, {payload.begin(), payload.end()}});
@@ -183,9 +185,9 @@ void Receiver::note_submitted(Peer& peer, Group& group, const Frame& frame) {
 
 void Receiver::on_segment(Peer& peer, Group& group, const Frame& frame,
                           std::span<const std::byte> payload) {
-  if (payload.size() != frame.length) return;  // discarded after forget(); counted all the same
+  if (payload.size() != frame.length) return;  // discarded after forget(), but counted all the same
   const Target target = target_of(peer.rank(), group, frame);
-  if (!target.operation) return;  // sent again, or of an operation that has failed
+  if (!target.operation) return;  // repeated, or of an operation that has failed
   target.operation->take(target.step, target.segment, payload);
   operations_.finish_segment(target.operation, target.step, target.segment);
 }
@@ -258,14 +260,15 @@ void Receiver::on_request(Peer& peer, Group& group, const Frame& frame) {
   peer.send_control(post, {});
 }
 
-/// A rank waits for an operation. That it does is noted in dispatch(); whether it is the same as
-/// ours is looked at here, for plans in which the two never meet otherwise.
+/// Handles the probe of a rank that waits for an operation. dispatch() has recorded that it waits;
+/// here its operation is compared with ours, for plans in which the two ranks never exchange data.
 void Receiver::on_probe(Peer& peer, Group& group, const Frame& frame) {
   if (!group.agrees(group.index_of(peer.rank()), frame))
     failures_.begin_mismatch(group, frame.sequence);
 }
 
-/// Its segments may still be on their way on other streams: what needs them fails when it is gone.
+/// Its segments may still be in flight on other streams; operations that need them fail once it is
+/// gone.
 void Receiver::on_goodbye(Peer& peer) {
   peer.leave("has left the job");
   peer.send_acknowledgements(true);

@@ -3,7 +3,8 @@
 
 #include "engine/failures.h"
 
-// Reports of operations that wait for long: whom for, and what has changed since the last report.
+// Reports about operations that wait for long: for which ranks they wait, and what has changed
+// since the last report.
 namespace slipstream {
 namespace {
 
@@ -22,7 +23,7 @@ void Failures::stall(const std::shared_ptr<Operation>& operation) {
              seconds(operation->deadline - operation->submitted), " s", changes(*operation));
 }
 
-/// What has changed since the operation's last report, if there was one; notes what is there now.
+/// The changes since the operation's last report, if there was one; records the current state.
 std::string Failures::changes(Operation& operation) const {
   const StallReport now{absent_from(operation), operation.segments_left(),
                         world_.stats.operations + world_.stats.failed_operations};

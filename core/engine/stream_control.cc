@@ -6,8 +6,8 @@
 namespace slipstream {
 namespace {
 
-constexpr Nanoseconds kAgain =
-    StreamLead::kLead / 10;  // after which a rank that leads says so again
+// Interval at which the leader repeats that it decides.
+constexpr Nanoseconds kAgain = StreamLead::kLead / 10;
 
 }  // namespace
 
@@ -20,8 +20,9 @@ void StreamControl::note(const Peer& peer, std::uint64_t delivered) {
   tuner_.note(peer.rank(), world_.now - world_.last_poll, delivered);
 }
 
-/// All ranks use the same number: a rank with more streams than others would only take from them at
-/// receivers that all send to. One decides, which has waited itself before others did.
+/// All ranks use the same number, because a rank with more streams than others would only take
+/// bandwidth from them at receivers to which all send. The leader, which has waited before the
+/// others did, decides.
 void StreamControl::tune(bool waited) {
   if (world_.options.fixed_streams) return;
   if (waited) {

@@ -9,7 +9,7 @@ void StreamLead::waited(TimePoint now, Nanoseconds time) {
   unheard_ = std::min(kLead, unheard_ + time);
 }
 
-/// Who decides goes on to do so; of several who begin at once, the lowest rank.
+/// The current leader continues; if several ranks begin at the same time, the lowest leads.
 bool StreamLead::hears(TimePoint now, std::uint32_t rank) {
   const bool decides = leads() && now - waited_ < kLead;
   const bool is_led = !leads() && now - heard_ < kLead;

@@ -5,7 +5,7 @@
 namespace slipstream {
 namespace {
 
-constexpr double kLeastSeconds = 0.02;  // of waiting that a rate is taken of
+constexpr double kLeastSeconds = 0.02;  // waiting time below which no rate is computed
 
 }  // namespace
 

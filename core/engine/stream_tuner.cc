@@ -9,18 +9,21 @@
 namespace slipstream {
 namespace {
 
-constexpr Nanoseconds kWindow = 150ms;         // of waiting, which is less than what the clock says
-constexpr std::uint32_t kDiscarded = 2;        // windows after a change, until queues are as usual
-constexpr double kGain = 1.04;                 // more streams must bring this
-constexpr double kClearGain = 1.4;             // so much is believed at once
-constexpr double kClearLoss = 0.8;             // likewise
-constexpr double kLoss = 0.97;                 // fewer may cost this
-constexpr double kChange = 1.3;                // the network is another one
-constexpr double kOtherNetwork = 2;            // a report in between trials; else 1
-constexpr double kUnknownLoss = 1e-9;          // however it is weighed
-constexpr double kKeeps = 0.998;               // of the base, a window
-constexpr std::uint32_t kUsualWindows = 40;    // longer than an operation, which has phases
-constexpr std::uint32_t kStrangeWindows = 10;  // in which only other peers waited than before
+constexpr Nanoseconds kWindow = 150ms;  // of waiting, which is less than elapsed time
+// Windows dropped after a change, until queues are normal again.
+constexpr std::uint32_t kDiscarded = 2;
+constexpr double kGain = 1.04;      // least gain for which more streams are adopted
+constexpr double kClearGain = 1.4;  // a gain that is believed at once
+constexpr double kClearLoss = 0.8;  // a loss that is believed at once
+constexpr double kLoss = 0.97;      // largest loss that fewer streams may cause
+constexpr double kChange = 1.3;     // rates that differ by this factor mean another network
+// Value of a report between trials after a change of network; otherwise 1.
+constexpr double kOtherNetwork = 2;
+constexpr double kUnknownLoss = 1e-9;        // small enough to count as a loss with any weight
+constexpr double kKeeps = 0.998;             // factor by which the base fades in each window
+constexpr std::uint32_t kUsualWindows = 40;  // longer than an operation, whose phases differ
+// Windows in which only other peers waited than before.
+constexpr std::uint32_t kStrangeWindows = 10;
 constexpr std::uint32_t kFirstPatience = 400, kMostPatience = 3200;  // windows between trials
 
 }  // namespace
@@ -83,7 +86,7 @@ void StreamTuner::lead() {
   const bool takes_over = std::exchange(follows_, false);
   if (!takes_over || plan_.trial == Trial::kNone) return;
   settle();
-  rest_ = kWindows;  // nothing came of the trial yet
+  rest_ = kWindows;  // no trial has given a result yet
 }
 
 void StreamTuner::hear(std::uint32_t rank, const Report& report) {
@@ -122,7 +125,7 @@ void StreamTuner::judge(const StreamSample& window) {
   conclude(best);
 }
 
-/// Of some windows with one plan.
+/// Evaluates the windows of one plan.
 void StreamTuner::conclude(const StreamSample& best) {
   double gained = 0;
   if (plan_.trial == Trial::kNone) {
@@ -135,20 +138,22 @@ void StreamTuner::conclude(const StreamSample& best) {
     tried_[plan_.count] = best;
     gained = best.gain_over(base_);
   }
-  // It never waited before, and now it does.
+  // The rank never waited before, but does so now.
   if (gained <= 0 && plan_.trial == Trial::kFewer) gained = kUnknownLoss;
   if (!follows_) return take(own_, gained, base_waited_);
   if (gained > 0) report_ = Report{plan_.number, gained, base_waited_};
 }
 
-/// The first time counts where the rest is short, and a change of the network whenever it comes.
+/// Ends a rest. The first report counts if the rest is short; a change of the network counts
+/// always.
 void StreamTuner::conclude_rest(bool is_other) {
   const std::uint32_t times = ++own_.times;
   if (!follows_) return rest(times, is_other);
   if (times == 1 || is_other) report_ = Report{plan_.number, is_other ? kOtherNetwork : 1, 0};
 }
 
-/// Decides when all ranks know what came of the plan, or one knows twice: the others hardly wait.
+/// Decides once all ranks have reported the plan's result, or one rank has twice, because then the
+/// others hardly wait.
 void StreamTuner::take(Outcome& outcome, double gain, double waited) {
   outcome.waited = waited;
   if (gain <= 0) return;
@@ -161,7 +166,7 @@ void StreamTuner::take(Outcome& outcome, double gain, double waited) {
   if (all_know || outcome.times > 1 || slowest <= kClearLoss) decide(slowest);
 }
 
-/// What all ranks get, of those that know.
+/// The gain of all ranks, from the ranks that have reported: that of the slowest.
 double StreamTuner::slowest_gain() const {
   double longest = base_waited_, least = std::numeric_limits<double>::max();
   for (const auto& [rank, outcome] : outcomes_) longest = std::max(longest, outcome.waited);
@@ -180,7 +185,7 @@ void StreamTuner::decide(double gained) {
   if (plan_.trial == Trial::kFewer) judge_fewer(gained);
 }
 
-/// A rank has waited for `times` times some windows; the longest wait of all counts.
+/// A rank has waited `times` times for some windows; the longest wait of all ranks counts.
 void StreamTuner::rest(std::uint32_t times, bool is_other) {
   if (is_other) patience_ = rest_ = 0;
   if (times > rested_) rest_ -= std::min<std::uint32_t>(rest_, kWindows);
@@ -192,7 +197,8 @@ void StreamTuner::try_more_or_fewer() {
   plan_.base_count < most_ && !goes_down_ ? try_more() : try_fewer();
 }
 
-/// Slower or faster than after the last trial, for longer than an operation takes.
+/// Whether rates have been lower or higher than after the last trial, for longer than an operation
+/// takes.
 bool StreamTuner::is_another_network(const StreamSample& sample) {
   resting_ = sample;
   if (num_usual_ < kUsualWindows) {
@@ -207,7 +213,7 @@ bool StreamTuner::is_another_network(const StreamSample& sample) {
   return std::max(slower_, faster_) >= kUsualWindows;
 }
 
-/// Twice as many may bring nothing where all of them take the slow one of several paths: four times
+/// Doubling may bring no gain if all streams include the slow one of several paths, so four times
 /// as many are tried as well.
 void StreamTuner::judge_more(double gained) {
   const std::uint32_t count = plan_.count;
@@ -231,7 +237,7 @@ void StreamTuner::judge_fewer(double gained) {
   gained < kLoss ? settle() : adopt(plan_.count, gained);
 }
 
-/// Goes on in the same direction, once the rank that waits longest knows what it gets with it.
+/// Continues in the same direction, once the rank that waits longest knows its gain.
 void StreamTuner::adopt(std::uint32_t count, double gained) {
   news_ = concat(count, " streams carry ", gained, " times what ", plan_.base_count, " did");
   goes_down_ = count < plan_.base_count || count == most_;
@@ -266,7 +272,7 @@ void StreamTuner::use(Trial trial, std::uint32_t count) {
 void StreamTuner::begin(Plan plan) {
   const bool was_base = plan_.trial == Trial::kNone || plan_.trial == Trial::kConfirm;
   if (was_base) base_waited_ = waited_;
-  // Another rank may have been sooner to notice that the network is another one.
+  // Another rank may have noticed earlier that the network has changed.
   const bool is_other = std::max(slower_, faster_) >= kUsualWindows / 2;
   if (plan_.trial == Trial::kNone && is_other) base_ = resting_;
   if (plan.base_count != plan_.base_count) base_.clear();

@@ -38,8 +38,8 @@ class StreamTuner {
   struct Plan {
     Trial trial = Trial::kNone;
     std::uint32_t count = 1;  ///< the number in trial, or the number just tried (kConfirm)
-    std::uint32_t base_count =
-        1;                     ///< the number before the trial, which is used in kNone and kConfirm
+    /// The number before the trial, which is used in kNone and kConfirm.
+    std::uint32_t base_count = 1;
     std::uint32_t number = 0;  ///< number of this plan
 
     bool operator==(const Plan&) const = default;

@@ -12,16 +12,16 @@
 namespace slipstream {
 namespace {
 
-constexpr std::uint32_t kMostDirect = 4;      // ranks that send to each other at once
-constexpr std::uint32_t kMostInOneStep = 16;  // ranks whose all_gather is no ring
+constexpr std::uint32_t kMostDirect = 4;      // most ranks that send directly to one another
+constexpr std::uint32_t kMostInOneStep = 16;  // most ranks whose all_gather is not a ring
 constexpr std::uint64_t kMostDoubledBytes = 1 << 20;
 constexpr Nanoseconds kNudgeAfter = 100us;
-constexpr std::size_t kBlockBytes = 1024;  // of a text, in the first exchange
+constexpr std::size_t kBlockBytes = 1024;  // bytes of each text in the first exchange
 constexpr std::size_t kInBlock = kBlockBytes - sizeof(std::uint64_t);
 constexpr int kPriority = 1 << 20;
 
-/// The group's ranks, those of a host and of a rack together: the first exchanges of a doubling are
-/// between neighbours.
+/// The group's ranks in an order in which the ranks of a host and of a rack are adjacent, so that
+/// the first exchanges of a doubling are between neighbours.
 std::vector<std::uint32_t> by_place(const Engine& engine, const Group& group) {
   std::vector<std::uint32_t> order(group.size());
   std::iota(order.begin(), order.end(), 0U);
@@ -55,7 +55,7 @@ Channel::~Channel() = default;
 
 void Channel::count(const Request& request) {
   if (size() == 1) return;
-  // Nobody else uses the group, so its plans need no lock here.
+  // No other thread uses the group, so its plans need no lock here.
   const Shape shape = shape_of(request, *group_);
   for (const Step& step : group_->plan_for(shape, request.algorithm)->steps) {
     if (step.kind == Step::Kind::kLocal) continue;
@@ -64,8 +64,9 @@ void Channel::count(const Request& request) {
   }
 }
 
-/// Recursive doubling where sizes are no power of two: an even rank among the first ones needs its
-/// neighbour's words before it sends any, so it does not wake it otherwise.
+/// In recursive doubling with a number of ranks that is no power of two, an even rank among the
+/// first ones needs its neighbour's words before it sends any, so it does not wake the neighbour
+/// otherwise.
 void Channel::run(Request request) {
   request.priority = kPriority;
   request.waits_soon = true;
@@ -96,8 +97,8 @@ void Channel::and_words(std::vector<std::uint64_t>& words) {
   run(std::move(request));
 }
 
-/// Where rings would be long, what others give is left as ones and all take the AND: more bytes in
-/// log2 n exchanges.
+/// If rings would be long, each rank sets the others' parts to ones, and all compute the AND: more
+/// bytes, but only log2 n exchanges.
 std::vector<char> Channel::spread(std::string_view own, const std::vector<std::uint64_t>& counts) {
   const std::uint64_t total = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
   std::vector<char> all(total);

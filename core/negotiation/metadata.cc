@@ -37,7 +37,7 @@ Number take(std::string_view& bytes) {
   return std::bit_cast<Number>(taken);
 }
 
-/// An enumerator, of which there are `count`.
+/// Reads an enumerator of a type that has `count` of them.
 template <typename Enum>
 Enum take_enum(std::string_view& bytes, std::size_t count) {
   const auto value = take<std::uint8_t>(bytes);

@@ -15,13 +15,13 @@
 namespace slipstream {
 namespace {
 
-constexpr Nanoseconds kLongestSleep = 10s;  // no event needs it; times of day would overflow
+constexpr Nanoseconds kLongestSleep = 10s;  // no event needs it; TimePoint::max() would overflow
 
 }  // namespace
 
-/// The thread that runs the rounds, and what it shares with its callers. While something waits here
-/// and no round runs, it drives the engine itself, so that a round of others finds it at once; with
-/// nothing submitted it leaves the engine alone.
+/// The thread that runs the rounds, with the data that it shares with its callers. While tensors
+/// wait here and no round runs, it drives the engine itself, so that it notices a round of other
+/// ranks at once. If nothing is submitted, it leaves the engine alone.
 class NegotiationThread final : private GroupWatcher {
  public:
   NegotiationThread(Engine& engine, const Group& group, const NegotiationOptions& options, Log log)
@@ -53,13 +53,14 @@ class NegotiationThread final : private GroupWatcher {
     change([&] { is_troubled_ = true; });
   }
 
-  /// In the order of submission, with the lengths of units.
+  /// Tensors in the order of submission, with the lengths of their units.
   struct Submitted {
     std::vector<Submission> tensors;
     std::vector<std::size_t> sizes;
   };
 
-  /// Changes what the thread looks at, and ends its sleep. True when it sleeps in the engine.
+  /// Changes data that the thread reads, and ends its sleep. Returns whether it sleeps in the
+  /// engine.
   template <typename Change>
   bool change(const Change& what, bool waits_for_cycle = false);
   void add_submitted(Submitted&& submitted, std::vector<FailedTensor>& failed);
@@ -78,27 +79,27 @@ class NegotiationThread final : private GroupWatcher {
   const NegotiationOptions options_;
   Channel channel_;
 
-  // The thread's own.
+  // Used by the thread only.
   Rounds rounds_;
   TimePoint round_began_{};
-  TimePoint asked_at_ = TimePoint::max();  // when others were seen to be ahead
+  TimePoint asked_at_ = TimePoint::max();  // time at which other ranks were seen to be ahead
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable outcomes_filled_;
   Submitted submitted_;
-  std::unordered_set<std::string_view> names_;  // submitted, and not in an outcome
+  std::unordered_set<std::string_view> names_;  // submitted, but not in an outcome yet
   std::deque<Outcome> outcomes_;
   bool is_joining_ = false, joins_ = false, is_troubled_ = false;
   bool is_closing_ = false, has_ended_ = false;
   std::uint64_t ahead_ = 0;
   std::optional<Error> failure_;
   NegotiationStats stats_;
-  std::shared_ptr<Completion> event_;  // ends the thread's sleep
+  std::shared_ptr<Completion> event_;  // finishing it ends the thread's sleep
   bool sleeps_in_engine_ = false;
-  bool sleeps_for_cycle_ = false;  // what is submitted meanwhile need not end the sleep
+  bool sleeps_for_cycle_ = false;  // new submissions need not end the sleep
   bool has_changed_ = false;
 
-  std::mutex close_mutex_;  // held while the thread is joined
+  std::mutex close_mutex_;  // locked while the thread is joined
   std::thread thread_;
 };
 
@@ -118,7 +119,7 @@ bool NegotiationThread::change(const Change& what, bool waits_for_cycle) {
   return event && in_engine;
 }
 
-/// Before any lock, which another thread of the parent may have held.
+/// Called before any lock, because another thread of the parent may have held it at the fork.
 void NegotiationThread::check_made_here() const {
   if (is_here()) return;
   fail(ErrorKind::kUsage,
@@ -132,7 +133,7 @@ void NegotiationThread::check_open() const {
          "' is closed; make a new one");
 }
 
-/// Under the lock.
+/// Called under the lock.
 void NegotiationThread::take_in(std::span<const Submission> unit) {
   if (unit.empty()) return;
   if (joins_) {
@@ -153,7 +154,7 @@ void NegotiationThread::take_in(std::span<const Submission> unit) {
 
 void NegotiationThread::submit(std::span<const Submission> tensors, bool together) {
   check_made_here();
-  std::exception_ptr refused;  // those before it are submitted nevertheless
+  std::exception_ptr refused;  // the tensors before it are submitted nevertheless
   const bool wakes = change(
       [&] {
         check_open();
@@ -223,7 +224,7 @@ void NegotiationThread::add_submitted(Submitted&& submitted, std::vector<FailedT
   }
 }
 
-/// False when it is time to end.
+/// Returns false if the thread should end.
 bool NegotiationThread::take_submitted() {
   Submitted submitted;
   bool is_behind = false;
@@ -243,7 +244,7 @@ bool NegotiationThread::take_submitted() {
   return true;
 }
 
-/// When a round is to begin, as far as is known.
+/// The time at which the next round should begin, as far as is known.
 TimePoint NegotiationThread::next_round(TimePoint now) {
   const bool is_asked = asked_at_ != TimePoint::max();
   if (is_asked && rounds_.has_part()) return now;
@@ -291,7 +292,7 @@ void NegotiationThread::sleep(TimePoint until) {
   sleeps_for_cycle_ = false;
 }
 
-/// What came in meanwhile fails too.
+/// Submissions that arrived meanwhile fail too.
 void NegotiationThread::end(const Error& cause) {
   Submitted submitted;
   {
@@ -322,7 +323,7 @@ Negotiator::Negotiator(Engine& engine, const std::shared_ptr<Group>& group,
                        const NegotiationOptions& options, Log log)
     : thread_(std::make_unique<NegotiationThread>(engine, *group, options, std::move(log))) {}
 
-/// A forked child leaves alone what its parent's threads wait on.
+/// A forked child does not touch objects on which its parent's threads wait.
 Negotiator::~Negotiator() {
   if (thread_->is_here()) return;
   [[maybe_unused]] NegotiationThread* const abandoned = thread_.release();

@@ -8,14 +8,14 @@
 namespace slipstream {
 namespace {
 
-// The first word of a round. Sets of tensors follow.
+// Flags in the first word of a round; sets of tensors follow.
 constexpr std::uint64_t kNoNews = 1, kNoStall = 2, kJoined = 4, kNotJoined = 8;
 
 constexpr std::size_t kMostOwed = 4096;
 constexpr std::size_t kMostReported = 20;
 constexpr std::uint64_t kFnvPrime = 0x100000001b3U;
 
-/// FNV-1a: the same on every rank.
+/// FNV-1a, which is the same on every rank.
 std::uint64_t hash_of(std::string_view text, std::uint64_t hash = 0xcbf29ce484222325U) {
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * kFnvPrime;
   return hash;
@@ -40,7 +40,7 @@ std::string bytes_of(std::span<const std::uint64_t> words) {
   return {reinterpret_cast<const char*>(words.data()), words.size_bytes()};
 }
 
-/// Whole words, as many as there are.
+/// The bytes as whole words.
 std::vector<std::uint64_t> words_of_bytes(const std::string& bytes) {
   std::vector<std::uint64_t> words(bytes.size() / sizeof(std::uint64_t));
   if (!words.empty()) std::memcpy(words.data(), bytes.data(), words.size() * sizeof words[0]);
@@ -103,7 +103,7 @@ Outcome Rounds::run() {
   outcome.round = round_;
   const std::uint64_t flags = words[0];
   outcome.some_joined = (flags & kNotJoined) == 0;
-  // Had nobody anything to submit, all bits would be ones.
+  // If no rank could submit anything, all bits would be ones.
   const bool all_joined = (flags & kJoined) != 0;
   if (!all_joined) collect_ready(std::span(words).subspan(1), outcome);
   if ((flags & kNoNews) == 0) exchange_news(outcome);
@@ -123,7 +123,8 @@ AgreedTensor Rounds::agree(std::uint32_t number, std::uint32_t fused) {
   return {item->metadata.tensor, true, item->token, fused};
 }
 
-/// In the order of the numbers; a fused unit stands where its first one does.
+/// Collects the ready tensors in the order of their numbers; a fused unit comes at the position of
+/// its first tensor.
 void Rounds::collect_ready(std::span<const std::uint64_t> ready, Outcome& outcome) {
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> units;
   std::vector<std::uint32_t> order;
@@ -148,7 +149,8 @@ void Rounds::collect_ready(std::span<const std::uint64_t> ready, Outcome& outcom
   }
 }
 
-/// Fingerprints from all ranks; then, of what some have not, the metadata from the first that has.
+/// Exchanges the fingerprints of all ranks; then the metadata that some ranks lack, from the first
+/// rank that has it.
 std::vector<Metadata> Rounds::gather_news() {
   std::unordered_map<std::uint64_t, Metadata> known;
   std::string fingerprints;
@@ -207,7 +209,7 @@ void Rounds::exchange_news(Outcome& outcome) {
   if (pending_.number(table_)) fresh_ = true;
 }
 
-/// Forgets tensors that are submitted nowhere, if there are too many with the new ones.
+/// Forgets tensors that no rank has submitted, if there are too many tensors with the new ones.
 void Rounds::make_room(std::span<const Metadata> news) {
   std::set<std::string_view> unknown;
   for (const Metadata& each : news) {
@@ -221,7 +223,7 @@ void Rounds::make_room(std::span<const Metadata> news) {
   table_.remove_oldest(needed - options_.most_tensors, free);
 }
 
-/// All ranks say what they passed, and so all decide alike.
+/// All ranks tell what they passed, so all decide alike.
 void Rounds::settle(const std::vector<std::string>& disputed, Outcome& outcome) {
   std::string own;
   for (const std::string& name : disputed) {
@@ -303,7 +305,7 @@ void Rounds::report_stall() {
        seconds(options_.stall_after), " s:", report, ended);
 }
 
-/// Forgets the tensors that were reported and wait no longer. Returns a line for each.
+/// Forgets reported tensors that no longer wait. Returns one line for each.
 std::string Rounds::forget_ended(std::span<const Words> sets) {
   std::string lines;
   std::erase_if(reported_, [&](const auto& reported) {
@@ -319,7 +321,7 @@ std::string Rounds::forget_ended(std::span<const Words> sets) {
   return lines;
 }
 
-/// Says which ranks have submitted a tensor, and which of them since its last report.
+/// Describes which ranks have submitted a tensor, and which of them since its last report.
 std::string Rounds::describe_stalled(std::uint32_t number, std::span<const Words> sets) {
   const TensorTable::Entry& entry = table_[number];
   const auto [at, is_first] = reported_.try_emplace(
@@ -341,7 +343,7 @@ std::string Rounds::describe_stalled(std::uint32_t number, std::span<const Words
                                : "; since the last report also by " + since);
 }
 
-/// All have: the one that did so in the latest round, the highest rank of several.
+/// Returns the rank that joined in the latest round; the highest one if there are several.
 std::uint32_t Rounds::find_last_joined() {
   const std::vector<std::string> texts = channel_.gather(bytes_of({&joined_in_, 1}));
   std::uint64_t latest = 0;

@@ -14,7 +14,8 @@ DTypeKind kind_of(DType dtype) { return kDTypeTraits[static_cast<std::size_t>(dt
 template <typename T>
 T quotient(T value, std::uint32_t divisor) {
   if constexpr (sizeof(T) < 8) {
-    // Exact, as 53 bits hold both operands, and several times faster than integer division.
+    // This is exact, because 53 bits represent both operands, and several times faster than integer
+    // division.
     return static_cast<T>(static_cast<double>(value) / divisor);
   } else if constexpr (std::is_signed_v<T>) {
     return value / static_cast<std::int64_t>(divisor);

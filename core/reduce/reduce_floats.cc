@@ -27,7 +27,8 @@ struct FloatProduct {
   }
 };
 
-// Not Highway's Min and Max, which differ between targets for NaN and for zeros of unlike sign.
+// Highway's Min and Max differ between targets for NaN and for zeros with different signs, so they
+// are not used.
 template <class D, class V, class M>
 HWY_INLINE V pick(D lanes, V lower, V upper, M take_upper) {
   const auto is_number = hn::And(hn::Eq(lower, lower), hn::Eq(upper, upper));
@@ -70,7 +71,7 @@ struct ComplexProduct {
   }
 };
 
-/// Complex numbers are two floats each, for everything but their product.
+/// Treats complex numbers as two floats each; everything except the product works this way.
 template <class Op>
 void run_on(DType dtype, const Operands& operands, Op op) {
   switch (dtype) {

@@ -53,7 +53,8 @@ struct Bxor {
   }
 };
 
-/// The low half of the product; no target multiplies lanes of 8 bits, few those of 64.
+/// The low half of the product. No target multiplies lanes of 8 bits, and few multiply lanes of 64
+/// bits.
 struct Product {
   template <class D, class V>
   HWY_INLINE V operator()(D lanes, V lower, V upper) const {
@@ -88,7 +89,7 @@ struct Product {
   }
 };
 
-/// For bool, where any value but zero is true: the smaller of a byte and 1 is its truth.
+/// For bool, every value except zero is true: the smaller of a byte and 1 is its truth value.
 struct Both {
   template <class D, class V>
   HWY_INLINE V operator()(D bytes, V lower, V upper) const {
@@ -116,8 +117,8 @@ void run_on(const Operands& operands) {
   run(operands, OnLanes<T, Op>{});
 }
 
-/// `U` is the unsigned type of T's size: sums and products wrap around and do not depend on the
-/// sign, bitwise operations not even on the size.
+/// `U` is the unsigned type with the size of T. Sums and products wrap around and do not depend on
+/// the sign; bitwise operations do not even depend on the size.
 template <typename T, typename U>
 void reduce_lanes(ReduceOp op, const Operands& operands) {
   switch (op) {

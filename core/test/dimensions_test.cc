@@ -9,15 +9,15 @@
 #include "engine_world.h"
 #include "topology/layout.h"
 
-// Where the ranks of a group are, and allreduces over the dimensions of that: right, the same bits
-// on every rank, and with no byte too many between hosts and racks.
+// Tests of group layouts, and of allreduces over their dimensions: results are right, equal on
+// every rank, and no byte too many is sent between hosts and racks.
 namespace slipstream::test {
 namespace {
 
 using Members = std::vector<std::uint32_t>;
 
-/// `racks` x `hosts` x `local` ranks; every other rank comes from the far end, so that a host's
-/// ranks are not neighbours by number where `scattered`.
+/// `racks` x `hosts` x `local` ranks. If `scattered` is true, every other rank comes from the far
+/// end, so that the ranks of a host are not neighbours by number.
 std::vector<Place> grid(std::uint32_t local, std::uint32_t hosts, std::uint32_t racks,
                         bool scattered = false) {
   std::vector<Place> places;
@@ -82,7 +82,8 @@ TEST(Layout, OfOneRankHasOneDimension) {
   EXPECT_EQ(make_layout(grid(1, 1, 1), 0).dimensions.size(), 1U);
 }
 
-/// What the ranks of one host or rack send to the others in an allreduce of `count` floats.
+/// The bytes that the ranks of one host or rack send to the others in an allreduce of `count`
+/// floats.
 std::uint64_t bytes_out(const std::vector<Place>& places, std::uint64_t count,
                         std::string Place::* of, const std::string& name, Algorithm algorithm) {
   std::uint64_t bytes = 0;

@@ -8,8 +8,8 @@
 #include "codec/wire.h"
 #include "engine_world.h"
 
-// Allreduces with a codec: close to the sum, the same bits on every rank, exact within a host, and
-// with error feedback nothing is lost for good.
+// Tests of allreduces with a codec: results are close to the sum, equal on every rank, exact within
+// a host, and error feedback loses nothing for good.
 namespace slipstream::test {
 namespace {
 
@@ -32,7 +32,7 @@ float value_of(std::uint32_t rank, std::uint64_t i, std::uint32_t step) {
   return (static_cast<float>(mixed) - 1001.0F) / 1001.0F;
 }
 
-/// In place.
+/// The allreduce in place.
 Request sum_of(std::vector<float>& data, Codec codec) {
   Request request;
   request.collective = Collective::kAllreduce;
@@ -53,7 +53,7 @@ class EncodedWorld {
         world_(size_, network(), options(), hosts_of(c)),
         residuals_(size_, std::vector<float>(count)) {}
 
-  /// One allreduce of all ranks; their outputs.
+  /// Runs one allreduce on all ranks and returns their outputs.
   std::vector<std::vector<float>> run(std::uint32_t step, bool keeps_residuals, bool in_place) {
     std::vector<std::vector<float>> outputs(size_);
     world_.each([&](EngineRank& self) {
@@ -80,7 +80,7 @@ class EncodedWorld {
     for (std::uint32_t rank = 0; rank < size_; ++rank) sum += value_of(rank, i, step);
     return c_.op == ReduceOp::kAverage ? sum / static_cast<float>(size_) : sum;
   }
-  /// What all ranks have kept of an element, in units of the result.
+  /// The residuals of an element on all ranks, in units of the result.
   [[nodiscard]] double kept(std::uint64_t i) const {
     double sum = 0;
     for (const auto& residual : residuals_) sum += static_cast<double>(residual[i]);
@@ -108,7 +108,8 @@ class EncodedWorld {
   std::vector<std::vector<float>> residuals_;
 };
 
-/// The largest error of one encoding of a value of magnitude 1, times the encodings of a sum.
+/// The largest error of one encoding of a value of magnitude 1, times the number of encodings in a
+/// sum.
 float tolerance(const Case& c) {
   const float one = c.codec == Codec::kInt8   ? 0.5F / 127
                     : c.codec == Codec::kBf16 ? 1.0F / 256
@@ -187,7 +188,7 @@ TEST(Encoded, RanksThatPassAnotherCodecAreNamed) {
   });
 }
 
-/// An urgent operation that one rank has not submitted holds nothing up.
+/// An urgent operation that one rank has not submitted must not hold up others.
 TEST(Encoded, ARankMayWaitForOneBeforeItSubmitsTheNext) {
   const Case c{1, 3, Codec::kInt8, ReduceOp::kSum};
   EngineOptions options;

@@ -5,8 +5,7 @@
 
 #include "engine_world.h"
 
-// Many things at once: overlapping groups, threads, faults, and groups that end with work in
-// flight.
+// Stress tests: overlapping groups, threads, faults, and groups that end with operations in flight.
 namespace slipstream::test {
 namespace {
 
@@ -37,8 +36,8 @@ FakeOptions narrow(std::uint64_t seed) {
   return network;
 }
 
-/// Every thread has a group of its own on every rank and does random operations there, several in
-/// flight at a time; the groups overlap in every pair of ranks.
+/// Every thread has its own group on every rank and runs random operations there, several at a
+/// time; the groups overlap in every pair of ranks.
 void run_random_operations(EngineRank& self, std::uint32_t thread, int rounds) {
   std::vector<std::uint32_t> ranks(self.size);
   for (std::uint32_t i = 0; i < self.size; ++i) ranks[i] = (i + thread) % self.size;
@@ -82,8 +81,8 @@ TEST(Stress, StreamsThatDieAllTheTime) {
   }
 }
 
-/// Streams die while they are written and while they are read, half-way through a segment: what is
-/// sent again must not be added twice, nor written into memory that is the caller's again.
+/// Streams die while segments are written and read. A repeated segment must not be added twice, nor
+/// be written into memory that belongs to the caller again.
 TEST(Stress, NothingIsWrittenAfterTheEndWhenStreamsDieHalfWay) {
   static constexpr unsigned char kOurs = 0xCC;
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
@@ -125,7 +124,7 @@ TEST(Stress, GroupsClosedWithWorkInFlight) {
     for (int round = 0; round < 100; ++round) {
       const auto group = self.engine->make_group("g", {0, 1, 2});
       std::vector<double> data(500, 1.0);
-      // Rank 0 never submits the last one: its close ends it everywhere.
+      // Rank 0 never submits the last operation; its close ends the operation everywhere.
       self.run(group, allreduce(data));
       if (self.rank == 0) {
         self.engine->close_group(*group);
@@ -152,7 +151,7 @@ TEST(Stress, AbortWhileDataFly) {
         self.engine->abort_group(*group, "test");
       }
       error_of([&] { self.finish(*pending); });
-      data.reset();  // nothing may touch it any more; ASAN looks
+      data.reset();  // nothing may touch it any more; ASAN checks
       self.engine->close_group(*group);
     }
   });

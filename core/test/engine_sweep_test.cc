@@ -11,9 +11,9 @@
 #include "shm_world.h"
 #include "tcp_world.h"
 
-// Every collective by every algorithm, over ranks, sizes, dtypes and operations, against plain
-// loops, on the fake transport, over loopback and over shared memory. The results must be right,
-// and the same bits on every rank that has them.
+// Tests every collective with every algorithm, over ranks, sizes, dtypes and operations, against
+// plain loops, on the fake transport, over loopback and over shared memory. The results must be
+// right and have the same bits on every rank.
 namespace slipstream::test {
 namespace {
 
@@ -33,7 +33,7 @@ void put(std::byte* at, T value) {
   std::memcpy(at, &value, sizeof value);
 }
 
-/// Writes the number `value`, one of 0, 1, 2, as an element.
+/// Writes `value`, which is 0, 1 or 2, as an element.
 void store(DType dtype, std::byte* data, std::uint64_t index, int value) {
   constexpr std::array<std::uint16_t, 3> kHalf{0, 0x3C00, 0x4000}, kBrain{0, 0x3F80, 0x4000};
   std::byte* at = data + index * size_of(dtype);
@@ -58,7 +58,7 @@ void store(DType dtype, std::byte* data, std::uint64_t index, int value) {
   }
 }
 
-/// What a rank contributes: small whole numbers, so that sums are exact in every dtype.
+/// A rank's contribution: small integers, so that sums are exact in every dtype.
 Bytes contribution(DType dtype, std::uint32_t rank, std::uint64_t count) {
   Bytes bytes(count * size_of(dtype));
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -67,7 +67,7 @@ Bytes contribution(DType dtype, std::uint32_t rank, std::uint64_t count) {
   return bytes;
 }
 
-/// The contributions of all ranks, one after another.
+/// The concatenated contributions of all ranks.
 Bytes stacked(DType dtype, std::uint32_t size, std::uint64_t count) {
   Bytes all;
   for (std::uint32_t rank = 0; rank < size; ++rank) {
@@ -135,7 +135,7 @@ TransportFamily shared_memory() {
   return shm_family("shm", options);
 }
 
-/// A world of engines whose segments are small, so that little data need many.
+/// A world of engines with small segments, so that little data need many of them.
 class Sweep : public testing::TestWithParam<std::tuple<TransportFamily, std::uint32_t>> {
  protected:
   static EngineOptions small_segments() {
@@ -155,7 +155,8 @@ TEST_P(Sweep, ReducesEveryDTypeByEveryOperation) {
       for (const DType dtype : kDTypes) {
         for (const ReduceOp op : kOps) {
           for (const std::uint64_t count : kCounts) {
-            // The sign of a complex zero depends on the order of factors, which plans choose.
+            // The sign of a complex zero depends on the order of the factors, which differs between
+            // plans.
             const bool is_complex = dtype == DType::kComplex64 || dtype == DType::kComplex128;
             if (!is_supported(op, dtype) || (is_complex && op == ReduceOp::kProduct)) continue;
             Bytes data = contribution(dtype, self.rank, count);

@@ -7,8 +7,8 @@
 
 #include "engine_world.h"
 
-// The engine over the fake transport: collectives against plain arithmetic, several at once, and
-// everything that may go wrong.
+// Tests of the engine over the fake transport: collectives against plain arithmetic, several at the
+// same time, and failures.
 namespace slipstream::test {
 namespace {
 
@@ -185,7 +185,7 @@ TEST(Engine, WhatIsUrgentOvertakesWhatWasSubmittedBefore) {
   });
 }
 
-/// A root of a small broadcast is done before anything of the others arrives.
+/// The root of a small broadcast is done before anything arrives from the others.
 TEST(Engine, DifferentRootsAreFoundOutByTheNextOperation) {
   for (const bool submits_late : {false, true}) {
     EngineWorld world(2);
@@ -367,7 +367,7 @@ TEST(Engine, LostStreamIsMadeUpForByTheOthers) {
   });
 }
 
-/// Two of four streams that carry segments, and all four where so many may be used.
+/// Two of four streams carry segments, and all four if so many may be used.
 TEST(Engine, SegmentsGoOverAsManyStreamsAsTheyMay) {
   for (const std::uint32_t most : {1U, 2U, 8U}) {
     FakeOptions network;

@@ -10,12 +10,12 @@
 #include "engine_world.h"
 #include "tcp_world.h"
 
-// What goes wrong between ranks that are not in step, or are gone, or come back: nothing hangs, and
-// nothing touches memory that is the caller's again.
+// Tests of ranks that are out of step, that are gone, or that come back: nothing hangs, and nothing
+// touches memory that belongs to the caller again.
 namespace slipstream::test {
 namespace {
 
-constexpr std::uint64_t kLarge = 200'000;  // elements, far more than travel unasked
+constexpr std::uint64_t kLarge = 200'000;  // elements, far more than are sent unasked
 
 Request message(Collective collective, std::vector<float>& data, std::uint32_t peer) {
   Request request;
@@ -50,7 +50,7 @@ TEST(Trouble, TwoRanksSendEachOtherLargeMessagesAtOnce) {
   });
 }
 
-/// A rank that was stopped is given up, though its connections are open; then it goes on.
+/// A stopped rank is given up although its connections are open; then it continues.
 TEST(Trouble, ARankThatWakesUpTouchesNothingThatWasGivenBack) {
   for (const std::uint64_t seed : {1U, 2U, 3U, 4U}) {
     FakeOptions network;
@@ -75,14 +75,14 @@ TEST(Trouble, ARankThatWakesUpTouchesNothingThatWasGivenBack) {
         }
       }
       EXPECT_NE(error_of([&] { self.finish(*pending); }), "");
-      data.reset();                        // nothing may touch it any more; ASAN looks
+      data.reset();                        // nothing may touch it any more; ASAN checks
       std::this_thread::sleep_for(600ms);  // by then the links have thawed
     });
   }
 }
 
-/// A segment that is half-way in on a dying stream comes again on another; the sum that is made in
-/// its place must not be overwritten by the rest of the first.
+/// A segment that is half received on a dying stream is repeated on another. The sum that is
+/// computed in its place must not be overwritten by the rest of the first copy.
 TEST(Trouble, SegmentsThatComeTwiceAreAddedOnce) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     FakeOptions network;
@@ -128,7 +128,7 @@ TEST(Trouble, ALargeMessageToARankThatClosesTheGroupFails) {
       std::vector<float> data(kLarge), small(10);
       for (int i = 0; i < 5; ++i) self.run(group, allreduce(small));
       if (self.rank == 1) {
-        // Either the request waits here when the group closes, or it comes afterwards.
+        // Either the request waits here when the group closes, or it arrives afterwards.
         if (asks_first) self.run(self.world, receive(small, 0));
         self.engine->close_group(*group);
         if (!asks_first) self.run(self.world, send(small, 0));
@@ -144,7 +144,8 @@ TEST(Trouble, ALargeMessageToARankThatClosesTheGroupFails) {
   });
 }
 
-/// What the closing rank has finished, the others finish too, whatever it leaves unfinished.
+/// Operations that the closing rank has finished end normally on the others, whatever it leaves
+/// unfinished.
 TEST(Trouble, ClosingWithAnOperationInFlightSparesThoseBeforeIt) {
   EngineWorld world(2);
   world.each([](EngineRank& self) {
@@ -167,8 +168,8 @@ TEST(Trouble, ClosingWithAnOperationInFlightSparesThoseBeforeIt) {
   });
 }
 
-/// One thread submits until the engine is closed by another: no operation is left over, and none
-/// where the other rank is gone, so that there is nothing to do before the end.
+/// One thread submits until another closes the engine. No operation may be left over, even if the
+/// other rank is gone, so that there is nothing to do before the end.
 TEST(Trouble, WhatWasSubmittedJustBeforeClosingFails) {
   for (int turn = 0; turn < 100; ++turn) {
     EngineWorld world(2);
@@ -217,7 +218,8 @@ TEST(Trouble, AReceiveFromARankThatAskedAndLeftFails) {
 }
 
 TEST(Trouble, CountsThatDoNotFitAreAMismatch) {
-  // {what rank 0 sends to rank 1, what rank 1 expects}: large or small on either side.
+  // {elements that rank 0 sends to rank 1, elements that rank 1 expects}: large or small on either
+  // side.
   for (const auto& [sent, expected] : {std::pair{90'000U, 80'000U},
                                        {90'000U, 10U},
                                        {10U, 90'000U},
@@ -286,7 +288,7 @@ TEST(Trouble, InputAndOutputMayNotOverlapWhereBothAreNeeded) {
   });
 }
 
-/// What travels unasked is bounded: a root that is far ahead waits.
+/// The data that are sent unasked are limited: a root that is far ahead waits.
 TEST(Trouble, ARootThatIsAheadWaitsWhenThePoolIsFull) {
   constexpr int kRounds = 2000;
   EngineOptions options;

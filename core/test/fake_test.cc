@@ -13,7 +13,7 @@
 namespace slipstream::test {
 namespace {
 
-/// Connected ranks of a network that the test can reach into.
+/// Connected ranks of a network that the test can manipulate.
 struct FakeWorld {
   explicit FakeWorld(std::uint32_t world_size, FakeOptions options = {})
       : network(world_size, std::move(options)), world(family(), world_size) {}
@@ -214,7 +214,7 @@ TEST(Fake, RandomLossesSpareOneStreamOfEachPair) {
   }
 }
 
-/// What rank 1 gets of 200 frames on four streams.
+/// The messages that rank 1 receives of 200 frames on four streams.
 std::map<PeerStream, std::vector<Message>> run_with(const FaultSchedule& schedule,
                                                     std::vector<Fault>& happened) {
   FakeWorld ranks(2, {.num_streams = 4, .seed = 5, .schedule = schedule});

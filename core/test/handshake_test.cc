@@ -40,7 +40,7 @@ Identity rank(std::uint32_t number) {
   return {.rank = number, .world_size = 8, .epoch = 3, .key = key_of(9)};
 }
 
-/// What a test changes in a handshake of rank 5, which calls rank 2, stream 1 of 4.
+/// The changes that a test makes in a handshake of rank 5, which calls rank 2, stream 1 of 4.
 struct Setting {
   Identity connector = rank(5);
   Identity acceptor = rank(2);
@@ -58,14 +58,14 @@ struct Ends {
   Handshake acceptor;
 };
 
-/// Advances one end, and closes its socket when it failed, as every caller does.
+/// Advances one end, and closes its socket if it has failed, as every caller does.
 Progress step(Handshake& handshake, Descriptor& socket) {
   const Progress progress = handshake.advance(socket.get());
   if (progress == Progress::kFailed) socket.reset();
   return progress;
 }
 
-/// Lets both ends talk until both have come to an end.
+/// Advances both ends until both are done or have failed.
 std::pair<Progress, Progress> run(Ends& ends, Wire& wire) {
   for (int i = 0; i < 10; ++i) {
     const Progress connector = step(ends.connector, wire.left);

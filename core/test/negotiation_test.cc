@@ -27,7 +27,7 @@ void shuffle(std::vector<Item>& items, std::uint64_t seed) {
   std::shuffle(items.begin(), items.end(), random);
 }
 
-/// Each rank submits `steps` times all of `count` tensors in an order of its own.
+/// Each rank submits all of `count` tensors `steps` times, in its own order.
 void run_random_orders(NegotiationWorld& world, std::size_t count, std::size_t steps) {
   world.each([&](std::uint32_t rank, NegotiatingRank& self) {
     for (std::size_t step = 0; step < steps; ++step) {
@@ -65,7 +65,7 @@ std::shared_ptr<const TensorSpec> changed(const std::function<void(TensorSpec&)>
   return std::make_shared<const TensorSpec>(std::move(spec));
 }
 
-/// Payload that a rank has sent to all others, or to some.
+/// The payload bytes that a rank has sent to all others, or to some.
 std::uint64_t sent(
     NegotiationWorld& world, std::uint32_t from, std::uint32_t size,
     const std::function<bool(std::uint32_t)>& counts = [](auto) { return true; }) {
@@ -244,7 +244,7 @@ TEST(negotiation, a_rank_that_has_joined_takes_part_without_data) {
 
 TEST(negotiation, what_is_submitted_at_once_is_ready_in_one_round_but_for_what_is_wrong) {
   NegotiationOptions options;
-  options.hold = 60s;  // nobody takes part in a round before all is submitted there
+  options.hold = 60s;  // no rank takes part in a round before it has submitted everything
   NegotiationWorld world(4, options);
   world.each([](std::uint32_t rank, NegotiatingRank& self) {
     for (int step = 0; step < 3; ++step) {
@@ -259,7 +259,7 @@ TEST(negotiation, what_is_submitted_at_once_is_ready_in_one_round_but_for_what_i
       const std::string error = error_of([&] { self.negotiator.submit_each(wrong); });
       EXPECT_NE(error.find("submitted again before it was ready"), std::string::npos) << error;
       self.take_ready(100);
-      // One round, in which they are ready; at first another, in which they are introduced.
+      // One round in which they are ready, and at first another in which they are introduced.
       EXPECT_LE(self.negotiator.stats().rounds - before, 2U);
       self.ready.clear();
     }
@@ -291,7 +291,7 @@ TEST_P(Last, rank_finds_the_others_at_once) {
   run_random_orders(world, 1, 1);
   const TimePoint begin = Clock::now();
   for (std::uint32_t last = 0; last < size; ++last) {
-    // All others have told before that they have it, and have nothing new.
+    // All others have announced before that they have it, and have nothing new.
     for (std::uint32_t rank = 0; rank < size; ++rank) {
       if (rank != last) world[rank].submit("tensor 0");
     }
@@ -304,7 +304,7 @@ TEST_P(Last, rank_finds_the_others_at_once) {
     world[last].submit("tensor 0");
     world.each([&](std::uint32_t, NegotiatingRank& self) { self.take_ready(last + 2); });
   }
-  // The engine asks once a second where the others are, which would hide that nobody was woken.
+  // The engine probes the others once a second, which would hide that nobody was woken.
   EXPECT_LT(Clock::now() - begin, size * 900ms);
 }
 
@@ -502,12 +502,12 @@ TEST(negotiation, negotiations_of_two_groups_run_side_by_side) {
   EXPECT_EQ(of_half[2], of_half[3]);
 }
 
-// ResNet-50 has 161 gradients. Through a rank 0 that hears all and tells all, that rank handles 2 *
-// 127 messages a round.
+// ResNet-50 has 161 gradients. If rank 0 received and sent everything, it would handle 2 * 127
+// messages per round.
 TEST(negotiation, no_rank_of_128_handles_more_than_14_messages_a_round) {
   constexpr std::uint32_t kRanks = 128;
   constexpr std::size_t kGradients = 161, kWords = 1 + (kGradients + 63) / 64;
-  EngineOptions engine;  // so many threads are busy with heartbeats, and with spinning, otherwise
+  EngineOptions engine;  // otherwise so many threads are busy with heartbeats and spinning
   engine.peer_timeout = kPatience * 4;
   engine.driver.spin = 0us;
   NegotiationWorld world(kRanks, {}, {}, {}, engine);

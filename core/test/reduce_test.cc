@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "reduce/reduce_kernels.h"
-// After reduce_kernels.h, which says which of Highway's targets are compiled.
+// After reduce_kernels.h, which selects the Highway targets that are compiled.
 #include "hwy/targets.h"
 #include "slipstream/error.h"
 #include "test/reduce_reference.h"
@@ -51,7 +51,7 @@ void scatter(Buffer& buffer, const std::vector<T>& specials, std::mt19937_64& ra
   }
 }
 
-/// Numbers of ordinary size, where sums round and products do not overflow.
+/// Numbers of ordinary size, whose sums round and whose products do not overflow.
 template <typename T>
 void scatter_ordinary(Buffer& buffer, std::mt19937_64& random) {
   std::uniform_real_distribution<double> ordinary(-100, 100);
@@ -67,7 +67,7 @@ void scatter_ordinary(Buffer& buffer, std::mt19937_64& random) {
   scatter(buffer, values, random);
 }
 
-/// Random bits, in which special and ordinary values are scattered.
+/// Random bits with scattered special and ordinary values.
 Buffer elements_of(DType dtype, std::size_t count, std::mt19937_64& random) {
   Buffer buffer(count * size_of(dtype));
   for (auto& byte : buffer) byte = static_cast<std::uint8_t>(random());
@@ -101,8 +101,8 @@ Buffer elements_of(DType dtype, std::size_t count, std::mt19937_64& random) {
   return buffer;
 }
 
-/// Holds `content` at `offset` bytes from an aligned address and ends with it, so that the address
-/// sanitizer sees an access past it; a change before it is seen by is_intact().
+/// Stores `content` at `offset` bytes from an aligned address. It ends with the memory, so that the
+/// address sanitizer detects an access past it; is_intact() detects a change before it.
 class Placed {
  public:
   Placed(const Buffer& content, std::size_t offset) : offset_(offset), bytes_(offset, kCanary) {
@@ -149,7 +149,7 @@ testing::AssertionResult same_bits(DType dtype, const Buffer& actual, const Buff
 /// A set of targets; its width is not the same in Highway 0.16 and 1.0.
 using TargetMask = decltype(hwy::SupportedAndGeneratedTargets())::value_type;
 
-/// One test per target that is compiled in and that this CPU runs.
+/// One test per target that is compiled and that this CPU supports.
 class Reduce : public testing::TestWithParam<TargetMask> {
  protected:
   void SetUp() override {
@@ -281,7 +281,7 @@ TEST_P(Reduce, DividesAll16BitPatternsOfBothHalfFormats) {
   }
 }
 
-// The reference could be wrong in the same way as the kernels, so here are literals.
+// The reference could be wrong in the same way as the kernels, so these results are literals.
 TEST_P(Reduce, KnownValues) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::array<float, 4> lower{1.5F, -0.0F, nan, 3.0F};

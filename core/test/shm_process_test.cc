@@ -1,5 +1,5 @@
-// Shared memory between real processes: rank 0 is the test, rank 1 is this program started again
-// with a role to play, which usually ends by kill -9.
+// Tests of shared memory between real processes: rank 0 is the test, and rank 1 is this program,
+// started again with a role, which usually ends by kill -9.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -19,12 +19,12 @@ namespace slipstream::test {
 namespace {
 
 constexpr std::uint32_t kSegmentBytes = 5'000;
-// More slots than poll() empties before it looks at the sockets: some are left at a sudden end.
+// More slots than poll() empties before it checks the sockets, so some are left at a sudden end.
 constexpr std::uint32_t kNumSlots = 200;
 
 ShmOptions options() { return {.segment_bytes = kSegmentBytes, .num_slots = kNumSlots}; }
 
-// Message `index` of a stream, of which every byte can be checked.
+// Message `index` of a stream; every byte of it can be checked.
 Message message_of(std::uint32_t stream, std::size_t index) {
   return make_message(1, 0, stream, index, stream == 0 ? 100 : kSegmentBytes);
 }
@@ -37,7 +37,7 @@ bool send_next(Link& link, std::uint32_t stream, std::size_t& index) {
   return true;
 }
 
-// ---- what rank 1 does ------------------------------------------------------------------------
+// ---- rank 1 --------------------------------------------------------------------------------
 
 void echo_until_goodbye(ShmRank& rank) {
   bool told_to_leave = false;
@@ -68,7 +68,8 @@ void send_until_killed(ShmRank& rank) {
   }
 }
 
-// As a training script does that forks its data loader's workers. They outlive it here.
+// Forks a process, as a training script does for its data loader's workers. Here it outlives the
+// rank.
 void fork_a_worker_and_wait(ShmRank& rank) {
   const pid_t worker = ::fork();
   if (worker == 0) {
@@ -90,7 +91,7 @@ int play(const std::string& role, const std::string& name) {
   return 0;
 }
 
-// ---- what rank 0 sees ------------------------------------------------------------------------
+// ---- rank 0 --------------------------------------------------------------------------------
 
 class OtherProcess {
  public:
@@ -109,7 +110,7 @@ class OtherProcess {
   }
 
   void kill() const { ::kill(pid_, SIGKILL); }
-  // The status with which it has ended.
+  // Waits for the end of rank 1 and returns its status.
   int wait() {
     int status = 0;
     EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
@@ -128,7 +129,7 @@ class ShmProcesses : public testing::Test {
     other.emplace(role, rank.transport.name());
     ASSERT_TRUE(poll_until({&rank}, [&] { return rank.links.contains(1); }));
   }
-  // Checks every frame that arrives against what rank 1 sends.
+  // Checks every frame that arrives against the frames that rank 1 sends.
   void expect_whole_frames() {
     rank.on_arrived = [this](std::uint32_t, std::uint32_t stream, const Frame& frame,
                              std::span<const std::byte> payload) {

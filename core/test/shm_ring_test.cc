@@ -1,5 +1,5 @@
-// The rings of the shared-memory transport alone: order under two threads, waking, and whatever a
-// broken process may write into them.
+// Tests of the rings of the shared-memory transport alone: order under two threads, waking, and
+// impossible values from a broken process.
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint32_t kCapacity = 100;
 
-// A ring in ordinary memory, which is all that two threads need.
+// A ring in ordinary memory, which is enough for two threads.
 struct TestRing {
   explicit TestRing(std::uint32_t num_slots) : slots(std::size_t{num_slots} * kSlotBytes) {
     ring = {&state, slots.data(), num_slots, kSlotBytes, kCapacity};
@@ -82,7 +82,7 @@ TEST(ShmRing, CarriesFramesBetweenTwoThreadsThatSleepWhenTheyMust) {
   TestRing shared(3);
   Doorbell producer_bell;
   Doorbell consumer_bell;
-  // As the engine waits: arm, look once more, sleep. The timeout is a failure, not a fallback.
+  // Waits as the engine does: arm, look once more, sleep. A timeout is a failure, not a fallback.
   const auto wait = [](Doorbell& bell, const std::function<bool()>& ready) {
     while (!ready()) {
       bell.arm(false);
@@ -137,7 +137,7 @@ TEST_P(ShmRingDamage, IsNoticedByTheConsumerAndNothingIsDelivered) {
   GetParam().inflict(shared);
   EXPECT_FALSE(consumer.front(item));
   EXPECT_NE(consumer.fault().find(GetParam().said), std::string::npos) << consumer.fault();
-  // Once and for good, even if the damage is undone.
+  // The fault stays, even if the damage is undone.
   shared.state.produced = 2;
   EXPECT_FALSE(consumer.front(item));
 }

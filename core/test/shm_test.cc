@@ -1,5 +1,5 @@
-// Shared memory within one process: the contract of every transport, who may connect, and what a
-// peer that breaks the rules can do (nothing).
+// Tests of shared memory within one process: the contract of every transport, which peers may
+// connect, and that a peer that breaks the rules can do no harm.
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -57,7 +57,7 @@ TEST(ShmTransport, DiallingWhereNobodyListensIsFalseAtOnce) {
 
 TEST(ShmTransport, AnotherNetworkNamespaceIsOutOfReach) {
   ShmRank lower(shm_identity(0, 2));
-  // A thread of its own: the namespace goes with it.
+  // In its own thread, because the network namespace ends with it.
   std::thread([&] {
     if (::unshare(CLONE_NEWNET) != 0) GTEST_SKIP() << "needs root";
     ShmRank higher(shm_identity(1, 2));
@@ -203,7 +203,7 @@ ChannelGeometry geometry_of(const ShmOptions& options) {
   return {options.segment_bytes, options.num_slots, options.eager_bytes, options.num_control_slots};
 }
 
-// The other end of a transport, whose hands the test guides.
+// The other end of a transport, which the test controls.
 class RoguePeer {
  public:
   explicit RoguePeer(ShmRank& lower) : self_{shm_identity(1, 2), geometry_of({}), &bell_, 10s} {

@@ -9,9 +9,9 @@
 #include "collective/plan.h"
 #include "engine_world.h"
 
-// 64 ranks: the steps and bytes of each algorithm as its formula says, printed beside it. Steps are
-// counted in the plans of all ranks (the longest chain of messages, each of which waits for the one
-// before), bytes in the plans and in what the engines have sent, which has frames around it.
+// Compares steps and bytes of each algorithm on 64 ranks with its formula, and prints both. Steps
+// are counted in the plans of all ranks: the longest chain of messages that wait for one another.
+// Bytes are counted in the plans and in the data that the engines have sent, which include frames.
 namespace slipstream::test {
 namespace {
 
@@ -67,10 +67,10 @@ struct Formula {
   Collective collective;
   Algorithm algorithm;
   std::uint32_t steps;
-  double bytes;  // that the busiest rank sends
+  double bytes;  // bytes that the busiest rank sends
 };
 
-/// n = 64, log2 n = 6, S = the bytes of the whole buffer.
+/// n = 64, log2 n = 6, and S is the number of bytes of the whole buffer.
 const std::vector<Formula>& formulas() {
   using enum Collective;
   using enum Algorithm;
@@ -148,7 +148,7 @@ std::uint32_t longest_chain(const std::vector<Plan>& plans) {
   return longest;
 }
 
-/// That the busiest rank sends, as the plans say.
+/// The bytes that the busiest rank sends, according to the plans.
 double most_bytes(const std::vector<Plan>& plans) {
   std::uint64_t most = 0;
   for (const Plan& plan : plans) {
@@ -186,7 +186,7 @@ TEST_P(Steps, AreAsTheFormulaSays) {
   EXPECT_EQ(steps, formula.steps);
   EXPECT_EQ(most_bytes(plans), formula.bytes);
   EXPECT_GE(most, formula.bytes);
-  // What engines send besides: frames around each segment, and heartbeats for as long as it takes.
+  // Engines also send frames with each segment, and heartbeats for as long as it takes.
   EXPECT_LE(most, formula.bytes * 1.1 + 64 * 1024);
 }
 

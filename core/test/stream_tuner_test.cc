@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-// The number of streams against networks that are a function: streams in use -> bytes a second.
+// Tests the number of streams on networks that are functions: streams in use -> bytes per second.
 namespace slipstream::test {
 namespace {
 
@@ -17,7 +17,7 @@ using Network = std::function<double(std::uint32_t)>;
 
 constexpr double kGigabit = 125e6;
 
-/// Lets the tuner work for so long, in polls of 2 ms. Returns the bytes a second that it reached.
+/// Runs the tuner for `time`, in polls of 2 ms. Returns the bytes per second that it reached.
 double run(StreamTuner& tuner, const Network& network, Nanoseconds time, double noise = 0) {
   constexpr Nanoseconds kPoll = 2ms;
   double bytes = 0;
@@ -36,7 +36,7 @@ double run(StreamTuner& tuner, const Network& network, Nanoseconds time, double 
 
 double capped(std::uint32_t streams) { return std::min(kGigabit, streams * kGigabit / 4); }
 double plain(std::uint32_t) { return kGigabit; }
-/// Many flows hurt one another.
+/// A network on which many flows slow one another down.
 double fragile(std::uint32_t streams) { return kGigabit / (1 + 0.2 * (streams - 1)); }
 
 TEST(StreamTuner, FillsALinkWhoseFlowsAreCapped) {
@@ -77,7 +77,7 @@ TEST(StreamTuner, EndsOfOperationsAreNoChangeOfTheNetwork) {
     run(tuner, with_pauses, 60ms, 0.02);
     many += tuner.count() > 2 ? 1 : 0;
   }
-  EXPECT_LE(many, 50);  // only while it tries
+  EXPECT_LE(many, 50);  // only during trials
 }
 
 TEST(StreamTuner, FollowsTheNetwork) {
@@ -102,7 +102,7 @@ TEST(StreamTuner, SaysWhatItChoseAndWhy) {
   EXPECT_EQ(tuner.take_news(), "");
 }
 
-/// An operation goes on with peers behind a slower link, as one over racks does.
+/// An operation continues with peers behind a slower link, as an operation over racks does.
 TEST(StreamTuner, PhasesWithNearerPeersAreNoGain) {
   StreamTuner tuner(16, false);
   std::uint32_t most = 0;
@@ -112,7 +112,7 @@ TEST(StreamTuner, PhasesWithNearerPeersAreNoGain) {
     tuner.waited(2ms);
     if (i > 5'000) most = std::max(most, tuner.count());
   }
-  EXPECT_LE(most, 4U);  // while it tries
+  EXPECT_LE(most, 4U);  // during trials
   EXPECT_EQ(tuner.count(), 1U);
 }
 
@@ -127,7 +127,7 @@ TEST(StreamTuner, WhatOnePeerGainsAtTheExpenseOfOthersIsNoGain) {
   EXPECT_EQ(tuner.count(), 1U);
 }
 
-/// Ranks in a ring, each with a link of its own to the next: all go on as fast as the slowest, and
+/// Ranks in a ring, each with its own link to the next. All advance at the pace of the slowest, so
 /// the others wait for the network for less of the time.
 class Ring {
  public:
@@ -152,7 +152,7 @@ class Ring {
     const double slowest = rate();
     for (std::size_t rank = 0; rank < links_.size(); ++rank) {
       waited_[rank] += seconds * slowest / links_[rank](count());
-      if (waited_[rank] < seconds) continue;  // it waits in some polls only
+      if (waited_[rank] < seconds) continue;  // it waits only in some polls
       waited_[rank] -= seconds;
       const double bytes = links_[rank](count()) * seconds;
       tuners_[rank].note(0, time, static_cast<std::uint64_t>(bytes));
@@ -169,7 +169,7 @@ class Ring {
   std::map<std::size_t, double> waited_;
 };
 
-/// One path; two, of which the second is found by the fourth stream.
+/// One path; two paths, of which the fourth stream finds the second one.
 double one_path(std::uint32_t) { return 0.6 * kGigabit; }
 double two_paths(std::uint32_t streams) { return kGigabit * (streams < 4 ? 0.4 : 0.55); }
 
@@ -207,7 +207,7 @@ TEST(StreamTuner, FollowsWhatAllMeetAtOnce) {
   EXPECT_GE(ring.count(), 4U);
 }
 
-/// Waits for so long while nothing but `bytes` a second are delivered to one peer.
+/// Waits for `time` while only `bytes` per second are delivered to one peer.
 void wait(StreamTuner& tuner, Nanoseconds time, std::uint64_t bytes) {
   for (Nanoseconds at{}; at < time; at += 10ms) {
     tuner.note(0, 10ms, bytes / 100);
@@ -246,7 +246,7 @@ TEST(StreamTuner, WhoeverTakesOverTriesAgainSoon) {
   EXPECT_EQ(tuner.plan().trial, Trial::kMore);
 }
 
-/// An operation with near peers is over, and one with others goes on for long.
+/// An operation with near peers is over, and one with other peers continues for long.
 TEST(StreamTuner, ATrialThatOnlyOtherPeersMeetIsGivenUp) {
   using Trial = StreamTuner::Trial;
   StreamTuner tuner(16, false);

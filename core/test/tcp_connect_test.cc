@@ -21,7 +21,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// What became of the peers of one rank.
+/// The results for the peers of one rank.
 class Outcome final : public Sink {
  public:
   void connected(std::uint32_t peer, Link& link) override { links[peer] = &link; }
@@ -38,7 +38,7 @@ class Outcome final : public Sink {
   int num_lost = 0;
 };
 
-/// A rank whose transport a test configures, and what it has logged.
+/// A rank whose transport a test configures, with its log.
 struct Rank {
   explicit Rank(const Identity& self, TcpOptions options = {}) {
     options.log = Log([this](LogLevel, const std::string& record) { log.push_back(record); });
@@ -77,7 +77,7 @@ std::string refusal(Rank& lower, Rank& higher) {
   return higher.outcome.reasons[0];
 }
 
-/// A port of 127.0.0.1 at which nobody listens.
+/// A port of 127.0.0.1 on which nobody listens.
 std::string free_endpoint() { return Rank(identity(0, 1)).endpoint(); }
 
 TEST(TcpConnect, AWrongKeyIsRefusedOnBothEnds) {
@@ -166,7 +166,7 @@ TEST(TcpConnect, StrangersDoNotDisturb) {
   Rank higher(identity(1, 2), {.num_streams = 4});
   higher.tcp->dial(0, {lower.endpoint()});
   EXPECT_TRUE(connects(lower, higher));
-  // The oldest were dropped for the newer ones; those that are left are within the limit.
+  // The oldest were dropped for newer ones; the remaining ones are within the limit.
   EXPECT_TRUE(is_ended(silent.front()));
   EXPECT_LE(std::ranges::count_if(silent, [](const auto& each) { return !is_ended(each); }), 64);
   EXPECT_GE(lower.log.size(), 3U);
@@ -267,7 +267,7 @@ TEST(TcpConnect, SeveralAddressesAreListenedOn) {
   }));
 }
 
-/// As that of an interface that has just come up.
+/// Such an address belongs to an interface that has just come up.
 TEST(TcpConnect, AnIpv6AddressThatIsNotToBeHadYetIsLeftOutWhereThereIsAnother) {
   for (const auto& bind : {std::vector<std::string>{"[2001:db8::7]", "127.0.0.1"},
                            std::vector<std::string>{"127.0.0.1", "[2001:db8::7]"}}) {
@@ -301,7 +301,7 @@ TEST(TcpConnect, WithoutDescriptorsConnectionsWaitUntilThereAreSome) {
   Rank lower(identity(0, 2));
   Rank higher(identity(1, 2));
   higher.tcp->dial(0, {lower.endpoint()});
-  higher.poll();  // has its first socket
+  higher.poll();  // it has its first socket
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
@@ -322,7 +322,7 @@ TEST(TcpConnect, DescriptorsStayFlatOverTwoHundredConnections) {
     Rank higher(identity(1, 2));
     higher.tcp->dial(0, {lower.endpoint()});
     const Descriptor stranger = connect_to(lower.endpoint());
-    if (round % 3 == 0) return;  // given up in the middle
+    if (round % 3 == 0) return;  // given up half-way
     EXPECT_TRUE(connects(lower, higher));
     if (round % 3 == 1) higher.tcp->close();
   };

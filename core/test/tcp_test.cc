@@ -18,9 +18,9 @@
 namespace slipstream::test {
 namespace {
 
-constexpr std::uint32_t kRank = 1;  // of the peer that the test plays
+constexpr std::uint32_t kRank = 1;  // rank of the peer that the test plays
 
-/// Rank 0, over TCP, and a peer that the test plays.
+/// Rank 0 over TCP, and a peer that the test plays.
 class TcpWithRawPeer : public testing::Test {
  protected:
   TcpWithRawPeer() {
@@ -45,7 +45,7 @@ class TcpWithRawPeer : public testing::Test {
   void write(std::uint16_t stream, std::span<const std::byte> bytes) {
     peer->write(stream, bytes, [this] { rank.poll(); });
   }
-  /// Some messages of the peer, and all of them as bytes.
+  /// Some messages of the peer, and the bytes of all of them.
   std::vector<Message> make_messages(std::initializer_list<std::uint32_t> sizes) {
     std::vector<Message> messages;
     for (const std::uint32_t bytes : sizes) {

@@ -38,7 +38,7 @@ Descriptor open_stream(const Identity& self, const std::string& endpoint,
 Descriptor connect_to(const std::string& endpoint) {
   const SocketAddress address = SocketAddress::parse(endpoint).value();
   Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
-  // A blocking connect: the kernel completes it whether or not anybody accepts.
+  // A blocking connect; the kernel completes it even if nobody accepts.
   if (::connect(socket.get(), address.raw(), address.raw_size()) != 0) {
     fail(ErrorKind::kInternal, "connect: ", std::strerror(errno));
   }

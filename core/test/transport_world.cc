@@ -15,8 +15,9 @@
 namespace slipstream::test {
 namespace {
 
-constexpr int kPollsUntilFull = 64;  // that move nothing, before a stream counts as full
-constexpr std::size_t kMostHeld = 256 * 1024 * 1024;  // bytes; more is no back-pressure at all
+constexpr int kPollsUntilFull = 64;  // polls that move nothing before a stream counts as full
+// Bytes; beyond it there would be no back-pressure.
+constexpr std::size_t kMostHeld = 256 * 1024 * 1024;
 
 }  // namespace
 
@@ -115,7 +116,7 @@ bool TransportRank::try_send(std::uint32_t peer, std::uint32_t stream,
   std::vector<Message>& sent_before = sent[{peer, stream}];
   Message message = make_message(rank_, peer, stream, sent_before.size(), payload_bytes);
   if (!link(peer).send(stream, message.frame, message.payload)) return false;
-  sent_before.push_back(std::move(message));  // moves the payload's owner, not the payload
+  sent_before.push_back(std::move(message));  // moves the owner of the payload, not the payload
   return true;
 }
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "reduce/targets.h"
-// After targets.h, which says which of Highway's targets are compiled.
+// After targets.h, which selects the Highway targets that are compiled.
 #include "hwy/targets.h"
 #include "reduce/reduce.h"
 #include "test/wire_reference.h"
@@ -102,7 +102,7 @@ class Place {
   Bytes bytes_;
 };
 
-/// The same for floats, at an address that is aligned for one of them and no more.
+/// The same for floats, at an address that has only the alignment of a float.
 class FloatPlace {
  public:
   explicit FloatPlace(const Values& content) : values_(content.size() + 2, kCanary) {
@@ -148,7 +148,7 @@ Values round_trip(Codec codec, const Values& values) {
 
 using TargetMask = decltype(hwy::SupportedAndGeneratedTargets())::value_type;
 
-/// One test per target that is compiled in and that this CPU runs.
+/// One test per target that is compiled and that this CPU supports.
 class Wire : public testing::TestWithParam<TargetMask> {
  protected:
   void SetUp() override {
@@ -232,7 +232,7 @@ TEST_P(Wire, MatchesScalarReferenceAroundTheEdgesOfLongBlocks) {
   }
 }
 
-/// `bits`, or the one NaN that encode() writes.
+/// `bits`, or the only NaN that encode() writes.
 std::uint16_t with_the_one_nan(Codec codec, std::uint16_t bits) {
   const std::uint16_t infinity = codec == Codec::kFp16 ? 0x7C00 : 0x7F80;
   const std::uint16_t nan = codec == Codec::kFp16 ? 0x7E00 : 0x7FC0;
@@ -280,7 +280,7 @@ double bf16_bound(float value) {
   return overflows ? kInf : std::max(std::ldexp(magnitude(value), -8), 0x1p-134);
 }
 
-/// What codec/wire.h states.
+/// The error bounds that codec/wire.h states.
 std::vector<double> bounds_of(Codec codec, const Values& values) {
   const double max = reference::largest_finite(values);
   std::vector<double> bounds;
@@ -316,9 +316,9 @@ TEST_P(Wire, ExactCodecKeepsEveryBit) {
   EXPECT_TRUE(same_bits(round_trip(Codec::kNone, values), values));
 }
 
-// The reference could be wrong in the same way as the kernels, so here are literals.
+// The reference could be wrong in the same way as the kernels, so these results are literals.
 TEST_P(Wire, KnownValues) {
-  // 2^-20 is brought to 2^14; the third is a tie in fp16, which goes to the even neighbour.
+  // 2^-20 is scaled to 2^14; the third value is a tie in fp16, which goes to the even neighbour.
   const Values fp16{0x1p-20F, -0x1.8p-20F, 0x1.002p-20F, 0x1p-44F, 0x1p-58F, 0x1p-60F, -0.0F};
   const Bytes fp16_bytes{0x00, 0x00, 0x80, 0x2E,                          // 2^-34
                          0x00, 0x74, 0x00, 0xF6, 0x00, 0x74, 0x00, 0x14,  // 2^14 .. 2^-10
@@ -347,7 +347,7 @@ TEST_P(Wire, OverflowOfAGradientArrivesWhereItWas) {
     expected[5] = kInf;
     expected[6] = -kInf;
     expected[2900] = kNan;
-    // The block's scale is that of the finite values; the largest is elsewhere.
+    // The block's scale comes from the finite values, of which the largest is unchanged.
     EXPECT_TRUE(same_bits(round_trip(codec, values), expected)) << name_of(codec);
   }
 }

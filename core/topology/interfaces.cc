@@ -25,7 +25,7 @@ bool is_same_on_every_host(std::string_view interface) {
                              [&](auto prefix) { return interface.starts_with(prefix); });
 }
 
-/// How good an address is, the lower the better.
+/// The quality of an address; lower is better.
 enum Rank : int { kRouteSource, kRouteFamily, kRouteInterface, kOther, kLinkLocal, kUnusable };
 
 Rank rank_of(const InterfaceAddress& candidate, const InterfaceFilter& filter,
@@ -69,7 +69,7 @@ std::string describe(const std::vector<InterfaceAddress>& addresses) {
   return text.empty() ? "none" : text;
 }
 
-/// The name of this host itself resolves to loopback on many systems (127.0.1.1 on Debian).
+/// On many systems the name of the host itself resolves to loopback (127.0.1.1 on Debian).
 bool means_this_host(const std::string& towards, const SocketAddress& address) {
   return address.is_loopback() && !SocketAddress::parse(towards) &&
          !towards.starts_with("localhost") && !towards.starts_with("ip6-localhost");
@@ -131,10 +131,10 @@ std::vector<InterfaceAddress> list_interfaces() {
 
 std::optional<SocketAddress> route_source(const SocketAddress& destination) {
   const int fd = ::socket(destination.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return std::nullopt;  // a kernel without IPv6
+  if (fd < 0) return std::nullopt;  // the kernel has no IPv6
   const Descriptor socket(fd, "socket");
-  // Connecting a datagram socket sends nothing; the kernel looks up the route, for which it wants a
-  // port that is not 0.
+  // Connecting a datagram socket sends nothing. The kernel looks up the route, and requires a port
+  // other than 0.
   const SocketAddress target = destination.port() == 0 ? destination.with_port(9) : destination;
   if (::connect(socket.get(), target.raw(), target.raw_size()) != 0) return std::nullopt;
   return local_address(socket.get()).with_port(0);
@@ -161,7 +161,7 @@ std::vector<AddressCandidate> order_addresses(const std::vector<InterfaceAddress
                                               const InterfaceFilter& filter,
                                               std::optional<Route> route) {
   const std::string route_interface = interface_with(addresses, route);
-  if (!filter.allows(route_interface)) route.reset();  // the user knows better
+  if (!filter.allows(route_interface)) route.reset();  // the user's filter has priority
   std::vector<std::pair<Rank, AddressCandidate>> ranked;
   for (const InterfaceAddress& each : addresses) {
     const Rank rank = rank_of(each, filter, route, route_interface);
@@ -179,7 +179,7 @@ std::vector<AddressCandidate> choose_addresses(const InterfaceFilter& filter,
   const auto addresses = list_interfaces();
   auto candidates = order_addresses(addresses, filter, find_route(towards));
   if (candidates.empty() && filter.names.empty()) {
-    // A host without a network: its ranks still reach one another.
+    // On a host without a network, ranks can still reach one another.
     candidates = order_addresses(addresses, InterfaceFilter::parse("lo"), std::nullopt);
     for (AddressCandidate& each : candidates) each.reason = "no other interface is up";
   }

@@ -15,7 +15,7 @@ namespace {
 
 using Ranks = std::vector<std::uint32_t>;
 
-/// The ranks with equal labels together, in the order in which the labels first appear.
+/// Groups the ranks with equal labels, in the order in which the labels first appear.
 template <typename Label>
 std::vector<Ranks> grouped(const Ranks& ranks, const Label& label) {
   std::vector<std::pair<std::string, Ranks>> found;
@@ -38,7 +38,8 @@ bool equally_long(const std::vector<Ranks>& groups) {
                              [&](const Ranks& each) { return each.size() == groups[0].size(); });
 }
 
-/// The ranks in the order of the grid (host by host, rack by rack) and the sizes of its dimensions.
+/// The ranks in the order of the grid (host by host, rack by rack), and the sizes of its
+/// dimensions.
 struct Grid {
   Ranks order;
   Ranks sizes;
@@ -50,7 +51,7 @@ Grid find_grid(std::span<const Place> places) {
   const auto racks =
       grouped(all, [&](std::uint32_t rank) -> const std::string& { return places[rank].rack; });
   std::vector<Ranks> hosts;
-  std::vector<Ranks> hosts_of_racks;  // as many as the rack has hosts; only the length counts
+  std::vector<Ranks> hosts_of_racks;  // one entry for each host of the rack; only the number counts
   Grid grid;
   for (const Ranks& rack : racks) {
     const auto inside =
@@ -74,7 +75,7 @@ Grid find_grid(std::span<const Place> places) {
   return grid;
 }
 
-/// The line of the grid through position `at`: `size` positions that are `stride` apart.
+/// The line of the grid through position `at`: `size` positions with distance `stride`.
 Dimension line(const Ranks& order, std::uint32_t at, std::uint32_t stride, std::uint32_t size) {
   Dimension dimension;
   dimension.index = at / stride % size;

@@ -28,12 +28,12 @@ struct Challenge {
 static_assert(sizeof(Challenge) == 80);
 static_assert(offsetof(Challenge, version) == offsetof(Hello, version));
 static_assert(offsetof(Challenge, proof) == 48);
-/// Magic and version: what the first message of either end begins with, in every version.
+/// Magic and version, with which the first message of either end begins in every version.
 constexpr std::size_t kPrefixBytes = offsetof(Hello, version) + sizeof(Hello::version);
 
 struct VerdictMessage {
   std::uint8_t welcome = 0;
-  std::uint8_t length = 0;  ///< of `text`, which says why not
+  std::uint8_t length = 0;  ///< of `text`, the reason of a refusal
   std::array<char, 126> text{};
 };
 static_assert(sizeof(VerdictMessage) == 128);
@@ -49,7 +49,7 @@ const char* name_of(Purpose purpose) {
   return purpose == Purpose::kShm ? "shared memory" : "a tcp stream";
 }
 
-/// Bytes of a stranger as text that is safe to log.
+/// The bytes of a stranger as text that is safe to log.
 std::string printable(std::span<const std::byte> bytes) {
   std::string text;
   for (const std::byte byte : bytes) {
@@ -123,7 +123,7 @@ void Handshake::receive(Step step, std::size_t bytes) {
   message_.assign(bytes, std::byte{});
 }
 
-/// Moves what it can of message_; true when it is whole.
+/// Reads or writes as much of message_ as possible. Returns whether it is complete.
 bool Handshake::transfer(int fd) {
   while (transferred_ < message_.size()) {
     std::byte* const at = message_.data() + transferred_;
@@ -150,7 +150,8 @@ bool Handshake::transfer(int fd) {
   return true;
 }
 
-/// Stops as soon as the first bytes show that this is no Slipstream, or another version of it.
+/// Stops as soon as the first bytes show that the other end is not Slipstream, or has another
+/// version.
 void Handshake::check_prefix() {
   const std::size_t known = std::min(transferred_, sizeof kHandshakeMagic);
   if (std::memcmp(message_.data(), &kHandshakeMagic, known) != 0) {
@@ -167,7 +168,7 @@ void Handshake::check_prefix() {
   if (connector_) {
     stop(Failure::kRefused, refusal_);
   } else {
-    message_.resize(transferred_);  // what follows has a form that we do not know
+    message_.resize(transferred_);  // the rest has a form that we do not know
   }
 }
 
@@ -199,7 +200,8 @@ void Handshake::act_as_acceptor() {
   }
 }
 
-/// Acceptor. A client of another version learns ours, and nothing that needs the key.
+/// For the acceptor. A client with another version learns our version, but nothing that needs the
+/// key.
 void Handshake::challenge() {
   Challenge answer{.magic = kHandshakeMagic, .version = kProtocolVersion};
   if (refusal_.empty()) {
@@ -246,7 +248,7 @@ void Handshake::take_verdict() {
   stop(Failure::kRefused, concat("refused: ", std::string_view(verdict.text.data(), length)));
 }
 
-/// Why a connector that has proved the key cannot have this connection; empty when it can.
+/// The reason why a connector that has proved the key cannot have this connection; empty if it can.
 std::string Handshake::judge() const {
   if (hello_.purpose != purpose_) {
     return concat("the connection is for ", name_of(hello_.purpose), ", this listener is for ",

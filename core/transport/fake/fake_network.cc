@@ -44,7 +44,8 @@ FakePort& FakeNetwork::port(std::uint32_t rank) const {
 
 void FakeNetwork::attach(std::uint32_t rank, Bell bell) {
   const std::scoped_lock lock(mutex_);
-  // First here: a peer that has been told may send, and this rank must know the peer by then.
+  // This rank comes first: a peer that has been told may send at once, and this rank must know the
+  // peer by then.
   port(rank).attach(bell, attached_);
   for (const std::uint32_t peer : attached_) port(peer).connect(rank);
   attached_.push_back(rank);

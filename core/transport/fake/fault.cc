@@ -7,7 +7,7 @@
 namespace slipstream {
 namespace {
 
-/// The finaliser of splitmix64 (Steele, Lea, Flood 2014): every bit of the input moves all others.
+/// The finaliser of splitmix64 (Steele, Lea, Flood 2014): every input bit affects all output bits.
 std::uint64_t mix(std::uint64_t value) {
   value += 0x9e3779b97f4a7c15U;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;

@@ -29,7 +29,7 @@ std::size_t region_bytes(std::uint32_t num_slots, std::uint32_t capacity_bytes) 
   return round_up(std::size_t{num_slots} * slot_bytes(capacity_bytes), kPageBytes);
 }
 
-// One direction: a page of states, the control slots, the bulk slots.
+// The size of one direction: a page of states, the control slots, the bulk slots.
 std::size_t direction_bytes(const ChannelGeometry& shape) {
   return kPageBytes + region_bytes(shape.num_control_slots, shape.eager_bytes) +
          region_bytes(shape.num_slots, shape.segment_bytes);

@@ -12,7 +12,7 @@
 namespace slipstream {
 namespace {
 
-// Root may do anything to this process anyway; any other user has no business here.
+// Root can do anything to this process anyway; other users are not allowed.
 void check_owner(const SocketOwner& owner) {
   if (owner.uid == ::geteuid() || owner.uid == 0) return;
   fail(ErrorKind::kAuth, "belongs to user ", owner.uid, "; only user ", ::geteuid(),

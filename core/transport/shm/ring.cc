@@ -57,7 +57,7 @@ void RingProducer::set_waiting(bool waiting) noexcept {
 bool RingConsumer::front(Item& item) {
   if (consumed_ == produced_ && !refresh()) return false;
   const std::byte* const slot = slot_of(ring_, slot_);
-  // Judged in our own copy: the slot could change under our eyes.
+  // The check uses our own copy, because the other process could change the slot meanwhile.
   std::memcpy(&item.frame, slot, sizeof item.frame);
   const auto kind = static_cast<unsigned>(item.frame.kind);
   const bool known = item.frame.kind >= FrameKind::kSegment && item.frame.kind <= kLastFrameKind;
@@ -65,7 +65,7 @@ bool RingConsumer::front(Item& item) {
     fault_ = concat("it sent a frame of kind ", kind, " with ", item.frame.length,
                     " bytes; kinds are 1 to ", static_cast<unsigned>(kLastFrameKind),
                     ", a slot holds ", ring_.capacity_bytes, " bytes");
-    produced_ = consumed_;  // whatever else is there is not looked at
+    produced_ = consumed_;  // other frames in the ring are ignored
     return false;
   }
   item.payload = {slot + sizeof item.frame, item.frame.length};

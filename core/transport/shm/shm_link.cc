@@ -52,7 +52,7 @@ std::size_t ShmLink::receive(std::uint32_t stream, std::size_t max_frames, Sink&
 
 void ShmLink::lose(const std::string& reason, Sink& sink) {
   for (std::uint32_t stream = 0; stream < kNumStreams; ++stream) {
-    // A ring's worth is all that a dead process can have left; a live one is not waited for.
+    // A dead process can have left at most one ring of frames; for a live process we do not wait.
     receive(stream, shared_->connection.channel.incoming()[stream].num_slots, sink);
   }
   shared_.reset();

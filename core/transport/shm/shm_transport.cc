@@ -15,17 +15,18 @@
 namespace slipstream {
 namespace {
 
-// How often sockets are looked at, which costs a system call.
+// Intervals at which sockets are checked, which costs a system call.
 constexpr Clock::duration kLookWhileIntroducing = 100us;
 constexpr Clock::duration kLookWhileExpecting = 1ms;
 constexpr Clock::duration kLookWhileBusy = 10ms;
 constexpr Clock::duration kLookWhileAsleep = 100ms;
-// A busy poll() reads the clock this seldom.
+// A busy poll() reads the clock only once in this many calls.
 constexpr std::uint32_t kPollsPerClock = 64;
-// Frames per peer and poll(). One bulk frame: its slot is free again before the next is begun.
+// Frames per peer and poll(). Only one bulk frame is taken, so that its slot is free before the
+// next one is begun.
 constexpr std::size_t kControlBatch = 16;
 constexpr std::size_t kBulkBatch = 1;
-constexpr std::uint64_t kListenerTag = 0;  // of epoll events; a link's is its peer + 1
+constexpr std::uint64_t kListenerTag = 0;  // tag of epoll events; the tag of a link is its peer + 1
 
 void check_setting(const char* name, std::uint32_t value, std::uint32_t least, std::uint32_t most) {
   if (value >= least && value <= most) return;

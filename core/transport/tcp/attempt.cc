@@ -12,7 +12,7 @@
 namespace slipstream {
 namespace {
 
-/// Dialling a free port of one's own host, the kernel may choose that very port as the source: the
+/// When a free port of the own host is dialled, the kernel may choose that port as the source. The
 /// socket is then connected to itself.
 bool connected_to_itself(int fd) {
   const SocketAddress here = local_address(fd);
@@ -35,7 +35,7 @@ void Attempt::connect(const SocketAddress& endpoint) {
   socket_ = Descriptor(fd, "socket");
   const int on = 1;
   ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  // The kernel may choose a port that another rank is about to listen at.
+  // The kernel may choose a port on which another rank is about to listen.
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   poller_.watch(socket_.get(), *this);
   if (::connect(socket_.get(), endpoint.raw(), endpoint.raw_size()) != 0 && errno != EINPROGRESS) {
@@ -55,7 +55,7 @@ void Attempt::go_on() {
     socklen_t size = sizeof error;
     ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     if (error != 0) return stop(concat("cannot be connected: ", std::strerror(error)));
-    if (peer_address(socket_.get()).family() == AF_UNSPEC) return;  // not yet
+    if (peer_address(socket_.get()).family() == AF_UNSPEC) return;  // not connected yet
     if (connected_to_itself(socket_.get())) return stop("is not listened on");
     connected_ = true;
   }

@@ -7,7 +7,7 @@
 
 namespace slipstream {
 namespace {
-/// For one of several endpoints to answer; a single one may use all the time that there is.
+/// Time for one of several endpoints to answer; a single endpoint may use all the time.
 constexpr Clock::duration kEndpointPatience = 3s;
 constexpr Clock::duration kMaxPause = 500ms;
 }  // namespace
@@ -49,7 +49,7 @@ Dialler::State Dialler::advance(TimePoint now) {
   return state_;
 }
 
-/// True when another call may do something at once.
+/// Returns whether another call may make progress at once.
 bool Dialler::advance_line(std::size_t stream, TimePoint now) {
   Line& line = lines_[stream];
   if (line.socket) return false;
@@ -104,7 +104,7 @@ void Dialler::choose_next_endpoint(TimePoint now) {
   }
 }
 
-/// Before the peer is found: nowhere is left to look for it; afterwards: it sends us away.
+/// Before the peer is found: no endpoint is left to try. Afterwards: the peer refuses us.
 bool Dialler::hopeless() const {
   if (lines_[0].socket) return endpoints_[endpoint_].hopeless;
   return std::all_of(endpoints_.begin(), endpoints_.end(),

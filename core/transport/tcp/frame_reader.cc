@@ -34,7 +34,8 @@ FrameReader::Progress FrameReader::read(int fd, bool until_end, Sink& sink) {
   return Progress::kMore;
 }
 
-/// One recvmsg() of at most `asked` bytes; 0 when the socket is empty, or ended (reason_ is set).
+/// Calls recvmsg() once for at most `asked` bytes. Returns 0 if the socket is empty or has ended
+/// (then reason_ is set).
 std::size_t FrameReader::receive(int fd, std::size_t& asked) {
   const std::span<std::byte> payload = rest();
   std::array<iovec, 2> parts{
@@ -59,7 +60,8 @@ std::size_t FrameReader::receive(int fd, std::size_t& asked) {
   }
 }
 
-/// Sorts what one recvmsg() brought: first it filled the payload, then the read-ahead buffer.
+/// Distributes the bytes of one recvmsg(): they filled first the payload, then the read-ahead
+/// buffer.
 void FrameReader::account(std::size_t received, Sink& sink) {
   const std::size_t of_payload = std::min(received, rest().size());
   end_ += received - of_payload;
@@ -71,8 +73,8 @@ void FrameReader::account(std::size_t received, Sink& sink) {
   parse(sink);
 }
 
-/// Delivers every frame that is whole in the read-ahead buffer; what is left there afterwards is
-/// less than a header, and stands at its beginning.
+/// Delivers every complete frame in the read-ahead buffer. The remaining bytes, less than a header,
+/// are moved to its beginning.
 void FrameReader::parse(Sink& sink) {
   while (reason_.empty() && !in_payload_ && staged() >= sizeof(Frame)) {
     std::memcpy(&frame_, read_ahead_.data() + begin_, sizeof frame_);

@@ -14,18 +14,18 @@
 namespace slipstream {
 namespace {
 
-constexpr int kBacklog = 4096;             // the kernel cuts it to net.core.somaxconn
-constexpr int kAcceptsPerCall = 16;        // so that a flood leaves time for the streams
-constexpr Clock::duration kPause = 100ms;  // before accepting again without descriptors
+constexpr int kBacklog = 4096;             // the kernel limits it to net.core.somaxconn
+constexpr int kAcceptsPerCall = 16;        // limited, so that a flood leaves time for the streams
+constexpr Clock::duration kPause = 100ms;  // time before accepting again after descriptors ran out
 
 void set_option(int fd, int level, int option) {
   const int on = 1;
   ::setsockopt(fd, level, option, &on, sizeof on);
 }
 
-/// Nothing where `may_be_tentative` and the kernel does not have the address, or not yet: for its
-/// first seconds an IPv6 address is not to be had, while others are asked whether it is theirs
-/// (RFC 4862, section 5.4).
+/// Returns nothing if `may_be_tentative` is true and the kernel does not have the address, or not
+/// yet. An IPv6 address cannot be used in its first seconds, while the kernel asks other hosts
+/// whether they have it (RFC 4862, section 5.4).
 Descriptor listen_on(const std::string& text, bool may_be_tentative) {
   const auto address = SocketAddress::parse(text);
   if (!address) {
@@ -86,7 +86,7 @@ class Listener::Visitor final : public Watcher {
     progress_ = handshake_.advance(socket_.get());
     return false;
   }
-  /// Where the handshake stands; one that is overdue fails here.
+  /// The state of the handshake; an overdue one fails here.
   Handshake::Progress check(TimePoint now) {
     const bool pending = progress_ == Handshake::Progress::kPending;
     if (pending && now >= handshake_.deadline()) progress_ = handshake_.advance(socket_.get());
@@ -160,7 +160,7 @@ void Listener::close() noexcept {
   accept_again_ = TimePoint::max();
 }
 
-/// True when more connections may be waiting.
+/// Returns whether more connections may be waiting.
 bool Listener::accept_some(int fd) {
   for (int i = 0; i < kAcceptsPerCall; ++i) {
     sockaddr_storage from{};
@@ -175,7 +175,7 @@ bool Listener::accept_some(int fd) {
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       return pause_accepting(errno);
     }
-    // Other errors are of the one connection that was to be accepted, and ended with it.
+    // Other errors concern only the connection that was to be accepted, which has ended with them.
   }
   return true;
 }
@@ -199,7 +199,7 @@ void Listener::admit(Descriptor socket, const SocketAddress& from) {
                                                   Clock::now() + options_.handshake_deadline)));
 }
 
-/// Drops the oldest visitor when there are too many, one that has said nothing before one that has.
+/// Drops the oldest visitor if there are too many. Visitors that have sent nothing go first.
 void Listener::make_room() {
   if (visitors_.size() < options_.max_unfinished) return;
   auto victim = std::find_if(visitors_.begin(), visitors_.end(),

@@ -58,7 +58,7 @@ void Poller::collect() {
 
 void Poller::dispatch(int fd, Sink& sink) {
   Watcher* const watcher = entry(fd).watcher;
-  if (watcher == nullptr || !entry(fd).queued) return;  // unwatched since it was queued
+  if (watcher == nullptr || !entry(fd).queued) return;  // unwatched after it was queued
   entry(fd).queued = false;
   const bool again = watcher->on_events(std::exchange(entry(fd).events, 0), sink);
   if (again && entry(fd).watcher == watcher) call_again(fd);

@@ -23,7 +23,7 @@ Stream::Stream(Poller& poller, Descriptor socket, const FrameReader::Source& sou
 bool Stream::send(const Frame& frame, std::span<const std::byte> payload) {
   if (!socket_) return false;
   const bool taken = writer_.send(socket_.get(), frame, payload);
-  // Only poll() may report the loss, after everything that the peer sent has been delivered.
+  // Only poll() may report the loss, after everything that the peer has sent was delivered.
   if (writer_.error() != 0) poller_.call_again(socket_.get());
   return taken;
 }
@@ -47,8 +47,8 @@ bool Stream::on_events(std::uint32_t events, Sink& sink) {
   const auto progress = reader_.read(socket_.get(), peer_is_done_, sink);
   if (!socket_) return false;  // closed by the sink
   if (progress == FrameReader::Progress::kMore) return true;
-  // A write has failed and what arrived before is delivered: the end that read() waits for may
-  // never come, as after a time-out of the network.
+  // A write has failed, and the earlier data were delivered. The end of the stream, for which
+  // read() waits, may never come, as after a time-out of the network.
   if (progress == FrameReader::Progress::kEnded || writer_.error() != 0) lose(sink);
   return false;
 }

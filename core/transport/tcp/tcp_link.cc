@@ -11,12 +11,13 @@
 namespace slipstream {
 namespace {
 
-/// Bytes that the kernel holds unsent on a bulk stream, so that priority means something: what is
-/// handed over cannot be overtaken. Half of it is free again before the socket counts as writable.
+/// Bytes that the kernel may keep unsent on a bulk stream. The limit makes priorities effective,
+/// because data in the kernel cannot be overtaken. The socket counts as writable once half of it is
+/// free.
 constexpr int kUnsentBytes = 128 * 1024;
 
-// Control frames are small and many: parse a batch of them from one read. Payloads of the other
-// streams are large, and what is read ahead of them is copied.
+// Control frames are small and many, so a batch of them is parsed from one read. Payloads of the
+// other streams are large, and the part that is read ahead must be copied.
 constexpr std::size_t kControlReadAhead = std::size_t{32} * 1024;
 constexpr std::size_t kBulkReadAhead = std::size_t{4} * 1024;
 

@@ -11,10 +11,10 @@
 namespace slipstream {
 namespace {
 
-constexpr std::uint16_t kMaxStreams = 64;  // that carry segments, per peer
+constexpr std::uint16_t kMaxStreams = 64;  // streams per peer that carry segments
 constexpr std::size_t kMaxUnfinished = 1024;
 
-/// Takes out of `map` what `predicate(key, value)` holds for.
+/// Removes and returns the entries of `map` for which `predicate(key, value)` is true.
 template <typename Map, typename Predicate>
 std::vector<typename Map::node_type> extract_if(Map& map, Predicate predicate) {
   std::vector<typename Map::node_type> extracted;
@@ -32,7 +32,7 @@ TcpOptions checked(TcpOptions options) {
          " are allowed");
   }
   const Descriptor probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
-  apply(options.traffic, probe.get());  // what is not possible is said now
+  apply(options.traffic, probe.get());  // fails now if the system does not allow it
   return options;
 }
 
@@ -77,7 +77,7 @@ bool TcpTransport::poll(Sink& sink) {
 
 TimePoint TcpTransport::next_event() const {
   if (closed_) return TimePoint::max();
-  if (poller_.pending()) return {};  // long ago
+  if (poller_.pending()) return {};  // in the past, so that poll() is called at once
   TimePoint next = listener_.next_event();
   for (const auto& [peer, dialler] : diallers_) next = std::min(next, dialler->next_event());
   for (const auto& [peer, assembly] : assemblies_) next = std::min(next, assembly.deadline);
@@ -92,7 +92,7 @@ void TcpTransport::close() {
   for (const auto& [peer, link] : links_) link->close();
 }
 
-/// Why a rank of this job cannot have the stream that it asks for; empty when it can.
+/// The reason why a rank of this job cannot have the stream that it asks for; empty if it can.
 std::string TcpTransport::admit(const Hello& hello) const {
   if (hello.from < self_.rank) {
     return concat("rank ", hello.from, " called rank ", self_.rank, "; the higher rank calls");
@@ -119,7 +119,7 @@ bool TcpTransport::gather_arrivals(Sink& sink) {
   const TimePoint now = Clock::now();
   for (auto& [hello, socket] : arrivals) {
     Assembly& assembly = assemblies_[hello.from];
-    // A peer that dials anew after a failure may do so with another number of streams.
+    // A peer that dials again after a failure may use another number of streams.
     if (assembly.sockets.size() != hello.num_streams) {
       assembly.sockets.clear();
       assembly.sockets.resize(hello.num_streams);
@@ -155,7 +155,7 @@ bool TcpTransport::settle_diallers(Sink& sink) {
 }
 
 void TcpTransport::connect(std::uint32_t peer, std::vector<Descriptor> sockets, Sink& sink) {
-  if (closed_) return;  // by the sink, while it heard of another peer
+  if (closed_) return;  // the sink has closed it while it was told about another peer
   auto& link = links_[peer];
   for (const Descriptor& socket : sockets) apply(options_.traffic, socket.get());
   link = std::make_unique<TcpLink>(poller_, peer, std::move(sockets), options_.max_payload_bytes);

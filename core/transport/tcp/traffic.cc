@@ -21,7 +21,7 @@ void apply(const Traffic& traffic, int socket) {
   }
   if (traffic.dscp > 0) {
     const int field = traffic.dscp << 2U;
-    // Of the two only that of the socket's own family must succeed.
+    // Only the call for the socket's own family must succeed.
     const int v4 = ::setsockopt(socket, IPPROTO_IP, IP_TOS, &field, sizeof field);
     const int v6 = ::setsockopt(socket, IPPROTO_IPV6, IPV6_TCLASS, &field, sizeof field);
     if (v4 != 0 && v6 != 0) {
