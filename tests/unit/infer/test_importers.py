@@ -1,4 +1,4 @@
-"""Models of several kinds become the same graphs; those that cannot are refused by name."""
+"""Models of several kinds give the same graphs; models that cannot be imported are refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def model(net):
 
 @pytest.fixture
 def open_model(build):
-    """Batch, rows and columns are open."""
+    """A model whose batch, rows and columns are open."""
     graph = build(
         """(float[N,3,H,W] image, float[N,2] more) => (float[N,3,H,W] y, float[N,2] z) {
             y = Relu(image) z = Relu(more)
@@ -81,8 +81,8 @@ def test_older_operators_are_converted(build):
     graph = build(
         "(float[1,2,3] x) => (float[1,2] y) { y = ReduceMax<axes=[2], keepdims=0>(x) }", opset=11
     )
-    found = load_model(to_model(graph).SerializeToString()).graph
-    assert found.opsets[""] >= 13
+    converted = load_model(to_model(graph).SerializeToString()).graph
+    assert converted.opsets[""] >= 13
 
 
 def test_kinds_that_are_not_known_are_refused_with_those_that_are():
@@ -104,11 +104,11 @@ def test_an_open_batch_is_one_and_that_is_noted(build):
     graph = build("(float[N,3] x) => (float[N,3] y) { y = Relu(x) }")
     imported = load_model(to_model(graph).SerializeToString())
     assert imported.graph.shape("y") == (1, 3)
-    assert "batch of 'x' is open" in imported.notes[0]
+    assert "batch size of 'x' is open" in imported.notes[0]
 
 
 def test_a_negative_size_is_an_open_one(build):
-    """As PaddlePaddle's exporter writes it."""
+    """PaddlePaddle's exporter writes open sizes like this."""
     graph = build("(float[N,3,H] x) => (float[N,3,H] y) { y = Relu(x) }")
     model = to_model(graph)
     for item in (*model.graph.input, *model.graph.output):

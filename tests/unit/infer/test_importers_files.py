@@ -1,4 +1,4 @@
-"""Models in several files, in forms that other tools write, and errors of a user's own code."""
+"""Models in several files, in forms of other tools, and errors in the user's own code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def external(location, offset=0, length=64 * 64 * 4):
 
 @pytest.fixture
 def weights(tmp_path, random):
-    """A folder with a file of weights, behind eight other bytes, and one above it."""
+    """A folder with a weight file, whose weights come after eight bytes, and one file above it."""
     (tmp_path / "model").mkdir()
     array = random.standard_normal((64, 64)).astype(np.float32)
     for file in (tmp_path / "model" / "w.bin", tmp_path / "above.bin"):
@@ -71,7 +71,7 @@ def test_large_constants_stay_in_their_file_until_something_reads_them(tmp_path,
 
 
 def test_small_ones_tell_shapes(tmp_path):
-    """Exporters put all constants into one file, those that are shapes as well."""
+    """Exporters put all constants into one file, including those that are shapes."""
     (tmp_path / "all.bin").write_bytes(np.array([8, 8], np.int64).tobytes())
     shape = TensorProto(name="s", dims=[2], data_type=7, data_location=TensorProto.EXTERNAL)
     shape.external_data.add(key="location", value="all.bin")
@@ -82,7 +82,7 @@ def test_small_ones_tell_shapes(tmp_path):
 
 
 def test_links_of_a_user_are_followed(tmp_path, weights):
-    """As in Hugging Face's cache, in which every file is one."""
+    """In Hugging Face's cache every file is a link."""
     (tmp_path / "model" / "link.bin").symlink_to(tmp_path / "above.bin")
     path = write(tmp_path, external("link.bin", 8))
     (tmp_path / "linked").mkdir()
@@ -160,7 +160,7 @@ def test_an_output_without_a_shape_gets_one():
 
 
 def test_dictionaries_of_classifiers_are_taken_as_tensors(tmp_path, random):
-    """scikit-learn's converter ends in ZipMap unless it is told not to."""
+    """scikit-learn's converter ends with ZipMap unless it is told not to."""
     nodes = [
         helper.make_node("Softmax", ["x"], ["p"]),
         helper.make_node("ArgMax", ["p"], ["label"], axis=1, keepdims=0),
@@ -243,9 +243,9 @@ def test_errors_of_a_user_are_shown_with_the_users_lines_alone(factories, name, 
     first, *others = str(error.value).splitlines()
     assert first == words
     assert line in "\n".join(others)
-    files = [each for each in others if each.startswith("  File ")]
+    files = [line for line in others if line.startswith("  File ")]
     assert files
-    assert all(str(factories / "of_a_user.py") in each for each in files)
+    assert all(str(factories / "of_a_user.py") in line for line in files)
 
 
 def test_any_number_of_arguments_is_taken_from_the_example(factories):

@@ -1,4 +1,4 @@
-"""JAX functions: whole networks, their names, and what is refused."""
+"""JAX functions: whole networks, names, and functions that are refused."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def mlp(weights):
 
 @pytest.fixture
 def cnn(weights):
-    """Convolutions, batch norm, squeeze-and-excite and pools of pictures (n, h, w, c)."""
+    """Convolutions, batch norm, squeeze-and-excite and pools of images (n, h, w, c)."""
     first, depth, last = weights(3, 3, 3, 16), weights(3, 3, 1, 16), weights(1, 1, 16, 16)
     mean, variance, scale, shift = weights(16), weights(16) ** 2 + 1, weights(16), weights(16)
     squeeze, excite, head = weights(16, 4), weights(4, 16), weights(16, 10)
@@ -114,9 +114,9 @@ SHAPES = {
 
 
 def compiled(function, inputs, tmp_path):
-    """Results of the compiled function, and JAX's."""
+    """Return the results of the compiled function and of JAX."""
     path = tmp_path / "model.slip"
-    # No bfloat16, whose signal to noise is about 50 dB: what is compared is the importer.
+    # No bfloat16, whose signal-to-noise ratio is about 50 dB, because this compares the importer.
     options = {"snr_db": 80, "engines": ("native", "onnxruntime")}
     limits = {"seconds": 2, "most_rounds": 5, "threads": 1}
     infer.compile(function, path, infer.CompileOptions(example_inputs=inputs, **options, **limits))

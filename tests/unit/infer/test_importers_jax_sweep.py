@@ -1,4 +1,4 @@
-"""Every primitive that is imported, in many forms, computes what JAX computes."""
+"""Every imported primitive, in many forms, gives JAX's own results."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_lookups(case, check):
 
 
 def products():
-    """Operands of random ranks, of which random axes are shared, summed over or free."""
+    """Yield products of random ranks, whose axes are shared, summed over or free at random."""
     random = np.random.default_rng(4)
     for _ in range(60):
         batch, contract, left, right = (int(random.integers(0, size)) for size in (3, 3, 3, 3))

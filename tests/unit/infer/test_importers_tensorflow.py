@@ -1,4 +1,4 @@
-"""TensorFlow's models: files, names, whole networks of Keras, and what is refused."""
+"""TensorFlow's models: files, names, whole Keras networks, and models that are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def make():
     image = keras.Input((8, 8, 3), name="image")
     return keras.Model(image, keras.layers.Conv2D(4, 3, name="features")(image))
 """
-# Keras makes NumPy's arrays of variables in the old way when it saves them.
+# Keras uses NumPy's old way to make arrays when it saves variables.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 NETWORKS = ["MobileNetV3Small", "EfficientNetB0", "ResNet50", "Xception"]
@@ -48,7 +48,7 @@ def net(keras):
 
 
 def results(graph, image):
-    """What a graph computes on ONNX Runtime."""
+    """Run a graph on ONNX Runtime and return its results."""
     from slipstream.infer.engines.onnxruntime import plain_session
     from slipstream.infer.graph.onnx_file import to_model
 
@@ -67,7 +67,7 @@ def test_models_and_their_files_are_the_same(net, tmp_path):
         imported = load_model(source)
         assert imported.graph.inputs["image"].fixed == (1, 16, 16, 3)
         assert "dB" in imported.notes[0]
-        assert "batch of 'image' is open" in imported.notes[1]
+        assert "batch size of 'image' is open" in imported.notes[1]
         found = results(imported.graph, image)
         for item, right in zip(found.values(), expected, strict=True):
             np.testing.assert_allclose(item, right, atol=1e-5)
@@ -170,7 +170,7 @@ def test_networks_of_keras_keep_one_transpose(name, keras):
 def test_a_network_is_compiled(net, tmp_path):
     image = np.random.default_rng(2).standard_normal((1, 16, 16, 3)).astype(np.float32)
     path = tmp_path / "model.slip"
-    # No bfloat16, whose signal to noise is 52 dB: what is compared below is the importer.
+    # No bfloat16, whose signal-to-noise ratio is 52 dB, because this compares the importer.
     options = {"snr_db": 80, "engines": ("native", "onnxruntime")}
     infer.compile(net, path, infer.CompileOptions(seconds=2, most_rounds=5, threads=1, **options))
     with infer.load(path) as model:

@@ -1,4 +1,4 @@
-"""Every op that is imported, in many forms, computes what TensorFlow computes."""
+"""Every imported op, in many forms, gives TensorFlow's own results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks of Caffe in the making, their files, and what OpenCV's own reader makes of them."""
+"""Builders of Caffe networks and their files, and the results of OpenCV's own reader."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def blob(array: Array, *, legacy: bool = False) -> bytes:
 
 
 def caffemodel(weights: dict[str, list[Array]], *, legacy: bool = False) -> bytes:
-    """A NetParameter; the older form has blobs of four dimensions, and layers' types as numbers."""
+    """Encode a NetParameter; the older form has blobs of four dimensions and types as numbers."""
     layer, name, blobs = (2, 4, 6) if legacy else (100, 1, 7)
     found = message(1, b"tested")
     for key, arrays in weights.items():
@@ -59,7 +59,7 @@ def caffemodel(weights: dict[str, list[Array]], *, legacy: bool = False) -> byte
 
 @dataclass
 class Net:
-    """A network in the making: text, weights, and the shapes of its inputs."""
+    """A network under construction: its text, its weights, and the shapes of its inputs."""
 
     seed: int = 0
     text: str = 'name: "tested"\n'
@@ -87,7 +87,7 @@ class Net:
         tops: Sequence[str] | None = None,
         name: str = "",
     ) -> str:
-        """A layer, with random weights of these shapes."""
+        """Add a layer, with random weights of these shapes."""
         name = name or f"layer{self.text.count('layer {')}"
         bottoms = [bottoms] if isinstance(bottoms, str) else bottoms
         tops = tops or [name]
@@ -107,7 +107,7 @@ class Net:
         return folder / "net.prototxt", folder / "net.caffemodel"
 
     def binary(self, *, legacy: bool = False) -> bytes:
-        """The caffemodel; one of no layers is refused, so there is always one."""
+        """Return the caffemodel; it always has a layer, because one without layers is refused."""
         return caffemodel(self.weights or {"none": [np.ones(1, np.float32)]}, legacy=legacy)
 
     def run(self, graph: Graph, feeds: dict[str, Array]) -> dict[str, Array]:
@@ -142,13 +142,13 @@ def opencv(
 
 @pytest.fixture(scope="session")
 def new_net() -> type[Net]:
-    """Makes a network."""
+    """Return a function that makes an empty network."""
     return Net
 
 
 @pytest.fixture(scope="session")
 def one() -> Callable[..., Net]:
-    """Makes a network of one layer, "layer1", on an input "data"."""
+    """Return a function that makes a network of one layer, "layer1", on the input "data"."""
 
     def make(
         kind: str, options: str = "", *shapes: Sequence[int], shape: Sequence[int] = (2, 6, 7, 9)
@@ -162,7 +162,7 @@ def one() -> Callable[..., Net]:
 
 @pytest.fixture
 def computed(tmp_path) -> Callable[..., dict[str, Array]]:
-    """Imports a network and runs it; with `right`, holds the only output against that."""
+    """Return a function that imports and runs a network, and may compare its only output."""
 
     def compute(
         net: Net,
@@ -183,7 +183,7 @@ def computed(tmp_path) -> Callable[..., dict[str, Array]]:
 
 @pytest.fixture
 def same(tmp_path) -> Callable[..., dict[str, Array]]:
-    """Imports a network and holds its outputs against OpenCV's; returns the outputs."""
+    """Return a function that imports a network and compares its outputs with OpenCV's."""
 
     def compare(net: Net, feeds: dict[str, Array] | None = None) -> dict[str, Array]:
         files = net.write(tmp_path)

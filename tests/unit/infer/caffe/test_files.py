@@ -1,4 +1,4 @@
-"""Files of Caffe: how they are found, what is refused, and what damaged ones do."""
+"""Caffe's files: how they are found, which are refused, and how damaged ones behave."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slipstream.infer.importers.caffe.wire import read_blobs
 
 @pytest.fixture
 def small(new_net):
-    """A network with a bit of everything."""
+    """A network with layers of several kinds."""
     net = new_net()
     data = net.input("data", 1, 3, 8, 8)
     x = net.add(

@@ -1,4 +1,4 @@
-"""Layers of Caffe that join, cut, reshape and reorder, and prior boxes."""
+"""Caffe's layers that join, cut, reshape and reorder, and prior boxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole networks of Caffe, imported beside OpenCV and compiled end to end."""
+"""Whole Caffe networks, compared with OpenCV and compiled end to end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONV = "convolution_param {{ num_output: {} kernel_size: {} stride: {} pad: {} b
 
 
 def convolution(net, x, channels, kernel, stride=1):
-    """A convolution, batch norm, scale and ReLU, the last three in place."""
+    """Add a convolution, batch norm, scale and ReLU, the last three in place."""
     before = net.channels[x]
     options = CONV.format(channels, kernel, stride, kernel // 2)
     out = net.add("Convolution", x, options, (channels, before, kernel, kernel))
@@ -33,7 +33,7 @@ def convolution(net, x, channels, kernel, stride=1):
 
 
 def resnet(net):
-    """A stem, an identity block and a block with a projection."""
+    """Add a stem, an identity block and a block with a projection."""
     x = convolution(net, net.input("data", 1, 3, 32, 32), 16, 7, 2)
     x = net.add("Pooling", x, "pooling_param { pool: MAX kernel_size: 3 stride: 2 }")
     net.channels[x] = 16
@@ -49,7 +49,7 @@ def resnet(net):
 
 
 def googlenet(net):
-    """A stem with response normalisation, two inception blocks, dropout."""
+    """Add a stem with response normalization, two inception blocks, dropout."""
     net.seed = 1
     data = net.input("data", 1, 3, 56, 48)
     conv = "convolution_param {{ num_output: {} kernel_size: {} stride: {} pad: {} }}"
@@ -80,7 +80,7 @@ def googlenet(net):
 
 
 def ssd(net):
-    """Two scales of boxes and of classes, flattened and joined, and their prior boxes."""
+    """Add two scales of boxes and classes, flattened and joined, and their prior boxes."""
     data = net.input("data", 1, 3, 48, 48)
     x = convolution(net, data, 16, 3, 2)
     kinds = {"loc": 4, "conf": 5}
@@ -130,7 +130,7 @@ DETECTION = """detection_output_param { num_classes: 5 background_label_id: 0 co
 
 @pytest.mark.parametrize("code", ["CORNER", "CENTER_SIZE"])
 def test_detections_beside_opencv(new_net, tmp_path, code):
-    """All boxes are imported; chosen as the note says, they are those that OpenCV chooses."""
+    """With the note's options, the imported boxes are those that OpenCV selects."""
     net = new_net()
     ssd(net)
     heads = ["mbox_loc", "mbox_conf", "mbox_priorbox"]
@@ -216,7 +216,7 @@ SHAPES = {
 
 
 def test_lenet_of_the_older_form_in_its_training_file(new_net, computed, same, tmp_path):
-    """OpenCV reads the same weights from the newer form, without what is for training."""
+    """OpenCV reads the same weights from the newer form, without the layers for training."""
     newer = new_net()
     newer.input("data", 1, 1, 28, 28)
     newer.weights = {name: [newer.drawn(s) for s in shapes] for name, shapes in SHAPES.items()}

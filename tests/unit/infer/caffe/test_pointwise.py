@@ -1,4 +1,4 @@
-"""Layers of Caffe that treat every element by itself."""
+"""Caffe's layers that treat every element separately."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers of Caffe with weights compute what OpenCV's reader makes of them."""
+"""Caffe's layers with weights give the same results as OpenCV's reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers of Caffe that look at windows: pooling, response normalisation."""
+"""Caffe's layers with windows: pooling, response normalization."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SIZES = [(7, 9), (8, 6), (5, 5)]
 
 
 def has_empty_windows(kernel, stride, pad, size):
-    """Whether the last window has nothing in it: this is refused, see test_files."""
+    """Tell whether the last window is empty; this is refused, see test_files."""
     return not pad and any(-(-(length - kernel) // stride) * stride >= length for length in size)
 
 
@@ -24,7 +24,7 @@ WINDOWS = [
 
 
 def pooled_by_definition(x, kernel, stride, pad, pool):
-    """Window by window, as Caffe's documentation says it."""
+    """Pool window by window, as Caffe's documentation describes it."""
     counts = []
     for size in x.shape[2:]:
         count = -(-(size + 2 * pad - kernel) // stride) + 1
@@ -49,7 +49,7 @@ def test_pooling_rounds_up(one, same, computed, window, pool, size):
     options = f"kernel_size: {kernel} stride: {stride} pad: {pad}"
     net = one("Pooling", f"pooling_param {{ pool: {pool} {options} }}", shape=(2, 3, *size))
     computed(net, lambda x: pooled_by_definition(x, kernel, stride, pad, pool))
-    if pool == "MAX" or not pad:  # of means with padding OpenCV has another definition
+    if pool == "MAX" or not pad:  # OpenCV defines means with padding differently
         same(net)
 
 

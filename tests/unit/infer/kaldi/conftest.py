@@ -1,7 +1,7 @@
-"""Networks of nnet3 in the making, their files, and what they compute by definition.
+"""Builders of nnet3 networks and their files, and their results by definition.
 
-`Net.frame` evaluates one frame of one node after the other, straight from what the documentation
-of descriptors and components says: https://kaldi-asr.org/doc/dnn3.html.
+`Net.frame` evaluates one frame of one node after the other, directly by the documentation of
+descriptors and components: https://kaldi-asr.org/doc/dnn3.html.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def binary_value(value: Any) -> bytes:
 
 
 def written(items: list[Any], *, binary: bool) -> bytes:
-    """Tokens are strings that begin with "<"; everything else is a value."""
+    """Write tokens, which are strings that begin with "<", and values."""
     found = b""
     for item in items:
         if isinstance(item, str):
@@ -83,7 +83,7 @@ class Net:
         return name
 
     def add(self, name: str, kind: str, source: str, **values: Any) -> str:
-        """A component and a node of the same name."""
+        """Add a component and a node of the same name."""
         self.components[name] = (kind, values)
         self.lines.append(f"component-node name={name} component={name} input={source}")
         return name
@@ -106,7 +106,7 @@ class Net:
         return (self.random.standard_normal(shape) / scale).astype(np.float32)
 
     def data(self, *, binary: bool, priors: int = 0, transitions: bool = False) -> bytes:
-        """The file's bytes."""
+        """Return the file's bytes."""
         found = b"\0B" if binary else b""
         if transitions:
             found += b"<TransitionModel> <Topology> anything \4\0\0 </Topology> </TransitionModel> "
@@ -135,7 +135,7 @@ class Net:
     # ---- by definition ---------------------------------------------------------------------
 
     def output_frames(self, inputs: dict[str, dict[int, Array]], times: range) -> Array:
-        """The frames of "output" at some times."""
+        """Return the frames of "output" at some times."""
         oracle = Oracle(self, inputs)
         (source,) = (line for line in self.lines if line.startswith("output-node name=output "))
         descriptor = re.search(r"input=(.*?) objective", source)[1]
@@ -150,7 +150,7 @@ class Net:
 
 
 class Oracle:
-    """Frames of nodes by definition; None where something that is needed is not there."""
+    """Frames of nodes by definition; None if an input that they need does not exist."""
 
     def __init__(self, net: Net, inputs: dict[str, dict[int, Array]]) -> None:
         self.net = net
@@ -163,10 +163,10 @@ class Oracle:
             self.nodes[fields["name"]] = {**fields, "kind": kind}
 
     def node(self, name: str, time: int) -> Array | None:
-        if abs(time) > FAR:  # no input is there
+        if abs(time) > FAR:  # there is no input
             return None
         if (name, time) not in self.known:
-            self.known[name, time] = None  # what needs itself is not there
+            self.known[name, time] = None  # a frame that needs itself does not exist
             self.known[name, time] = self._node(name, time)
         return self.known[name, time]
 
@@ -214,7 +214,7 @@ class Oracle:
         return np.concatenate(found) if name == "Append" else np.sum(found, axis=0)
 
     def dim(self, text: str) -> int:
-        """The size of a descriptor's frames."""
+        """Return the size of a descriptor's frames."""
         name, bracket, rest = text.strip().partition("(")
         if bracket:
             parts = split(rest.rpartition(")")[0])
@@ -232,7 +232,7 @@ class Oracle:
 
 
 def split(text: str) -> list[str]:
-    """At the commas that are in no brackets."""
+    """Split at the commas outside brackets."""
     found, depth = [""], 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")
@@ -268,7 +268,7 @@ def normalize(x: Array, block: int, target: float, log_stddev: bool) -> Array:
 
 
 def component(kind: str, values: dict[str, Any], x: Array) -> Array:  # noqa: C901
-    """One frame of a component by definition."""
+    """Compute one frame of a component by definition."""
 
     def blocks(size: int) -> Array:
         return x.reshape(-1, size)
@@ -332,15 +332,15 @@ def component(kind: str, values: dict[str, Any], x: Array) -> Array:  # noqa: C9
 
 @pytest.fixture(scope="session")
 def new_net() -> type[Net]:
-    """Makes a network."""
+    """Return a function that makes an empty network."""
     return Net
 
 
 @pytest.fixture(params=["text", "binary"])
 def same(request, tmp_path) -> Callable[..., tuple[int, int, int]]:
-    """Imports a network, text and binary, and holds its output against the definition.
+    """Return a function that imports a network as text and as binary and compares its output.
 
-    Returns the frames of context before and after, and the number of frames that come out.
+    The function returns the numbers of context frames before and after, and of output frames.
     """
 
     def compare(net: Net, frames: int = 12, **fixed: int) -> tuple[int, int, int]:
@@ -361,7 +361,7 @@ def same(request, tmp_path) -> Callable[..., tuple[int, int, int]]:
         left, right, count = map(
             int,
             re.search(
-                r"sees (-?\d+) .* and (-?\d+) .* give (\d+) out", imported.notes[-1]
+                r"on (-?\d+) input .* and (-?\d+) after .* give (\d+) out", imported.notes[-1]
             ).groups(),
         )
         inputs = {

@@ -1,4 +1,4 @@
-"""Components and descriptors of nnet3 compute what their definitions say, frame by frame."""
+"""Components and descriptors of nnet3 give the results of their definitions, frame by frame."""
 
 from __future__ import annotations
 

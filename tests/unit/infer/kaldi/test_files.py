@@ -1,4 +1,4 @@
-"""Files of Kaldi: its basic types, what is refused, and what damaged ones do."""
+"""Kaldi's files: basic types, which files are refused, and how damaged ones behave."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHAPES = {"input": (1, 10, 4)}
 
 @pytest.fixture
 def small(new_net):
-    """A network with a bit of everything, 4 dimensions in and 3 out."""
+    """A network with nodes of several kinds, 4 dimensions in and 3 out."""
     net = new_net()
     net.add(
         "tdnn",
@@ -53,7 +53,7 @@ def small(new_net):
 
 
 def archived(tmp_path, writer, array, *method, binary=True):
-    """What Kaldi's own classes write for one entry of an archive, from its first byte on."""
+    """Return an archive's entry as Kaldi's own classes write it, from its first byte on."""
     form = "ark" if binary else "ark,t"
     with writer(f"{form}:{tmp_path}/x.ark") as file:
         file.write("key", array, *method)
@@ -98,8 +98,10 @@ def test_files_of_several_names(small, tmp_path, name):
     imported = load_model(tmp_path / name, shapes=SHAPES)
     assert imported.graph.shape("output") == (1, 7, 3)
     assert imported.notes == (
-        "the priors of the classes are not subtracted, as a decoder of Kaldi does",
-        "the network sees 1 frames before and 2 after one: 10 frames in give 7 out",
+        "the log priors of the classes are not subtracted from the output, unlike in Kaldi's"
+        " decoders",
+        "an output frame depends on 1 input frames before and 2 after its time: 10 input frames"
+        " give 7 output frames",
     )
     with pytest.raises(UsageError, match="contains its weights"):
         load_model(tmp_path / name, weights="other")

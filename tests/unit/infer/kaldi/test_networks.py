@@ -1,4 +1,4 @@
-"""Whole networks of nnet3, TDNN-F and LSTMs: held against their definition, and compiled."""
+"""Whole nnet3 networks, TDNN-F and LSTMs: compared with their definition, and compiled."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def batch_norm(net, name, source, dim):
 
 
 def factored(net, name, source, dim, bottleneck, offset):
-    """A layer of TDNN-F: two halves, ReLU, batch norm, dropout, and the input scaled beside."""
+    """Add a layer of TDNN-F: two halves, ReLU, batch norm, dropout, and a scaled bypass."""
     first = net.add(
         f"{name}.linear",
         "TdnnComponent",
@@ -58,7 +58,7 @@ def factored(net, name, source, dim, bottleneck, offset):
 
 
 def tdnn_f(net, dim=24):
-    """Splicing and speaker vector, three factored layers, prefinal layer, and an output beside."""
+    """Add splicing with a speaker vector, three factored layers, and two outputs."""
     net.input("ivector", 5)
     net.input("input", 10)
     lda = net.add(
@@ -88,7 +88,7 @@ def tdnn_f(net, dim=24):
 
 
 def fast_lstm(net, name, source, dim, cell, recurrent, delay):
-    """A projected LSTM of the newer form, whose gates are one matrix; backwards for delay > 0."""
+    """Add a projected LSTM of the newer form, whose gates are one matrix; backwards for delay > 0."""
     inputs = f"Append({source}, IfDefined(Offset({name}.r_trunc, {delay})))"
     gates = net.affine(f"{name}.W_all", inputs, 4 * cell, dim + recurrent)
     nonlinear = net.add(
@@ -116,7 +116,7 @@ def fast_lstm(net, name, source, dim, cell, recurrent, delay):
 
 
 def plain_lstm(net, name, source, dim, cell, delay):
-    """An LSTM of the older form, of sums, products and nonlinearities."""
+    """Add an LSTM of the older form, made of sums, products and nonlinearities."""
 
     def gate(letter, last):
         inside = f"Append({source}, IfDefined(Offset({name}.m_t, {delay})))"

@@ -1,4 +1,4 @@
-"""What MXNet 1.9.1, in an environment of its own, makes of networks."""
+"""Results of MXNet 1.9.1, which runs in a separate environment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOLERANCE = 2e-5  # of the largest element
 
 @pytest.fixture(scope="module")
 def mxnet(request, tmp_path_factory) -> Callable[[str], Path]:
-    """Stores the cases of the module's `CASES`, and returns the path of one without its ending."""
+    """Store the cases of the module's `CASES`; return a function for the path of a case."""
     if not MXNET.exists():
         pytest.skip(ABSENT)
     folder = tmp_path_factory.mktemp("mxnet")
@@ -51,7 +51,7 @@ mx.nd.save(sys.argv[1], {kind: mx.nd.array(numbers, dtype=kind) for kind in kind
 
 @pytest.fixture
 def mxnet_saved(tmp_path) -> Path:
-    """Arrays of every dtype, 0 to 5 of the shape (2, 3), stored by MXNet itself."""
+    """Arrays of every dtype, 0 to 5 in the shape (2, 3), stored by MXNet itself."""
     if not MXNET.exists():
         pytest.skip(ABSENT)
     path = tmp_path / "saved.params"
@@ -61,7 +61,7 @@ def mxnet_saved(tmp_path) -> Path:
 
 @pytest.fixture
 def same(mxnet) -> Callable[[str], list[str]]:
-    """Imports a case and holds it against what MXNet gave; returns the graph's operators."""
+    """Return a function that imports a case, compares it with MXNet and returns its operators."""
 
     def compare(name: str) -> list[str]:
         prefix = mxnet(name)

@@ -1,8 +1,8 @@
-"""Runs networks in MXNet itself and stores them with their inputs and outputs.
+"""Run networks in MXNet itself and store them with their inputs and outputs.
 
-A program for the Python that has MXNet 1.9.1: reads cases as JSON on stdin, [[name, expression,
-shapes], ...], and writes name-symbol.json, name-0000.params and name.npz into the folder that is
-its argument. In expressions `sym` makes operators; `x`, `y` and `z` are inputs.
+This program runs in the Python that has MXNet 1.9.1. It reads cases as JSON on stdin, [[name,
+expression, shapes], ...], and writes name-symbol.json, name-0000.params and name.npz into the
+folder given as its argument. In expressions, `sym` makes operators; `x`, `y` and `z` are inputs.
 """
 
 import json
@@ -11,11 +11,11 @@ import sys
 import mxnet as mx
 import numpy as np
 
-INTEGERS = "indices"  # inputs of this name are whole numbers from 0 to 4
+INTEGERS = "indices"  # inputs of this name are integers from 0 to 4
 
 
 def built(expression):
-    """The symbol of an expression."""
+    """Return the symbol of an expression."""
     names = {name: mx.sym.var(name) for name in ("x", "y", "z", INTEGERS)}
     names.update({"sym": mx.sym, "mx": mx, "np": np, "contrib": mx.sym.contrib, "nn": mx.gluon.nn})
     found = eval(expression, names)
@@ -27,7 +27,7 @@ def built(expression):
 
 
 def drawn(name, shape, random):
-    """Values for a parameter or input."""
+    """Draw values for a parameter or input."""
     if name == INTEGERS:
         return random.integers(0, 5, shape).astype(np.float32)
     if name.endswith(("_var", "_moving_var", "running_var")):

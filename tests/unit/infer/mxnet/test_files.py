@@ -1,4 +1,4 @@
-"""Files of MXNet: how they are found, what is refused, and what damaged ones do."""
+"""MXNet's files: how they are found, which are refused, and how damaged ones behave."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TYPES = {
 
 
 def params(arrays, version=2):
-    """A .params file, of the first form (0) to the newest (3)."""
+    """Encode a .params file, in the first form (0) to the newest (3)."""
     found = struct.pack("<QQQ", 0x112, 0, len(arrays))
     for array in arrays.values():
         rank, sizes = struct.pack("<I", array.ndim), f"<{array.ndim}{'q' if version else 'I'}"
@@ -38,7 +38,7 @@ def params(arrays, version=2):
 
 
 def symbol(*nodes, heads=None):
-    """A symbol of (op, name, inputs, attributes)."""
+    """Encode a symbol of (op, name, inputs, attributes)."""
     items = [
         {"op": op, "name": name, "attrs": attrs, "inputs": [[number, 0, 0] for number in inputs]}
         for op, name, inputs, attrs in nodes
@@ -48,7 +48,7 @@ def symbol(*nodes, heads=None):
 
 @pytest.fixture
 def small(tmp_path):
-    """Convolution, batch norm, pooling, a product; the prefix of its files."""
+    """A network with convolution, batch norm, pooling and a product, as the paths of its files."""
     random = np.random.default_rng(1)
     text = symbol(
         ("null", "data", [], {}),
@@ -88,7 +88,7 @@ def test_the_last_of_several_params_is_read_and_that_is_noted(small, tmp_path):
     assert load_model(path, shapes=SHAPES).notes == ()
     (tmp_path / "net-0007.params").write_bytes(first.read_bytes())
     imported = load_model(path, shapes=SHAPES)
-    assert imported.notes == ("of 2 .params files net-0007.params was read",)
+    assert imported.notes == ("net-0007.params was read, the last of 2 .params files",)
     assert imported.graph.outputs == ["softmax_output"]
     assert load_model(path, shapes=SHAPES, weights=first).notes == ()
     for file in tmp_path.glob("*.params"):
@@ -130,7 +130,7 @@ def test_halves_are_computed_with_32_bits(small):
     arrays = {name: array.astype(np.float16) for name, array in read_params(weights).items()}
     weights.write_bytes(params(arrays))
     imported = load_model(path, shapes=SHAPES)
-    assert imported.notes == ("numbers of 16 bits are computed with 32",)
+    assert imported.notes == ("16-bit floats are computed in float32",)
     assert {array.dtype for array in imported.graph.constants.values()} <= {
         np.dtype(np.float32),
         np.dtype(np.int64),

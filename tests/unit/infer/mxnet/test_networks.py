@@ -1,4 +1,4 @@
-"""Whole networks of MXNet, of its own collection too, imported beside it and compiled."""
+"""Whole MXNet networks, some of its own collection: compared with MXNet, and compiled."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_network_is_compiled_and_loaded(mxnet, tmp_path):
 
 
 def test_files_of_before_version_0_9(mxnet, tmp_path, same):
-    """Attributes are `param` and `attr`, and batch norms do not list their states."""
+    """Their attributes are `param` and `attr`, and batch norms do not list their states."""
     prefix = mxnet("ssd")
     symbol = json.loads((prefix.parent / f"{prefix.name}-symbol.json").read_text())
     before = load_model(f"{prefix}-symbol.json", shapes=PICTURE).graph

@@ -1,4 +1,4 @@
-"""Operators of MXNet become the same graphs: each beside MXNet 1.9.1 itself."""
+"""MXNet's operators, each compared with MXNet 1.9.1 itself."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ CASES = {
             for kernel, stride, pad in itertools.product((2, 3), (1, 2), (0, 1))
             for kind, convention in itertools.product(("max", "avg", "sum"), ("valid", "full"))
             if not (kernel == 3 and stride == 2 and pad == 1 and convention == "full")
-            # Windows that hold nothing are refused.
+            # Empty windows are refused.
             if not (kernel == 2 and stride == 2 and pad == 1 and convention == "full")
         ),
         "sym.Pooling(x, kernel=(3, 3), stride=(2, 2), pad=(1, 1), pool_type='avg',"

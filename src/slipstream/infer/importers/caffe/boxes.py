@@ -99,8 +99,8 @@ def detections(layer: CaffeLayer) -> tuple[CaffeLayer, str]:
     score, most = options.number("confidence_threshold", 0.0), options.integer("keep_top_k", -1)
     options_text = f"iou={overlap:g},score={max(score, 0):g},most={most if most > 0 else 100}"
     note = (
-        f"{layer.title}: the outputs {top}_boxes and {top}_scores are all boxes and scores; add"
-        f" --boxes {options_text} to select boxes as this layer does"
+        f"{layer.title}: the outputs {top}_boxes and {top}_scores are all boxes and scores; to"
+        f" select boxes as this layer does, add --boxes {options_text}"
     )
     return replace(layer, tops=[f"{top}_boxes", f"{top}_scores"]), note
 

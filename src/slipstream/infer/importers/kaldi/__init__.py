@@ -102,7 +102,10 @@ def _outputs(
         notes.append(f"outputs for training were left out: {', '.join(others)}")
         outputs = [OUTPUT]
     if model.num_priors:
-        notes.append("the priors of the classes are not subtracted, as a decoder of Kaldi does")
+        notes.append(
+            "the log priors of the classes are not subtracted from the output, unlike in Kaldi's"
+            " decoders"
+        )
     return outputs, notes
 
 
