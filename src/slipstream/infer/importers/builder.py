@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array, Attribute, Graph, Node, Value
 
-OPSET = 17
+OPSET = 17  # version of ONNX's operators that all importers write
 # Elements of one value. No network comes near it, and a damaged file cannot ask for more memory.
 LARGEST_VALUE = 2**28
 LONGEST_AXIS = 2**26  # elements; chosen by hand, for the same reason

@@ -88,7 +88,7 @@ def tdnn_f(net, dim=24):
 
 
 def fast_lstm(net, name, source, dim, cell, recurrent, delay):
-    """Add a projected LSTM of the newer form, whose gates are one matrix; backwards for delay > 0."""
+    """Add a projected LSTM whose gates are one matrix (newer form); backwards for delay > 0."""
     inputs = f"Append({source}, IfDefined(Offset({name}.r_trunc, {delay})))"
     gates = net.affine(f"{name}.W_all", inputs, 4 * cell, dim + recurrent)
     nonlinear = net.add(

@@ -20,7 +20,7 @@ from slipstream.infer.importers.moves import reshape
 
 SAME_RATIO = 1e-6  # Caffe's own threshold for equal aspect ratios
 MOST_BOXES = 2**20  # SSD for images of 512 pixels has 24,564
-DEFAULT_VARIANCE = 0.1
+DEFAULT_VARIANCE = 0.1  # SSD's default
 CODES = {"1": "CORNER", "2": "CENTER_SIZE"}  # by their number in the format
 
 

@@ -16,7 +16,7 @@ from slipstream.infer.importers.caffe.network import CaffeLayer
 from slipstream.infer.importers.caffe.text import Message
 from slipstream.infer.importers.moves import axis_of, cast, reshape
 
-BATCH_NORM_EPSILON = 1e-5
+BATCH_NORM_EPSILON = 1e-5  # Caffe's default
 
 
 def pair(options: Message, names: tuple[str, str, str], default: int, least: int) -> list[int]:

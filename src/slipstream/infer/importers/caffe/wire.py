@@ -26,7 +26,7 @@ NET_LAYERS = {100: (1, 7), 2: (4, 6)}
 SHAPE, DATA, DOUBLE_DATA, DIM = 7, 5, 8, 1
 LEGACY_SHAPE = (1, 2, 3, 4)  # num, channels, height, width
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-VARINT_BYTES = 10
+VARINT_BYTES = 10  # most bytes of a 64-bit number in protobuf
 MOST_DIMENSIONS = 32  # the limit of NumPy 1
 
 Blobs = dict[str, list[Array]]

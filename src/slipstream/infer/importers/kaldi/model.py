@@ -166,6 +166,7 @@ def read_model(path: Path, supported: frozenset[str]) -> KaldiModel:
     A transition model in front of it is skipped.
 
     Args:
+        path: File of the model.
         supported: Kinds of components whose values are read.
 
     Raises UsageError if the file cannot be read, is damaged or of another format.

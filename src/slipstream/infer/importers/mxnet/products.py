@@ -15,7 +15,7 @@ from slipstream.infer.importers.builder import Builder
 from slipstream.infer.importers.moves import axis_of, cast, reshape
 from slipstream.infer.importers.mxnet.symbol import SymbolOptions
 
-BATCH_NORM_EPSILON = 1e-3
+BATCH_NORM_EPSILON = 1e-3  # MXNet's default
 
 
 def along(builder: Builder, x: str, axis: int, rank: int) -> str:

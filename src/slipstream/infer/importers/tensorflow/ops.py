@@ -65,7 +65,7 @@ def _number(step: Step, value: float) -> str:
 
 
 def _clipped(step: Step) -> str:
-    """Clip to 0 to 6 (Relu6)."""
+    """Clip to the range 0 to 6 (Relu6)."""
     return step.b.add("Clip", step.full(0), _number(step, 0), _number(step, 6))
 
 
