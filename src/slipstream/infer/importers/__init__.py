@@ -88,7 +88,8 @@ def load_model(
         large_bytes: Size of a PyTorch module's parameters in bytes from which the import makes as
             few copies of them as possible (default 1 GiB).
 
-    Raises UsageError if the model cannot be imported; the message lists every operator at fault.
+    Raises:
+        UsageError: If the model cannot be imported; the message lists every operator at fault.
     """
     input_shapes = dict(shapes or {})
     if isinstance(source, (str, Path)):
@@ -117,7 +118,8 @@ def resolve(name: str) -> Any:
 
     Modules are searched for beside the program and in the current folder.
 
-    Raises UsageError if the module or the attribute does not exist.
+    Raises:
+        UsageError: If the module or the attribute does not exist.
     """
     module_name, _, attribute = name.partition(":")
     here = str(Path.cwd())

@@ -90,7 +90,8 @@ class Builder:
         Args:
             outputs: Names of values, by the name of the graph output that each becomes.
 
-        Raises UsageError if there is no output.
+        Raises:
+            UsageError: If there is no output.
         """
         names: dict[str, str] = {}
         for output, value in outputs.items():

@@ -26,9 +26,11 @@ def read_by_file(path: Path, weights: Path | None, shapes: Shapes) -> Read | Non
             model; the last one if there are several .params files).
         shapes: Input shapes, by name.
 
-    Returns: the graph, with fixed shapes, and notes for people.
+    Returns:
+        The graph, with fixed shapes, and notes for people.
 
-    Raises UsageError if a file cannot be read or imported.
+    Raises:
+        UsageError: If a file cannot be read or imported.
     """
     for ending, read in FORMATS.items():
         if path.name.endswith(ending):
@@ -61,7 +63,8 @@ def _kaldi(path: Path, weights: Path | None, shapes: Shapes) -> Read:
 def _first_file(path: Path, candidates: list[Path]) -> Path:
     """Return the first file that exists.
 
-    Raises UsageError with all paths that were tried, if there is none.
+    Raises:
+        UsageError: If there is none; the message lists the paths that were tried.
     """
     for candidate in candidates:
         if candidate.is_file():

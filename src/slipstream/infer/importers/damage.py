@@ -24,7 +24,8 @@ def parse_file(path: Path, kind: str, parse: Callable[[bytes], Content]) -> Cont
         kind: Kind of the file in errors, as a noun.
         parse: Parser of the bytes; it may raise DamagedFileError or struct.error.
 
-    Raises UsageError if the file cannot be read, is damaged, or is of another kind.
+    Raises:
+        UsageError: If the file cannot be read, is damaged, or is of another kind.
     """
     try:
         data = path.read_bytes()

@@ -32,8 +32,9 @@ PACKED = frozenset(
 def read_with_external(path: Path) -> tuple[ModelProto, dict[str, Array]]:
     """Return a model, and by name its large external constants, which become inputs of the model.
 
-    Raises UsageError if a file is missing, too short or in another folder. Errors of `onnx.load`
-    pass through.
+    Raises:
+        UsageError: If a file is missing, too short or in another folder. Errors of `onnx.load` pass
+            through.
     """
     model = onnx.load(str(path), load_external_data=False)
     initializers = {item.name for item in model.graph.initializer}

@@ -40,7 +40,8 @@ class AxisOptions(Protocol):
 def axis_of(options: AxisOptions, name: str, default: int, rank: int) -> int:
     """Return the axis that an option names, counted from the front.
 
-    Raises UsageError if the axis does not exist.
+    Raises:
+        UsageError: If the axis does not exist.
     """
     axis = options.integer(name, default)
     if not -rank <= axis < rank:

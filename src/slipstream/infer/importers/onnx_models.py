@@ -30,8 +30,9 @@ CONTRIB = "com.microsoft"  # domain of ONNX Runtime's own operators, which other
 def read_onnx(source: Path | bytes) -> Graph:
     """Read a model as a graph whose operators the rewrites know.
 
-    Raises UsageError if the source is no ONNX model, or has operators that neither ONNX nor ONNX
-    Runtime defines; the message lists all of them.
+    Raises:
+        UsageError: If the source is no ONNX model, or has operators that neither ONNX nor ONNX
+            Runtime defines; the message lists all of them.
     """
     what = "these bytes" if isinstance(source, bytes) else str(source)
     large: dict[str, Array] = {}
@@ -55,7 +56,9 @@ def graph_of(model: ModelProto, large: Mapping[str, Array], what: str) -> Graph:
         large: Constants by name that are inputs of the model (see `read_with_external`).
         what: Name of the model in errors.
 
-    Raises UsageError as `read_onnx` does.
+    Raises:
+        UsageError: If the model is invalid, or has operators that neither ONNX nor ONNX Runtime
+            defines; the message lists all of them.
     """
     graph = _checked(model, what)
     for name, array in large.items():
@@ -102,7 +105,8 @@ def _make_dense(model: ModelProto) -> None:
 def _take_tensors(model: ModelProto, what: str) -> None:
     """Replace outputs that are dictionaries, as scikit-learn's classifiers have, by their tensors.
 
-    Raises UsageError for outputs that are neither tensors nor such dictionaries.
+    Raises:
+        UsageError: If an output is neither a tensor nor such a dictionary.
     """
     makers = {name: node for node in model.graph.node for name in node.output}
     for output in model.graph.output:

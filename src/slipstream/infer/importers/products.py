@@ -18,8 +18,8 @@ def contracted(b: Builder, left: str, right: str, summed: Pairs, shared: Pairs) 
         summed: Pairs of axes that are summed over.
         shared: Pairs of axes that the operands have in common; the result keeps them.
 
-    Returns: value with the shared axes, then the free axes of the left operand, then those of the
-    right.
+    Returns:
+        Value with the shared axes, then the free axes of the left operand, then those of the right.
     """
     sides = [
         _Side(b, name, [int(pair[at]) for pair in summed], [int(pair[at]) for pair in shared])

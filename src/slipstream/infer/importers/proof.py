@@ -53,7 +53,8 @@ def prove(
         what: Name of the model in errors.
         least_db: Lowest accepted signal-to-noise ratio in dB, from 0 to 200 (default 60).
 
-    Raises UsageError if ONNX Runtime cannot run the graph or its results differ.
+    Raises:
+        UsageError: If ONNX Runtime cannot run the graph or its results differ.
     """
     try:
         session = graph_session(graph, 1)

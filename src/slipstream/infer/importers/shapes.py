@@ -14,7 +14,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     """Parse a text such as `image=1,3,224,224` as a name and its dimensions.
 
-    Raises UsageError if the text has another form.
+    Raises:
+        UsageError: If the text has another form.
     """
     name, equals_sign, sizes = text.rpartition("=")
     parts = sizes.split(",") if sizes else []
@@ -37,8 +38,9 @@ def fix_shapes(graph: Graph, shapes: Shapes) -> tuple[Graph, tuple[str, ...]]:
             of that name get this size. The first dimension of an input is the batch: if it is still
             open, it becomes 1.
 
-    Raises UsageError for inputs that do not exist, shapes that contradict the model, and dimensions
-    that remain open.
+    Raises:
+        UsageError: If an input does not exist, if a shape contradicts the model, or if a dimension
+            remains open.
     """
     sizes = _named_sizes(graph, shapes)
     result = graph.copy()

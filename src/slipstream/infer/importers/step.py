@@ -104,7 +104,8 @@ class Step:
     def known(self, at: int) -> Array:
         """Return the elements of an operand in its full shape.
 
-        Raises Unimportable if the operand is computed.
+        Raises:
+            Unimportable: If the operand is computed.
         """
         array = self.whole_array(at)
         if array is None:
@@ -123,7 +124,8 @@ Rule: TypeAlias = "Callable[[Step], str | list[str]]"
 def graph_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the graph's dtype for a dtype of a framework.
 
-    Raises Unimportable if there is none.
+    Raises:
+        Unimportable: If there is none.
     """
     name = str(dtype)
     if name in HALVES or name == "float64":

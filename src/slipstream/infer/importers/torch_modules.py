@@ -91,8 +91,9 @@ def export(
         large_bytes: Size of a module's parameters in bytes from which the exporter based on
             torch.export is tried first, because it copies none of them (default 1 GiB).
 
-    Raises UsageError if there is no example, if both exporters fail (the message lists every
-    operator without a counterpart in ONNX), or if the graph computes something else.
+    Raises:
+        UsageError: If there is no example, if both exporters fail (the message lists every operator
+            without a counterpart in ONNX), or if the graph computes something else.
     """
     import torch
 
@@ -293,7 +294,8 @@ def _missing_operators(module: Any, tensors: tuple[Any, ...]) -> list[str]:
 def _compared(graph: Graph, tensors: Mapping[str, Any], result: Any) -> float:
     """Return the signal-to-noise ratio of the graph's results in dB.
 
-    Raises UsageError if it is too low, or if the graph cannot be run.
+    Raises:
+        UsageError: If it is too low, or if the graph cannot be run.
     """
     inputs = {name: np.asarray(item.numpy(), order="C") for name, item in tensors.items()}
     expected: dict[str, Array] = {

@@ -19,8 +19,9 @@ def called(what: str, code: Callable[[], Result]) -> Result:
 
     Errors of Slipstream pass through.
 
-    Raises UsageError for any other error: it names the error and lists the traceback lines that
-    belong neither to Slipstream nor to an installed package.
+    Raises:
+        UsageError: If the code raises any other error. The message names the error and lists the
+            lines of the traceback that belong neither to Slipstream nor to an installed package.
     """
     try:
         return code()

@@ -36,8 +36,9 @@ def read_caffe(
         caffemodel: Weight file; weights are matched by the layers' names.
         shapes: Input shapes that replace the shapes in the prototxt.
 
-    Raises UsageError if a file cannot be read, if layers are not supported (the message lists all
-    of them), or if weights or shapes do not fit.
+    Raises:
+        UsageError: If a file cannot be read, if layers are not supported (the message lists all of
+            them), or if weights or shapes do not fit.
     """
     network = read_network(prototxt, caffemodel)
     kinds = [windows.kind(layer) for layer in network.layers]

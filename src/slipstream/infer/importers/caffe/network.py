@@ -73,7 +73,8 @@ class CaffeLayer:
     def blob(self, index: int, shape: tuple[int, ...]) -> Array:
         """Return a blob of weights in this shape.
 
-        Raises UsageError if the blob does not exist or has another number of elements.
+        Raises:
+            UsageError: If the blob does not exist or has another number of elements.
         """
         if index >= len(self.blobs):
             raise UsageError(

@@ -36,7 +36,8 @@ Field = tuple[int, int, int, memoryview]  # number, wire type, varint, bytes
 def read_blobs(path: Path) -> Blobs:
     """Read the weights as float32, by the name of their layer.
 
-    Raises UsageError if the file cannot be read or is damaged.
+    Raises:
+        UsageError: If the file cannot be read or is damaged.
     """
     blobs = parse_file(path, "caffemodel", lambda data: _net_blobs(memoryview(data)))
     if not blobs:

@@ -45,8 +45,9 @@ def import_function(function: Callable[..., Any], example_inputs: object, what: 
             arguments, or dictionary by argument; trees of arrays for arguments that are trees.
         what: Name of the function in errors.
 
-    Raises UsageError if there is no example, if JAX cannot trace the function, if primitives cannot
-    be imported (the message lists all of them), or if the graph computes something else.
+    Raises:
+        UsageError: If there is no example, if JAX cannot trace the function, if primitives cannot
+            be imported (the message lists all of them), or if the graph computes something else.
     """
     import jax
     from jax.extend.core import jaxpr_as_fun

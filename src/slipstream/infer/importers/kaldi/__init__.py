@@ -42,8 +42,9 @@ def read_kaldi(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Graph
         shapes: Input shapes, by name. The output begins at time 0, and the input before it, with
             the first frame on which that output depends.
 
-    Raises UsageError if the file cannot be read, if components are not supported (the message lists
-    all of them), or if the network or the shapes do not fit.
+    Raises:
+        UsageError: If the file cannot be read, if components are not supported (the message lists
+            all of them), or if the network or the shapes do not fit.
     """
     model = read_model(path, frozenset(KINDS))
     nodes = parse_nodes(model.lines, str(path))

@@ -286,7 +286,8 @@ KINDS: dict[str, Convert] = {
 def output_dim(component: Component) -> int:
     """Return the number of dimensions of a component's output.
 
-    Raises UsageError if the number is unknown or not plausible.
+    Raises:
+        UsageError: If the number is unknown or not plausible.
     """
     dim = _output_dim(component)
     if not 1 <= dim <= MOST_DIMS:

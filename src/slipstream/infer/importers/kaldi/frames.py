@@ -74,7 +74,8 @@ def spans_of(
         components: All components, by name.
         inputs: Frames of the inputs, by name.
 
-    Raises UsageError if nodes need their own results.
+    Raises:
+        UsageError: If nodes need their own results.
     """
     required = {name: list(read_by(nodes[name].source, required_only=True)) for name in edges}
     spans = dict(inputs)

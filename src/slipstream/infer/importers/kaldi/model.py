@@ -169,7 +169,8 @@ def read_model(path: Path, supported: frozenset[str]) -> KaldiModel:
         path: File of the model.
         supported: Kinds of components whose values are read.
 
-    Raises UsageError if the file cannot be read, is damaged or of another format.
+    Raises:
+        UsageError: If the file cannot be read, is damaged or of another format.
     """
     return parse_file(path, "nnet3 model of Kaldi", lambda data: _model(data, supported))
 

@@ -122,9 +122,11 @@ class KaldiNode:
 def parse_nodes(lines: list[str], where: str) -> dict[str, KaldiNode]:
     """Parse lines such as `component-node name=a component=b input=Offset(c, -1)`.
 
-    Returns: nodes by name.
+    Returns:
+        Nodes by name.
 
-    Raises UsageError if a line cannot be parsed, or a node reads another that does not exist.
+    Raises:
+        UsageError: If a line cannot be parsed, or a node reads another that does not exist.
     """
     nodes: dict[str, KaldiNode] = {}
     for line in lines:

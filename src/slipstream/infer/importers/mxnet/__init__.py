@@ -38,8 +38,9 @@ def read_mxnet(
         shapes: Shapes of inputs, by name, that the network file does not give. Inputs are the
             variables without an array.
 
-    Raises UsageError if a file cannot be read, if operators are not supported (the message lists
-    all of them), or if arrays or shapes do not fit.
+    Raises:
+        UsageError: If a file cannot be read, if operators are not supported (the message lists all
+            of them), or if arrays or shapes do not fit.
     """
     symbol = read_symbol(path)
     arrays = read_params(params)

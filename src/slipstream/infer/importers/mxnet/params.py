@@ -29,7 +29,8 @@ DTYPES[BFLOAT16] = "<u2"
 def read_params(path: Path) -> dict[str, Array]:
     """Read the arrays by name, without the prefix that marks them as trained (arg:) or not (aux:).
 
-    Raises UsageError if the file cannot be read, is damaged, or has sparse arrays.
+    Raises:
+        UsageError: If the file cannot be read, is damaged, or has sparse arrays.
     """
     arrays = parse_file(path, ".params file of MXNet", lambda data: _Reader(data).list())
     return {name.removeprefix("arg:").removeprefix("aux:"): array for name, array in arrays.items()}
@@ -95,7 +96,8 @@ class _Reader:
     def _many(self, count: int, least: int) -> range:
         """Return a range over `count` items, each of at least `least` bytes.
 
-        Raises DamagedFileError if the file is too short for them.
+        Raises:
+            DamagedFileError: If the file is too short for them.
         """
         if count * least > len(self._data) - self._at:
             raise DamagedFileError(f"the file is too short for {count} arrays")

@@ -91,8 +91,9 @@ def import_tensorflow(
         shapes: Shapes, by input, that the model leaves open.
         what: Name of the model in errors.
 
-    Raises UsageError if shapes remain open, if ops cannot be imported (the message lists all of
-    them), or if the graph computes something else.
+    Raises:
+        UsageError: If shapes remain open, if ops cannot be imported (the message lists all of
+            them), or if the graph computes something else.
     """
     with _quiet():
         import tensorflow

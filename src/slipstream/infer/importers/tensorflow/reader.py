@@ -87,7 +87,8 @@ class TensorFlowReader:
     def _lost(self, op: Any) -> list[Operand]:
         """Return placeholders for the results of an op whose operands are placeholders.
 
-        Raises Unimportable if the op itself cannot be imported either.
+        Raises:
+            Unimportable: If the op itself cannot be imported either.
         """
         others = (*BRANCHES, *LOOPS, *FROM_SHAPES, *LISTS)
         if op.type not in RULES and op.type not in others:
