@@ -199,9 +199,9 @@ def test_nodes_that_do_not_suit(small, tmp_path, line, message):
         (b"<Nnet3> \n\n<NumComponents> x ", "expected a number, found 'x'"),
         (b"\0B<Nnet3> \n\n<NumComponents> \7", "has 7 bytes"),
         (b"<Nnet3> \n\n<NumComponents> 1 <ComponentName> a <FixedScaleComponent> <Odd> 3",
-         "component a has '<Odd>', which a FixedScaleComponent has not"),
+         "component a: a FixedScaleComponent has no token '<Odd>'"),
         (b"<Nnet3> \n\n<NumComponents> 1 <ComponentName> a <FixedScaleComponent> <Scales> [ 1 x ]",
-         "no numbers between brackets"),
+         "expected numbers between brackets"),
     ],
 )  # fmt: skip
 def test_files_that_are_none(tmp_path, data, message):

@@ -93,7 +93,7 @@ def test_the_last_of_several_params_is_read_and_that_is_noted(small, tmp_path):
     assert load_model(path, shapes=SHAPES, weights=first).notes == ()
     for file in tmp_path.glob("*.params"):
         file.unlink()
-    with pytest.raises(UsageError, match=r"not at .*net-0000\.params; say --weights"):
+    with pytest.raises(UsageError, match=r"no weight file .*net-0000\.params; name it with"):
         load_model(path, shapes=SHAPES)
 
 

@@ -160,7 +160,7 @@ class KaldiStream:
         try:
             return [[float(word) for word in row.split()] for row in text.split(b"\n")]
         except ValueError as error:
-            raise DamagedFileError(f"there is no number between brackets: {error}") from error
+            raise DamagedFileError(f"expected numbers between brackets: {error}") from error
 
     def _compressed(self, name: str) -> Array:
         """Decode a compressed matrix to float32.
