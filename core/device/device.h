@@ -14,6 +14,9 @@ using DeviceAddress = std::uint64_t;
 enum class StreamHandle : std::uintptr_t {};
 enum class EventHandle : std::uintptr_t {};
 
+/// The stream that every device has, which PyTorch uses unless told otherwise.
+constexpr StreamHandle kDefaultStream{0};
+
 /// A device with memory of its own that executes what is enqueued in streams: each stream in order,
 /// several streams side by side.
 ///

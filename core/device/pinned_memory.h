@@ -11,7 +11,7 @@ namespace slipstream {
 
 /// Host memory that a device has registered: a mapping of a memfd, so that other processes of the
 /// host can map it, too. Registering makes the pages and costs about 0.5 s for a GiB, so there is
-/// one region, for good.
+/// one region, for good. It has whole pages.
 class PinnedMemory {
  public:
   PinnedMemory(Device& device, std::size_t num_bytes);

@@ -204,6 +204,21 @@ void a_wait_holds_no_other_stream(Device& device) {
   expect(bench.gets_here(bench.second()), "the second stream to be free");
 }
 
+void the_default_stream_is_a_stream(Device& device) {
+  const DeviceMemory memory(device, 4096);
+  DeviceBench bench(device);
+  const OwnedEvent event(device, device.make_event());
+  fill_pattern(bench.host().first(4096), 4);
+  device.copy_to_device(kDefaultStream, memory.address(), bench.host().data(), 4096);
+  device.record(kDefaultStream, event.get());
+  device.wait_event(bench.first(), event.get());
+  device.copy_to_host(bench.first(), bench.host().data() + 4096, memory.address(), 4096);
+  device.synchronize(bench.first());
+  expect(wrong_words(bench.host().subspan(4096, 4096), 4) == 0, "the copies to be in order");
+  bench.hold(bench.first(), 0, 1);
+  expect(bench.gets_here(kDefaultStream), "the default stream to be free while another waits");
+}
+
 void events_order_streams(Device& device) {
   DeviceBench bench(device);
   const OwnedEvent event(device, device.make_event());
@@ -312,6 +327,7 @@ constexpr std::array kCases{
     DeviceCase{"waits_compare_as_counters_that_wrap", waits_compare_as_counters_that_wrap},
     DeviceCase{"a_wait_ends_at_a_write_of_the_device", a_wait_ends_at_a_write_of_the_device},
     DeviceCase{"a_wait_holds_no_other_stream", a_wait_holds_no_other_stream},
+    DeviceCase{"the_default_stream_is_a_stream", the_default_stream_is_a_stream},
     DeviceCase{"events_order_streams", events_order_streams},
     DeviceCase{"a_wait_is_for_the_event_as_it_was", a_wait_is_for_the_event_as_it_was},
     DeviceCase{"synchronize_waits_for_all", synchronize_waits_for_all},

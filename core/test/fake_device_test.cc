@@ -140,8 +140,8 @@ TEST(FakeDevice, ReportsACircleOfWaits) {
     DeviceBench bench(device);
     make_circle(device, bench);
     const std::string error = error_of([&] { device.synchronize(bench.second()); });
-    EXPECT_NE(error.find("wait in a circle:\nstream 0 waits for word"), std::string::npos) << error;
-    EXPECT_NE(error.find("ended by stream 0; commands behind: 1"), std::string::npos) << error;
+    EXPECT_NE(error.find("wait in a circle:\nstream 1 waits for word"), std::string::npos) << error;
+    EXPECT_NE(error.find("ended by stream 1; commands behind: 1"), std::string::npos) << error;
   }
 }
 
@@ -171,7 +171,7 @@ TEST(FakeDevice, ACallThatWouldNeverReturnSaysWhoWaits) {
     const DeviceAddress memory = device.allocate(64);
     for (const std::string& error : {error_of([&] { device.synchronize(bench.first()); }),
                                      error_of([&] { device.free(memory); })}) {
-      EXPECT_NE(error.find(" would never return:\nstream 0 waits for word"), std::string::npos)
+      EXPECT_NE(error.find(" would never return:\nstream 1 waits for word"), std::string::npos)
           << error;
       EXPECT_NE(error.find("to be 9 (it is 0)"), std::string::npos) << error;
     }

@@ -11,7 +11,7 @@ namespace {
 
 using Kind = FakeCommand::Kind;
 
-std::size_t index_of(StreamHandle handle) { return static_cast<std::size_t>(handle) - 1; }
+std::size_t index_of(StreamHandle handle) { return static_cast<std::size_t>(handle); }
 std::size_t index_of(EventHandle handle) { return static_cast<std::size_t>(handle) - 1; }
 
 }  // namespace
@@ -19,6 +19,7 @@ std::size_t index_of(EventHandle handle) { return static_cast<std::size_t>(handl
 FakeDevice::FakeDevice(FakeDeviceOptions options)
     : options_(std::move(options)), memory_(options_.memory_bytes), random_(options_.seed) {
   queues_.one_queue = options_.one_queue;
+  add_stream();  // kDefaultStream
 }
 
 FakeDevice::~FakeDevice() {
@@ -107,10 +108,15 @@ void FakeDevice::unregister_host(std::byte* memory) {
 
 StreamHandle FakeDevice::make_stream() {
   const Lock lock = enter_to_make("make_stream");
+  return add_stream();
+}
+
+StreamHandle FakeDevice::add_stream() {
+  const StreamHandle handle{queues_.streams.size()};
   FakeStream& made = queues_.streams.emplace_back();
-  made.random.seed(options_.seed * 1000 + queues_.streams.size());
+  made.random.seed(options_.seed * 1000 + index_of(handle));
   if (options_.threads) made.thread = std::thread([this, &made] { run_stream(made); });
-  return StreamHandle{queues_.streams.size()};
+  return handle;
 }
 
 void FakeDevice::destroy(StreamHandle handle) {

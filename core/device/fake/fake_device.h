@@ -86,6 +86,7 @@ class FakeDevice final : public Device {
   /// What every call begins with. Takes the lock.
   Lock enter(const char* call);
   Lock enter_to_make(const char* call);
+  StreamHandle add_stream();
   // All of these are called with the lock held; those that take it may give it back meanwhile.
   FakeStream& stream(const char* call, StreamHandle handle);
   FakeEvent& event(const char* call, EventHandle handle);
