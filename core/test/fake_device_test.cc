@@ -207,6 +207,17 @@ TEST(FakeDevice, FailsTheCallThatItIsToldTo) {
   EXPECT_EQ(error_of([&] { device.make_event(); }), "");
 }
 
+TEST(FakeDevice, ACommandThatFailsEndsTheDevice) {
+  SteppedDevice stepped({.failing_command = 2});
+  for (const std::uint32_t value : {1U, 2U}) {
+    stepped.device.write_word(stepped.bench.first(), stepped.bench.word_address(0), value);
+  }
+  stepped.step_all();
+  EXPECT_EQ(stepped.bench.word(0).value, 1U);
+  EXPECT_EQ(error_of([&] { stepped.device.make_event(); }),
+            "make_event: the device has failed: command 2 failed, as it was told to");
+}
+
 TEST(FakeDevice, TheSameSeedGivesTheSameOrder) {
   const auto order_of = [](std::uint64_t seed) {
     SteppedDevice stepped({.seed = seed});

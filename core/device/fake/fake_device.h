@@ -26,8 +26,9 @@ struct FakeDeviceOptions {
   bool allow_late_writes = false;  ///< writes of words that end waits enqueued before
   std::size_t queue_depth = 1020;  ///< commands of a stream, after which a call blocks
   std::size_t memory_bytes = 64 << 20;
-  std::uint64_t failing_call = 0;  ///< number of the call that throws, counted from 1; 0: none
-  Nanoseconds patience{10s};       ///< after which a call that blocks throws and says who waits
+  std::uint64_t failing_call = 0;     ///< number of the call that throws, from 1; 0: none
+  std::uint64_t failing_command = 0;  ///< number of the command that ends the device; 0: none
+  Nanoseconds patience{10s};          ///< after which a call that blocks throws and says who waits
   std::function<void()> before_call{};  ///< other things that happen; may call step()
 };
 
@@ -111,6 +112,7 @@ class FakeDevice final : public Device {
   std::mt19937_64 random_;
   FakeDeviceCounts counts_;
   std::uint64_t num_commands_ = 0;
+  std::uint64_t num_executed_ = 0;
   std::vector<std::string> faults_;
   bool closing_ = false;
 };

@@ -34,6 +34,10 @@ bool FakeDevice::step_locked(Lock& lock) {
 }
 
 void FakeDevice::execute(Lock& lock, FakeStream& stream) {
+  if (++num_executed_ == options_.failing_command) {
+    report(concat("command ", num_executed_, " failed, as it was told to"));
+    return;
+  }
   FakeCommand& command = stream.queue.front();
   switch (command.kind) {
     case Kind::kCopyToHost:
