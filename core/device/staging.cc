@@ -144,6 +144,7 @@ void Staging::look_what_is_back() {
 }
 
 bool Staging::is_back(std::uint64_t number) {
+  if (number >= num_returned_) return false;  // the event is still that of an earlier chunk
   if (number >= num_back_ && device_.is_done(event_of(number))) num_back_ = number + 1;
   return number < num_back_;
 }
@@ -151,6 +152,8 @@ bool Staging::is_back(std::uint64_t number) {
 void Staging::wait(StreamHandle stream, const Transfer& transfer) {
   if (transfer.num_chunks == 0) return;
   const std::uint64_t last = transfer.first + transfer.num_chunks - 1;
+  SLIPSTREAM_ASSERT(last < num_returned_, "chunk ", last, " was not submitted, next is ",
+                    num_sent_);
   if (last >= num_back_) device_.wait_event(stream, event_of(last));
 }
 

@@ -52,7 +52,7 @@ class Staging {
   /// Opens the ring and blocks until the device is done with it.
   ~Staging();
 
-  /// What the engine uses; its open() ends a staging that has failed.
+  /// For the engine. Whoever finds that an operation has failed opens it.
   [[nodiscard]] GatedRing& ring() noexcept { return ring_; }
 
   /// The transfer that the next submit() of `num_bytes` will be. The engine must know it before it
@@ -66,8 +66,9 @@ class Staging {
   /// throws. The ring is open then, and a part of the transfer may be enqueued.
   void submit(const Transfer& transfer, StreamHandle current, DeviceAddress source,
               DeviceAddress target);
-  /// Lets a stream wait until the transfer is back on the device. Blocks nothing else.
+  /// Lets a stream wait until the transfer, which was submitted, is back on the device.
   void wait(StreamHandle stream, const Transfer& transfer);
+  /// Whether the transfer is back on the device; never if its submit() threw.
   [[nodiscard]] bool is_done(const Transfer& transfer);
 
  private:

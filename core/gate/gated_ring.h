@@ -44,8 +44,8 @@ class GatedRing {
   }
   /// Hands the slot back to the device, which copies it to where the chunk belongs.
   void release(std::uint32_t sequence) noexcept;
-  /// Fills the first `num_bytes` of the slot with ones, which are NaN in every floating-point type,
-  /// and releases it. A chunk must be ready; its operation has failed.
+  /// For a chunk that is ready and whose operation has failed: fills the first `num_bytes` of the
+  /// slot with bytes of 0xff, which are NaN in every floating-point type, and releases it.
   void spoil(std::uint32_t sequence, std::size_t num_bytes) noexcept;
 
   /// Opens all gates for good, so that the device waits for nothing, now or later. Whatever is in a

@@ -35,6 +35,7 @@ struct SteppedStaging {
   StagingOptions advancing(StagingOptions options) {
     options.while_full = [this] {
       ++num_times_full;
+      if (on_full) on_full();
       expect(advance(), "something to go on while the caller waits:\n", device.describe_queues());
     };
     return options;
@@ -65,6 +66,7 @@ struct SteppedStaging {
 
   std::mt19937_64 random{1};
   std::size_t num_times_full = 0;
+  std::function<void()> on_full;
   FakeDevice device;
   StagedTensors tensors;
   Staging staging;
@@ -138,6 +140,16 @@ TEST(Staging, NobodyWaitsForOldTransfers) {
   const std::uint64_t calls = stepped.device.counts().calls;
   stepped.staging.wait(stepped.tensors.after(), first);
   EXPECT_EQ(stepped.device.counts().calls, calls);
+}
+
+TEST(Staging, ATransferIsNotDoneBeforeItIsEnqueued) {
+  SteppedStaging stepped({100 * 4096}, small(4, 10));
+  const Transfer transfer = stepped.staging.plan(100 * 4096);
+  stepped.on_full = [&] { EXPECT_FALSE(stepped.staging.is_done(transfer)); };
+  stepped.send(0);
+  EXPECT_GT(stepped.num_times_full, 0U);
+  stepped.finish();
+  EXPECT_TRUE(stepped.staging.is_done(transfer));
 }
 
 TEST(Staging, SequencesWrap) {
@@ -226,6 +238,7 @@ TEST(Staging, ADeviceThatFailsHalfWayOpensTheRing) {
     });
     EXPECT_NE(error.find("was told to"), std::string::npos) << call << error;
     EXPECT_TRUE(stepped.staging.ring().is_open());
+    EXPECT_FALSE(stepped.staging.is_done({.first = 0, .num_chunks = 5, .num_bytes = 20'000}));
     stepped.step_all();
     EXPECT_TRUE(stepped.device.describe_queues().empty()) << stepped.device.describe_queues();
   }

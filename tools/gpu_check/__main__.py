@@ -60,6 +60,7 @@ def plan() -> list[Step]:
         Step("machine", "facts"),
         *[Step("staging", "staging", [name]) for name in PARTS],
         *[Step("staging", "staging", [name], ONE_CONNECTION) for name in ("correctness", "rates")],
+        *[Step("staging", "staging in several processes", [count]) for count in ("2", "4")],
         Step("signals", "round trips"),
         *[Step("signals", "signals", [load]) for load in LOADS if load != "busy"],
         Step("copies", "copy engines"),

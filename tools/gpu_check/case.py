@@ -12,7 +12,7 @@ from pathlib import Path
 
 from . import copies, launches, machine, pending, pipeline, processes, queues, registration, signals
 from .bench import Bench, Row, open_bench
-from .staging import staging
+from .staging import sharing, staging
 
 CASES: dict[str, Callable[[Bench, list[str]], Iterator[Row]]] = {
     "facts": machine.facts,
@@ -31,7 +31,10 @@ CASES: dict[str, Callable[[Bench, list[str]], Iterator[Row]]] = {
     "pipeline": pipeline.pipeline,
 }
 # These need neither kernels nor the driver's API in Python.
-PROGRAMS: dict[str, Callable[[Path, list[str]], Iterator[Row]]] = {"staging": staging}
+PROGRAMS: dict[str, Callable[[Path, list[str]], Iterator[Row]]] = {
+    "staging": staging,
+    "staging in several processes": sharing,
+}
 
 
 def rows(name: str, folder: Path, arguments: list[str]) -> Iterator[Row]:

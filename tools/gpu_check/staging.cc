@@ -3,8 +3,8 @@
 //
 //   staging PART [LIBRARY [MEBIBYTES]]
 //
-// PART is contract, correctness, rates, latency or trouble; LIBRARY is the CUDA driver; MEBIBYTES,
-// 256 unless given, is the size of large tensors.
+// PART is contract, correctness, rates, latency, trouble or sharing; LIBRARY is the CUDA driver;
+// MEBIBYTES, 256 unless given, is the size of large tensors.
 
 #include "device/staging.h"
 
@@ -251,6 +251,15 @@ void rates(const Bench& bench) {
   }
 }
 
+/// For several processes at once.
+void sharing(const Bench& bench) {
+  const std::vector<std::size_t> sizes{bench.total_bytes / 8 + 1, 1000, bench.total_bytes / 4};
+  print_correctness(bench.device, "mixed", options_of(kMebibyte, 8), sizes, 1);
+  const StagedTensors tensors(bench.device, {bench.total_bytes});
+  print_rates(bench, tensors, 4 * kMebibyte, 8);
+  print_rates(bench, tensors, kMebibyte, 8);
+}
+
 void print_latency(const Bench& bench, const StagedTensors& tensors, Staging& staging,
                    std::size_t num_bytes) {
   constexpr int kRounds = 30;
@@ -337,7 +346,7 @@ struct Part {
 };
 constexpr std::array kParts{
     Part{"contract", contract}, Part{"correctness", correctness}, Part{"rates", rates},
-    Part{"latency", latency},   Part{"trouble", trouble},
+    Part{"latency", latency},   Part{"trouble", trouble},         Part{"sharing", sharing},
 };
 
 int run(const std::string& name, const std::string& library, std::size_t mebibytes) {

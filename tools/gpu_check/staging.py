@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,29 @@ def run_program(program: Path, arguments: list[str]) -> Iterator[dict[str, Any]]
         raise StagingError(errors or f"exit code {process.returncode}")
 
 
+def broken_promise(row: dict[str, Any]) -> str:
+    """Return what a row says that must not be; nothing if all is well."""
+    if row.get("holds") is False:
+        return f"{row['case']}: {row['failed']}"
+    if row.get("wrong_words_at_host") or row.get("wrong_words_at_device"):
+        return f"wrong words: {row}"
+    return ""
+
+
+def checked(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield rows as they come.
+
+    Raises:
+        StagingError: Some of them, told in the end, say what must not be.
+    """
+    broken: list[str] = []
+    for row in rows:
+        broken += filter(None, [broken_promise(row)])
+        yield row
+    if broken:
+        raise StagingError("; ".join(broken))
+
+
 def staging(folder: Path, arguments: list[str]) -> Iterator[dict[str, Any]]:
     """Run a part of the program.
 
@@ -104,12 +127,24 @@ def staging(folder: Path, arguments: list[str]) -> Iterator[dict[str, Any]]:
         BuildError: g++ is missing or failed.
         StagingError: The part failed, or a promise of the contract is broken.
     """
-    broken: list[str] = []
-    for row in run_program(build_staging(folder), arguments):
-        if row.get("holds") is False:
-            broken.append(f"{row['case']}: {row['failed']}")
-        if row.get("wrong_words_at_host") or row.get("wrong_words_at_device"):
-            broken.append(f"wrong words: {row}")
-        yield row
-    if broken:
-        raise StagingError("; ".join(broken))
+    yield from checked(run_program(build_staging(folder), arguments))
+
+
+def sharing(folder: Path, arguments: list[str]) -> Iterator[dict[str, Any]]:
+    """Run the part "sharing" in several processes at once.
+
+    Args:
+        folder: Folder for what is built.
+        arguments: Number of processes; then as for `staging`.
+
+    Raises:
+        BuildError: g++ is missing or failed.
+        StagingError: One of the processes failed.
+    """
+    program, count = build_staging(folder), int(arguments[0])
+    with ThreadPoolExecutor(count) as pool:
+        runs = pool.map(
+            lambda _: list(run_program(program, ["sharing", *arguments[1:]])), range(count)
+        )
+        rows = [{"process": number} | row for number, run in enumerate(runs) for row in run]
+    yield from checked(rows)
