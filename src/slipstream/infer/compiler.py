@@ -19,7 +19,7 @@ from slipstream.infer.images.reader import ImageOptions, ImageReader
 from slipstream.infer.importers import Imported, load_model
 from slipstream.infer.machine import give_memory_back
 from slipstream.infer.options import CompileOptions
-from slipstream.infer.outputs.reduction import Reduction
+from slipstream.infer.outputs.reduction import OutputReduction
 from slipstream.infer.package.first_load import try_package
 from slipstream.infer.package.package import Check, Manifest, Package, Reading, tensors, write
 from slipstream.infer.package.report import Report
@@ -43,7 +43,7 @@ class _Source:
 
     imported: Imported
     samples: Samples | None
-    reduction: Reduction
+    reduction: OutputReduction
     reading: Reading | None
     classes: tuple[str, ...]
 
@@ -97,12 +97,12 @@ def _source(model: Any, options: CompileOptions) -> _Source:
         graph = with_pixels(imported.graph, options.images)
         imported = replace(imported, graph=graph, module=None, is_module=False)
         reading = _reading(graph, options.images)
-    reduction = Reduction(options.top, options.boxes)
-    imported = reduction.prepared(imported)
+    reduction = OutputReduction(options.top, options.boxes)
+    imported = reduction.prepare(imported)
     data = options.data
     samples = None if data is None else load_data(data, imported.graph, options.images)
     classes, class_notes = _classes(imported.graph, samples)
-    reduction, box_notes = reduction.settled(imported, samples, options.threads)
+    reduction, box_notes = reduction.with_known_layout(imported, samples, options.threads)
     imported = replace(imported, notes=(*imported.notes, *class_notes, *box_notes))
     return _Source(imported, samples, reduction, reading, classes)
 
@@ -146,7 +146,7 @@ def _package(
     samples = synthetic(source.imported.graph, NUM_RUNS) if samples is None else samples
     first: Sample = samples[0]
     others = [samples[index].inputs for index in range(1, min(NUM_RUNS, len(samples)))]
-    result = replace(result, graph=source.reduction.of(result.graph))
+    result = replace(result, graph=source.reduction.apply(result.graph))
     runs, small = _run([first.inputs, *others], options, result)
     graph = with_output_shapes(result.graph, runs)
     manifest = Manifest(

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from slipstream.infer.machine import usable_cores
 from slipstream.infer.package.package import Manifest
-from slipstream.infer.run.session import load_executable, prepared
+from slipstream.infer.run.session import load_executable, prepare_executable
 from slipstream.infer.run.sharing import Sharing, fastest_sharing
 from slipstream.serve.batcher import RunResult
 from slipstream.serve.signature import Arrays
@@ -88,7 +88,7 @@ class ModelRunner:
         alone = Sharing(
             loaded.executable, manifest.recipe.streams * max(cores // loaded.threads, 1)
         )
-        make = partial(prepared, loaded.package, cores)
+        make = partial(prepare_executable, loaded.package, cores)
         if runs is None:
             together = fastest_sharing(alone, inputs, cores, make)
         else:

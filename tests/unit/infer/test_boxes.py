@@ -9,9 +9,9 @@ from slipstream import infer
 from slipstream.errors import UsageError
 from slipstream.infer.engines import ENGINES, Recipe
 from slipstream.infer.graph.onnx_file import to_model
-from slipstream.infer.outputs.box_layouts import LAYOUTS, layout_of
+from slipstream.infer.outputs.box_layouts import LAYOUTS, detect_layout
 from slipstream.infer.outputs.boxes import BoxOptions, shapes_of, with_boxes
-from slipstream.infer.outputs.outputs import described
+from slipstream.infer.outputs.outputs import describe_outputs
 
 
 def run(graph, name, feeds):
@@ -192,7 +192,7 @@ def found_by(build, arrays, options):
     """The boxes of what a model gives, its layout being found by that."""
     graph, feeds = passed(build, *(each.shape for each in arrays)), feeds_of(arrays)
     examples = [run(graph, "onnxruntime", feeds)]
-    layout = layout_of(options.layout, shapes_of(graph), described(graph), examples)
+    layout = detect_layout(options.layout, shapes_of(graph), describe_outputs(graph), examples)
     settled = BoxOptions(
         iou=options.iou, score=options.score, most=options.most, layout=layout.name
     )
@@ -264,7 +264,7 @@ def test_pixels_that_were_read_as_scores_are_none(build, random):
     ("change", "message"),
     [
         (lambda rows: rows * 8, "as yolov5 .* its scores are .*; perhaps they lack a sigmoid"),
-        (lambda rows: rows[..., :6] * [1, 1, 1, 1, 1, 40], "end in a class are chosen already"),
+        (lambda rows: rows[..., :6] * [1, 1, 1, 1, 1, 40], "end in a class are selected already"),
         (lambda rows: rows - [0, 0, 0, 0, 0, 0.5, *[0] * 5], "are -0.4998 to"),
         (lambda rows: rows * np.nan, "its scores are nan to nan"),
     ],
@@ -287,7 +287,7 @@ def test_a_detector_of_one_class_of_logits_has_no_class_of_nothing(build, random
     given, _ = given_as("rt-detr", rows)
     with pytest.raises(UsageError, match=r"do not tell .* say layout=rt-detr"):
         found_by(build, given, BoxOptions())
-    with pytest.raises(UsageError, match="detr is boxes"):
+    with pytest.raises(UsageError, match="detr needs boxes"):
         found_by(build, given, BoxOptions(layout="detr"))
 
 
@@ -300,7 +300,7 @@ def test_what_a_model_gives_decides_before_the_search(build, random, tmp_path):
         infer.CompileOptions(data=data, threads=1, boxes=infer.BoxOptions(score=0.3), seconds=1,
                              engines=("onnxruntime",)),
     )  # fmt: skip
-    assert "boxes are read as yolov8 has them: (n, 4 + classes" in report.notes[0]
+    assert "boxes are read in the layout yolov8: (n, 4 + classes" in report.notes[0]
     with infer.load(tmp_path / "m.slip") as model:
         found = model(data[0][None].astype(np.float32))
     compare(found, corners(rows[:1]), rows[:1, :, 5:], BoxOptions(score=0.3))

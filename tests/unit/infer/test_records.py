@@ -23,7 +23,7 @@ from slipstream.infer.search.trial import Trial
 CHANGED = {
     "Comparison", "Node", "Graph", "_Contender", "Lowering", "Need", "Tail", "Stage", "Histogram",
     "_Moved", "BodyReservation", "_QueuedRequest", "_Batch", "_Count", "_Second",
-    "RequestRecord", "ActiveRequest", "Server", "_Team", "Trial", "Powers",
+    "RequestRecord", "ActiveRequest", "Server", "_StreamPool", "Trial", "Powers",
 }  # fmt: skip
 # Those of which there are many.
 SMALL = (

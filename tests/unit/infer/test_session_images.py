@@ -197,7 +197,9 @@ def test_pixels_and_outputs_are_checked_before_the_search(net, tmp_path):
         infer.compile(
             model, tmp_path / "m.slip", infer.CompileOptions(top=1, boxes=infer.BoxOptions())
         )
-    with pytest.raises(UsageError, match="boxes are found of float32: yolov5"):
+    with pytest.raises(
+        UsageError, match="boxes can be found in outputs of float32 in the layouts yolov5"
+    ):
         infer.compile(model, tmp_path / "m.slip", infer.CompileOptions(boxes=infer.BoxOptions()))
 
 

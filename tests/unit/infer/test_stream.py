@@ -11,8 +11,8 @@ import weakref
 import numpy as np
 import pytest
 
-from slipstream.infer.run.inputs import kept
-from slipstream.infer.run.stream import ItemError, Stages, preloaded, serial
+from slipstream.infer.run.inputs import copy_item
+from slipstream.infer.run.stream import ItemError, Stages, run_preloaded, run_serially
 
 SHAPES = [(1, 1, 1), (1, 1, 4), (2, 1, 3), (2, 2, 4), (4, 2, 5), (3, 3, 16)]
 
@@ -49,9 +49,9 @@ def as_it_is(item):
 
 def streams(stages, items, errors="raise"):
     """The same stream in every form."""
-    yield lambda: serial(stages, items(), errors)
+    yield lambda: run_serially(stages, items(), errors)
     for threads, runs, depth in SHAPES:
-        yield lambda t=threads, r=runs, d=depth: preloaded(
+        yield lambda t=threads, r=runs, d=depth: run_preloaded(
             stages, items(), errors, threads=t, runs=r, depth=d
         )
 
@@ -82,7 +82,7 @@ def test_no_more_runs_are_under_way_than_may():
         return number
 
     stages = Buffers().stages(run)
-    found = list(preloaded(stages, range(40), "raise", threads=5, runs=2, depth=8))
+    found = list(run_preloaded(stages, range(40), "raise", threads=5, runs=2, depth=8))
     assert found == list(range(40))
     assert most == 2
 
@@ -99,13 +99,13 @@ def test_the_next_item_is_prepared_while_one_runs():
             prepared.set()
 
     stages = Buffers().stages(run, prepare)
-    assert list(preloaded(stages, range(3), "raise", threads=2, runs=1, depth=2)) == [0, 1, 2]
+    assert list(run_preloaded(stages, range(3), "raise", threads=2, runs=1, depth=2)) == [0, 1, 2]
 
 
 def test_buffers_are_used_again():
     buffers = Buffers()
     assert sum(
-        1 for _ in preloaded(buffers.stages(), range(3000), "raise", threads=3, runs=2, depth=6)
+        1 for _ in run_preloaded(buffers.stages(), range(3000), "raise", threads=3, runs=2, depth=6)
     )
     assert buffers.made <= 6
 
@@ -119,7 +119,7 @@ def test_no_more_items_are_taken_than_the_depth_says():
             taken += 1
             yield taken
 
-    stream = preloaded(Buffers().stages(), endless(), "raise", threads=2, runs=2, depth=5)
+    stream = run_preloaded(Buffers().stages(), endless(), "raise", threads=2, runs=2, depth=5)
     for number, _ in enumerate(itertools.islice(stream, 50)):
         assert taken <= number + 1 + 5
     stream.close()
@@ -185,7 +185,7 @@ def test_whoever_has_enough_may_leave(after):
 
 def test_streams_that_nobody_reads_begin_nothing():
     buffers = Buffers()
-    stream = preloaded(buffers.stages(), range(5), "raise", threads=2, runs=1, depth=3)
+    stream = run_preloaded(buffers.stages(), range(5), "raise", threads=2, runs=1, depth=3)
     del stream
     assert (buffers.made, no_threads()) == (0, True)
 
@@ -198,7 +198,9 @@ def test_results_are_let_go():
         alive.append(weakref.ref(array))
         return array
 
-    for result in preloaded(Buffers().stages(run), range(200), "raise", threads=2, runs=2, depth=4):
+    for result in run_preloaded(
+        Buffers().stages(run), range(200), "raise", threads=2, runs=2, depth=4
+    ):
         del result
     gc.collect()
     assert not [each for each in alive if each() is not None]
@@ -208,7 +210,7 @@ def test_several_streams_at_a_time_do_not_disturb_each_other():
     found = {}
 
     def read(name):
-        stream = preloaded(Buffers().stages(), range(300), "raise", threads=2, runs=2, depth=4)
+        stream = run_preloaded(Buffers().stages(), range(300), "raise", threads=2, runs=2, depth=4)
         found[name] = list(stream)
 
     readers = [threading.Thread(target=read, args=(name,)) for name in range(4)]
@@ -233,7 +235,7 @@ def test_a_buffer_that_cannot_be_made_is_an_error_of_its_item(shape):
         run=lambda number: number,
     )
     threads, runs, depth = shape
-    stream = preloaded(stages, range(3), "yield", threads=threads, runs=runs, depth=depth)
+    stream = run_preloaded(stages, range(3), "yield", threads=threads, runs=runs, depth=depth)
     found = list(stream)
     assert [(error.index, "no room" in str(error)) for error in found] == [
         (number, True) for number in range(3)
@@ -245,7 +247,7 @@ def test_a_stage_that_wants_to_leave_python_is_an_error_of_its_item():
         raise SystemExit(number)
 
     stages = Stages(buffer=list, keep=as_it_is, prepare=lambda item, buffer: item, run=leave)
-    found = list(preloaded(stages, range(2), "yield", threads=2, runs=1, depth=3))
+    found = list(run_preloaded(stages, range(2), "yield", threads=2, runs=1, depth=3))
     assert [error.index for error in found] == [0, 1]
 
 
@@ -263,7 +265,7 @@ def test_what_of_an_item_is_kept_is_kept_before_the_next_is_asked_for():
         return item[0]
 
     stages = Stages(buffer=list, keep=list, prepare=prepare, run=lambda number: number)
-    found = preloaded(stages, items(), "raise", threads=3, runs=1, depth=4)
+    found = run_preloaded(stages, items(), "raise", threads=3, runs=1, depth=4)
     assert list(found) == list(range(6))
 
 
@@ -274,7 +276,7 @@ def test_an_item_that_cannot_be_kept_is_an_error_of_its_own():
     stages = Stages(
         buffer=list, keep=keep, prepare=lambda item, buffer: item, run=lambda number: number
     )
-    one, other, third = preloaded(stages, [1, 0, -1], "yield", threads=2, runs=1, depth=3)
+    one, other, third = run_preloaded(stages, [1, 0, -1], "yield", threads=2, runs=1, depth=3)
     assert (one, other.index, third) == (1, 1, -1)
 
 
@@ -294,7 +296,7 @@ class Foreign:
 def test_items_are_kept_with_memory_of_their_own():
     array, data = np.arange(6).reshape(2, 3), bytearray(b"jpeg")
     given = {"a": array, "b": [array.T[::2], data], "c": (Foreign(array), memoryview(data), b"png")}
-    found = kept(given)
+    found = copy_item(given)
     array[:] = 9
     data[:] = b"gone"
     assert found["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
@@ -306,4 +308,4 @@ def test_items_are_kept_with_memory_of_their_own():
 
 @pytest.mark.parametrize("given", [None, "text", 5, object()])
 def test_what_no_model_takes_is_kept_as_it_is(given):
-    assert kept(given) is given
+    assert copy_item(given) is given

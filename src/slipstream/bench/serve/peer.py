@@ -71,9 +71,9 @@ def _onnx_runner(path: str, threads: int, runs: int) -> Run:
 def _own(path: str, threads: int, runs: int) -> Run:
     """Return our engine, called as our server calls it; concurrent runs share the threads."""
     from slipstream.infer.package.package import read
-    from slipstream.infer.run.session import prepared
+    from slipstream.infer.run.session import prepare_executable
 
-    run = prepared(read(Path(path)), threads, runs).run
+    run = prepare_executable(read(Path(path)), threads, runs).run
     return lambda inputs: dict(run(inputs))
 
 

@@ -1,1 +1,1 @@
-"""Outputs reduced to what is asked: classes or boxes."""
+"""Reduce a model's outputs to the best classes, or to boxes that do not overlap."""

@@ -1,7 +1,7 @@
-"""How detectors give boxes and scores: the layouts in use, and which one a model has.
+"""The layouts in which detectors return boxes and scores, and the recognition of a model's layout.
 
-A model does not say which it is. Shapes leave some, and the numbers that it gives for an input
-leave fewer: scores are between 0 and 1.
+A model does not state its layout. The shapes of its outputs exclude some layouts, and its results
+for a few inputs exclude more, because scores are between 0 and 1.
 """
 
 # NumPy is typed but for its element types.
@@ -23,19 +23,19 @@ from slipstream.infer.outputs.outputs import Ending
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
 
 AUTO = "auto"
-ROUNDING = 1e-3  # by which a score may leave 0 to 1
-LAST = np.iinfo(np.int64).max
-CHOSEN_FIELDS = 6  # of boxes that a model has chosen: corners, score, class
+ROUNDING = 1e-3  # tolerance of scores outside 0 to 1. Chosen by hand, not measured.
+LAST = np.iinfo(np.int64).max  # end of a slice up to the last field
+CHOSEN_FIELDS = 6  # fields of boxes that a model has selected itself: corners, score, class
 
 
 @dataclass(frozen=True)
 class Detections:
-    """Values of a graph.
+    """Values of a graph that contain boxes and their scores.
 
     Args:
-        boxes: corners, (n, number, 4).
-        scores: (n, classes, number).
-        number: of boxes.
+        boxes: Name of the corners, (n, number, 4).
+        scores: Name of the scores, (n, classes, number).
+        number: Number of boxes.
     """
 
     boxes: str
@@ -44,17 +44,17 @@ class Detections:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """One way to give boxes.
+class BoxLayout:
+    """One way in which models return boxes.
 
     Args:
-        name: for people and options.
-        what: it, in words.
-        fits: whether outputs have shapes for it.
-        scores: those numbers of the outputs that are scores.
-        read: adds the nodes that make corners and scores of the outputs.
-        is_sure: whether outputs show that it is this one; those whose scores are made from other
-            numbers need more than shapes.
+        name: Name for people and options.
+        what: Description of the outputs.
+        fits: Function that tells whether outputs have shapes of this layout.
+        scores: Function that returns the scores among the outputs' numbers.
+        read: Function that adds nodes which compute corners and scores from the outputs.
+        is_sure: Function that tells whether outputs prove this layout (default: shapes suffice).
+            Scores that are computed from other numbers need more than shapes.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Layout:
     is_sure: Callable[[Sequence[Array]], bool] = lambda outputs: True
 
     def objection(self, outputs: Sequence[Array]) -> str:
-        """Why outputs are not of this layout by their numbers; "" where they may be."""
+        """Return the reason why outputs are not of this layout; "" if they may be."""
         scores = self.scores(outputs)
         low, high = float(scores.min()), float(scores.max())
         if np.isfinite(scores).all() and low >= -ROUNDING and high <= 1 + ROUNDING:
@@ -73,54 +73,69 @@ class Layout:
         return f"as {self.name} ({self.what}) its scores are {low:.4g} to {high:.4g}"
 
 
-def layout_named(name: str, shapes: Shapes, described: str) -> Layout:
-    """The layout of this name; UsageError where there is none, or the shapes are not its own."""
+def layout_named(name: str, shapes: Shapes, described: str) -> BoxLayout:
+    """Return the layout of this name.
+
+    Raises:
+        UsageError: there is none, or it does not fit the shapes.
+    """
     if name not in LAYOUTS:
         raise UsageError(f"the layout of boxes is {name!r}; allowed: {AUTO}, {', '.join(LAYOUTS)}")
     layout = LAYOUTS[name]
     if not layout.fits(shapes):
-        raise UsageError(f"the outputs are {described}; {name} is {layout.what}")
+        raise UsageError(f"the outputs are {described}; the layout {name} needs {layout.what}")
     return layout
 
 
-def fitting(shapes: Shapes, described: str) -> list[Layout]:
-    """Layouts for these shapes, the likeliest first; UsageError where there is none."""
-    found = [layout for layout in LAYOUTS.values() if layout.fits(shapes)]
-    if not found:
-        known = "; ".join(f"{layout.name}: {layout.what}" for layout in LAYOUTS.values())
-        raise UsageError(f"the outputs are {described}, and boxes are found of float32: {known}")
+def layouts_for(shapes: Shapes, described: str) -> list[BoxLayout]:
+    """Return the layouts that fit these shapes, the likeliest first.
+
+    Raises:
+        UsageError: no layout fits.
+    """
+    layouts = [layout for layout in LAYOUTS.values() if layout.fits(shapes)]
+    if not layouts:
+        choices = "; ".join(f"{layout.name}: {layout.what}" for layout in LAYOUTS.values())
+        raise UsageError(
+            f"the outputs are {described}; boxes can be found in outputs of float32 in the layouts"
+            f" {choices}"
+        )
     if len(shapes) == 1 and shapes[0][1] < shapes[0][2]:
-        found.sort(key=lambda layout: layout.name != "yolov8")
-    return found
+        layouts.sort(key=lambda layout: layout.name != "yolov8")
+    return layouts
 
 
-def layout_of(
+def detect_layout(
     name: str, shapes: Shapes, described: str, examples: Sequence[Mapping[str, Array]]
-) -> Layout:
-    """The layout of a model's outputs.
+) -> BoxLayout:
+    """Return the layout of a model's outputs.
 
     Args:
-        name: of a layout, or AUTO.
-        shapes: of the outputs.
-        described: the outputs in words.
-        examples: outputs for some inputs, by name, one or more.
+        name: Name of a layout, or AUTO to detect it.
+        shapes: Shapes of the outputs.
+        described: Description of the outputs, for errors.
+        examples: Outputs for one or more inputs, by name.
 
-    Raises UsageError where there is none whose scores are between 0 and 1, and where numbers do not
-    tell which of several it is.
+    Raises:
+        UsageError: no layout has scores between 0 and 1, or the numbers do not tell which of
+            several layouts it is.
     """
-    able = fitting(shapes, described) if name == AUTO else [layout_named(name, shapes, described)]
+    if name == AUTO:
+        layouts = layouts_for(shapes, described)
+    else:
+        layouts = [layout_named(name, shapes, described)]
     outputs = [
-        np.concatenate([each[output].astype(np.float64) for each in examples])
+        np.concatenate([example[output].astype(np.float64) for example in examples])
         for output in examples[0]
     ]
-    objections = [layout.objection(outputs) for layout in able]
-    right = [layout for layout, said in zip(able, objections, strict=True) if not said]
-    sure = [layout for layout in right if name != AUTO or layout.is_sure(outputs)]
+    objections = [layout.objection(outputs) for layout in layouts]
+    possible = [layout for layout, reason in zip(layouts, objections, strict=True) if not reason]
+    sure = [layout for layout in possible if name != AUTO or layout.is_sure(outputs)]
     if sure:
         return sure[0]
-    if right:
-        names = " or ".join(f"layout={layout.name} ({layout.what})" for layout in right)
-        raise UsageError(f"the outputs {described} do not tell how boxes are read: say {names}")
+    if possible:
+        names = " or ".join(f"layout={layout.name} ({layout.what})" for layout in possible)
+        raise UsageError(f"the outputs {described} do not tell which layout they have: say {names}")
     raise UsageError(
         f"the outputs {described} are no boxes and scores between 0 and 1: {'; '.join(objections)}"
         + _hint(shapes)
@@ -129,7 +144,7 @@ def layout_of(
 
 def _hint(shapes: Shapes) -> str:
     if len(shapes) == 1 and shapes[0][-1] == CHOSEN_FIELDS:
-        return "; rows of 6 that end in a class are chosen already: compile it without boxes"
+        return "; rows of 6 that end in a class are selected already: compile it without boxes"
     return "; perhaps they lack a sigmoid or softmax"
 
 
@@ -137,7 +152,7 @@ def _hint(shapes: Shapes) -> str:
 
 
 def _has_rows(least: int) -> Callable[[Shapes], bool]:
-    """One output with so many fields, or more, along the shorter of its last two axes."""
+    """Return a test for one output with `least` or more fields on the shorter of two last axes."""
     return lambda shapes: len(shapes) == 1 and len(shapes[0]) == 3 and min(shapes[0][1:]) >= least
 
 
@@ -146,7 +161,10 @@ def _rows(array: Array) -> Array:
 
 
 def _read_rows(first: int) -> Callable[[Ending, Sequence[str], Shapes], Detections]:
-    """Centre, size, and from field `first` on the classes; what is before is the objectness."""
+    """Return a reader of rows: centre, size, and the classes from field `first` on.
+
+    If there is a field before the classes, it is the objectness, which multiplies the scores.
+    """
 
     def read(write: Ending, outputs: Sequence[str], shapes: Shapes) -> Detections:
         (rows,), ((_, height, width),) = outputs, shapes
@@ -165,7 +183,7 @@ def _read_rows(first: int) -> Callable[[Ending, Sequence[str], Shapes], Detectio
 
 
 def _has_two(shapes: Shapes) -> bool:
-    """Boxes and scores, in this order or the other one."""
+    """Tell whether the outputs are boxes and scores, in this order or the other one."""
     if len(shapes) != 2 or any(len(shape) != 3 for shape in shapes):
         return False
     boxes, scores = (shapes[at] for at in _order(shapes))
@@ -177,17 +195,17 @@ def _has_two_in_rows(shapes: Shapes) -> bool:
 
 
 def _has_none(shapes: Shapes) -> bool:
-    """One class of the scores, the last, is that of no object."""
+    """Tell whether the scores have a class besides the last one, which means no object."""
     return _has_two_in_rows(shapes) and shapes[_order(shapes)[1]][2] > 1
 
 
 def _order(shapes: Shapes) -> tuple[int, int]:
-    """Which output is the boxes, and which one the scores."""
+    """Return the indices of the output with boxes and of the one with scores."""
     return (0, 1) if shapes[0][2] == 4 else (1, 0)
 
 
 def _pair(outputs: Sequence[Array]) -> tuple[Array, Array]:
-    first, second = _order(tuple(each.shape for each in outputs))
+    first, second = _order(tuple(output.shape for output in outputs))
     return outputs[first], outputs[second]
 
 
@@ -200,13 +218,16 @@ def _read_ssd(write: Ending, outputs: Sequence[str], shapes: Shapes) -> Detectio
 
 
 def _read_detr(op: str, last: int) -> Callable[[Ending, Sequence[str], Shapes], Detections]:
-    """Scores are `op` of logits, but for the last classes; boxes are centres and sizes."""
+    """Return a reader of centres and sizes, and of logits that `op` turns into scores.
+
+    The scores are those of the classes before index `last`; DETR's last class means no object.
+    """
 
     def read(write: Ending, outputs: Sequence[str], shapes: Shapes) -> Detections:
         first, second = _order(shapes)
         logits = outputs[second]
-        likely = write(op, logits, axis=2) if op == "Softmax" else write(op, logits)
-        scores = _fields(write, likely, 0, last)
+        probabilities = write(op, logits, axis=2) if op == "Softmax" else write(op, logits)
+        scores = _fields(write, probabilities, 0, last)
         boxes = outputs[first]
         corners = _corners(write, _fields(write, boxes, 0, 2), _fields(write, boxes, 2, 4))
         transposed = write("Transpose", scores, perm=[0, 2, 1])
@@ -221,11 +242,11 @@ def _softmax(logits: Array) -> Array:
 
 
 def _is_detr(outputs: Sequence[Array]) -> bool:
-    """Most of its boxes are of no object, which is its last class; and they are logits."""
+    """Tell whether scores are logits, and most boxes have the last class, which means no object."""
     boxes, logits = _pair(outputs)
-    are_shares = boxes.min() >= -ROUNDING and boxes.max() <= 1 + ROUNDING
+    are_relative = boxes.min() >= -ROUNDING and boxes.max() <= 1 + ROUNDING
     is_none = logits.argmax(-1) == logits.shape[-1] - 1
-    return bool(are_shares and logits.min() < -ROUNDING and is_none.mean() > 0.5)
+    return bool(are_relative and logits.min() < -ROUNDING and is_none.mean() > 0.5)
 
 
 # ---- nodes ---------------------------------------------------------------------------------------
@@ -240,31 +261,31 @@ def _fields(write: Ending, rows: str, begin: int, end: int) -> str:
     return write("Slice", rows, write.numbers(begin), write.numbers(end), write.numbers(2))
 
 
-LAYOUTS: Mapping[str, Layout] = {
+LAYOUTS: Mapping[str, BoxLayout] = {
     layout.name: layout
     for layout in (
-        Layout(
+        BoxLayout(
             "yolov5",
             "(n, boxes, 5 + classes): centre, size, objectness, probabilities",
             _has_rows(6),
             lambda outputs: _rows(outputs[0])[..., 4:],
             _read_rows(5),
         ),
-        Layout(
+        BoxLayout(
             "yolov8",
             "(n, 4 + classes, boxes) or its transpose: centre, size, probabilities",
             _has_rows(5),
             lambda outputs: _rows(outputs[0])[..., 4:],
             _read_rows(4),
         ),
-        Layout(
+        BoxLayout(
             "ssd",
             "boxes (n, boxes, 4) of corners, and probabilities (n, boxes, classes) or transposed",
             _has_two,
             lambda outputs: _pair(outputs)[1],
             _read_ssd,
         ),
-        Layout(
+        BoxLayout(
             "detr",
             "boxes (n, boxes, 4) of centre and size, and logits (n, boxes, classes + none)",
             _has_none,
@@ -272,7 +293,7 @@ LAYOUTS: Mapping[str, Layout] = {
             _read_detr("Softmax", -1),
             _is_detr,
         ),
-        Layout(
+        BoxLayout(
             "rt-detr",
             "boxes (n, boxes, 4) of centre and size, and logits (n, boxes, classes) of sigmoids",
             _has_two_in_rows,

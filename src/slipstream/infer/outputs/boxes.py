@@ -1,8 +1,7 @@
-"""A detector's boxes reduced to those that do not overlap.
+"""Reduce a detector's boxes to the best ones that do not overlap.
 
-It is done by nodes of ONNX at the end of a graph, so every engine has them, and all outputs have
-fixed shapes: what there is less of than fits is filled up. How a model's outputs have to be read is
-in `box_layouts`.
+Standard ONNX nodes at the end of the graph do it, so it works with every engine. All outputs have
+fixed shapes, so missing boxes are padded. `box_layouts` reads the model's own outputs.
 """
 
 # NumPy is typed but for its element types.
@@ -17,32 +16,32 @@ import numpy as np
 
 from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Graph, Node
-from slipstream.infer.outputs.box_layouts import AUTO, Shapes, fitting, layout_named
+from slipstream.infer.outputs.box_layouts import AUTO, Shapes, layout_named, layouts_for
 from slipstream.infer.outputs.outputs import (
     BOXES,
     COUNTS,
     LABELS,
     SCORES,
     Ending,
-    described,
+    describe_outputs,
     shape_of,
 )
 
-INT64 = 7  # ONNX's number of the type
-MOST_BOXES = 100_000
+INT64 = 7  # ONNX's number of the type int64
+MOST_BOXES = 100_000  # of an image: a bound for typing errors. Chosen by hand, not measured.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BoxOptions:
-    """Which boxes are kept.
+    """Rules that select boxes.
 
     Args:
-        iou: boxes of a class that overlap by more of their union than this, 0 to 1, are one: the
-            one with the highest score stays.
-        score: boxes with less, or as much, are left out, 0 to 1.
-        most: the number of boxes that are kept of each image, 1 to 100,000.
-        layout: how the outputs are read, a name of `LAYOUTS`; default as their shapes and numbers
-            say.
+        iou: Largest overlap of two boxes of a class, as a share of their union, 0 to 1 (default
+            0.45, as YOLOv5 has). Of boxes that overlap more, the one with the highest score stays.
+        score: Score that a box must exceed, 0 to 1 (default 0.25, as YOLOv5 has).
+        most: Largest number of boxes of an image, 1 to 100,000 (default 100).
+        layout: Layout of the model's outputs, a name of `LAYOUTS` (default: recognised by the
+            shapes and numbers of the outputs).
     """
 
     iou: float = 0.45
@@ -52,39 +51,42 @@ class BoxOptions:
 
 
 def with_boxes(graph: Graph, options: BoxOptions) -> Graph:
-    """The graph with the best boxes that do not overlap in place of all boxes.
+    """Return the graph with the best boxes that do not overlap in place of all boxes.
 
     Args:
-        graph: its outputs are as one of `LAYOUTS` has them. Stays as it is.
-        options: which are kept.
+        graph: Graph with outputs in one of the `LAYOUTS`; it is not changed.
+        options: Rules that select boxes.
 
-    Returns: a graph with the outputs `boxes`, float32 (n, most, 4), left, top, right, bottom in the
-    units that the graph gives; `scores`, float32 (n, most), highest first; `labels`, int64 (n,
-    most); and `counts`, int64 (n,), how many of them there are: behind come boxes and scores of 0
-    with the label -1. A box may have several labels, once each.
+    Returns:
+        A graph with four outputs. `boxes`, float32 (n, most, 4), has left, top, right and bottom in
+        the units of the model. `scores`, float32 (n, most), has the highest first. `labels` is
+        int64 (n, most). `counts`, int64 (n,), is the number of boxes of each image; after these
+        come boxes and scores of 0 with the label -1. A box may have several labels, and is repeated
+        for each.
 
-    Raises UsageError for other outputs or options.
+    Raises:
+        UsageError: the graph has other outputs, or an option is out of range.
     """
-    is_right = 0 <= options.iou <= 1 and 0 <= options.score <= 1
-    if not (is_right and 1 <= options.most <= MOST_BOXES):
+    are_shares = 0 <= options.iou <= 1 and 0 <= options.score <= 1
+    if not (are_shares and 1 <= options.most <= MOST_BOXES):
         raise UsageError(
             f"boxes have iou={options.iou}, score={options.score}, most={options.most}; allowed:"
             f" iou and score 0 to 1, most 1 to {MOST_BOXES}"
         )
     shapes = shapes_of(graph)
     if options.layout == AUTO:
-        layout = fitting(shapes, described(graph))[0]
+        layout = layouts_for(shapes, describe_outputs(graph))[0]
     else:
-        layout = layout_named(options.layout, shapes, described(graph))
+        layout = layout_named(options.layout, shapes, describe_outputs(graph))
     write = Ending(graph)
-    found = layout.read(write, write.sources, shapes)
+    detections = layout.read(write, write.sources, shapes)
     batch = shapes[0][0]
     images = [
         _of_image(
             write,
-            _image(write, found.boxes, at),
-            _image(write, found.scores, at),
-            found.number,
+            _image(write, detections.boxes, at),
+            _image(write, detections.scores, at),
+            detections.number,
             options,
         )
         for at in range(batch)
@@ -92,19 +94,19 @@ def with_boxes(graph: Graph, options: BoxOptions) -> Graph:
     names = (BOXES, SCORES, LABELS, COUNTS)
     for name, parts in zip(names, zip(*images, strict=True), strict=True):
         write("Concat", *parts, gives=name, axis=0)
-    each = (batch, options.most)
+    rows = (batch, options.most)
     return write.done(
         {
-            BOXES: (np.float32, (*each, 4)),
-            SCORES: (np.float32, each),
-            LABELS: (np.int64, each),
+            BOXES: (np.float32, (*rows, 4)),
+            SCORES: (np.float32, rows),
+            LABELS: (np.int64, rows),
             COUNTS: (np.int64, (batch,)),
         }
     )
 
 
 def shapes_of(graph: Graph) -> Shapes:
-    """The shapes of the outputs; none where one is no float32."""
+    """Return the shapes of the outputs; () if one is not float32."""
     kinds = {graph.value(name).dtype for name in graph.outputs}
     if kinds != {np.dtype(np.float32)}:
         return ()
@@ -112,14 +114,14 @@ def shapes_of(graph: Graph) -> Shapes:
 
 
 def _image(write: Ending, name: str, at: int) -> str:
-    """One of a batch; the batch dimension stays."""
+    """Return one image of a batch; the batch dimension stays."""
     return write("Slice", name, write.numbers(at), write.numbers(at + 1), write.numbers(0))
 
 
 def _of_image(
     write: Ending, boxes: str, scores: str, number: int, options: BoxOptions
 ) -> tuple[str, str, str, str]:
-    """Boxes (1, most, 4), scores (1, most), labels (1, most) and count (1,) of one image."""
+    """Return one image's boxes (1, most, 4), scores and labels (1, most) and count (1,)."""
     most = options.most
     limits = (np.array(value, np.float32) for value in (options.iou, options.score))
     chosen = write(
@@ -135,17 +137,17 @@ def _of_image(
     order = write.graph.fresh("reduced/order")
     best = write.graph.fresh("reduced/best")
     write.nodes.append(Node("TopK", [padded, write.numbers(most)], [best, order], {"axis": 0}))
-    # Behind the chosen ones: the label -1, and the box behind the last, which is 0.
-    nothing = write.constant("nothing", np.tile(np.array([-1, number], np.int64), (most, 1)))
-    sorted_ = write("Gather", write("Concat", where, nothing, axis=0), order, axis=0)
+    # After the selected boxes comes padding: the label -1, and a box of zeros after all boxes.
+    padding = write.constant("nothing", np.tile(np.array([-1, number], np.int64), (most, 1)))
+    sorted_ = write("Gather", write("Concat", where, padding, axis=0), order, axis=0)
     label, index = (write("Gather", sorted_, write.numbers(at), axis=1) for at in (0, 1))
     zero = write.constant("zero", np.zeros((1, 4), np.float32))
     all_boxes = write("Concat", write("Squeeze", boxes, write.numbers(0)), zero, axis=0)
-    kept = write("Gather", all_boxes, write("Squeeze", index, write.numbers(1)), axis=0)
+    best_boxes = write("Gather", all_boxes, write("Squeeze", index, write.numbers(1)), axis=0)
     is_one = write("Greater", best, write.constant("least", np.array(0, np.float32)))
     count = write("ReduceSum", write("Cast", is_one, to=INT64), keepdims=1)
     return (
-        write("Unsqueeze", kept, write.numbers(0)),
+        write("Unsqueeze", best_boxes, write.numbers(0)),
         write("Unsqueeze", best, write.numbers(0)),
         write("Transpose", label, perm=[1, 0]),
         count,

@@ -1,6 +1,6 @@
-"""Outputs reduced to what is asked: the classes that score highest.
+"""Reduce the outputs of a classifier to the classes that score highest.
 
-It is done by nodes of ONNX at the end of a graph, so every engine has them.
+Standard ONNX nodes at the end of the graph do it, so it works with every engine.
 """
 
 # NumPy is typed but for its element types.
@@ -18,23 +18,25 @@ LABELS, SCORES, BOXES, COUNTS = "labels", "scores", "boxes", "counts"
 
 
 def with_top(graph: Graph, count: int) -> Graph:
-    """The graph with the classes that score highest in place of all scores.
+    """Return the graph with the classes that score highest in place of all scores.
 
     Args:
-        graph: one output, float32 (n, classes); stays as it is.
-        count: how many, 1 to the number of classes.
+        graph: Graph with one output, float32 (n, classes); it is not changed.
+        count: Number of classes, 1 to the number that the graph has.
 
-    Returns: a graph with the outputs `labels`, int64 (n, count), and `scores`, float32 (n, count),
-    highest first. Scores are the numbers that the model gave.
+    Returns:
+        A graph with the outputs `labels`, int64 (n, count), and `scores`, float32 (n, count), the
+        highest first. Scores are the model's own numbers.
 
-    Raises UsageError for other outputs or counts.
+    Raises:
+        UsageError: the graph has other outputs, or the count is out of range.
     """
     output = graph.outputs[0]
     shape = shape_of(graph, output)
     if len(graph.outputs) != 1 or len(shape) != 2 or graph.value(output).dtype != np.float32:
         raise UsageError(
-            f"the outputs are {described(graph)}; the highest scores are found of one output of"
-            " float32 (n, classes)"
+            f"the outputs are {describe_outputs(graph)}; the highest scores can be found in one"
+            " output, float32 (n, classes)"
         )
     if not 1 <= count <= shape[1]:
         raise UsageError(f"top is {count}; allowed: 1 to {shape[1]}")
@@ -43,32 +45,33 @@ def with_top(graph: Graph, count: int) -> Graph:
     k = write.constant("k", np.array([count], np.int64))
     attributes: dict[str, Attribute] = {"axis": 1, "largest": 1, "sorted": 1}
     write.nodes.append(Node("TopK", [source, k], [SCORES, LABELS], attributes))
-    each = (shape[0], count)
-    return write.done({LABELS: (np.int64, each), SCORES: (np.float32, each)})
+    shape_of_result = (shape[0], count)
+    return write.done({LABELS: (np.int64, shape_of_result), SCORES: (np.float32, shape_of_result)})
 
 
 def with_room(graph: Graph) -> Graph:
-    """A copy whose own values leave the names of new outputs free.
+    """Return a copy in which no value has the name of a new output.
 
-    Raises UsageError where an input has one of these names.
+    Raises:
+        UsageError: an input has such a name.
     """
     result = graph.copy()
     names = [name for name in (BOXES, SCORES, LABELS, COUNTS) if _has(graph, name)]
     for name in names:
         if name in graph.inputs:
-            raise UsageError(f"the input {name!r} has the name of a new output; rename it")
+            raise UsageError(f"the input {name!r} has the name of a new output; rename the input")
     renamed = {name: result.fresh(f"{name}:all") for name in names}
     result.rename(renamed)
     for node in result.nodes:
         node.outputs = [renamed.get(name, name) for name in node.outputs]
-    result.constants = {renamed.get(name, name): it for name, it in result.constants.items()}
-    result.values = {renamed.get(name, name): it for name, it in result.values.items()}
+    result.constants = {renamed.get(name, name): array for name, array in result.constants.items()}
+    result.values = {renamed.get(name, name): value for name, value in result.values.items()}
     result.outputs = [renamed.get(name, name) for name in graph.outputs]
     return result
 
 
 class Ending:
-    """Adds nodes behind a copy of a graph, whose own outputs make room for the new names."""
+    """Builder of nodes at the end of a copy of a graph, in which the new names are free."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = with_room(graph)
@@ -76,21 +79,21 @@ class Ending:
         self.sources = self.graph.outputs
 
     def __call__(self, op: str, *inputs: str, gives: str = "", **attributes: Attribute) -> str:
-        """Add a node; its output's name."""
+        """Add a node, and return the name of its output."""
         output = gives or self.graph.fresh(f"reduced/{op}")
         self.nodes.append(Node(op, list(inputs), [output], dict(attributes)))
         return output
 
     def constant(self, stem: str, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> str:
-        """A constant's name."""
+        """Add a constant, and return its name."""
         return self.graph.constant(f"reduced/{stem}", array)
 
     def numbers(self, *values: int) -> str:
-        """A constant int64 vector."""
+        """Add a constant int64 vector, and return its name."""
         return self.constant("numbers", np.array(values, np.int64))
 
     def done(self, outputs: dict[str, tuple[type[np.generic], tuple[int, ...]]]) -> Graph:
-        """The graph with these outputs."""
+        """Return the graph with these outputs."""
         self.graph.outputs = list(outputs)
         for name, (dtype, shape) in outputs.items():
             self.graph.values[name] = Value(np.dtype(dtype), shape)
@@ -102,11 +105,11 @@ def _has(graph: Graph, name: str) -> bool:
 
 
 def shape_of(graph: Graph, name: str) -> tuple[int, ...]:
-    """The shape of a value; () where it is not known."""
+    """Return the shape of a value; () if it is not known."""
     return graph.shape(name) or ()
 
 
-def described(graph: Graph) -> str:
-    """The outputs in words."""
+def describe_outputs(graph: Graph) -> str:
+    """Return the names, types and shapes of the outputs, in words."""
     values = ((name, graph.value(name)) for name in graph.outputs)
     return ", ".join(f"{name} {value.dtype} {value.shape}" for name, value in values)

@@ -1,4 +1,4 @@
-"""What a package gives in place of all of a model's numbers: the best classes, or boxes."""
+"""Replace a model's outputs by what a package gives: the best classes, or boxes."""
 
 from __future__ import annotations
 
@@ -8,58 +8,78 @@ from slipstream.infer.accuracy.reference import Reference
 from slipstream.infer.data import Samples, synthetic
 from slipstream.infer.graph.graph import Graph
 from slipstream.infer.importers import Imported
-from slipstream.infer.outputs.box_layouts import layout_of
+from slipstream.infer.outputs.box_layouts import detect_layout
 from slipstream.infer.outputs.boxes import BoxOptions, shapes_of, with_boxes
-from slipstream.infer.outputs.outputs import described, with_room, with_top
+from slipstream.infer.outputs.outputs import describe_outputs, with_room, with_top
 
-EXAMPLES = 4  # inputs whose results tell how boxes are read
+EXAMPLES = 4  # inputs on which the layout of boxes is recognised. Chosen by hand, not measured.
 
 
 @dataclass(frozen=True)
-class Reduction:
-    """What is asked for: the best classes, boxes, or neither.
+class OutputReduction:
+    """The outputs of a package in place of the model's: the best classes, boxes, or neither.
 
     Args:
-        top: number of classes.
-        boxes: rules by which boxes are kept.
+        top: Number of classes (default None: not reduced to classes).
+        boxes: Rules that select boxes (default None: not reduced to boxes).
     """
 
     top: int | None = None
     boxes: BoxOptions | None = None
 
-    def of(self, graph: Graph) -> Graph:
-        """The graph with the outputs that are asked for. Candidates are judged by all numbers, so
-        this comes after the search. UsageError where it cannot be done."""
+    def apply(self, graph: Graph) -> Graph:
+        """Return the graph with the new outputs.
+
+        Candidates are judged by all numbers of the model, so this comes after the search.
+
+        Raises:
+            UsageError: the outputs of the graph cannot be reduced.
+        """
         if self.top is not None:
             return with_top(graph, self.top)
         return graph if self.boxes is None else with_boxes(graph, self.boxes)
 
-    def prepared(self, imported: Imported) -> Imported:
-        """The model with room for the new outputs: what the search finds names values as they
-        stay. UsageError where it cannot be done, which is said before the search."""
-        self.of(imported.graph)
+    def prepare(self, imported: Imported) -> Imported:
+        """Return the model with the names of the new outputs free.
+
+        The search refers to values by name, so values are renamed before it.
+
+        Raises:
+            UsageError: the outputs cannot be reduced; so this is known before the search.
+        """
+        self.apply(imported.graph)
         if self.top is None and self.boxes is None:
             return imported
         graph = with_room(imported.graph)
         return replace(imported, graph=graph, is_classifier=self.top is not None)
 
-    def settled(
+    def with_known_layout(
         self, imported: Imported, samples: Samples | None, threads: int
-    ) -> tuple[Reduction, tuple[str, ...]]:
-        """This with the layout of the boxes that the model gives, and a remark that names it.
+    ) -> tuple[OutputReduction, tuple[str, ...]]:
+        """Return this with the layout of the model's boxes, and a note that names the layout.
 
-        Raises UsageError where its results for some inputs are no boxes and scores.
+        Args:
+            imported: Model whose outputs are boxes.
+            samples: Inputs of the model; None if there is no data.
+            threads: Threads that run the model.
+
+        Raises:
+            UsageError: the model's results for some inputs are not boxes and scores.
         """
         if self.boxes is None:
             return self, ()
         graph = imported.graph
-        given = synthetic(graph, EXAMPLES) if samples is None else samples
+        inputs = synthetic(graph, EXAMPLES) if samples is None else samples
         reference = Reference(graph, threads, imported.origin)
         try:
-            examples = [given[index] for index in range(min(EXAMPLES, len(given)))]
+            examples = [inputs[index] for index in range(min(EXAMPLES, len(inputs)))]
             outputs = [case.right for case in reference.cases(examples)]
         finally:
             reference.close()
-        layout = layout_of(self.boxes.layout, shapes_of(graph), described(graph), outputs)
+        layout = detect_layout(
+            self.boxes.layout, shapes_of(graph), describe_outputs(graph), outputs
+        )
         boxes = replace(self.boxes, layout=layout.name)
-        return Reduction(boxes=boxes), (f"boxes are read as {layout.name} has them: {layout.what}",)
+        return OutputReduction(boxes=boxes), (
+            f"boxes are read in the layout {layout.name}: {layout.what}",
+        )

@@ -1,1 +1,1 @@
-"""Ranges of values from sample inputs, and which values and layers are worth storing as bytes."""
+"""Find ranges of values on sample inputs, and quantise graphs with them."""

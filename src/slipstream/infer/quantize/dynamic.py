@@ -1,7 +1,7 @@
-"""Products of matrices by bytes whose ranges every call finds for itself: as ONNX writes it.
+"""Write products of matrices as products of bytes whose ranges every call measures.
 
-DynamicQuantizeLinear finds one range for all of a value; MatMulInteger multiplies. ONNX Runtime
-makes one kernel of the nodes of each product.
+In ONNX, DynamicQuantizeLinear measures one range for all numbers of a value, and MatMulInteger
+multiplies. ONNX Runtime runs the nodes of each product as one kernel.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -17,16 +17,17 @@ from slipstream.infer.graph.graph import Array, Graph, Node
 from slipstream.infer.native.formats import SMALLEST_MATRIX, Weights
 from slipstream.infer.rewrites.expand import expand
 
-FLOAT32 = 1  # ONNX's number of the type
+FLOAT32 = 1  # ONNX's number of the type float32
 
 
 def insert_dynamic(graph: Graph) -> Graph:
-    """The graph in ONNX's own operators, products with large constant matrices by bytes.
+    """Return the graph in standard ONNX operators; large constant matrices multiply bytes.
 
-    Raises UnsupportedError where it has none.
+    Raises:
+        UnsupportedError: the graph has no product with a large constant matrix.
     """
     result = expand(graph)
-    quantised: dict[str, list[str]] = {}  # value -> its numbers, their scale, their zero
+    quantised: dict[str, list[str]] = {}  # value: names of its bytes, their scale and their zero
     nodes: list[Node] = []
     for node in result.nodes:
         axis = matrix_axis(result, node)
@@ -42,19 +43,28 @@ def insert_dynamic(graph: Graph) -> Graph:
         matrix = result.constants[node.inputs[1]]
         nodes += _product(result, node, matrix if axis == 1 else matrix.T, quantised[source])
     if not quantised:
-        raise UnsupportedError("no product of the graph has a large constant matrix")
+        raise UnsupportedError(
+            "int8-dynamic needs a product with a large constant matrix; the graph has none"
+        )
     result.nodes = nodes
     result.constants = result.read_constants()
     return result
 
 
 def matrix_axis(graph: Graph, node: Node) -> int | None:
-    """The axis of outputs of the constant of a product that can be one of bytes; None of any other
-    node."""
+    """Return the axis of the outputs in a product's constant matrix.
+
+    None means that the node is no product that bytes can compute.
+    """
     if node.domain or node.op not in ("Gemm", "MatMul"):
         return None
-    real = graph.constants.get(node.inputs[1])
-    if real is None or real.dtype != np.float32 or real.ndim != 2 or real.size < SMALLEST_MATRIX:
+    matrix = graph.constants.get(node.inputs[1])
+    if (
+        matrix is None
+        or matrix.dtype != np.float32
+        or matrix.ndim != 2
+        or matrix.size < SMALLEST_MATRIX
+    ):
         return None
     if node.get("transA", 0) or node.get("alpha", 1.0) != 1 or node.get("beta", 1.0) != 1:
         return None
@@ -62,18 +72,18 @@ def matrix_axis(graph: Graph, node: Node) -> int | None:
 
 
 def _product(graph: Graph, node: Node, matrix: Array, source: list[str]) -> list[Node]:
-    """The nodes of one product; adds its constants to the graph."""
-    stem, (numbers, scale, zero) = node.output, source
+    """Return the nodes of one product; adds its constants to the graph."""
+    output, (numbers, scale, zero) = node.output, source
     weights = Weights.quantise(matrix.T)
-    by = graph.constant(f"{stem}:int8", np.ascontiguousarray(weights.numbers.T))
-    by_scale = graph.constant(f"{stem}:scale", weights.scale)
-    names = [graph.fresh(f"{stem}:{part}") for part in ("sums", "floats", "worth", "product")]
-    sums, floats, worth, product = names
+    weight_bytes = graph.constant(f"{output}:int8", np.ascontiguousarray(weights.numbers.T))
+    weight_scale = graph.constant(f"{output}:scale", weights.scale)
+    names = [graph.fresh(f"{output}:{part}") for part in ("sums", "floats", "unit", "product")]
+    sums, floats, unit, product = names
     bias = node.inputs[2] if node.op == "Gemm" and len(node.inputs) > 2 else ""
-    made = [
-        Node("MatMulInteger", [numbers, by, zero], [sums]),
+    nodes = [
+        Node("MatMulInteger", [numbers, weight_bytes, zero], [sums]),
         Node("Cast", [sums], [floats], {"to": FLOAT32}),
-        Node("Mul", [scale, by_scale], [worth]),
-        Node("Mul", [floats, worth], [product if bias else stem]),
+        Node("Mul", [scale, weight_scale], [unit]),
+        Node("Mul", [floats, unit], [product if bias else output]),
     ]
-    return [*made, Node("Add", [product, bias], [stem])] if bias else made
+    return [*nodes, Node("Add", [product, bias], [output])] if bias else nodes

@@ -1,7 +1,7 @@
-"""What values a graph computes on sample inputs: their ranges, by four methods.
+"""Observe the values that a graph computes on sample inputs, and choose ranges for bytes.
 
-The graph is run by ONNX Runtime with every value that is asked for as an output, once for the least
-and greatest values and once more for histograms between them.
+ONNX Runtime runs the graph with the observed values as outputs: first for the least and greatest
+values, then for histograms between them. Four methods choose a range from a histogram.
 """
 
 # NumPy is typed but for its element types.
@@ -24,17 +24,21 @@ from slipstream.infer.rewrites.expand import expand
 
 Method = Literal["min-max", "percentile", "entropy", "error"]
 METHODS: tuple[Method, ...] = ("min-max", "percentile", "entropy", "error")
-BINS = 2048
+BINS = 2048  # as TensorRT has (Migacz, "8-bit Inference with TensorRT", GTC 2017)
+# Percent of the numbers inside the range of the method "percentile": one of the values that Wu et
+# al. compare ("Integer Quantization for Deep Learning Inference", 2020).
 PERCENTILE = 99.99
-MOST_KEPT = 2**30  # bytes
-LEAST_BIN = 2.0**-20  # of the largest value: float32 tells eight apart in it
+MOST_CACHED = 2**30  # bytes of results of the first pass. Chosen by hand, not measured.
+LEAST_BIN = 2.0**-20  # width as a share of the largest value: eight float32 numbers fit a bin
 
 
 @dataclass
 class Histogram:
-    """How often values fell into each of BINS equal bins from low to high. The range that is known
-    beforehand is not found. Values that were once infinite, or no number, have none: bytes could
-    not stand for them."""
+    """Histogram of a value: counts of BINS equal bins from `low` to `high`.
+
+    A range that follows from the graph is known in advance and is not observed. A value that was
+    infinite or NaN on any sample gets no histogram, because bytes cannot represent it.
+    """
 
     low: float = np.inf
     high: float = -np.inf
@@ -42,10 +46,10 @@ class Histogram:
     is_finite: bool = True
     counts: Array = field(default_factory=lambda: np.zeros(BINS, np.int64))
     samples: int = 0
-    sums: Array = field(default_factory=lambda: np.zeros(1))  # of the samples' means per channel
+    sums: Array = field(default_factory=lambda: np.zeros(1))  # of the means of all samples
 
     def widen(self, values: Array) -> None:
-        """Make room for these values, of one sample."""
+        """Extend the range to the values of one sample."""
         self.is_finite = self.is_finite and bool(np.isfinite(values).all())
         if not self.is_finite:
             return
@@ -56,21 +60,21 @@ class Histogram:
         self.samples += 1
 
     def count(self, values: Array) -> None:
-        """Count values that it has room for."""
+        """Count values, which must be within the range."""
         if self.is_finite:
-            # The edges of bins are of the values' dtype, and so many of 16 bits are not distinct.
+            # The edges of bins have the values' dtype; of 16 bits, neighbouring edges can be equal.
             values = values.astype(np.float32) if values.itemsize < 4 else values
             self.counts += np.histogram(values, BINS, (self.low, self.top))[0]
 
     def range(self, method: Method) -> tuple[float, float]:
-        """The range that bytes should cover."""
+        """Return the range that bytes should cover."""
         if self.is_known or method == "min-max" or self.high <= self.low:
             return self.low, self.high
         return _RANGES[method](self)
 
     @property
     def means(self) -> Array:
-        """Of each channel: the second dimension of images, the last one of others."""
+        """Mean of each channel: the second dimension of images, the last one of other values."""
         return self.sums / max(self.samples, 1)
 
     @property
@@ -80,7 +84,7 @@ class Histogram:
 
     @property
     def top(self) -> float:
-        """Where the last bin ends: `high`, or so far above `low` that bins differ as float32."""
+        """End of the last bin: `high`, or far enough above `low` that float32 edges differ."""
         size = max(abs(self.low), abs(self.high))
         return max(self.high, self.low + BINS * LEAST_BIN * max(size, LEAST_BIN))
 
@@ -88,33 +92,45 @@ class Histogram:
 def observe(
     graph: Graph, samples: Iterable[Mapping[str, Array]], names: Iterable[str]
 ) -> dict[str, Histogram]:
-    """Histograms of the values `names` over the samples, but for those that were once infinite or
-    no number; UsageError where there is no sample. A sample is taken when the one before it has
-    been run."""
-    wanted = list(names)
-    run = _runner(graph, wanted)
-    found = {name: Histogram() for name in wanted} | _known(graph, wanted)
-    kept: list[list[Array]] = []  # of the first samples: running them again takes longer
+    """Return histograms of values over the samples.
+
+    Values that were infinite or NaN on any sample are left out. A sample is drawn only after the
+    one before it has been run.
+
+    Args:
+        graph: Graph that computes the values.
+        samples: Inputs of the graph.
+        names: Names of the values.
+
+    Raises:
+        UsageError: there is no sample.
+    """
+    observed = list(names)
+    run = _runner(graph, observed)
+    histograms = {name: Histogram() for name in observed} | _known(graph, observed)
+    cached: list[list[Array]] = []  # results of the first samples, which are not run again
     seen: list[Mapping[str, Array]] = []
     size = 0
     for sample in samples:
         seen.append(sample)
         results = run(sample)
-        for name, values in zip(wanted, results, strict=True):
-            found[name].widen(values)
+        for name, values in zip(observed, results, strict=True):
+            histograms[name].widen(values)
         size += sum(values.nbytes for values in results)
-        kept += [results] if size <= MOST_KEPT else []
+        cached += [results] if size <= MOST_CACHED else []
     if not seen:
-        raise UsageError("quantisation needs sample inputs, and there is none")
+        raise UsageError(
+            "quantisation needs sample inputs, and there are none; give some with --data"
+        )
     for number, sample in enumerate(seen):
-        results = kept[number] if number < len(kept) else run(sample)
-        for name, values in zip(wanted, results, strict=True):
-            found[name].count(values)
-    return {name: histogram for name, histogram in found.items() if histogram.is_finite}
+        results = cached[number] if number < len(cached) else run(sample)
+        for name, values in zip(observed, results, strict=True):
+            histograms[name].count(values)
+    return {name: histogram for name, histogram in histograms.items() if histogram.is_finite}
 
 
 def _known(graph: Graph, names: Sequence[str]) -> dict[str, Histogram]:
-    """Of values whose ranges follow from the graph."""
+    """Return the histograms of values whose ranges follow from the graph."""
     nodes = (node for node in graph.nodes if node.op == "Pixels" and node.output in names)
     return {node.output: Histogram(*range_of(node), is_known=True) for node in nodes}
 
@@ -123,37 +139,40 @@ def _runner(graph: Graph, names: Sequence[str]) -> Callable[[Mapping[str, Array]
     inner = [name for name in names if name not in graph.inputs]
     if not inner:
         return lambda sample: [sample[name] for name in names]
-    whole = expand(graph)
-    whole.outputs = inner
-    session = graph_session(whole, ALL_CORES)
+    expanded = expand(graph)
+    expanded.outputs = inner
+    session = graph_session(expanded, ALL_CORES)
 
     def run(sample: Mapping[str, Array]) -> list[Array]:
-        given = session.run(sample)
-        return [sample[name] if name in graph.inputs else given[name] for name in names]
+        outputs = session.run(sample)
+        return [sample[name] if name in graph.inputs else outputs[name] for name in names]
 
     return run
 
 
 def _percentile(histogram: Histogram) -> tuple[float, float]:
     share = np.cumsum(histogram.counts) / histogram.counts.sum()
-    rest = (1 - PERCENTILE / 100) / 2
+    cut_share = (1 - PERCENTILE / 100) / 2
     edges = histogram.edges
-    low = edges[np.searchsorted(share, rest)]
-    high = edges[min(np.searchsorted(share, 1 - rest) + 1, BINS)]
+    low = edges[np.searchsorted(share, cut_share)]
+    high = edges[min(np.searchsorted(share, 1 - cut_share) + 1, BINS)]
     return float(low), float(high)
 
 
 def _candidates(histogram: Histogram) -> list[tuple[float, float]]:
-    """Ranges that leave out a little more at the ends each, down to a fifth of the whole."""
+    """Return 65 ranges that cut more and more of both ends, down to a fifth of the full range.
+
+    Both numbers are chosen by hand, not measured.
+    """
     shares = np.linspace(1.0, 0.2, 65)
     return [(histogram.low * share, histogram.high * share) for share in shares]
 
 
 def _entropy(histogram: Histogram) -> tuple[float, float]:
-    """The range whose 256 levels keep the distribution's shape best (Migacz, GTC 2017: KL).
+    """Return the range whose 256 levels best preserve the distribution (Migacz, GTC 2017).
 
-    Zeros do not count, as every range has them exactly: half of what a ReLU gives would outweigh
-    the rest.
+    The measure is the Kullback-Leibler divergence. Zeros do not count, because every range
+    represents them exactly: half of the numbers that a ReLU gives would outweigh all others.
     """
     centres = (histogram.edges[:-1] + histogram.edges[1:]) / 2
     counts = histogram.counts.copy()
@@ -177,7 +196,7 @@ def _entropy(histogram: Histogram) -> tuple[float, float]:
 
 
 def _error(histogram: Histogram) -> tuple[float, float]:
-    """The range of the least mean squared error of rounding and cutting."""
+    """Return the range with the least mean squared error of rounding and clipping."""
     centres = (histogram.edges[:-1] + histogram.edges[1:]) / 2
 
     def loss(low: float, high: float) -> float:

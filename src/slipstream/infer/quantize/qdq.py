@@ -1,4 +1,4 @@
-"""Ranges as QuantizeLinear and DequantizeLinear: how ONNX Runtime and OpenVINO take them."""
+"""Write ranges as QuantizeLinear and DequantizeLinear, as ONNX Runtime and OpenVINO read them."""
 
 # NumPy is typed but for its element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -19,14 +19,17 @@ WEIGHTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 
 
 def insert(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
-    """The graph in ONNX's own operators, every value in `ranges` rounded to 256 levels before it is
-    read, weights of the products that read one rounded to int8 per output channel."""
+    """Return the graph in standard ONNX operators, quantised.
+
+    Every value in `ranges` is rounded to 256 levels before it is read. The weights of products that
+    read one are rounded to int8 per output channel.
+    """
     result = expand(graph)
     rounded = {name: f"{name}:rounded" for name in ranges}
     for node in list(result.nodes):
-        quantised = any(name in rounded for name in node.inputs)
+        reads_bytes = any(name in rounded for name in node.inputs)
         node.inputs = [rounded.get(name, name) for name in node.inputs]
-        if quantised:
+        if reads_bytes:
             _round_weights(result, node)
     read = {name for node in result.nodes for name in node.inputs}
     pairs = {
@@ -53,13 +56,19 @@ def _pair(graph: Graph, name: str, rounded: str, format_: Bytes) -> tuple[Node, 
 
 
 def weights_axis(graph: Graph, node: Node) -> int | None:
-    """The axis of output channels of a product's constant weights that can become int8; None of any
-    other node."""
-    real = graph.constants.get(node.inputs[1]) if node.op in WEIGHTS else None
-    if real is None or real.ndim < 2 or (node.op == "MatMul" and real.ndim != 2):
+    """Return the axis of the output channels in a product's constant weights.
+
+    None means that the node is no product whose weights can become int8.
+    """
+    weights_float32 = graph.constants.get(node.inputs[1]) if node.op in WEIGHTS else None
+    if (
+        weights_float32 is None
+        or weights_float32.ndim < 2
+        or (node.op == "MatMul" and weights_float32.ndim != 2)
+    ):
         return None
     if node.op == "ConvTranspose" and node.get("group", 1) != 1:
-        return None  # output channels of a group are not an axis of their own
+        return None  # the output channels of all groups are no single axis
     return 0 if node.op == "Gemm" and node.get("transB", 0) else WEIGHTS[node.op]
 
 
@@ -67,8 +76,8 @@ def _round_weights(graph: Graph, node: Node) -> None:
     axis = weights_axis(graph, node)
     if axis is None:
         return
-    real = graph.constants[node.inputs[1]]
-    weights = Weights.quantise(np.moveaxis(real, axis, 0))
+    weights_float32 = graph.constants[node.inputs[1]]
+    weights = Weights.quantise(np.moveaxis(weights_float32, axis, 0))
     numbers = _shared(graph, f"{node.inputs[1]}:int8", np.moveaxis(weights.numbers, 0, axis))
     scale = _shared(graph, f"{node.inputs[1]}:scale", weights.scale)
     zero = _shared(graph, f"{node.inputs[1]}:zero", np.zeros(len(weights.scale), np.int8))
@@ -80,6 +89,6 @@ def _round_weights(graph: Graph, node: Node) -> None:
 
 
 def _shared(graph: Graph, name: str, array: Array) -> str:
-    """The constant of this name, made by the first who needs it."""
+    """Return the name of a constant, which is added at the first use."""
     graph.constants.setdefault(name, np.ascontiguousarray(array))
     return name

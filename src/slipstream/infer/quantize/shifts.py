@@ -1,9 +1,9 @@
-"""What rounding weights to int8 shifts the results of products by, and its correction.
+"""Compute and correct the mean error of products whose weights are rounded to int8.
 
-A rounded weight errs the same way each time, and inputs have means: so every output channel is off
-by a constant, the sum of its weights' errors times the means of what they multiply, which its bias
-takes back (Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction",
-2019, with means that were measured).
+The error of a rounded weight is the same for each input, and inputs have nonzero means. So every
+output channel is off by a constant, the sum of its weights' errors times the means of their inputs.
+The bias cancels it (Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias
+Correction", 2019; here the means are measured).
 """
 
 # NumPy is typed but for its element types.
@@ -20,17 +20,17 @@ from slipstream.infer.graph.graph import Array, Graph, Node
 from slipstream.infer.native.formats import Weights
 from slipstream.infer.native.precision import is_large
 
-DIGITS = 6  # of a shift
+DIGITS = 6  # significant digits of a shift in a recipe; float32 has about seven
 
 
 def shifts_of(graph: Graph, means: Mapping[str, Array]) -> dict[str, tuple[float, ...]]:
-    """By the output of each product, what its output channels lose when weights are rounded.
+    """Return the errors of the output channels, by the name of each product's output.
 
     Args:
-        graph: whose convolutions, of all channels or of each by itself, and matrices count.
-        means: per input channel, of the values that such products read.
+        graph: Graph whose matrices and convolutions, dense or depthwise, are corrected.
+        means: Mean of each input channel of the values that these products read, by name.
     """
-    found: dict[str, tuple[float, ...]] = {}
+    shifts: dict[str, tuple[float, ...]] = {}
     for node in graph.nodes:
         matrix, mean = _matrix(graph, node), means.get(node.inputs[0] if node.inputs else "")
         if matrix is None or mean is None or graph.shape(node.inputs[0]) is None:
@@ -44,34 +44,39 @@ def shifts_of(graph: Graph, means: Mapping[str, Array]) -> dict[str, tuple[float
             shift = sums[:, 0] * mean
         else:
             continue
-        found[node.output] = tuple(float(f"{value:.{DIGITS}g}") for value in shift)
-    return found
+        shifts[node.output] = tuple(float(f"{value:.{DIGITS}g}") for value in shift)
+    return shifts
 
 
 def _matrix(graph: Graph, node: Node) -> Array | None:
-    """Constant weights as (output channels, input channels, taps)."""
+    """Return constant weights as (output channels, input channels, taps), or None."""
     if node.op not in ("Conv", "Linear", "Gemm") or len(node.inputs) < 2:
         return None
-    real, shape = graph.constants.get(node.inputs[1]), graph.shape(node.inputs[0])
-    if real is None or real.dtype != np.float32 or shape is None:
+    weights, shape = graph.constants.get(node.inputs[1]), graph.shape(node.inputs[0])
+    if weights is None or weights.dtype != np.float32 or shape is None:
         return None
     if node.op == "Conv":
-        is_image = real.ndim == len(shape) == 4
-        return real.reshape(*real.shape[:2], -1) if is_image else None
+        is_image = weights.ndim == len(shape) == 4
+        return weights.reshape(*weights.shape[:2], -1) if is_image else None
     if len(shape) == 4 or node.get("transA", 0) or node.get("alpha", 1.0) != 1:
         return None
-    return (real if node.get("transB", 0) else real.T)[:, :, None]
+    return (weights if node.get("transB", 0) else weights.T)[:, :, None]
 
 
 def shifted(
     graph: Graph, shifts: Mapping[str, Sequence[float]], is_bytes: Container[str] | None = None
 ) -> Graph:
-    """A copy in which the biases of products that read bytes take their shifts back; those of large
-    matrices where it is not said which values are bytes."""
+    """Return a copy in which the biases of products that read bytes cancel their shifts.
+
+    Args:
+        graph: Graph to copy.
+        shifts: Number to add to each output channel, by the name of the product's output.
+        is_bytes: Names of the values that are bytes (default None: large matrices read bytes).
+    """
     result = graph.copy()
     for node in result.nodes:
-        of_bytes = is_large(graph, node) if is_bytes is None else node.inputs[0] in is_bytes
-        if node.output not in shifts or not of_bytes:
+        reads_bytes = is_large(graph, node) if is_bytes is None else node.inputs[0] in is_bytes
+        if node.output not in shifts or not reads_bytes:
             continue
         shift = np.array(shifts[node.output], np.float32)
         bias = _bias(graph, node, len(shift))
@@ -82,7 +87,7 @@ def shifted(
 
 
 def _bias(graph: Graph, node: Node, channels: int) -> Array | None:
-    """The bias of a product, zeros where it has none; None for one that is not constant."""
+    """Return the constant bias of a product, zeros if it has none; None if it is computed."""
     if node.get("beta", 1.0) != 1:
         return None
     if len(node.inputs) < 3 or not node.inputs[2]:

@@ -1,1 +1,1 @@
-"""Compiled models, called and streamed."""
+"""Load compiled models and run them: single calls, and streams of inputs."""

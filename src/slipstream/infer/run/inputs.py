@@ -1,4 +1,4 @@
-"""What callers give a model, checked and as the engines take it."""
+"""Check the inputs that callers give a model, and convert them to the arrays that engines read."""
 
 # NumPy's stubs leave the types of what its methods return open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -19,29 +19,31 @@ from slipstream.infer.package.package import Manifest, Tensor
 
 Buffers: TypeAlias = "Mapping[str, Array]"
 FILE = (bytes, bytearray, memoryview)
-ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+ALIGNMENT = 64  # bytes of a cache line, and of the widest vector
 
 
-def kept(given: Any) -> Any:
-    """What a caller gave, with memory of its own: the caller may write to theirs again. What no
-    model takes stays as it is."""
-    if isinstance(given, (bytearray, memoryview)):
-        return bytes(given)
-    if isinstance(given, np.ndarray):
-        return given.copy()
-    if isinstance(given, Mapping):
-        return {name: kept(each) for name, each in cast("Mapping[Any, Any]", given).items()}
-    if isinstance(given, (list, tuple)):
-        several = [kept(each) for each in cast("Sequence[Any]", given)]
-        return tuple(several) if isinstance(given, tuple) else several
+def copy_item(item: Any) -> Any:
+    """Return a copy of an item, so that the caller may write to theirs again.
+
+    An object that no model accepts is returned as it is.
+    """
+    if isinstance(item, (bytearray, memoryview)):
+        return bytes(item)
+    if isinstance(item, np.ndarray):
+        return item.copy()
+    if isinstance(item, Mapping):
+        return {name: copy_item(value) for name, value in cast("Mapping[Any, Any]", item).items()}
+    if isinstance(item, (list, tuple)):
+        copies = [copy_item(value) for value in cast("Sequence[Any]", item)]
+        return tuple(copies) if isinstance(item, tuple) else copies
     try:
-        return given if isinstance(given, (bytes, str)) else _of_dlpack(given, "").copy()
+        return item if isinstance(item, (bytes, str)) else _of_dlpack(item, "").copy()
     except UsageError:
-        return given
+        return item
 
 
-class Taker:
-    """Takes the inputs of one model. Any number of threads may use it at a time."""
+class InputReader:
+    """Reader of the inputs of one model. Any number of threads may use it at the same time."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._tensors = {item.name: item for item in manifest.inputs}
@@ -55,62 +57,63 @@ class Taker:
             )
             self._images[tensor.name] = _ImageInput(tensor, reader)
 
-    def taken(
+    def read(
         self, inputs: tuple[Any, ...], named: Mapping[str, Any], buffers: Buffers | None = None
     ) -> dict[str, Array]:
-        """Every input by name.
+        """Return every input by name, checked.
 
         Args:
-            inputs: arrays in order, or one dictionary by name.
-            named: more of them by name.
-            buffers: arrays to write all of them to, of their dtypes and shapes; default where they
-                are, where that will do.
+            inputs: Arrays in the order of the model's inputs, or one dictionary by name.
+            named: More inputs by name.
+            buffers: Arrays of the right dtypes and shapes into which all inputs are copied (default
+                None: arrays that fit are used as they are).
 
-        Raises UsageError for inputs that are missing, unknown, or not as the manifest says.
+        Raises:
+            UsageError: an input is missing, unknown, or not as the manifest describes it.
         """
-        given = _by_name(inputs, named, list(self._tensors))
-        if given.keys() != self._tensors.keys():
-            missing = sorted(self._tensors.keys() - given.keys())
-            strange = sorted(given.keys() - self._tensors.keys())
+        values = _by_name(inputs, named, list(self._tensors))
+        if values.keys() != self._tensors.keys():
+            missing = sorted(self._tensors.keys() - values.keys())
+            unknown = sorted(values.keys() - self._tensors.keys())
             words = [f"input {name!r} is missing" for name in missing]
-            words += [f"there is no input {name!r}" for name in strange]
+            words += [f"there is no input {name!r}" for name in unknown]
             raise UsageError(f"{', '.join(words)}; the model has {', '.join(self._tensors)}")
-        return {name: self._one(name, given[name], buffers) for name in self._tensors}
+        return {name: self._one(name, values[name], buffers) for name in self._tensors}
 
     def buffers(self) -> dict[str, Array]:
-        """New arrays for all inputs, on cache lines."""
+        """Return new arrays for all inputs, aligned to cache lines."""
         return {name: _aligned(tensor) for name, tensor in self._tensors.items()}
 
     def _one(self, name: str, given: Any, buffers: Buffers | None) -> Array:
         target = None if buffers is None else buffers[name]
         if name in self._images:
             return self._images[name](given, target)
-        return _placed(_array(given, self._tensors[name], self._dtypes[name]), target)
+        return _copied_to(target, _array(given, self._tensors[name], self._dtypes[name]))
 
 
 @dataclass(frozen=True)
 class _ImageInput:
-    """An input that takes files and images of any size."""
+    """An input that accepts image files, and images of any size."""
 
     tensor: Tensor
     read: ImageReader
 
     def __call__(self, given: Any, target: Array | None) -> Array:
-        """(n, height, width, channels) of uint8: `target`, or what was given, or a new array."""
+        """Return uint8 (n, height, width, channels): `target`, the caller's array or a new one."""
         batch = self.tensor.shape[0]
         if isinstance(given, (list, tuple)):
-            several = cast("Sequence[Any]", given)
+            images = cast("Sequence[Any]", given)
         elif isinstance(given, FILE) or (array := self._of_array(given)).ndim < 4:
-            several = [given]
+            images = [given]
         else:
-            return _placed(_array(array, self.tensor, np.dtype(np.uint8)), target)
-        if len(several) != batch:
+            return _copied_to(target, _array(array, self.tensor, np.dtype(np.uint8)))
+        if len(images) != batch:
             raise UsageError(
-                f"input {self.tensor.name!r} has {batch} images, and {len(several)} are given"
+                f"input {self.tensor.name!r} has {batch} images, and {len(images)} are given"
             )
         target = np.empty(self.tensor.shape, np.uint8) if target is None else target
-        for number, each in enumerate(several):
-            self._put(each, target[number])
+        for image, part in zip(images, target, strict=True):
+            self._put(image, part)
         return target
 
     def _put(self, given: Any, target: Array) -> None:
@@ -131,7 +134,7 @@ class _ImageInput:
         return array
 
 
-def _placed(array: Array, target: Array | None) -> Array:
+def _copied_to(target: Array | None, array: Array) -> Array:
     if target is None:
         return array
     np.copyto(target, array)
@@ -148,17 +151,17 @@ def _aligned(tensor: Tensor) -> Array:
 
 def _by_name(inputs: tuple[Any, ...], named: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
     if len(inputs) == 1 and isinstance(inputs[0], Mapping):
-        given = {str(name): item for name, item in cast("Mapping[Any, Any]", inputs[0]).items()}
+        by_name = {str(name): item for name, item in cast("Mapping[Any, Any]", inputs[0]).items()}
     elif len(inputs) > len(names):
         raise UsageError(f"{len(inputs)} inputs are given; the model has {', '.join(names)}")
     else:
-        given = dict(zip(names, inputs, strict=False))
+        by_name = dict(zip(names, inputs, strict=False))
     if not named:
-        return given
-    twice = sorted(given.keys() & named.keys())
-    if twice:
-        raise UsageError(f"the input {', '.join(twice)} is given twice")
-    return {**given, **named}
+        return by_name
+    repeated = sorted(by_name.keys() & named.keys())
+    if repeated:
+        raise UsageError(f"the input {', '.join(repeated)} is given twice")
+    return {**by_name, **named}
 
 
 def _array(given: Any, tensor: Tensor, dtype: np.dtype[Any]) -> Array:
@@ -185,6 +188,6 @@ def _of_dlpack(given: Any, name: str) -> Array:
         return np.from_dlpack(given)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise UsageError(
-            f"input {name!r}: NumPy cannot take the {kind}: {error}; copy it to the processor's"
-            " memory, detached"
+            f"input {name!r}: NumPy cannot read the {kind}: {error}; give a detached copy in host"
+            " memory"
         ) from error

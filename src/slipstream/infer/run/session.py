@@ -1,4 +1,4 @@
-"""Compiled models, ready to be called."""
+"""Compiled models that are loaded and ready to be called."""
 
 # NumPy's stubs leave the types of what its methods return open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -22,35 +22,43 @@ from slipstream.infer.machine import usable_cores
 from slipstream.infer.outputs.outputs import LABELS, SCORES
 from slipstream.infer.package.package import Check, Manifest, Package, read
 from slipstream.infer.package.report import Report
-from slipstream.infer.run.inputs import Taker, kept
+from slipstream.infer.run.inputs import InputReader, copy_item
 from slipstream.infer.run.sharing import Sharing, fastest_sharing
-from slipstream.infer.run.stream import Errors, Stages, preloaded, serial
+from slipstream.infer.run.stream import Errors, Stages, run_preloaded, run_serially
 
 Inputs: TypeAlias = "Mapping[str, Any] | Sequence[Any] | Any"
 Outputs: TypeAlias = "Array | dict[str, Array]"
 
-LEAST_DB = 15.0  # of results here beside those at compile time; bytes round a little differently
+# Least signal-to-noise ratio in dB of the example's results here against those of the compilation:
+# other processors round bytes a little differently. Chosen by hand, not measured.
+LEAST_DB = 15.0
 
 
 class Model:
-    """A compiled model: call it.
+    """A compiled model, which is called like a function.
 
         with infer.load("model.slip") as model:
             logits = model(image)
 
-    Every method may be called by any number of threads at a time. Calls block and let other threads
-    of Python run; those that run at a time share the processor's cores, so each takes longer.
+    Any number of threads may call any method at the same time. Calls block, and other Python
+    threads run meanwhile. Simultaneous calls share the cores, so each of them takes longer.
     """
 
     def __init__(self, package: Package, executable: Executable, threads: int) -> None:
-        """`executable`, whose calls use `threads`, is closed by this object from now on."""
+        """Make a model of a loaded package.
+
+        Args:
+            package: Package of the model.
+            executable: Executable of the package, which `close` closes.
+            threads: Threads that one call uses.
+        """
         self._package = package
         self._manifest = package.manifest
         self._executable = executable
         self._threads = threads
-        self._taker = Taker(package.manifest)
+        self._reader = InputReader(package.manifest)
         self._outputs = [item.name for item in package.manifest.outputs]
-        self._sharing: Sharing | None = None  # how streams run, once one has begun
+        self._sharing: Sharing | None = None  # sharing of streams, once one has begun
         self._measuring = threading.Lock()
         self._callers = ThreadPoolExecutor(
             max(package.manifest.recipe.streams, 1), thread_name_prefix="slipstream-infer"
@@ -59,51 +67,55 @@ class Model:
 
     @property
     def manifest(self) -> Manifest:
-        """What it takes and gives, how it runs, and how accurate it is."""
+        """Description of the package: inputs, outputs, recipe and accuracy."""
         return self._manifest
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes by number, as the output `labels` has them; none where they are not
-        known."""
+        """Names of the classes by number, as in the output `labels`; empty if they are unknown."""
         return self._manifest.classes
 
     @property
     def report(self) -> Report:
-        """What was tried when it was compiled."""
+        """Report of the compilation: the candidates and the choice."""
         return self._package.report
 
     def __call__(self, *inputs: Any, **named: Any) -> Outputs:
-        """Run the model on one input, or one batch, as its shape says.
+        """Run the model on one input, or on one batch if its shape has one.
 
         Args:
-            inputs: a dictionary by name, or arrays in the order of the model's inputs: NumPy
-                arrays, or anything that has `__dlpack__` and is in the processor's memory. Of the
-                dtypes and shapes in `manifest.inputs`; where the batch is 1, it may be left out.
-                The input in `manifest.images` takes the bytes of JPEG, PNG and other files too,
-                and uint8 (rows, columns, channels) of any size, which are resized and cut; where
-                the batch is not 1, a list of as many.
-            named: or by keyword.
+            inputs: Arrays in the order of the model's inputs, or one dictionary by name. An array
+                is a NumPy array or any object in host memory that has `__dlpack__`, of the dtype
+                and shape in `manifest.inputs`; a batch dimension of 1 may be left out. The input in
+                `manifest.images` also accepts the bytes of an image file (JPEG, PNG and others) and
+                uint8 (rows, columns, channels) of any size, which are resized and cropped; for a
+                batch it accepts a list of these.
+            named: Inputs by name, as keyword arguments.
 
-        Returns: the output's array where there is only one, else a dictionary by name. They belong
-        to the caller. Shapes are those in `manifest.outputs`, of which -1 may be any size.
+        Returns:
+            The output's array if there is only one, else a dictionary by name. The arrays belong to
+            the caller. Shapes are those in `manifest.outputs`, in which -1 may be any size.
 
-        Raises UsageError for inputs that are missing, unknown, or of another dtype or shape.
+        Raises:
+            UsageError: an input is missing, unknown, or of another dtype or shape.
         """
-        return self._run(self._taken(inputs, named))
+        return self._run(self._checked(inputs, named))
 
     def submit(self, *inputs: Any, **named: Any) -> Future[Outputs]:
-        """Run the model in the background; see `__call__`. Inputs are checked at once, and are not
-        to be written to until the result is there. As many run at a time as the recipe has streams,
-        the others wait in line."""
-        return self._callers.submit(self._run, self._taken(inputs, named))
+        """Run the model in the background; see `__call__`.
 
-    def batch(self, several: Sequence[Inputs]) -> list[Outputs]:
-        """Run the model on several inputs, each as one call takes it; results in their order."""
-        taken = [
-            self._taken((item,) if not isinstance(item, tuple) else item, {}) for item in several
+        Inputs are checked at once, and must not be written to until the result is there. As many
+        calls run at the same time as the recipe has streams; the others wait in a queue.
+        """
+        return self._callers.submit(self._run, self._checked(inputs, named))
+
+    def batch(self, inputs_of_calls: Sequence[Inputs]) -> list[Outputs]:
+        """Return the results of several inputs, each as one call takes it, in their order."""
+        checked = [
+            self._checked((item,) if not isinstance(item, tuple) else item, {})
+            for item in inputs_of_calls
         ]
-        return list(self._callers.map(self._run, taken))
+        return list(self._callers.map(self._run, checked))
 
     def stream(
         self,
@@ -116,22 +128,28 @@ class Model:
     ) -> Iterator[Any]:
         """Run the model on one input after another, on all cores that this process may use.
 
+        The first stream of a model measures for some seconds how runs share the cores best: all
+        cores for one run after another, or one core for each of several runs, which takes more
+        memory.
+
         Args:
-            items: each as one call takes it, a tuple for several inputs. May be without end: no
-                more than `depth` are taken ahead. It may reuse its arrays: they are copied.
-            preload: the next items are decoded and laid out by threads while others run; False:
-                one after another, in the caller's thread.
-            depth: items on their way at a time, 1 or more; default twice the number of cores, 4 at
-                least.
-            after: what is done with each result, by the same threads; default nothing.
-            errors: "raise" ends at the first item that fails, with an ItemError that has its
-                number; "yield" gives the ItemError in place of the result and goes on.
+            items: Inputs, each as one call takes it; a tuple for several inputs. The iterable may
+                be endless, since at most `depth` items are drawn ahead. It may reuse its arrays,
+                since they are copied.
+            preload: Whether threads decode and arrange the next items while others run (default
+                True). Otherwise the caller's thread does one item after another.
+            depth: Number of items between the iterable and their results, 1 or more (default: twice
+                the number of cores, at least 4).
+            after: Function that the same threads apply to each result (default: none).
+            errors: "raise" ends at the first item that fails, with an ItemError that has its index
+                (default). "yield" returns the ItemError in place of the result and continues.
 
-        Returns: an iterator over the results, in the order of the items. They belong to the caller.
-        Closing it (`del`, `.close()`, leaving a generator) ends its threads.
+        Returns:
+            An iterator over the results, in the order of the items. They belong to the caller.
+            Closing it (`del`, `.close()`, leaving a generator) ends its threads.
 
-        The first stream of a model measures for some seconds how the cores are best shared: all for
-        one run after another, or one for each of several runs, which takes more memory.
+        Raises:
+            UsageError: the model is closed, or an option is out of range.
         """
         cores = usable_cores()
         depth = max(2 * cores, 4) if depth is None else depth
@@ -141,15 +159,14 @@ class Model:
             )
         self._check_open()
         if not preload:
-            return serial(self._stages(self._executable, after), items, errors)
-        sharing = self._shared(cores)
+            return run_serially(self._stages(self._executable, after), items, errors)
+        sharing = self._stream_sharing(cores)
         stages = self._stages(sharing.executable, after)
         threads = max(sharing.runs, cores, 2)
-        return preloaded(stages, items, errors, threads=threads, runs=sharing.runs, depth=depth)
+        return run_preloaded(stages, items, errors, threads=threads, runs=sharing.runs, depth=depth)
 
     def close(self) -> None:
-        """Wait for calls that were submitted, and let go of the engine. Streams have to be closed
-        before."""
+        """Wait for submitted calls, and release the engine. Streams have to be closed before."""
         if not self._is_closed:
             self._is_closed = True
             self._callers.shutdown()
@@ -180,16 +197,16 @@ class Model:
     ) -> Stages[dict[str, Array]]:
         def prepare(item: Inputs, buffers: dict[str, Array]) -> dict[str, Array]:
             self._check_open()
-            return self._taker.taken(item if isinstance(item, tuple) else (item,), {}, buffers)
+            return self._reader.read(item if isinstance(item, tuple) else (item,), {}, buffers)
 
         def run(inputs: dict[str, Array]) -> Any:
-            outputs = self._given(executable.run(inputs))
+            outputs = self._as_returned(executable.run(inputs))
             return outputs if after is None else after(outputs)
 
-        return Stages(buffer=self._taker.buffers, keep=kept, prepare=prepare, run=run)
+        return Stages(buffer=self._reader.buffers, keep=copy_item, prepare=prepare, run=run)
 
-    def _shared(self, cores: int) -> Sharing:
-        """How streams run; measured once."""
+    def _stream_sharing(self, cores: int) -> Sharing:
+        """Return the sharing of streams, which is measured once."""
         with self._measuring:
             if self._sharing is None:
                 streams = self._manifest.recipe.streams
@@ -198,21 +215,21 @@ class Model:
                     first,
                     self._package.check.inputs,
                     cores,
-                    lambda runs: prepared(self._package, cores, runs),
+                    lambda runs: prepare_executable(self._package, cores, runs),
                 )
             return self._sharing
 
     def _run(self, inputs: dict[str, Array]) -> Outputs:
-        return self._given(self._executable.run(inputs))
+        return self._as_returned(self._executable.run(inputs))
 
-    def _given(self, found: Mapping[str, Array]) -> Outputs:
+    def _as_returned(self, arrays: Mapping[str, Array]) -> Outputs:
         names = self._outputs
-        return found[names[0]] if len(names) == 1 else {name: found[name] for name in names}
+        return arrays[names[0]] if len(names) == 1 else {name: arrays[name] for name in names}
 
-    def _taken(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Array]:
-        """Every input by name, checked."""
+    def _checked(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Array]:
+        """Return every input by name, checked."""
         self._check_open()
-        return self._taker.taken(inputs, named)
+        return self._reader.read(inputs, named)
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -224,9 +241,9 @@ class Loaded:
     """A package that was read and checked on this machine.
 
     Args:
-        package: as it was read.
-        executable: of it, whose calls use `threads`.
-        threads: that one call uses.
+        package: Content of the package.
+        executable: Executable of the package, whose calls use `threads`.
+        threads: Threads that one call uses.
     """
 
     package: Package
@@ -235,23 +252,26 @@ class Loaded:
 
 
 def load(path: str | Path, threads: int | None = None, *, check: bool = True) -> Model:
-    """Load a compiled model.
+    """Load a compiled model. Blocks.
 
     Args:
-        path: of a file that `slipstream compile` or `infer.compile` made.
-        threads: that one call uses, 1 or more; default those that it was compiled for, or the cores
-            that there are, if these are fewer.
-        check: run it once, and hold the results against those at compile time.
+        path: File that `slipstream compile` or `infer.compile` made.
+        threads: Threads that one call uses, 1 or more (default: as many as the model was compiled
+            for, or the number of cores if that is less).
+        check: Whether to run the package's example and compare its results with those of the
+            compilation (default True).
 
-    Raises UsageError for a file that is no such package, or damaged; UnsupportedError where its
-    engine is not there, and where its results are different on this machine. Blocks.
+    Raises:
+        UsageError: the file is no package, or is damaged.
+        UnsupportedError: the package's engine is not installed, or its results differ on this
+            machine.
     """
     loaded = load_executable(path, threads, check=check)
     return Model(loaded.package, loaded.executable, loaded.threads)
 
 
 def load_executable(path: str | Path, threads: int | None = None, *, check: bool = True) -> Loaded:
-    """As `load`, without what makes calls of Python's values."""
+    """Load a package like `load`, but return the executable without the interface for callers."""
     if threads is not None and threads < 1:
         raise UsageError(f"threads is {threads}; allowed: 1 and more")
     package = read(Path(path))
@@ -261,14 +281,14 @@ def load_executable(path: str | Path, threads: int | None = None, *, check: bool
     if reason is not None:
         raise UnsupportedError(f"{path} needs the engine {engine.name}: {reason}")
     count = threads or min(manifest.threads, usable_cores())
-    executable = prepared(package, count, manifest.recipe.streams)
+    executable = prepare_executable(package, count, manifest.recipe.streams)
     if check:
-        _hold(path, package.check, executable)
+        _check_example(path, package.check, executable)
     return Loaded(package, executable, count)
 
 
-def prepared(package: Package, threads: int, streams: int) -> Executable:
-    """The executable of a package: `streams` calls at a time share `threads`."""
+def prepare_executable(package: Package, threads: int, streams: int) -> Executable:
+    """Return the executable of a package; `streams` simultaneous calls share `threads`."""
     recipe = _with_streams(package.manifest.recipe, streams)
     return engine_of(recipe.engine).prepare(package.graph, recipe, threads)
 
@@ -281,9 +301,15 @@ def _with_streams(recipe: Recipe, streams: int) -> Recipe:
     return recipe.model_copy(update={"streams": streams, "parts": parts})
 
 
-def _hold(path: str | Path, check: Check, executable: Executable) -> None:
-    """The results for the package's example are those at compile time. Of labels and boxes, scores
-    are compared: those that score almost the same may change places."""
+def _check_example(path: str | Path, check: Check, executable: Executable) -> None:
+    """Check that the package's example has the same results as at compile time.
+
+    If the outputs are labels or boxes, only scores are compared, because entries with almost equal
+    scores may change places.
+
+    Raises:
+        UnsupportedError: the results differ.
+    """
     outputs = check.outputs
     if {LABELS, SCORES} <= outputs.keys():
         outputs = {SCORES: outputs[SCORES]}
@@ -293,5 +319,6 @@ def _hold(path: str | Path, check: Check, executable: Executable) -> None:
         executable.close()
         raise UnsupportedError(
             f"{path}: its results here are not those at compile time (signal to noise"
-            f" {comparison.snr_db:.0f} dB, and {LEAST_DB:g} is the least); compile the model here"
+            f" {comparison.snr_db:.0f} dB, and at least {LEAST_DB:g} dB are required); compile the"
+            " model on this machine"
         )

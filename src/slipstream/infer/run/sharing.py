@@ -1,4 +1,4 @@
-"""How many runs of a model at a time share the cores best, when there are always more to do."""
+"""Measure how many simultaneous runs of a model use the cores best under constant load."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from dataclasses import dataclass
 from slipstream.infer.engines import Executable
 from slipstream.infer.graph.graph import Array
 
+# The four are chosen by hand, not measured.
 ROUNDS = 7
-EVEN = 0.97  # ratio of rates that counts as faster: runs of their own wait for no other core either
-SECONDS = 0.1  # of a round, at least
-LEAST_RUNS = 2  # of each thread in a round
+EVEN = (
+    0.97  # a ratio of rates above it counts as faster: more runs are preferred if rates are equal
+)
+SECONDS = 0.1  # least duration of a round
+LEAST_RUNS = 2  # least number of runs of each thread in a round
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """An executable, and how many calls of it run at a time."""
+    """An executable, and the number of its calls that run at the same time."""
 
     executable: Executable
     runs: int
@@ -31,18 +34,18 @@ def fastest_sharing(
     cores: int,
     make: Callable[[int], Executable],
 ) -> Sharing:
-    """The sharing that runs most inputs in a second: twice as many runs at a time on half the cores
-    each, as long as that is faster.
+    """Return the sharing of the cores with the most runs per second.
 
-    Whatever is done before and after a run takes the same time in all, so only runs are measured.
+    Starting from `first`, the number of simultaneous runs doubles as long as that is faster. Only
+    runs are measured, because the work before and after a run takes the same time in any sharing.
+    Blocks for some seconds, besides the time of `make`.
 
     Args:
-        first: stays open, whatever is found.
-        inputs: of one run.
-        cores: that all runs share.
-        make: an executable for so many runs at a time. Those that are not chosen are closed.
-
-    Blocks for some seconds, and what `make` takes.
+        first: Sharing to begin with; its executable stays open whatever the result.
+        inputs: Inputs of one run.
+        cores: Cores that all runs share.
+        make: Function that returns an executable for a number of simultaneous runs. Executables
+            that are not chosen are closed.
     """
     best = first
     while best.runs * 2 <= cores:
@@ -57,20 +60,22 @@ def fastest_sharing(
 
 
 def _is_faster(one: Sharing, other: Sharing, inputs: Mapping[str, Array]) -> bool:
-    """Whether `one` runs more inputs in a second, in most rounds. They have their turns, so what
-    disturbs the machine meanwhile disturbs both."""
-    for each in (one, other):
-        _rate(each, inputs, 0.0)  # whatever is made at the first run is made
+    """Tell whether `one` is faster than `other` in the median round.
+
+    They take turns, so a disturbance of the machine concerns both.
+    """
+    for sharing in (one, other):
+        _rate(sharing, inputs, 0.0)  # the first run may still allocate or compile
     ratios: list[float] = []
     for number in range(ROUNDS):
         order = (one, other) if number % 2 else (other, one)
-        rates = {each.runs: _rate(each, inputs, SECONDS) for each in order}
+        rates = {sharing.runs: _rate(sharing, inputs, SECONDS) for sharing in order}
         ratios.append(rates[one.runs] / rates[other.runs])
     return statistics.median(ratios) > EVEN
 
 
 def _rate(sharing: Sharing, inputs: Mapping[str, Array], seconds: float) -> float:
-    """Runs a second."""
+    """Return the runs per second."""
 
     def several(end: float) -> int:
         count = 0

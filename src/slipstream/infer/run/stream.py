@@ -1,8 +1,8 @@
-"""Preload: the next inputs are decoded and laid out while the current one runs.
+"""Preload: threads decode and arrange the next inputs while the current ones run.
 
-Threads do whatever can be done: run what is ready, as long as fewer run than may, else make the
-next item ready in a buffer that is free. So a core is never idle while there is something to do,
-and one thread that decodes beside one that runs is only what happens when one run has all cores.
+Each thread does whatever can be done. It runs an input that is ready if fewer run than may;
+otherwise it makes the next item ready in a free buffer. So no core is idle while there is work. One
+thread that decodes while another runs is the special case in which one run uses all cores.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Buffer = TypeVar("Buffer")
 
 
 class ItemError(UsageError):
-    """One item of a stream failed; the reason is the cause.
+    """The failure of one item of a stream; its reason is the cause.
 
     Args:
-        index: its number, from 0.
-        reason: what was raised.
+        index: Index of the item, from 0.
+        reason: Exception that was raised.
     """
 
     def __init__(self, index: int, reason: BaseException) -> None:
@@ -35,13 +35,13 @@ class ItemError(UsageError):
 
 @dataclass(frozen=True, kw_only=True)
 class Stages(Generic[Buffer]):
-    """What is done with each item; all of it by any thread.
+    """The work on each item, any part of which may run in any thread.
 
     Args:
-        buffer: makes a buffer, which is used again and again.
-        keep: the item, with a copy of what may change once the next one is asked for.
-        prepare: fills one from an item; what it returns is run.
-        run: what takes the time; its result may hold nothing of the buffer.
+        buffer: Function that makes a buffer; buffers are reused.
+        keep: Function that copies from an item whatever may change when the next one is drawn.
+        prepare: Function that fills a buffer from an item, and returns the inputs of `run`.
+        run: Function that runs the model; its result must not refer to the buffer.
     """
 
     buffer: Callable[[], Buffer]
@@ -50,15 +50,15 @@ class Stages(Generic[Buffer]):
     run: Callable[[Any], Any]
 
 
-def serial(stages: Stages[Any], items: Iterable[Any], errors: Errors) -> Iterator[Any]:
-    """Results in order, one item after another in the caller's thread."""
+def run_serially(stages: Stages[Any], items: Iterable[Any], errors: Errors) -> Iterator[Any]:
+    """Yield the results in order, one item after another in the caller's thread."""
     buffer = stages.buffer()
     for index, item in enumerate(items):
         result = _attempt(index, lambda item=item: stages.run(stages.prepare(item, buffer)))
-        yield _given(result, errors)
+        yield _or_raise(result, errors)
 
 
-def preloaded(
+def run_preloaded(
     stages: Stages[Any],
     items: Iterable[Any],
     errors: Errors,
@@ -67,44 +67,45 @@ def preloaded(
     runs: int,
     depth: int,
 ) -> Iterator[Any]:
-    """Results in order, with up to `depth` items on their way.
+    """Yield the results in order, with up to `depth` items between the iterable and their results.
+
+    Closing the iterator waits for the work in progress, even for an item that is being drawn.
 
     Args:
-        stages: what is done.
-        items: taken one at a time, by threads of ours, and never more than `depth` ahead.
-        errors: "raise" ends at the first item that fails, "yield" gives its ItemError and goes on.
-            What `items` itself raises is raised as it is, after the results before it.
-        threads: 1 or more.
-        runs: that may be under way at a time, 1 or more.
-        depth: 1 or more.
-
-    Closing the iterator waits for what is being done, an item that is waited for included.
+        stages: Work on each item.
+        items: Items, which the threads draw one at a time, at most `depth` ahead.
+        errors: "raise" ends at the first item that fails; "yield" returns its ItemError and
+            continues. An exception of `items` itself is raised as it is, after the results before
+            it.
+        threads: Number of threads, 1 or more.
+        runs: Number of simultaneous runs, 1 or more.
+        depth: Number of items between the iterable and their results, 1 or more.
     """
-    team = _Team(stages, iter(items), runs, depth)
+    pool = _StreamPool(stages, iter(items), runs, depth)
     workers = [
-        threading.Thread(target=team.work, name=f"slipstream-stream-{number}", daemon=True)
+        threading.Thread(target=pool.work, name=f"slipstream-stream-{number}", daemon=True)
         for number in range(threads)
     ]
     for worker in workers:
         worker.start()
     try:
-        while (result := team.next_result()) is not END:
-            yield _given(result, errors)
+        while (result := pool.next_result()) is not END:
+            yield _or_raise(result, errors)
     finally:
-        team.close()
+        pool.close()
         for worker in workers:
             worker.join()
 
 
 def _attempt(index: int, work: Callable[[], Any]) -> Any:
-    """What `work` returns, or the ItemError of what it raises."""
+    """Return the result of `work`, or an ItemError of the exception that it raises."""
     try:
         return work()
-    except BaseException as error:  # noqa: BLE001  # of engines, decoders, the caller's code
+    except BaseException as error:  # noqa: BLE001  # from engines, decoders or the caller's code
         return ItemError(index, error)
 
 
-def _given(result: Any, errors: Errors) -> Any:
+def _or_raise(result: Any, errors: Errors) -> Any:
     if errors == "raise" and isinstance(result, ItemError):
         raise result
     return result
@@ -121,8 +122,8 @@ class _Ready:
 
 
 @dataclass
-class _Team(Generic[Buffer]):
-    """What the threads share. Whoever reads or writes a field holds `changed`."""
+class _StreamPool(Generic[Buffer]):
+    """State that the threads of a stream share; the lock of `changed` protects every field."""
 
     stages: Stages[Buffer]
     items: Iterator[Any]
@@ -133,25 +134,25 @@ class _Team(Generic[Buffer]):
     ready: deque[_Ready] = field(default_factory=deque[_Ready])
     results: dict[int, Any] = field(default_factory=dict[int, Any])
     running: int = 0
-    taken: int = 0  # items
-    given: int = 0  # results
-    is_taking: bool = False  # a thread waits for the next item
+    num_drawn: int = 0  # items that were drawn
+    num_returned: int = 0  # results that the caller got
+    is_drawing: bool = False  # a thread waits for the next item
     is_over: bool = False  # there are no more items
-    failure: BaseException | None = None  # of the items
+    failure: BaseException | None = None  # exception of the iterable
     is_closed: bool = False
 
     # ---- the caller ------------------------------------------------------------------------
 
     def next_result(self) -> Any:
-        """The result of the next item, an ItemError in its place, or END."""
+        """Return the result of the next item, its ItemError, or END."""
         with self.changed:
-            self.changed.wait_for(lambda: self.given in self.results or self._is_done())
-            if self.given not in self.results:
+            self.changed.wait_for(lambda: self.num_returned in self.results or self._is_done())
+            if self.num_returned not in self.results:
                 if self.failure is not None:
                     raise self.failure
                 return END
-            result = self.results.pop(self.given)
-            self.given += 1
+            result = self.results.pop(self.num_returned)
+            self.num_returned += 1
             self.changed.notify_all()
             return result
 
@@ -162,12 +163,12 @@ class _Team(Generic[Buffer]):
             self.changed.notify_all()
 
     def _is_done(self) -> bool:
-        return self.is_over and self.given == self.taken
+        return self.is_over and self.num_returned == self.num_drawn
 
     # ---- the threads -----------------------------------------------------------------------
 
     def work(self) -> None:
-        """Do what there is to do until there is no more."""
+        """Run jobs until there are no more."""
         while (job := self._next_job()) is not None:
             job()
 
@@ -178,47 +179,52 @@ class _Team(Generic[Buffer]):
                     self.running += 1
                     ready = self.ready.popleft()
                     return lambda: self._run(ready)
-                if self._may_take():
-                    self.is_taking = True
-                    return self._take
-                if self.is_over and self.given == self.taken:
+                if self._may_draw():
+                    self.is_drawing = True
+                    return self._draw
+                if self.is_over and self.num_returned == self.num_drawn:
                     return None
                 self.changed.wait()
         return None
 
-    def _may_take(self) -> bool:
-        return not (self.is_taking or self.is_over) and self.taken - self.given < self.depth
+    def _may_draw(self) -> bool:
+        return (
+            not (self.is_drawing or self.is_over)
+            and self.num_drawn - self.num_returned < self.depth
+        )
 
-    def _take(self) -> None:
-        """Fetch an item and make it ready."""
+    def _draw(self) -> None:
+        """Draw an item and make it ready."""
         try:
             item = next(self.items)
-        except BaseException as error:  # noqa: BLE001  # it is raised where results are given
+        except BaseException as error:  # noqa: BLE001  # the caller gets it after the results
             with self.changed:
-                self.is_taking, self.is_over = False, True
+                self.is_drawing, self.is_over = False, True
                 self.failure = None if isinstance(error, StopIteration) else error
                 self.changed.notify_all()
             return
-        kept = _attempt(self.taken, lambda: self.stages.keep(item))  # nobody else takes meanwhile
+        copy = _attempt(
+            self.num_drawn, lambda: self.stages.keep(item)
+        )  # no other thread draws meanwhile
         with self.changed:
-            index, self.taken = self.taken, self.taken + 1
-            self.is_taking = False
+            index, self.num_drawn = self.num_drawn, self.num_drawn + 1
+            self.is_drawing = False
             buffer = self.free.pop() if self.free else None
             self.changed.notify_all()
-        self._prepare(index, kept, buffer)
+        self._prepare(index, copy, buffer)
 
     def _prepare(self, index: int, item: Any, buffer: Buffer | None) -> None:
-        made: Any = _attempt(index, self.stages.buffer) if buffer is None else buffer
-        failed = next((each for each in (item, made) if isinstance(each, ItemError)), None)
+        filled: Any = _attempt(index, self.stages.buffer) if buffer is None else buffer
+        failed = next((value for value in (item, filled) if isinstance(value, ItemError)), None)
         if failed is not None:
             self._finish(index, buffer, failed)
             return
-        inputs = _attempt(index, lambda: self.stages.prepare(item, made))
+        inputs = _attempt(index, lambda: self.stages.prepare(item, filled))
         if isinstance(inputs, ItemError):
-            self._finish(index, made, inputs)
+            self._finish(index, filled, inputs)
             return
         with self.changed:
-            self.ready.append(_Ready(index, made, inputs))
+            self.ready.append(_Ready(index, filled, inputs))
             self.changed.notify_all()
 
     def _run(self, ready: _Ready) -> None:
