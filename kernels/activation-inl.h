@@ -1,4 +1,4 @@
-// Activations on vectors of float32. Included once per SIMD target, as Highway's own headers are.
+// Activations of vectors of float32. Included once per SIMD target, like Highway's own headers.
 #if defined(SLIPSTREAM_KERNELS_ACTIVATION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLIPSTREAM_KERNELS_ACTIVATION_INL_H_
 #undef SLIPSTREAM_KERNELS_ACTIVATION_INL_H_
@@ -16,7 +16,7 @@ namespace slipstream::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Whether the minimum and the maximum of two vectors are the second where either is NaN.
+/// True if this target's minimum and maximum return the second operand if either is NaN.
 constexpr bool kSecondOfNaN = HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128;
 
 /// max(x, low); NaN stays NaN.
@@ -33,28 +33,29 @@ HWY_INLINE V at_most(V high, V x) {
   return kSecondOfNaN ? least : hn::IfThenElse(hn::IsNaN(x), x, least);
 }
 
-/// x cut to [low, high]; NaN stays NaN.
+/// x limited to [low, high]; NaN stays NaN.
 template <class V>
 HWY_INLINE V clip(V low, V x, V high) {
   return at_most(high, at_least(low, x));
 }
 
-/// The greater one; NaN where either is.
+/// The greater of two numbers; NaN if either is NaN.
 template <class V>
 HWY_INLINE V greater(V a, V b) {
   return hn::IfThenElse(hn::IsNaN(a), a, at_least(a, b));
 }
 
-/// 1 / x to the last bit but one: the CPU's estimate and one step of Newton.
+/// 1 / x, wrong by at most the last bit: the CPU's estimate and one Newton step.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V reciprocal(D d, V x) {
   const V estimate = hn::ApproximateReciprocal(x);
   return hn::Mul(estimate, hn::NegMulAdd(x, estimate, hn::Set(d, 2.0F)));
 }
 
-/// e^x for x in [-88, 88]; others are taken as the nearest of these, and e^-88 is 0 where numbers
-/// below 1.2e-38 are; NaN stays NaN. A power of two of the integer part of x log2 e, times a fit of
-/// 2^r on [-1/2, 1/2] that errs by 8e-8; log2 e is rounded, which is 1.4e-8 |x| more.
+/// e^x for x in [-88, 88]. Larger and smaller x count as the nearest limit; e^-88 is 0 if numbers
+/// below 1.2e-38 are; NaN stays NaN. The result is a power of two, for the integer part of x log2
+/// e, times a polynomial for 2^r on [-1/2, 1/2] with a relative error of 8e-8. Rounding log2 e adds
+/// 1.4e-8 |x|.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exponential(D d, V x) {
   const V log2e = hn::Set(d, 1.44269504F);
@@ -62,8 +63,8 @@ HWY_INLINE V exponential(D d, V x) {
 #if HWY_TARGET == HWY_AVX3
   const V whole = hn::Round(hn::Mul(x, log2e));
 #else
-  // Adding 1.5 * 2^23 leaves the nearest whole number in the lowest bits, and adding 127 more what
-  // a power of two is written as.
+  // Adding 1.5 * 2^23 leaves the nearest integer in the lowest bits; adding 127 more makes it the
+  // exponent bits of that power of two.
   const V shift = hn::Set(d, 12582912.0F + 127.0F);
   const V shifted = hn::MulAdd(x, log2e, shift);
   const V whole = hn::Sub(shifted, shift);
@@ -87,10 +88,10 @@ HWY_INLINE V sigmoid(D d, V x) {
   return reciprocal(d, hn::Add(hn::Set(d, 1.0F), exponential(d, hn::Neg(x))));
 }
 
-/// x (1 + erf(x / sqrt 2)) / 2, erf to 2e-7 (Abramowitz and Stegun, 7.1.26).
+/// x (1 + erf(x / sqrt 2)) / 2, with an error of erf of 2e-7 (Abramowitz and Stegun, 7.1.26).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V gelu(D d, V x) {
-  // From 10 on erf is 1, and the reciprocal of infinity would be none.
+  // erf is 1 from 10 on; without the limit the reciprocal of infinity would give NaN.
   const V z = at_most(hn::Set(d, 10.0F), hn::Mul(hn::Abs(x), hn::Set(d, 0.70710678F)));
   const V t = reciprocal(d, hn::MulAdd(z, hn::Set(d, 0.3275911F), hn::Set(d, 1.0F)));
   V sum = hn::Set(d, 1.061405429F);
@@ -128,7 +129,7 @@ HWY_INLINE V activate(D d, V x, float alpha, float beta) {
   return x;
 }
 
-/// An activation as exact as what it is written as can tell.
+/// An activation, as precise as the format in which its result is written.
 template <Activation kActivation, Number kOutput>
 struct Activator {
   explicit HWY_INLINE Activator(const Epilogue& epilogue)
@@ -143,8 +144,8 @@ struct Activator {
 };
 
 #if HWY_TARGET == HWY_AVX3
-/// Both SiLU and GELU are max(x, 0) + rest(|x|), and the rest is one of 32 polynomials whose
-/// coefficients registers hold. Both are x times what is 0 for -infinity, so NaN there.
+/// SiLU and GELU are max(x, 0) + rest(|x|). The rest is one of 32 polynomials whose coefficients
+/// stay in registers. At -infinity both are infinity times 0, so NaN.
 template <Activation kActivation, Number kOutput>
   requires(kActivation == Activation::kSilu || kActivation == Activation::kGelu)
 struct Activator<kActivation, kOutput> {
@@ -160,7 +161,7 @@ struct Activator<kActivation, kOutput> {
   }
   template <class D, class V = hn::Vec<D>>
   HWY_INLINE V operator()(D /*d*/, V x) const {
-    // Adding 2^23 leaves the nearest whole number in the lowest bits.
+    // Adding 2^23 leaves the nearest integer in the lowest bits.
     const __m512 round = _mm512_set1_ps(8388608.0F);
     __m512 at = _mm512_min_ps(reach_, _mm512_abs_ps(x.raw));
     __m512i segment;
@@ -185,7 +186,8 @@ struct Activator<kActivation, kOutput> {
                                                                    : Degree::kQuintics;
   static constexpr auto kPowers = static_cast<std::size_t>(kDegree);
 
-  /// max(x, 0), and NaN where x is NaN or -infinity: an answer for each class of x, four bits wide.
+  /// max(x, 0), and NaN if x is NaN or -infinity. The instruction takes an answer of four bits for
+  /// each class of x.
   static HWY_INLINE __m512 positive(__m512 x) {
     constexpr int kItself = 1, kNaN = 3, kZero = 8;
     constexpr int kAnswers = kNaN | kNaN << 4 | kZero << 8 | kItself << 12 | kNaN << 16 |
@@ -201,8 +203,9 @@ struct Activator<kActivation, kOutput> {
 #endif
 
 #if HWY_TARGET == HWY_AVX2
-/// x / (1 + 2^p(x)) for bytes: to 5e-4 of itself, a tenth of a step where 255 steps reach 200. For
-/// SiLU p is -x log2 e; that of GELU is fitted, which errs by 2.7e-4 more.
+/// x / (1 + 2^p(x)) for results that become bytes. The relative error is 5e-4, a tenth of a step if
+/// 255 steps reach 200. For SiLU p is -x log2 e; for GELU p is fitted, which adds an error of
+/// 2.7e-4.
 template <Activation kActivation>
   requires(kActivation == Activation::kSilu || kActivation == Activation::kGelu)
 struct Activator<kActivation, Number::kUInt8> {
@@ -217,11 +220,11 @@ struct Activator<kActivation, Number::kUInt8> {
     }
     const V power = hn::Mul(x, slope);
     const V bounded = hn::Min(hn::Max(power, hn::Neg(most)), most);
-    // Adding 1.5 * 2^23 leaves the nearest whole number in the lowest bits.
+    // Adding 1.5 * 2^23 leaves the nearest integer in the lowest bits.
     const V shift = hn::Set(d, 12582912.0F);
     const V shifted = hn::Add(bounded, shift);
     const V rest = hn::Sub(bounded, hn::Sub(shifted, shift));
-    // 2^rest on [-1/2, 1/2], fitted: errs by 7.5e-5.
+    // A fit of 2^rest on [-1/2, 1/2] with a relative error of 7.5e-5.
     V sum = hn::MulAdd(rest, hn::Set(d, 0.05517177F), hn::Set(d, 0.24261137F));
     sum = hn::MulAdd(sum, rest, hn::Set(d, 0.69326097F));
     sum = hn::MulAdd(sum, rest, hn::Set(d, 0.99992803F));

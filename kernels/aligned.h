@@ -8,8 +8,9 @@
 
 namespace slipstream::kernels {
 
-/// Allocates on cache lines, which are also the widest vectors, and what is large on large pages:
-/// the weights of BERT are 83,000 small ones, of which each is a fault when it is first written.
+/// Allocator that aligns memory to cache lines, which are also the widest vectors. Large blocks are
+/// on large pages: the weights of BERT take 83,000 small pages, and the first write to each is a
+/// page fault.
 template <typename T>
 struct CacheLines {
   using value_type = T;
@@ -21,7 +22,7 @@ struct CacheLines {
 
   T* allocate(std::size_t count) {
     void* memory = ::operator new(count * sizeof(T), alignment(count));
-    // A wish: where the system has no large pages, small ones are as right.
+    // A hint only: without large pages, small ones work as well.
     if (is_large(count)) (void)madvise(memory, count * sizeof(T), MADV_HUGEPAGE);
     return static_cast<T*>(memory);
   }

@@ -1,5 +1,5 @@
-// The convolution, for one SIMD target and level; see levels.h. Included once for each, so no
-// guard.
+// The convolution for one SIMD target and level; see levels.h. It is included once for each, so it
+// has no include guard.
 #if KERNELS_LEVEL == 2
 HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni,avx512bf16")
 namespace slipstream::kernels::N_AVX3_BF16 {
@@ -22,8 +22,8 @@ using U8 = hn::Repartition<std::uint8_t, F32>;
 constexpr std::size_t kLanes = HWY_MIN(HWY_LANES(float), 16);
 constexpr std::size_t kVectors = 16 / kLanes;  // per group of 16 columns
 
-/// Multiplies one unit of four bytes of the input, in every lane, by one vector of weights; or
-/// kUnits.
+/// Multiplies one unit of the input (four bytes) in every lane by one vector of weights; `kUnits`
+/// is the number of units that one step takes.
 struct Float32 {
   using D = F32;
   static constexpr std::size_t kUnits = 1;
@@ -50,8 +50,8 @@ struct Int8 {
     return hn::Set(I32(), value);
   }
 #if HWY_TARGET == HWY_AVX2
-  // As instructions that read weights from memory: with 12 sums no register is left for them, and
-  // gcc 12 moves the sums of intrinsics to memory and back.
+  // Written as instructions that read weights from memory: 12 sums leave no registers for the
+  // weights, and gcc 12 moves the sums of intrinsics to memory and back.
   using Weight = const __m256i*;
   HWY_INLINE static Weight weights(const std::uint8_t* at) {
     return reinterpret_cast<const __m256i*>(at);
@@ -72,8 +72,8 @@ struct Int8 {
   }
   HWY_INLINE static hn::Vec<I32> add(hn::Vec<I32> sum, hn::Vec<I32> unit, Weight weight) {
 #if KERNELS_LEVEL >= 1
-    // As an instruction, because gcc 12 copies the sums of the intrinsic to other registers and
-    // back.
+    // Written as an instruction, because gcc 12 copies the sums of the intrinsic to other registers
+    // and back.
     asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(unit.raw), "v"(weight.raw));
     return sum;
 #elif HWY_TARGET == HWY_AVX3
@@ -95,7 +95,7 @@ struct Int8 {
 };
 
 #if HWY_TARGET == HWY_AVX2
-/// Two units, whose products 16 bits hold together: 8 instructions for what takes Int8 two times 6.
+/// Takes two units, the sum of whose products fits 16 bits: 8 instructions in place of two times 6.
 struct Int8Twos {
   using D = I32;
   using Weight = Int8::Weight;
@@ -135,7 +135,7 @@ struct BFloat16 {
   }
 };
 #else
-/// Where the CPU has no products of bfloat16, the two of a unit become float32.
+/// For CPUs without products of bfloat16: the two numbers of a unit become float32.
 struct BFloat16 {
   using D = F32;
   static constexpr std::size_t kUnits = 1;
@@ -155,7 +155,8 @@ struct BFloat16 {
 };
 #endif
 
-/// The sums of `kRows` pixels by `kGroups` groups of 16 columns, left in `sums` row by row.
+/// Computes the sums of `kRows` pixels and `kGroups` groups of 16 columns, and stores them in
+/// `sums` row by row.
 template <class Multiply, std::size_t kRows, std::size_t kGroups>
 HWY_INLINE void sum_tile(const std::vector<Run>& runs, const std::uint8_t* const* pixels,
                          const std::uint8_t* HWY_RESTRICT weights, void* HWY_RESTRICT sums) {
@@ -168,7 +169,8 @@ HWY_INLINE void sum_tile(const std::vector<Run>& runs, const std::uint8_t* const
 #pragma GCC unroll 16
     for (std::size_t wide = 0; wide < kWide; ++wide) total[row][wide] = hn::Zero(d);
   }
-  // There is a run, and a run has a unit: loops that know it spare the sums a way through memory.
+  // There is at least one run, with at least one unit. Loops that rely on it keep the sums in
+  // registers.
   const Run* run = runs.data();
   const Run* const end = run + runs.size();
   do {
@@ -199,17 +201,17 @@ HWY_INLINE void sum_tile(const std::vector<Run>& runs, const std::uint8_t* const
   }
 }
 
-// AVX-512 has 32 registers: the sums, one row of weights and one unit of input must fit. AVX2 has
-// 16, and reads weights from memory.
+// AVX-512 has 32 registers, which must fit the sums, one row of weights and one unit of input. AVX2
+// has 16, and reads the weights from memory.
 constexpr std::size_t kGroupsAtOnce = HWY_TARGET <= HWY_AVX3 ? 4 : 1;
 template <class Multiply>
 constexpr std::size_t rows_at_once(std::size_t groups) {
   if (HWY_TARGET > HWY_AVX3) return Multiply::kUnits == 1 ? 6 : 4;
   return groups == 4 ? 6 : groups == 1 ? 12 : 8;
 }
-/// Products of at most so many units finish kMostRows pixels together: what that costs by itself is
-/// less per pixel then. But long sums leave time to read and write meanwhile, which many at once
-/// would not.
+/// Largest number of units for which kMostRows pixels are finished together. That costs less per
+/// pixel. Longer sums, however, leave time to read and write between few pixels, which finishing
+/// many at once would not use. Chosen by hand, not measured.
 constexpr std::size_t kFewUnits = 63;
 static_assert(kGroupsAtOnce * 16 <= kMostColumns);
 
@@ -226,7 +228,7 @@ void sum_rows(std::size_t rows, const std::vector<Run>& runs, const std::uint8_t
   }
 }
 
-/// As many at once as one vector has; the last of them may write beyond what was asked for.
+/// As many addresses as one vector has; the last vector may write beyond `count`.
 using Addresses = hn::CappedTag<std::uint64_t, 8>;
 
 struct Places {
@@ -235,13 +237,13 @@ struct Places {
   alignas(64) std::uint8_t* output[kMostRows + 8];
 };
 
-/// Addresses that lie equally far apart.
+/// A sequence of addresses at equal distances.
 class Steps {
  public:
   explicit Steps(std::ptrdiff_t by) : by_(by) {
     for (std::size_t i = 0; i < 8; ++i) offsets_[i] = static_cast<std::uint64_t>(by) * i;
   }
-  /// Writes the next `count` of them, from `at` on, which moves along.
+  /// Writes the next `count` addresses, beginning with `at`, which is advanced.
   template <typename Byte>
   HWY_INLINE void take(std::size_t count, Byte*& at, Byte** places) const {
     const Addresses d;
@@ -260,7 +262,8 @@ class Steps {
   alignas(64) std::uint64_t offsets_[8];
 };
 
-/// Goes through output pixels in order and knows where each one's first tap, addend and output lie.
+/// Walks through the output pixels in order, and computes the addresses of each one's first tap,
+/// addend and output.
 class Walk {
  public:
   Walk(const Convolution& of, std::size_t pixel, const std::uint8_t* input,
@@ -277,7 +280,7 @@ class Walk {
     batch_ = pixel / of.columns / of.rows;
     go();
   }
-  /// Sets the places of the next `count` pixels.
+  /// Sets the addresses of the next `count` pixels.
   HWY_INLINE void take(std::size_t count, Places& places) {
     std::size_t done = 0;
     while (done < count) {
@@ -349,11 +352,11 @@ void convolve_panel(const Convolution& of, const Buffers& buffers, std::size_t b
   }
 }
 
-/// Pixels of which all panels are computed before the next ones. Panels read the same input, and
-/// write next to each other: where these are narrow, so that there are many, both should stay near.
+/// Number of pixels for which all panels are computed before the next pixels. Panels read the same
+/// input and write side by side. If pixels are small, both should stay in the cache.
 inline std::size_t block_of(const Convolution& of, std::size_t pixels) {
   if (kGroupsAtOnce > 1) return pixels;
-  constexpr std::ptrdiff_t kNear = 96 << 10;  // bytes
+  constexpr std::ptrdiff_t kNear = 96 << 10;  // bytes. Chosen by hand, not measured.
   const std::ptrdiff_t both = std::abs(of.input.pixel) + std::abs(of.output.pixel);
   const auto fit = static_cast<std::size_t>(kNear / std::max<std::ptrdiff_t>(both, 1));
   return std::max(fit / kMostRows, std::size_t{1}) * kMostRows;

@@ -10,34 +10,35 @@
 #include "place.h"
 
 // Convolutions of every size, and matrix products, as one loop: every output pixel is a row of a
-// product whose other side is the packed weights; where its inputs lie follows from the pixel's
-// address and a short list of runs, so nothing is copied ("indirect convolution": Dukhan, 2019).
+// matrix product whose other factor is the packed weights. The addresses of its inputs follow from
+// the pixel's address and a short list of runs, so nothing is copied ("indirect convolution":
+// Dukhan, 2019).
 namespace slipstream::kernels {
 
-/// What a convolution multiplies. Each is taken in units of four bytes.
+/// The numbers that a convolution multiplies, in units of four bytes.
 enum class Operand : std::uint8_t {
   kFloat32,   ///< one float32 by one float32
   kBFloat16,  ///< two bfloat16 by two bfloat16, summed in float32
   kInt8,      ///< four uint8 by four int8, summed in int32; see adds_pairs() in weights.h
 };
 
-/// Bytes of one pixel's input that lie one after another.
+/// A run of the input of one output pixel: consecutive bytes.
 struct Run {
-  std::ptrdiff_t offset;  ///< from the first tap of the pixel, bytes
-  std::size_t units;      ///< of four bytes
+  std::ptrdiff_t offset;  ///< bytes from the first tap of the pixel
+  std::size_t units;      ///< length in units of four bytes
 };
 
 struct Convolution {
   Operand operand = Operand::kFloat32;
-  std::size_t batch = 1, rows = 1, columns = 1;  ///< of the output
-  std::size_t channels = 0;                      ///< of the output
+  std::size_t batch = 1, rows = 1, columns = 1;  ///< size of the output
+  std::size_t channels = 0;                      ///< channels of the output
   Pitch input;  ///< from one output pixel's first tap to the next one's
   Pitch output;
-  Pitch addend;  ///< of what the epilogue adds
+  Pitch addend;  ///< of the tensor that the epilogue adds
   std::vector<Run> runs;
-  Aligned<std::uint8_t> weights;  ///< as pack() leaves them
-  bool adds_twos = false;         ///< int8: 16 bits hold what two units give; see add_twos()
-  Aligned<float> totals;          ///< of each channel's weights, where buffers have ranges
+  Aligned<std::uint8_t> weights;  ///< in the order of pack()
+  bool adds_twos = false;         ///< int8: sums of two units fit 16 bits; see add_twos()
+  Aligned<float> totals;          ///< sum of each channel's weights, if buffers have ranges
   Epilogue epilogue;
 
   [[nodiscard]] std::size_t pixels() const { return batch * rows * columns; }

@@ -9,9 +9,9 @@
 namespace slipstream::kernels {
 namespace {
 
-using Polynomial = std::vector<double>;  // coefficients, that of the lowest power first
+using Polynomial = std::vector<double>;  // coefficients, the lowest power first
 
-/// The polynomial that meets `function` at Chebyshev's points of [low, high] (Newton's form).
+/// The polynomial that equals `function` at the Chebyshev points of [low, high] (Newton's form).
 template <typename Function>
 Polynomial interpolate(std::size_t degree, double low, double high, const Function& function) {
   const std::size_t count = degree + 1;
@@ -37,7 +37,7 @@ Polynomial interpolate(std::size_t degree, double low, double high, const Functi
   return result;
 }
 
-/// `rest` per segment; the first one is exactly 0 at 0, and the last one 0 everywhere.
+/// A fit of `rest` on each segment. It is exactly 0 at 0, and 0 on the last segment.
 template <typename Function>
 Curve fit(Degree degree, double reach, const Function& rest) {
   Curve curve{};
@@ -64,7 +64,7 @@ Curve fit(Degree degree, double reach, const Function& rest) {
   return curve;
 }
 
-/// Wherever the function ends, it jumps by what it still is there.
+/// At the end of its range the fit jumps to 0 from the value that the function has there.
 double reach_of(Activation activation, Degree degree) {
   const bool silu = activation == Activation::kSilu;
   if (degree == Degree::kLines) return silu ? 8.0 : 4.0;

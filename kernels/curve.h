@@ -7,27 +7,27 @@
 
 namespace slipstream::kernels {
 
-/// How exactly a curve follows its function, which depends on where the values go.
+/// Degree of a curve's polynomials. It depends on the format of the results.
 enum class Degree : std::uint8_t {
-  kLines = 1,      ///< of bytes: SiLU to 0.004, GELU to 0.002
-  kParabolas = 2,  ///< of bfloat16: SiLU to 1.1e-4, GELU to 3e-5
-  kQuintics = 5,   ///< of float32: to 4e-7
+  kLines = 1,      ///< for bytes: error of SiLU 0.004, of GELU 0.002
+  kParabolas = 2,  ///< for bfloat16: error of SiLU 1.1e-4, of GELU 3e-5
+  kQuintics = 5,   ///< for float32: error of both 4e-7
 };
 
-/// Whether a segment's polynomial is of the distance from its middle, in segments, as higher
-/// powers of float32 need; or of the number itself.
+/// True if the variable of a segment's polynomial is the distance from its middle, in segments, as
+/// higher powers in float32 need; otherwise the variable is x itself.
 constexpr bool is_local(Degree degree) { return degree == Degree::kQuintics; }
 
-/// An even function that is 0 at 0, as polynomials, each around a whole multiple of
-/// reach / (kSegments - 1).
+/// An even function that is 0 at 0, as one polynomial per segment. Segments are centred on the
+/// multiples of reach / (kSegments - 1).
 struct Curve {
   static constexpr std::size_t kSegments = 32;
-  float reach;  ///< the function counts as 0 from here on
-  /// Of each power, the lowest first, per segment.
+  float reach;  ///< the function is taken as 0 from here on
+  /// [power][segment], the lowest power first.
   float coefficients[6][kSegments];
 };
 
-/// activation(x) - max(x, 0), for SiLU and GELU.
+/// The curve of activation(x) - max(x, 0), for SiLU or GELU.
 const Curve& curve_of(Activation activation, Degree degree);
 
 }  // namespace slipstream::kernels

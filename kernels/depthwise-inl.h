@@ -1,4 +1,4 @@
-// The depthwise convolution, for one SIMD target and level; see levels.h. No guard.
+// The depthwise convolution for one SIMD target and level; see levels.h. It has no include guard.
 #if KERNELS_LEVEL == 1
 HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
 namespace slipstream::kernels::N_AVX3_VNNI {
@@ -11,7 +11,7 @@ namespace slipstream::kernels::HWY_NAMESPACE {
 
 #if KERNELS_LEVEL == 1
 
-/// Four neighbouring pixels of 64 channels, turned so that the four bytes of a channel are one
+/// Four neighbouring pixels of 64 channels, transposed so that the four bytes of a channel are one
 /// lane.
 struct Quads {
   __m512i lanes[4];
@@ -30,7 +30,7 @@ struct Quads {
   }
 };
 
-/// Stores 64 sums, whose channels lie as Quads left them, in the order of the channels.
+/// Stores 64 sums in the order of the channels; Quads left them in another one.
 HWY_INLINE void store_in_order(const __m512i* sums, std::int32_t* out) {
   const __m512i a = _mm512_shuffle_i32x4(sums[0], sums[1], 0x88);
   const __m512i b = _mm512_shuffle_i32x4(sums[0], sums[1], 0xDD);
@@ -42,14 +42,15 @@ HWY_INLINE void store_in_order(const __m512i* sums, std::int32_t* out) {
   _mm512_store_si512(out + 48, _mm512_shuffle_i32x4(b, d, 0xDD));
 }
 
-/// As an instruction, because gcc 12 copies the sums of the intrinsic to other registers and back.
+/// Written as an instruction, because gcc 12 copies the sums of the intrinsic to other registers
+/// and back.
 HWY_INLINE void add_products(__m512i& sums, __m512i units, const std::int8_t* weights) {
   asm("vpdpbusd %2, %1, %0"
       : "+v"(sums)
       : "v"(units), "m"(*reinterpret_cast<const __m512i*>(weights)));
 }
 
-/// The sums of two neighbouring output pixels and 64 channels.
+/// Computes the sums of two neighbouring output pixels and 64 channels.
 HWY_NOINLINE void sum_two(const Depthwise& of, std::size_t quads, const std::uint8_t* input,
                           const std::int8_t* HWY_RESTRICT weights, std::int32_t* HWY_RESTRICT out) {
   __m512i first[4] = {}, second[4] = {};
@@ -75,7 +76,7 @@ inline void convolve_quads(const Depthwise& of, const Buffers& buffers, std::siz
   const std::size_t quads = block_bytes / of.kernel_rows / 512;
   const std::size_t out_size = size_of(of.epilogue.output);
   const std::size_t addend_size = size_of(of.epilogue.addend);
-  constexpr std::size_t kPixels = 24;
+  constexpr std::size_t kPixels = 24;  // pixels whose sums are finished together. Chosen by hand.
   alignas(64) std::int32_t sums[kPixels * 64];
   const std::uint8_t* more[kPixels];
   std::uint8_t* to[kPixels];
@@ -108,7 +109,7 @@ inline void convolve_quads(const Depthwise& of, const Buffers& buffers, std::siz
 
 #else
 
-/// The sums of `kPixels` neighbouring output pixels and 16 channels, in float32.
+/// Computes the sums of `kPixels` neighbouring output pixels and 16 channels, in float32.
 template <Number kNumber, std::size_t kPixels>
 HWY_INLINE void sum_any(const Depthwise& of, const std::uint8_t* input,
                         const float* HWY_RESTRICT weights, std::size_t channels,
@@ -137,7 +138,8 @@ HWY_INLINE void sum_any(const Depthwise& of, const std::uint8_t* input,
   }
 }
 
-/// The same for kernels of `kTaps` columns without gaps: what neighbours share is read once.
+/// Does the same for kernels of `kTaps` columns without gaps; pixels that neighbours share are read
+/// once.
 template <Number kNumber, std::size_t kPixels, std::size_t kTaps, std::size_t kStride>
 HWY_INLINE void sum_neighbours(const Depthwise& of, const std::uint8_t* input,
                                const float* HWY_RESTRICT weights, std::size_t channels,
@@ -172,7 +174,7 @@ HWY_INLINE void sum_neighbours(const Depthwise& of, const std::uint8_t* input,
   }
 }
 
-constexpr std::size_t kAtOnce = 6;           // pixels
+constexpr std::size_t kAtOnce = 6;           // pixels whose sums stay in registers
 constexpr std::size_t kChunk = 8 * kAtOnce;  // pixels whose sums are finished together
 
 /// Calls `sum(input, weights, out)` for 16 channels of kAtOnce pixels at a time.

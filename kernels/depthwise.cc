@@ -27,14 +27,14 @@ HWY_EXPORT(convolve_floats);
 
 namespace {
 
-/// As bfloat16, rounded to nearest, ties to even.
+/// The number as bfloat16, rounded to nearest, ties to even.
 std::uint16_t nearest_half(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-/// The weights as bfloat16. What one tap of a channel loses is given to the next one, so that the
-/// errors of all cancel where neighbouring pixels are alike.
+/// Rounds the weights to bfloat16. The rounding error of one tap is added to the next tap of its
+/// channel, so that the errors cancel if neighbouring pixels are alike.
 std::vector<std::uint16_t> halves_of_weights(const Depthwise& of, std::size_t padded) {
   std::vector<std::uint16_t> halves(of.weights.size());
   for (std::size_t channel = 0; channel < padded; ++channel) {
@@ -72,7 +72,7 @@ Aligned<std::int8_t> pack_quads(const Depthwise& of, std::size_t stride) {
     for (std::size_t row = 0; row < of.kernel_rows; ++row) {
       for (std::size_t quad = 0; quad < quads; ++quad) {
         for (std::size_t which = 0; which < 2; ++which) {
-          // Quads leaves channel 16 l + 4 v + i in lane 4 l + i of vector v.
+          // Quads has channel 16 l + 4 v + i in lane 4 l + i of vector v.
           for (std::size_t at = 0; at < 256; ++at, ++out) {
             const std::size_t vector = at / 64, lane = at % 64 / 4, tap = quad * 4 + at % 4;
             const std::size_t channel = block * 64 + lane / 4 * 16 + vector * 4 + lane % 4;
@@ -102,7 +102,7 @@ Aligned<std::uint8_t> pack_pairs(const Depthwise& of) {
   auto* out = reinterpret_cast<std::uint16_t*>(packed.data());
   for (std::size_t block = 0; block < padded; block += 32) {
     for (std::size_t index = 0; index < pairs * taps; ++index) {
-      // Lane 4 l + i of vector v is of channel 8 l + 4 v + i.
+      // Lane 4 l + i of vector v belongs to channel 8 l + 4 v + i.
       for (std::size_t at = 0; at < 64; ++at, ++out) {
         const std::size_t vector = at / 32, lane = at % 32 / 2;
         const std::size_t channel = block + lane / 4 * 8 + vector * 4 + lane % 4;

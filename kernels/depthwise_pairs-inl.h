@@ -1,19 +1,21 @@
-// The depthwise convolution of bfloat16 by products of pairs, for AVX-512 with BF16. Included once.
+// The depthwise convolution of bfloat16 by products of pairs, for AVX-512 with BF16. It is included
+// once.
 HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni,avx512bf16")
 namespace slipstream::kernels::N_AVX3_BF16 {
 using namespace HWY_NAMESPACE;  // NOLINT(google-build-using-namespace): the epilogue's
 
-constexpr std::size_t kPairPixels = 6;               // whose sums registers hold
-constexpr std::size_t kPairChunk = 8 * kPairPixels;  // whose sums are finished together
-constexpr std::size_t kPairChannels = 32;            // in one vector of bfloat16
+constexpr std::size_t kPairPixels = 6;               // pixels whose sums stay in registers
+constexpr std::size_t kPairChunk = 8 * kPairPixels;  // pixels that are finished together
+constexpr std::size_t kPairChannels = 32;            // channels of one vector of bfloat16
 
-/// As an instruction, because gcc 12 copies the sums of the intrinsic to other registers and back.
+/// Written as an instruction, because gcc 12 copies the sums of the intrinsic to other registers
+/// and back.
 HWY_INLINE void add_pairs(__m512& sums, __m512i values, __m512i weights) {
   asm("vdpbf16ps %2, %1, %0" : "+v"(sums) : "v"(values), "v"(weights));
 }
 
-/// Adds what two rows of the kernel, or its last one, have for neighbouring output pixels: the
-/// numbers of a channel in both rows become one lane, so each neighbour takes what all share.
+/// Adds the products of two rows of the kernel, or of its last row, to neighbouring output pixels.
+/// The numbers of a channel in both rows form one lane, which all output pixels that read it share.
 template <std::size_t kTaps, std::size_t kStride, bool kBoth>
 HWY_INLINE void add_rows(const Depthwise& of, const std::uint8_t* input,
                          const std::uint8_t* HWY_RESTRICT weights, __m512 (&sums)[kPairPixels][2]) {
@@ -40,7 +42,7 @@ HWY_INLINE void add_rows(const Depthwise& of, const std::uint8_t* input,
   }
 }
 
-/// The sums of kPairPixels neighbouring output pixels and 32 channels.
+/// Computes the sums of kPairPixels neighbouring output pixels and 32 channels.
 template <std::size_t kTaps, std::size_t kStride>
 HWY_INLINE void sum_pairs(const Depthwise& of, const std::uint8_t* input,
                           const std::uint8_t* HWY_RESTRICT weights, float* HWY_RESTRICT out) {
@@ -52,7 +54,8 @@ HWY_INLINE void sum_pairs(const Depthwise& of, const std::uint8_t* input,
     add_rows<kTaps, kStride, true>(of, input, weights, sums);
   }
   if (row < of.kernel_rows) add_rows<kTaps, kStride, false>(of, input, weights, sums);
-  // The lower half of each 128 bits was unpacked to the first vector, the upper one to the second.
+  // Unpacking put the lower half of each 128 bits into the first vector, and the upper half into
+  // the second.
   const __m512i front = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
   const __m512i back = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
 #pragma GCC unroll 16

@@ -1,4 +1,4 @@
-// What becomes of sums before they are written. Included once per SIMD target.
+// The last operations on sums before they are written. Included once per SIMD target.
 #if defined(SLIPSTREAM_KERNELS_EPILOGUE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLIPSTREAM_KERNELS_EPILOGUE_INL_H_
 #undef SLIPSTREAM_KERNELS_EPILOGUE_INL_H_
@@ -15,7 +15,7 @@ namespace slipstream::kernels::HWY_NAMESPACE {
 
 using Lane = hn::CappedTag<float, 16>;
 
-/// Of sums that are finished together.
+/// The most sums that are finished together.
 constexpr std::size_t kMostRows = 48, kMostColumns = 64;
 
 template <Number kNumber>
@@ -33,7 +33,7 @@ HWY_INLINE hn::Vec<Lane> read(const std::uint8_t* at) {
   }
 }
 
-/// The upper halves, rounded to nearest, ties to even. NaN stays NaN, whatever its other bits.
+/// The upper 16 bits, rounded to nearest, ties to even. NaN stays NaN, whatever its lower bits.
 HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, Lane>> halves_of(hn::Vec<Lane> value) {
   const hn::RebindToUnsigned<Lane> du;
   const auto bits = hn::BitCast(du, value);
@@ -44,7 +44,8 @@ HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, Lane>> halves_of(hn::Vec<Lane> valu
                       hn::BitCast(hn::RebindToSigned<Lane>(), kept));
 }
 
-/// Rounded to nearest, ties to even. Bytes take values in [0, 255]; larger ones become 255.
+/// Writes a vector, rounded to nearest, ties to even. For bytes the values must be 0 or more;
+/// values above 255 become 255.
 template <Number kNumber>
 HWY_INLINE void write(hn::Vec<Lane> value, std::uint8_t* at) {
   if constexpr (kNumber == Number::kFloat32) {
@@ -76,27 +77,27 @@ HWY_INLINE void with_number(Number number, const Work& work) {
   }
 }
 
-/// Where rows of sums go, and what is added to them.
+/// The addresses to which rows of sums are written, and of the numbers that are added to them.
 struct Rows {
   std::size_t count;
   const std::uint8_t* const* addend;
   std::uint8_t* const* output;
-  const float *scale, *bias;  ///< of all channels
+  const float *scale, *bias;  ///< numbers of all channels
 };
 
-/// Writes rows of `columns` sums, the first of which is that of `channel`; each row of sums begins
-/// `pitch` sums after the one before. Compiled in epilogue.cc, for every target.
+/// Finishes and writes rows of `columns` sums, the first of which belongs to `channel`. A row
+/// begins `pitch` sums after the row before. Compiled in epilogue.cc for every target.
 void finish(const Epilogue& epilogue, const float* sums, std::size_t pitch, std::size_t columns,
             std::size_t channel, const Rows& rows);
 void finish(const Epilogue& epilogue, const std::int32_t* sums, std::size_t pitch,
             std::size_t columns, std::size_t channel, const Rows& rows);
 
-/// What bytes stand for that were summed up: another range for each row.
+/// The real numbers that summed bytes represent, if each row has a range of its own.
 struct Ranges {
-  const float* totals;   ///< of each column's weights
-  const float* of_rows;  ///< see Buffers
+  const float* totals;   ///< sum of each column's weights
+  const float* of_rows;  ///< ranges of the rows, as in Buffers
 };
-/// The same for such sums, rows one after another; no more than a tile has.
+/// Does the same for such sums. The rows are contiguous, and no more than those of a tile.
 void finish(const Epilogue& epilogue, const std::int32_t* sums, std::size_t columns,
             std::size_t channel, const Rows& rows, const Ranges& ranges);
 

@@ -19,8 +19,8 @@ HWY_INLINE hn::Vec<Lane> sums_at(const std::int32_t* sums) {
   return hn::ConvertTo(Lane(), hn::Load(hn::RebindToSigned<Lane>(), sums));
 }
 
-/// What is added to a sum: of a format that is known when this is compiled, or of any. `kClips`:
-/// results are stretched and clipped as well.
+/// The addend of a sum. Its format is a compile-time constant (Known), there is none (Nothing), or
+/// it is known at run time (Any). `kClips` is true if results are scaled and clipped.
 template <Number kNumber>
 struct Known {
   static constexpr bool kAdds = true, kClips = true;
@@ -45,17 +45,17 @@ struct Any {
   }
 };
 
-/// Writes values of a format, after activations that are as exact as another one can tell.
+/// Writes values in a format. Activations need to be only as precise as the format kFineness.
 template <Number kOutput, Number kFineness = kOutput>
 struct Writer {
   static constexpr Number kNumber = kOutput, kExact = kFineness;
-  static constexpr std::size_t kVectors = 1;  // that are written at once
+  static constexpr std::size_t kVectors = 1;  // vectors that are written at once
   HWY_INLINE void operator()(const hn::Vec<Lane> (&values)[1], std::uint8_t* at) const {
     write<kOutput>(values[0], at);
   }
 };
 #if HWY_TARGET == HWY_AVX3
-/// bfloat16 by one instruction, where the processor has it: of one vector, or of two.
+/// Writes one or two vectors as bfloat16 with one instruction, on CPUs that have it.
 template <std::size_t kCount>
 struct HalfWriter {
   static constexpr Number kNumber = Number::kBFloat16, kExact = kNumber;
@@ -73,7 +73,7 @@ struct HalfWriter {
   }
 };
 
-/// 64 bytes at once, of values in [0, 255].
+/// Writes 64 bytes at once; values must be in [0, 255].
 struct BytesWriter {
   static constexpr Number kNumber = Number::kUInt8, kExact = kNumber;
   static constexpr std::size_t kVectors = 4;
@@ -81,21 +81,21 @@ struct BytesWriter {
     const auto whole = [&](std::size_t i) HWY_ATTR { return _mm512_cvtps_epi32(values[i].raw); };
     const __m512i front = _mm512_packs_epi32(whole(0), whole(1));
     const __m512i back = _mm512_packs_epi32(whole(2), whole(3));
-    // Both pack 128 bits at a time: four bytes of each vector, and so on.
+    // Both instructions pack 128 bits at a time, so the order is four bytes of each vector in turn.
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m512i bytes = _mm512_packus_epi16(front, back);
     _mm512_storeu_si512(at, _mm512_permutexvar_epi32(order, bytes));
   }
 };
 #elif HWY_TARGET == HWY_AVX2
-/// 16 bytes at once, of values in [0, 255].
+/// Writes 16 bytes at once; values must be in [0, 255].
 struct BytesWriter {
   static constexpr Number kNumber = Number::kUInt8, kExact = kNumber;
   static constexpr std::size_t kVectors = 2;
   HWY_INLINE void operator()(const hn::Vec<Lane> (&values)[2], std::uint8_t* at) const {
     const __m256i first = _mm256_cvtps_epi32(values[0].raw);
     const __m256i second = _mm256_cvtps_epi32(values[1].raw);
-    // It packs 128 bits at a time: the middle quarters change places.
+    // The instruction packs 128 bits at a time, so the middle quarters have to be swapped.
     const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(first, second), 0xD8);
     const __m128i front = _mm256_castsi256_si128(words);
     const __m128i back = _mm256_extracti128_si256(words, 1);
@@ -114,7 +114,8 @@ HWY_INLINE void finish_as(const Epilogue& epilogue, const Writer writer, const A
   const auto weight = hn::Set(d, epilogue.addend_weight);
   const bool before = epilogue.adds == Epilogue::Adds::kBefore;
   const Activator<kActivation, Writer::kExact> activation(epilogue);
-  // Copies, as the compiler must think that writing bytes changes whatever it has a reference to.
+  // These are copies, because the compiler must assume that writing bytes changes anything behind a
+  // reference.
   const float* HWY_RESTRICT scales = rows.scale + channel;
   const float* HWY_RESTRICT biases = rows.bias + channel;
   const std::size_t count = rows.count;
@@ -154,7 +155,7 @@ HWY_INLINE void finish_as(const Epilogue& epilogue, const Writer writer, const A
   }
 }
 
-/// Calls `work` with what writes the epilogue's output.
+/// Calls `work` with the writer of the epilogue's output.
 template <class Work>
 HWY_INLINE void with_writer(const Epilogue& epilogue, [[maybe_unused]] std::size_t columns,
                             const Work& work) {
@@ -170,7 +171,7 @@ HWY_INLINE void with_writer(const Epilogue& epilogue, [[maybe_unused]] std::size
   with_number(epilogue.output, [&](auto output) HWY_ATTR { work(Writer<output()>()); });
 }
 
-/// Whether what an activation gives is written as it is.
+/// True if the results of the activation are written without further operations.
 inline bool writes_whole(const Epilogue& epilogue) {
   using Limits = std::numeric_limits<float>;
   return epilogue.output != Number::kUInt8 && epilogue.adds == Epilogue::Adds::kNothing &&
@@ -178,12 +179,13 @@ inline bool writes_whole(const Epilogue& epilogue) {
          epilogue.low == -Limits::infinity() && epilogue.high == Limits::infinity();
 }
 
-/// On AVX-512 the form for bytes, lines, would leave more than half a step of a small range.
+/// On AVX-512 the activation for bytes is piecewise linear, which is wrong by more than half a step
+/// of a small range, so the one for bfloat16 is used.
 using CoarseWriter =
     Writer<Number::kFloat32, HWY_TARGET == HWY_AVX3 ? Number::kBFloat16 : Number::kUInt8>;
 
-/// Without an activation each format of the addend has a loop of its own; with one, which takes
-/// longer than finding the format out does, one loop has all.
+/// Without an activation, each format of the addend has its own loop. With one there is a single
+/// loop, because the activation takes longer than the test of the format.
 template <typename Sum>
 HWY_INLINE void finish_sums(const Epilogue& epilogue, const Sum* sums, std::size_t pitch,
                             std::size_t columns, std::size_t channel, const Rows& rows) {

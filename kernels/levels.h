@@ -1,9 +1,9 @@
 #pragma once
 
-// Highway knows AVX-512 as one target (AVX3), and the next one (AVX3_DL) only with all of Ice Lake.
-// In between came dot products of bytes, which Cascade Lake has too, and later those of bfloat16.
-// So for AVX3 some kernels are compiled at three levels: 0 as Highway has it, 1 with AVX512_VNNI, 2
-// with AVX512_BF16 as well.
+// Highway has AVX-512 as one target (AVX3); its next target (AVX3_DL) needs all extensions of Ice
+// Lake. Two useful extensions are in between: dot products of bytes, since Cascade Lake, and dot
+// products of bfloat16. So some kernels are compiled for AVX3 at three levels: 0 as Highway has it,
+// 1 with AVX512_VNNI, 2 with AVX512_BF16 as well.
 namespace slipstream::kernels {
 
 /// The level of this CPU.

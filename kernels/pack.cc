@@ -14,7 +14,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET == HWY_AVX3
 
-/// Turns 16 rows of 16 units.
+/// Transposes 16 rows of 16 units.
 HWY_INLINE void turn(__m512i* rows) {
   __m512i pairs[16];
   for (std::size_t i = 0; i < 16; i += 4) {
@@ -61,7 +61,7 @@ void pack_columns(const std::uint8_t* from, std::ptrdiff_t channel_step, std::si
 
 #else
 
-/// Channels whose units lie one after another: panels of `wide` columns.
+/// Packs channels whose units are contiguous, into panels of `wide` columns.
 void pack_columns(const std::uint8_t* from, std::ptrdiff_t channel_step, std::size_t channels,
                   std::size_t units, std::uint8_t* to, std::size_t wide) {
   for (std::size_t unit = 0; unit < units; ++unit, to += wide * 4, from += 4) {
@@ -74,7 +74,7 @@ void pack_columns(const std::uint8_t* from, std::ptrdiff_t channel_step, std::si
 
 #endif
 
-/// Two rows as units, 16 channels at a time; `second` may be missing.
+/// Packs two rows as units, 16 channels at a time; without `second` its numbers are zeros.
 void pack_pair(const std::uint8_t* first, const std::uint8_t* second, std::size_t wide,
                std::uint8_t* to) {
   const hn::CappedTag<std::uint32_t, 16> d;
@@ -89,7 +89,7 @@ void pack_pair(const std::uint8_t* first, const std::uint8_t* second, std::size_
   }
 }
 
-/// The upper half of a lane, rounded to nearest, ties to even, where it is; NaN stays NaN.
+/// Rounds a lane to its upper 16 bits in place, to nearest, ties to even; NaN stays NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V upper_half(D d, hn::Vec<hn::Rebind<float, D>> value) {
   const V bits = hn::BitCast(d, value);
@@ -100,7 +100,8 @@ HWY_INLINE V upper_half(D d, hn::Vec<hn::Rebind<float, D>> value) {
   return hn::And(kept, hn::Set(d, 0xFFFF0000U));
 }
 
-/// The `count` numbers of a unit's channels, each times the factor or, of bfloat16, two factors.
+/// Multiplies the `count` numbers of a unit's channels by the factor, or by two factors if they are
+/// bfloat16.
 void multiply_unit(const std::uint8_t* unit, std::size_t count, bool halves, const float* factors,
                    std::uint8_t* multiplied) {
   const hn::CappedTag<float, 16> d;
@@ -133,7 +134,7 @@ HWY_EXPORT(multiply_unit);
 
 namespace {
 
-/// Channels that lie one after another, unit by unit.
+/// Packs channels that are contiguous, unit by unit.
 void pack_rows(const std::uint8_t* from, std::ptrdiff_t unit_step, std::size_t channels,
                std::size_t units, std::uint8_t* to, std::size_t wide) {
   for (std::size_t unit = 0; unit < units; ++unit, to += wide * 4, from += unit_step) {

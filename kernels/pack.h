@@ -5,11 +5,11 @@
 
 #include "aligned.h"
 
-// Weights in the order in which products read them: panels of [unit][column][4 bytes].
+// Packing of weights in the order in which products read them: panels of [unit][column][4 bytes].
 namespace slipstream::kernels {
 
-/// How groups of 16 channels are shared out to panels, of which each is computed at once: as few
-/// panels as the CPU's registers allow, as even as possible.
+/// The division of groups of 16 channels into panels. A panel is computed at once. There are as few
+/// panels as the CPU's registers allow, of sizes as equal as possible.
 struct Panels {
   std::size_t groups, count;
 
@@ -19,10 +19,11 @@ struct Panels {
   [[nodiscard]] std::size_t begin(std::size_t panel) const { return panel * groups / count; }
 };
 
-/// Groups that are computed at once on this CPU.
+/// The most groups that this CPU computes at once.
 std::size_t groups_at_once();
 
-/// Units of four bytes where they lie: unit u of channel c at data + c channel_step + u unit_step.
+/// A matrix of units of four bytes in memory: unit u of channel c is at data + c channel_step + u
+/// unit_step.
 struct Matrix {
   const std::uint8_t* data;
   std::ptrdiff_t channel_step, unit_step;
@@ -31,10 +32,10 @@ struct Matrix {
 
 /// Packs a matrix; the last panel is padded with zeros to 16 columns.
 Aligned<std::uint8_t> pack(const Matrix& matrix);
-/// The same into memory of (channels rounded up to 16) * units * 4 bytes.
+/// Does the same into given memory of (channels rounded up to 16) * units * 4 bytes.
 void pack_into(const Matrix& matrix, std::uint8_t* packed);
 
-/// Numbers of two bytes, row by row, channels one after another: row r at data + r row_step.
+/// A matrix of numbers of two bytes, with contiguous channels: row r is at data + r row_step.
 struct Halves {
   const std::uint8_t* data;
   std::ptrdiff_t row_step;
@@ -43,13 +44,13 @@ struct Halves {
   [[nodiscard]] std::size_t units() const { return (rows + 1) / 2; }
 };
 
-/// Packs units of two rows each, zeros after the last row, into (channels rounded up to 16) *
-/// units() * 4 bytes. Reads whole vectors of 16 numbers.
+/// Packs units of two rows each, with zeros after the last row, into (channels rounded up to 16) *
+/// units() * 4 bytes. It reads whole vectors of 16 numbers.
 void pack_into(const Halves& halves, std::uint8_t* packed);
 
-/// Multiplies packed weights, of all panels, by a factor per row that is known only at run time: a
-/// unit's numbers are of one row (float32) or, with `halves`, of two (bfloat16), which follow each
-/// other.
+/// Multiplies packed weights of all panels by a factor per row that is known only at run time. The
+/// numbers of a unit belong to one row (float32) or, with `halves`, to two consecutive rows
+/// (bfloat16).
 void multiply_rows(const std::uint8_t* packed, std::size_t channels, std::size_t units, bool halves,
                    const float* factors, std::uint8_t* multiplied);
 

@@ -5,7 +5,7 @@
 
 namespace slipstream::kernels {
 
-/// Where the pixels of a tensor lie: bytes from one to the next in each direction.
+/// The distances between pixels of a tensor: bytes to the next one in each direction.
 struct Pitch {
   std::ptrdiff_t batch = 0;
   std::ptrdiff_t row = 0;

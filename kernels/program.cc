@@ -7,10 +7,12 @@
 namespace slipstream::kernels {
 namespace {
 
-/// Kernels read whole vectors, so a little beyond the last number of a tensor.
+/// Bytes behind the memory of a program, because kernels read whole vectors and so a little beyond
+/// the last number of a tensor.
 constexpr std::size_t kSlack = 4096;
 
-/// One block per thread and program size that is kept: allocating would touch every page anew.
+/// The thread's block of memory for a program, which is kept for the next run: a new block would
+/// cost a page fault for every page.
 std::uint8_t* block_of(std::size_t bytes) {
   thread_local Aligned<std::uint8_t> block;
   if (block.size() < bytes + kSlack) block.assign(bytes + kSlack, 0);

@@ -13,13 +13,13 @@
 
 namespace slipstream::kernels {
 
-/// Where a tensor lies: pixels of a picture, or the tokens of a text as one row of pixels, the
-/// channels of a pixel one after another. Buffer 0 is the program's own memory, the others are the
-/// caller's, in the order in which they are passed to run().
+/// The memory of a tensor: pixels of an image, or the tokens of a text as one row of pixels. The
+/// channels of a pixel are contiguous. Buffer 0 is the program's own memory; the others are the
+/// caller's, in the order in which run() gets them.
 struct Tensor {
   Number number = Number::kFloat32;
   std::size_t buffer = 0;
-  std::size_t offset = 0;  ///< of the first pixel, bytes
+  std::size_t offset = 0;  ///< bytes to the first pixel
   std::size_t batch = 1, rows = 1, columns = 1, channels = 1;
   Pitch pitch;
 
@@ -43,8 +43,8 @@ struct Step {
   std::function<void(const Memory&, Workers&)> run;
 };
 
-/// A list of steps over one block of memory. Everything about it was decided before it runs: where
-/// every tensor lies, in which order, with which kernel.
+/// A list of steps over one block of memory. Everything is decided before it runs: the location of
+/// every tensor, the order of the steps, and their kernels.
 class Program {
  public:
   explicit Program(std::size_t bytes) : bytes_(bytes) {}
@@ -52,10 +52,10 @@ class Program {
   void add(Step step) { steps_.push_back(std::move(step)); }
   [[nodiscard]] const std::vector<Step>& steps() const { return steps_; }
 
-  /// Runs all steps; `buffers` are those of inputs and outputs. Several threads may run one program
-  /// at a time, each with workers of its own.
+  /// Runs all steps; `buffers` are the caller's inputs and outputs. Several threads may run one
+  /// program at the same time, each with its own workers.
   void run(const std::vector<std::uint8_t*>& buffers, Workers& workers) const;
-  /// The same, and the seconds that each step took.
+  /// Does the same, and returns the seconds of each step.
   [[nodiscard]] std::vector<double> profile(const std::vector<std::uint8_t*>& buffers,
                                             Workers& workers) const;
 

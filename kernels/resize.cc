@@ -17,17 +17,18 @@
 
 namespace slipstream::kernels {
 
-/// Which pixels of a row, or rows of a picture, make up each of the result, and by which weights.
+/// The pixels of a row, or rows of an image, from which each pixel of the result is computed, and
+/// their weights.
 struct Axis {
   std::vector<std::size_t> first, count;
-  std::size_t taps = 0;  ///< weights of each: the greatest count, rounded up; zeros at the end
+  std::size_t taps = 0;  ///< weights per pixel of the result: the largest count, padded with zeros
   Aligned<float> weights;
-  std::size_t begin = 0, end = 0;  ///< of all that are used
+  std::size_t begin = 0, end = 0;  ///< range of all pixels that are used
 
   Axis(std::size_t size, double low, double high, std::size_t results, std::size_t multiple);
 };
 
-constexpr std::size_t kSlack = 16;  // numbers beyond a row that vectors may touch
+constexpr std::size_t kSlack = 16;  // numbers beyond a row that vectors may read and write
 
 }  // namespace slipstream::kernels
 
@@ -40,7 +41,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Wide = hn::ScalableTag<float>;
 using Four = hn::CappedTag<float, 4>;
 
-/// The weighted sum of `taps` rows, each `size` bytes: kVectors vectors at a time.
+/// Computes the weighted sum of `taps` rows of `size` bytes, kVectors vectors at a time.
 template <std::size_t kVectors>
 HWY_INLINE std::size_t add_rows(const std::uint8_t* from, std::size_t pitch, std::size_t size,
                                 const float* weights, std::size_t taps, float* to, std::size_t at) {
@@ -102,7 +103,8 @@ void mix_greys(const Axis& axis, const float* from, std::uint8_t* to) {
 
 #else
 
-/// Pixels of three colours: the fourth number of a vector is the next pixel's, and is overwritten.
+/// Computes pixels of three colours. The fourth number of a vector belongs to the next pixel, which
+/// overwrites it.
 void mix_colors(const Axis& axis, const float* from, std::uint8_t* to) {
   const Four d;
   const hn::Rebind<std::uint8_t, Four> d8;
@@ -139,7 +141,7 @@ void resize_rows(const Picture& from, const Axis& down, const Axis& right, std::
   const std::size_t size = (right.end - right.begin) * from.channels;
   const std::size_t pitch = from.columns * from.channels;
   const std::size_t bytes = right.first.size() * from.channels;
-  // Zeros behind the numbers of a row meet weights of 0.
+  // After the numbers of a row come zeros, which are multiplied by weights of 0.
   Aligned<float> mixed(size + from.channels * right.taps + kSlack, 0.0F);
   Aligned<std::uint8_t> line(bytes + kSlack);
   for (std::size_t row = 0; row < down.first.size(); ++row) {

@@ -15,8 +15,8 @@ namespace slipstream::kernels::HWY_NAMESPACE {
 
 void softmax_row(float* row, std::size_t count, float scale, const float* mask);  // steps_text.cc
 
-/// The shares that a row of scores stands for, in place; as bfloat16 in `halves` where that is
-/// given. Both have room for whole vectors, which end in zeros.
+/// Turns a row of scores into shares in place, or into bfloat16 in `halves` if that is given. Both
+/// have room for whole vectors, which end in zeros.
 void shares_of(float* row, std::size_t count, float scale, const float* mask,
                std::uint8_t* halves) {
   const Lane d;
@@ -39,7 +39,7 @@ namespace {
 
 std::size_t padded(std::size_t channels) { return (channels + 15) / 16 * 16; }
 
-/// Scores are written as they are.
+/// The epilogue that writes scores as they are.
 Epilogue plain(std::size_t channels) {
   Epilogue epilogue;
   epilogue.scale.assign(padded(channels), 1.0F);
@@ -47,8 +47,8 @@ Epilogue plain(std::size_t channels) {
   return epilogue;
 }
 
-/// One head of one picture of the batch: two products, around a softmax. The numbers of q, k and v
-/// are float32, or all bfloat16; then the shares are too.
+/// Computes one head of one image of the batch: two products around a softmax. If q, k and v are
+/// bfloat16, so are the shares.
 class Head {
  public:
   Head(const Attention& of, Epilogue epilogue)

@@ -12,7 +12,7 @@ namespace {
 
 std::size_t padded(std::size_t channels) { return (channels + 15) / 16 * 16; }
 
-/// From one output pixel's first tap to the next one's.
+/// Returns the distances from one output pixel's first tap to the next one's.
 Pitch strided(const Tensor& input, const Window& window) {
   return {input.pitch.batch, input.pitch.row * static_cast<std::ptrdiff_t>(window.row_stride),
           input.pitch.pixel * static_cast<std::ptrdiff_t>(window.column_stride)};
@@ -26,7 +26,8 @@ std::ptrdiff_t tap(const Tensor& input, const Window& window, std::size_t row, s
   return down * input.pitch.row + right * input.pitch.pixel;
 }
 
-/// The taps of a kernel's row are one run where nothing lies between the pixels.
+/// Returns the runs of a window. The taps of a kernel's row are one run if there are no gaps
+/// between pixels.
 std::vector<Run> runs_of(const Tensor& input, const Window& window, std::size_t bytes) {
   const bool merged =
       input.pitch.pixel == static_cast<std::ptrdiff_t>(bytes) && window.column_dilation == 1;
@@ -49,7 +50,7 @@ std::size_t units_of(const std::vector<Run>& runs) {
   return units;
 }
 
-/// The weights of each output channel run by run, each run padded to whole units.
+/// Returns the weights of each output channel run by run, each run padded to whole units.
 Aligned<std::uint8_t> by_runs(const std::uint8_t* weights, std::size_t channels, std::size_t bytes,
                               const std::vector<Run>& runs) {
   const std::size_t units = units_of(runs);
@@ -64,14 +65,14 @@ Aligned<std::uint8_t> by_runs(const std::uint8_t* weights, std::size_t channels,
   return matrix;
 }
 
-/// Whether the CPU adds products in 16 bits, which hold what two units of a run give together.
+/// True if the CPU adds products in 16 bits, and the sum of two units of a run always fits.
 bool add_twos(const std::uint8_t* matrix, std::size_t channels, const std::vector<Run>& runs) {
   const auto is_even = [](const Run& run) { return run.units % 2 == 0; };
   return adds_pairs() && std::all_of(runs.begin(), runs.end(), is_even) &&
          fit_fours(reinterpret_cast<const std::int8_t*>(matrix), channels * units_of(runs) / 2);
 }
 
-/// The sum of each output channel's weights.
+/// Returns the sum of each output channel's weights.
 Aligned<float> totals_of(const std::int8_t* weights, std::size_t channels, std::size_t count) {
   Aligned<float> totals(padded(channels));
   for (std::size_t channel = 0; channel < channels; ++channel, weights += count) {
@@ -80,8 +81,8 @@ Aligned<float> totals_of(const std::int8_t* weights, std::size_t channels, std::
   return totals;
 }
 
-/// Cuts `count` into at most `most` parts of whole `multiple`s, of which none has more than one
-/// more than another.
+/// Cuts `count` into at most `most` parts. Parts are multiples of `multiple`, and their sizes
+/// differ by at most one multiple.
 struct Cut {
   std::size_t count, multiple, parts;
   Cut(std::size_t all, std::size_t whole, std::size_t most)
@@ -92,12 +93,13 @@ struct Cut {
   }
 };
 
-/// Parts that a step is cut into: a few for each thread, as one may be held up.
+/// Returns the number of parts of a step: several for each thread, because a thread may be delayed.
+/// Four is chosen by hand, not measured.
 std::size_t most_parts(const Workers& workers) {
   return workers.threads() == 1 ? 1 : workers.threads() * 4;
 }
 
-/// Rows that follow each other without a gap are one row.
+/// Merges rows without gaps between them into one row.
 void flatten(Convolution& of) {
   const auto gapless = [&](const Pitch& pitch) {
     return pitch.row == pitch.pixel * static_cast<std::ptrdiff_t>(of.columns);
@@ -108,7 +110,7 @@ void flatten(Convolution& of) {
   of.rows = 1;
 }
 
-/// What the epilogue does with sums when a run has factors for it.
+/// The epilogue's scale and bias, multiplied by the factors of a run if it has any.
 class Scaled {
  public:
   Scaled(const Epilogue& epilogue, const float* factors) {
@@ -135,7 +137,7 @@ std::uint8_t* place(const Memory& memory, const std::optional<Tensor>& tensor) {
   return tensor ? memory.at(*tensor) : nullptr;
 }
 
-/// Calls `work` with where everything lies in one run.
+/// Calls `work` with the addresses of one run.
 template <class Work>
 void with_buffers(const Memory& memory, const Operands& operands, const Epilogue& epilogue,
                   const Work& work) {
@@ -146,11 +148,12 @@ void with_buffers(const Memory& memory, const Operands& operands, const Epilogue
                reinterpret_cast<const float*>(at(operands.ranges))});
 }
 
-/// A convolution's pixels, and panels of output channels. Every part reads all weights of its
-/// panels, so pixels are cut only where each part has many, or panels cannot be shared out evenly.
+/// Cuts the pixels and the panels of output channels into parts. Every part reads all weights of
+/// its panels, so pixels are cut only if each part gets many of them, or if the panels cannot be
+/// divided evenly.
 std::pair<Cut, Cut> cut(const Convolution& of, const Workers& workers) {
-  constexpr std::size_t kRows = 24;  // whole tiles of every height
-  constexpr std::size_t kMany = 48;
+  constexpr std::size_t kRows = 24;  // a multiple of the height of every tile
+  constexpr std::size_t kMany = 48;  // pixels of a part. Chosen by hand, not measured.
   const std::size_t most = most_parts(workers), threads = workers.threads();
   const std::size_t panels = Panels(of.channels, groups_at_once()).count;
   const Cut pixels(of.pixels(), kRows, std::min(most, of.pixels() / kMany));

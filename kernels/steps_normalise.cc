@@ -15,7 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace slipstream::kernels::HWY_NAMESPACE {
 
-/// One vector of a row. `scale` and `shift` are those of its first number and the ones behind it.
+/// Computes one vector of a row; `scale` and `shift` begin with those of its first number.
 template <Number kTo>
 HWY_INLINE void normalise_vector(const std::uint8_t* from, const float* scale, const float* shift,
                                  std::uint8_t* to) {
@@ -25,7 +25,8 @@ HWY_INLINE void normalise_vector(const std::uint8_t* from, const float* scale, c
   write<kTo>(value, to);
 }
 
-/// `period` numbers of scale and shift repeat; they are a multiple of any vector's lanes.
+/// Computes a row. The `period` numbers of scale and shift repeat; `period` is a multiple of any
+/// vector's lanes.
 template <Number kTo>
 void normalise_as(const std::uint8_t* from, std::size_t size, const float* scale,
                   const float* shift, std::size_t period, std::uint8_t* to) {
@@ -59,7 +60,7 @@ HWY_EXPORT(normalise_row);
 
 namespace {
 
-/// The numbers of each channel again and again: as many as any vector needs to end with a pixel.
+/// Repeats the numbers of the channels until any vector ends at the end of a pixel.
 Aligned<float> repeated(const std::vector<float>& channels) {
   constexpr std::size_t kMostLanes = 16;
   Aligned<float> result(channels.size() * kMostLanes);

@@ -16,7 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace slipstream::kernels::HWY_NAMESPACE {
 
-/// The part of a window that lies inside of the input, in one direction.
+/// The part of a window inside the input, in one direction.
 struct Reach {
   std::size_t begin, end;
   Reach(std::size_t output, std::size_t stride, std::size_t before, std::size_t size,
@@ -101,7 +101,7 @@ void gate_as(const Tensor& input, const Tensor& output, const Gate& how, const s
   const auto low = hn::Set(d, how.low), high = hn::Set(d, how.high);
   for (std::size_t channel = 0; channel < input.channels; channel += hn::Lanes(d)) {
     const auto factor = hn::Mul(hn::LoadU(d, factors + channel), hn::Set(d, how.scale));
-    auto bias = hn::Set(d, how.shift);  // an infinite factor times no offset would be NaN
+    auto bias = hn::Set(d, how.shift);  // infinity times an offset of 0 would be NaN
     if (how.offset != 0.0F) bias = hn::MulAdd(factor, hn::Set(d, how.offset), bias);
     const std::uint8_t* at = from + input.pitch.at(batch, row, 0) + channel * size_of(kFrom);
     std::uint8_t* out = to + output.pitch.at(batch, row, 0) + channel * size_of(kTo);
@@ -144,7 +144,7 @@ void write_one(float value, std::uint8_t* at) {
   std::memcpy(at, reinterpret_cast<std::uint8_t*>(&bits) + 4 - size_of(kNumber), size_of(kNumber));
 }
 
-/// The innermost dimension of a copy.
+/// Copies the innermost dimension.
 template <Number kFrom, Number kTo>
 void copy_numbers(const Copy& how, const std::uint8_t* from, std::uint8_t* to) {
   const std::ptrdiff_t from_step = how.from.back(), to_step = how.to.back();
@@ -172,7 +172,7 @@ void copy_numbers(const Copy& how, const std::uint8_t* from, std::uint8_t* to) {
   }
 }
 
-/// A row of three planes becomes a row of pixels of three colours.
+/// Turns a row of three planes into a row of pixels of three colours.
 template <Number kTo>
 void interleave(const Copy& how, const std::uint8_t* from, std::uint8_t* to) {
   const Lane d;
@@ -272,7 +272,7 @@ Step gate(const Tensor& input, const Tensor& factors, const Tensor& output, cons
 
 Step copy(const Tensor& input, const Tensor& output, const Copy& how) {
   const bool planes = HWY_DYNAMIC_DISPATCH(is_interleave)(input.number, output.number, how);
-  const std::size_t inner = planes ? 2 : 1;  // dimensions that one call does
+  const std::size_t inner = planes ? 2 : 1;  // dimensions that one call copies
   std::size_t rows = 1;
   for (std::size_t i = 0; i + inner < how.sizes.size(); ++i) rows *= how.sizes[i];
   return {"copy", [=](const Memory& memory, Workers& workers) {

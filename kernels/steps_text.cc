@@ -60,14 +60,14 @@ void normalise_pixel(const Epilogue& epilogue, const float* x, std::size_t chann
                      float* row, std::uint8_t* to) {
   normalise(x, channels, epsilon, row);
   const std::size_t padded = (channels + 15) / 16 * 16;
-  const std::uint8_t* nothing = to;  // nothing is added
+  const std::uint8_t* nothing = to;  // not read, because nothing is added
   finish(epilogue, row, padded, padded, 0,
          {1, &nothing, &to, epilogue.scale.data(), epilogue.bias.data()});
 }
 
 HWY_INLINE float least_of(hn::Vec<Lane> value) { return -greatest_of(hn::Neg(value)); }
 
-/// Writes the bytes of one pixel, and what they stand for: NaN where any number is not finite.
+/// Writes the bytes of one pixel, and their range, which is NaN if any number is not finite.
 void quantise_pixel(const float* x, std::size_t channels, std::uint8_t* to, float* range) {
   const Lane d;
   const std::size_t whole = channels / hn::Lanes(d) * hn::Lanes(d);
@@ -76,7 +76,7 @@ void quantise_pixel(const float* x, std::size_t channels, std::uint8_t* to, floa
     const auto value = hn::LoadU(d, x + i);
     lowest = hn::Min(lowest, value);
     highest = hn::Max(highest, value);
-    zeros = hn::MulAdd(value, hn::Zero(d), zeros);  // NaN if not finite
+    zeros = hn::MulAdd(value, hn::Zero(d), zeros);  // NaN if any number is not finite
   }
   float low = least_of(lowest), high = greatest_of(highest), zero = sum_of(zeros);
   for (std::size_t i = whole; i < channels; ++i) {
@@ -90,18 +90,19 @@ void quantise_pixel(const float* x, std::size_t channels, std::uint8_t* to, floa
   const auto least = hn::Set(d, low), factor = hn::Set(d, 1.0F / scale);
   for (std::size_t i = 0; i < channels; i += hn::Lanes(d)) {
     const auto level = hn::Mul(hn::Sub(hn::LoadU(d, x + i), least), factor);
-    // Beyond the last channel is anything.
+    // The numbers beyond the last channel are undefined.
     write<Number::kUInt8>(hn::Max(level, hn::Zero(d)), to + i);
   }
 }
 
-/// In place, over the first `count` numbers of a row; what follows up to a whole vector becomes 0.
+/// Computes the softmax of the first `count` numbers of a row in place; numbers after them become 0
+/// up to a whole vector.
 void softmax_row(float* row, std::size_t count, float scale, const float* mask) {
   const Lane d;
   const std::size_t lanes = hn::Lanes(d);
   const std::size_t end = (count + lanes - 1) / lanes * lanes;
   for (std::size_t i = count; i < end; ++i) row[i] = std::numeric_limits<float>::lowest();
-  auto highest = hn::Set(d, std::numeric_limits<float>::lowest());  // NaN comes with the sum
+  auto highest = hn::Set(d, std::numeric_limits<float>::lowest());  // the sum brings in NaN
   for (std::size_t i = 0; i < end; i += lanes) {
     auto value = hn::Mul(hn::LoadU(d, row + i), hn::Set(d, scale));
     if (mask != nullptr && i + lanes <= count) value = hn::Add(value, hn::LoadU(d, mask + i));

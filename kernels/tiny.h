@@ -6,9 +6,9 @@
 
 namespace slipstream::kernels {
 
-/// While it lives, this thread takes numbers below 1.2e-38 for zeros, and makes none. What softmax
-/// leaves of tokens that count for nothing are such numbers, and products with them take many times
-/// as long on some processors.
+/// While this object exists, its thread treats numbers below 1.2e-38 as zeros. Softmax gives such
+/// numbers to tokens that are masked out, and products with them take many times as long on some
+/// processors.
 class TinyAsZero {
  public:
 #if defined(__x86_64__)

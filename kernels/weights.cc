@@ -15,7 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace slipstream::kernels::HWY_NAMESPACE {
 
-/// See weights.h; of this target.
+/// adds_pairs() of weights.h, for this target.
 inline bool sums_pairs() {
 #if HWY_TARGET == HWY_AVX3
   return level() == 0;
@@ -24,10 +24,10 @@ inline bool sums_pairs() {
 #endif
 }
 
-constexpr std::size_t kRows = 64;  // that are turned at once
+constexpr std::size_t kRows = 64;  // rows that are transposed at once
 constexpr std::size_t kLaneCount = HWY_MIN(HWY_LANES(float), 16);
 
-/// How numbers become those of a format.
+/// Conversions of float32 to a format.
 struct ToFloats {
   using Out = float;
   HWY_INLINE void operator()(hn::Vec<Lane> value, Out* to) const { hn::StoreU(value, Lane(), to); }
@@ -47,7 +47,7 @@ struct ToBytes {
   }
 };
 
-/// `rows` numbers of neighbouring channels, as many as a vector has, turned to [channel][row].
+/// Transposes `rows` numbers of neighbouring channels, as many as a vector has, to [channel][row].
 template <class To>
 HWY_INLINE void turn(const float* from, std::ptrdiff_t step, std::size_t rows, const To& to,
                      typename To::Out* out) {
@@ -65,7 +65,7 @@ HWY_INLINE void turn(const float* from, std::ptrdiff_t step, std::size_t rows, c
   }
 }
 
-/// `rows` numbers of one channel that lie one after another.
+/// Converts `rows` contiguous numbers of one channel.
 template <class To>
 HWY_INLINE void copy(const float* from, std::size_t rows, const To& to, typename To::Out* out) {
   const Lane d;
@@ -78,7 +78,7 @@ HWY_INLINE void copy(const float* from, std::size_t rows, const To& to, typename
   std::copy_n(end, rows - row, out + row);
 }
 
-/// The scale of numbers whose greatest is this.
+/// The scale of numbers whose greatest absolute value is `greatest`.
 HWY_INLINE hn::Vec<Lane> scale_of(hn::Vec<Lane> greatest) {
   const Lane d;
   const auto is_some = hn::Gt(greatest, hn::Zero(d));
@@ -86,7 +86,7 @@ HWY_INLINE hn::Vec<Lane> scale_of(hn::Vec<Lane> greatest) {
 }
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-/// The greatest of `many(row)`, for whole vectors of rows, and of `one(row)` for the others.
+/// The greatest of `many(row)`, for whole vectors of rows, and of `one(row)` for the rest.
 template <class Many, class One>
 HWY_INLINE float greatest_of(std::size_t begin, std::size_t end, const Many& many, const One& one) {
   const Lane d;
@@ -99,8 +99,8 @@ HWY_INLINE float greatest_of(std::size_t begin, std::size_t end, const Many& man
   return found;
 }
 
-/// The scale of one channel's numbers, where sums of 16 bits must hold what they are multiplied to.
-/// The greatest number becomes a whole one, so that bytes are found again when they are rounded.
+/// The scale of one channel's weights if sums of two products must fit 16 bits. The greatest weight
+/// becomes an integer, so that rounding weights which were rounded before gives the same bytes.
 class ScaleOfPairs {
  public:
   HWY_INLINE ScaleOfPairs(const float* numbers, std::size_t rows) : numbers_(numbers), rows_(rows) {
@@ -131,15 +131,15 @@ class ScaleOfPairs {
         return scale;
       }
     }
-    // Rounding adds up to 1/2 for each number of a sum.
+    // Rounding adds up to 1/2 to each number of a sum.
     const float greatest = std::min(127 / std::max(most_, pair_) * most_, 126 / four_ * most_);
     return most_ / std::max(std::floor(greatest + kRoom), 1.0F);
   }
 
  private:
-  static constexpr float kRoom = 1e-4F;  // of what float32 cannot tell from whole numbers
+  static constexpr float kRoom = 1e-4F;  // rounding errors of float32 beside an integer
 
-  /// The sums of greatest_of_eight, each four times.
+  /// The sums of greatest_of_eight, each in four lanes.
   HWY_INLINE static hn::Vec<Lane> fours(hn::Vec<Lane> numbers) {
     const auto pairs = hn::Add(numbers, hn::Shuffle2301(numbers));
     return hn::Add(pairs, hn::SwapAdjacentBlocks(pairs));
@@ -166,8 +166,8 @@ class ScaleOfPairs {
 };
 #endif
 
-/// Calls `many(channel)` for whole vectors of neighbouring channels, `one(channel, numbers)` for
-/// each of the others with its numbers one after another.
+/// Calls `many(channel)` for whole vectors of neighbouring channels, and `one(channel, numbers)`
+/// for each of the others, with its numbers in contiguous memory.
 template <class Many, class One>
 HWY_INLINE void for_channels(const Strided& of, const Many& many, const One& one) {
   std::size_t channel = 0;
@@ -197,7 +197,7 @@ HWY_INLINE void turn_all(const Strided& of, const To& to, typename To::Out* out)
 void turn_floats(const Strided& of, float* out) { turn_all(of, ToFloats(), out); }
 void turn_halves(const Strided& of, std::uint16_t* out) { turn_all(of, ToHalves(), out); }
 
-/// By the greatest number of each channel.
+/// Rounds to bytes, scaled by the greatest number of each channel.
 void turn_bytes(const Strided& of, std::int8_t* out, float* scales) {
   const Lane d;
   const auto of_many = [&](std::size_t channel) HWY_ATTR {
@@ -222,7 +222,7 @@ void turn_bytes(const Strided& of, std::int8_t* out, float* scales) {
   for_channels(of, of_many, of_one);
 }
 
-/// By sums of them too; see `adds_pairs`.
+/// Rounds to bytes, scaled also by sums of numbers; see `adds_pairs`.
 void turn_pairs(const Strided& of, std::int8_t* out, float* scales) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
   const Lane d;
@@ -239,7 +239,7 @@ void turn_pairs(const Strided& of, std::int8_t* out, float* scales) {
   };
   for_channels(of, of_many, of_one);
 #else
-  turn_bytes(of, out, scales);  // such a CPU adds none
+  turn_bytes(of, out, scales);  // this target adds no pairs
 #endif
 }
 
@@ -249,7 +249,7 @@ bool fit_fours(const std::int8_t* numbers, std::size_t eights) {
 #if HWY_TARGET == HWY_AVX2
   __m256i most = _mm256_setzero_si256();
   const __m256i ones = _mm256_set1_epi8(1), zero = _mm256_setzero_si256();
-  const auto take = [&](__m256i sizes) HWY_ATTR {  // unsigned, as 128 is one of them
+  const auto take = [&](__m256i sizes) HWY_ATTR {  // unsigned, because 128 may occur
     const __m256i pairs = _mm256_maddubs_epi16(sizes, ones);
     most = _mm256_max_epi16(most, _mm256_add_epi16(pairs, _mm256_shuffle_epi32(pairs, 0xB1)));
   };

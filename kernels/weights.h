@@ -4,34 +4,35 @@
 #include <cstddef>
 #include <cstdint>
 
-// Weights as products take them: every output channel's numbers one after another, rounded.
+// Rounding of weights for products: every output channel's numbers become contiguous.
 namespace slipstream::kernels {
 
-/// Numbers where they lie: row r of channel c at data[c channel_step + r row_step].
+/// A matrix of numbers in memory: row r of channel c is data[c channel_step + r row_step].
 struct Strided {
   const float* data;
   std::ptrdiff_t channel_step, row_step;
   std::size_t channels, rows;
 };
 
-/// The same numbers, [channel][row].
+/// Copies the numbers to [channel][row].
 void as_floats(const Strided& weights, float* out);
 
-/// Rounded to bfloat16, to nearest, ties to even; [channel][row].
+/// Rounds to bfloat16, to nearest, ties to even, in the order [channel][row].
 void as_halves(const Strided& weights, std::uint16_t* out);
 
-/// What as_bytes gives beside the numbers, one of each per channel.
+/// Further results of as_bytes, one number per channel.
 struct Scales {
-  float* scale;        ///< real = scale number; 1 where all are 0
-  std::int32_t* sums;  ///< of the numbers
+  float* scale;        ///< real = scale number; 1 if all numbers are 0
+  std::int32_t* sums;  ///< sum of the numbers
 };
 
-/// Whether this CPU adds products of bytes in 16 bits: two neighbours, which together may be no
-/// more than 128 of one sign, or sums overflow. Products are faster where four such do not, those
-/// of greatest_of_eight.
+/// True if this CPU adds products of neighbouring bytes in 16 bits. Two neighbouring weights of one
+/// sign may then add up to at most 128, or sums overflow. Products are faster if the sums of four
+/// in greatest_of_eight stay within 128 as well.
 bool adds_pairs();
 
-/// The greatest sum of one sign that such a CPU makes in 16 bits of two units of four numbers.
+/// The greatest sum of weights of one sign that such a CPU adds in 16 bits, for two units of four
+/// numbers.
 template <typename Number>
 float greatest_of_eight(const Number* units) {
   float greatest = 0;
@@ -46,12 +47,13 @@ float greatest_of_eight(const Number* units) {
   return greatest;
 }
 
-/// Whether no greatest_of_eight is more than 128, of so many eights.
+/// True if greatest_of_eight is at most 128 for each of `eights` groups of eight numbers.
 bool fit_fours(const std::int8_t* numbers, std::size_t eights);
 
-/// Rounded to int8 in [-127, 127], [channel][row], by the greatest of each channel. Where the CPU
-/// `adds_pairs`, by sums of two neighbours as well, and, where rows are whole eights, of
-/// greatest_of_eight; what such bytes stand for is rounded to the same ones again.
+/// Rounds to int8 in [-127, 127], in the order [channel][row], scaled by the greatest number of
+/// each channel. If the CPU `adds_pairs`, the scale also limits sums of two neighbours and, if rows
+/// are a multiple of eight, greatest_of_eight. Rounding the represented numbers again gives the
+/// same bytes.
 void as_bytes(const Strided& weights, std::int8_t* out, const Scales& scales);
 
 }  // namespace slipstream::kernels

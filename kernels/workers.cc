@@ -8,6 +8,7 @@
 namespace slipstream::kernels {
 namespace {
 
+// Both are chosen by hand, not measured.
 constexpr auto kSpin = std::chrono::microseconds(200);
 constexpr int kSpinsBeforeYield = 2000;
 
@@ -53,7 +54,7 @@ void Workers::share(std::size_t parts, const std::function<void(std::size_t)>& w
   if (asleep_.load() > 0) {
     {
       const std::scoped_lock lock(mutex_);
-    }  // whoever is about to sleep has looked, or will
+    }  // a thread about to sleep has seen the new state, or will
     called_.notify_all();
   }
   take_parts(0);
@@ -83,7 +84,7 @@ void Workers::serve(std::size_t thread) {
       wait_for(seen);
       continue;
     }
-    if ((state & kOpen) != 0 && !join(state, thread)) continue;  // it changed meanwhile
+    if ((state & kOpen) != 0 && !join(state, thread)) continue;  // the state changed meanwhile
     seen = piece_of(state);
   }
 }

@@ -91,7 +91,7 @@ void bind_values(nb::module_& m) {
           "scale"_a, "bias"_a)
       .def(
           "offset", [](Epilogue& self, const Floats& values) { self.offset = padded(values); },
-          "values"_a, "What is added per channel after a factor that is known only at run time.")
+          "values"_a, "Set the numbers added per channel after a factor of the run.")
       .def_rw("activation", &Epilogue::activation)
       .def_rw("alpha", &Epilogue::alpha)
       .def_rw("beta", &Epilogue::beta)
@@ -204,11 +204,10 @@ void bind_text_steps(nb::class_<Program>& program) {
 }
 
 void bind_program(nb::module_& m) {
-  m.def(
-      "adds_pairs", &adds_pairs,
-      "Whether this CPU adds products of bytes in 16 bits: two neighbouring weights of one sign,\n"
-      "and four of two units, are then no more than 128 together.");
-  m.def("level", &level, "What this CPU multiplies: 0 float32, 1 bytes too, 2 bfloat16 too.");
+  m.def("adds_pairs", &adds_pairs,
+        "Tell whether this CPU adds products of bytes in 16 bits. Then sums of two neighbouring\n"
+        "weights of one sign, and of four of two units, must be at most 128.");
+  m.def("level", &level, "Return 0 for float32 only, 1 for bytes, 2 for bfloat16 as well.");
   nb::class_<Workers>(m, "Workers")
       .def(nb::init<std::size_t>(), "threads"_a)
       .def_prop_ro("threads", &Workers::threads);
@@ -263,14 +262,14 @@ void bind_weights(nb::module_& m) {
         const nb::gil_scoped_release release;
         as_floats(strided(weights), out.data());
       },
-      "weights"_a, "out"_a, "A matrix (channel, row) of any strides, row by row.");
+      "weights"_a, "out"_a, "Copy a matrix (channel, row) of any strides to contiguous rows.");
   m.def(
       "as_halves",
       [](const StridedFloats& weights, const Matrix<std::uint16_t>& out) {
         const nb::gil_scoped_release release;
         as_halves(strided(weights), out.data());
       },
-      "weights"_a, "out"_a, "The same, rounded to bfloat16.");
+      "weights"_a, "out"_a, "Copy a matrix like as_floats, rounded to bfloat16.");
   m.def(
       "as_bytes",
       [](const StridedFloats& weights, const Matrix<std::int8_t>& out, const Vector<float>& scale,
@@ -279,7 +278,7 @@ void bind_weights(nb::module_& m) {
         as_bytes(strided(weights), out.data(), {scale.data(), sums.data()});
       },
       "weights"_a, "out"_a, "scale"_a, "sums"_a,
-      "The same as int8 by the greatest of each channel, or of sums; and the sums of the numbers.");
+      "Round a matrix to int8, with a scale and sum per channel.");
 }
 
 void bind_resize(nb::module_& m) {
@@ -292,7 +291,7 @@ void bind_resize(nb::module_& m) {
                target.shape(1));
       },
       "source"_a, "box"_a, "target"_a,
-      "The part of a picture in a box (top, left, bottom, right), resized to fill another.");
+      "Resize the part of an image in a box (top, left, bottom, right) to fill the target.");
 }
 
 }  // namespace

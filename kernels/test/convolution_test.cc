@@ -41,7 +41,7 @@ using reference::Numbers;
 using Kernel = std::function<void(const Convolution&, const Buffers&, std::size_t, std::size_t,
                                   std::size_t, std::size_t)>;
 
-/// A target, and of AVX3 a level: -1 for the one that convolve() chooses, 1 for that of byte
+/// A target and, for AVX3, a level: -1 is the level that convolve() chooses, 1 is that of byte
 /// products.
 struct Variant {
   std::string name;
@@ -65,8 +65,8 @@ std::vector<Variant> variants() {
   return found;
 }
 
-/// Whether the variant that is tested adds pairs of products of bytes in 16 bits: this CPU may have
-/// better instructions, which it does without.
+/// True if the tested variant adds pairs of products of bytes in 16 bits. This CPU may have better
+/// instructions, which the variant does not use.
 bool in_pairs = false;
 
 class ConvolutionTest : public testing::TestWithParam<Variant> {
@@ -99,7 +99,7 @@ Number number_of(Operand operand) {
                                          : Number::kUInt8;
 }
 
-/// The product of two units of four bytes.
+/// Returns the product of two units of four bytes.
 double product(Operand operand, const std::uint8_t* unit, const std::uint8_t* weight) {
   const std::size_t size = size_of(number_of(operand));
   double sum = 0;
@@ -113,12 +113,12 @@ double product(Operand operand, const std::uint8_t* unit, const std::uint8_t* we
   return sum;
 }
 
-/// A convolution over random numbers, nothing of whose memory is more than is to be read.
+/// A convolution of random numbers, whose memory is exactly the numbers that may be read.
 struct Case {
   Operand operand = Operand::kFloat32;
   std::size_t batch = 1, rows = 1, columns = 1, channels = 16;
-  std::vector<std::size_t> units{1};  // of each run
-  bool twos = false;                  // see Convolution
+  std::vector<std::size_t> units{1};  // length of each run
+  bool twos = false;                  // adds_twos of Convolution
 
   Convolution of;
   Aligned<std::uint8_t> input, weights, addend, output;
@@ -131,7 +131,7 @@ struct Case {
     of.rows = rows;
     of.columns = columns;
     of.channels = channels;
-    // Runs lie backwards, with a gap between them; pixels overlap.
+    // The runs are in reverse order with gaps between them, and pixels overlap.
     std::ptrdiff_t end = 0;
     for (const std::size_t count : units) end += static_cast<std::ptrdiff_t>(count * 4 + 4);
     const std::ptrdiff_t widest = end;
@@ -200,7 +200,7 @@ struct Case {
     return total;
   }
 
-  /// The first number that is wrong, or nothing.
+  /// Returns a description of the first wrong number, or nothing.
   [[nodiscard]] std::string wrong() const {
     for (std::size_t pixel = 0; pixel < of.pixels(); ++pixel) {
       const std::size_t column = pixel % columns, row = pixel / columns % rows;
@@ -333,8 +333,8 @@ TEST_P(ConvolutionTest, PartsOfTheWork) {
   }
 }
 
-/// Sums of bytes that a product of 16 bits, or of signed bytes, would get wrong; where the CPU adds
-/// pairs of products in 16 bits, the greatest that fit.
+/// Sums of bytes that 16-bit products or signed bytes would get wrong. If the CPU adds pairs of
+/// products in 16 bits, these are the greatest sums that fit.
 TEST_P(ConvolutionTest, GreatestBytes) {
   Numbers numbers;
   for (const auto& [sign, twos] : {std::pair{1, false}, {-1, false}, {1, true}, {-1, true}}) {
@@ -353,7 +353,7 @@ constexpr Activation kActivations[] = {
     Activation::kNone,        Activation::kSilu, Activation::kHardSwish, Activation::kSigmoid,
     Activation::kHardSigmoid, Activation::kGelu, Activation::kTanh,      Activation::kLeakyRelu};
 
-/// The forms of an epilogue: what is added, and of which kind it is.
+/// The forms of an epilogue: with or without an addend, and the addend's format.
 std::vector<std::tuple<Epilogue::Adds, Number>> additions(Number output) {
   using Adds = Epilogue::Adds;
   std::vector<std::tuple<Adds, Number>> found{{Adds::kNothing, Number::kFloat32}};
@@ -399,7 +399,7 @@ void finish_as(const Kernel& kernel, Operand operand, Activation activation, Num
                               << static_cast<int>(end.adds) << reference::name_of(end.addend);
 }
 
-/// Of what will be bytes: to a tenth of a step where 255 steps reach 200, or to 0.002.
+/// Results that become bytes may be wrong by a tenth of a step if 255 steps reach 200, or by 0.002.
 TEST_P(ConvolutionTest, CoarseActivations) {
   Numbers numbers;
   for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kTanh}) {
@@ -451,7 +451,7 @@ TEST(Panels, ShareGroupsEvenly) {
   }
 }
 
-/// Unit u of channel c, from where pack() must have put it.
+/// Returns unit u of channel c from where pack() must have put it.
 const std::uint8_t* packed_unit(const Aligned<std::uint8_t>& packed, const Matrix& matrix,
                                 std::size_t channel, std::size_t unit) {
   const Panels panels(matrix.channels, groups_at_once());

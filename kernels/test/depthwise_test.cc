@@ -13,8 +13,8 @@ namespace {
 
 using reference::Numbers;
 
-/// A depthwise convolution over random numbers. Its input has slack, as kernels read whole vectors
-/// and pixels of which they use nothing.
+/// A depthwise convolution of random numbers. Its input has slack, because kernels read whole
+/// vectors and pixels that they do not use.
 struct Case {
   Number number = Number::kFloat32;
   std::size_t batch = 1, rows = 2, columns = 5, channels = 16;
@@ -83,7 +83,7 @@ struct Case {
     return total;
   }
 
-  /// The first number that is wrong, or nothing.
+  /// Returns a description of the first wrong number, or nothing.
   [[nodiscard]] std::string wrong() const {
     const std::size_t padded = reference::padded(channels);
     for (std::size_t pixel = 0; pixel < batch * rows * columns; ++pixel) {
@@ -225,7 +225,7 @@ class PairsTest : public testing::Test {
     test.number = Number::kBFloat16;
     test.make(numbers);
     if (!suits_pairs(test.of)) GTEST_SKIP() << "this CPU does not multiply pairs of bfloat16";
-    for (float& weight : test.of.weights) {  // ones that bfloat16 holds
+    for (float& weight : test.of.weights) {  // numbers that bfloat16 represents exactly
       weight = std::bit_cast<float>(std::bit_cast<std::uint32_t>(weight) & 0xFFFF0000U);
     }
     test.of.pairs = pack_pairs(test.of);
@@ -265,7 +265,7 @@ TEST_F(PairsTest, ErrorsOfWeightsCancel) {
   Case test{.number = Number::kBFloat16, .channels = 32};
   test.make(numbers);
   const Aligned<std::uint8_t> packed = pack_pairs(test.of);
-  for (std::size_t lane = 0; lane < 16; ++lane) {  // of the first vector of each tap
+  for (std::size_t lane = 0; lane < 16; ++lane) {  // lanes of the first vector of each tap
     const std::size_t channel = lane / 4 * 8 + lane % 4;
     double sum = 0, expected = 0, largest = 0;
     for (std::size_t tap = 0; tap < 9; ++tap) {

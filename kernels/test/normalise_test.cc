@@ -14,7 +14,7 @@ using Sizes = std::tuple<std::size_t, std::size_t, std::size_t>;  // batch, rows
 
 class Normalise : public testing::TestWithParam<std::tuple<Number, std::size_t, Sizes>> {};
 
-/// Buffers are as large as their numbers: what is read or written beside them is found.
+/// Buffers are exactly as large as their numbers, so accesses outside them are found.
 TEST_P(Normalise, IsAffineForEachChannelAndTouchesNothingElse) {
   const auto& [number, channels, sizes] = GetParam();
   const auto [batch, rows, columns] = sizes;

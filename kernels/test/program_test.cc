@@ -75,9 +75,9 @@ TEST(Program, HasMemoryOfItsOwnOnEachThread) {
   EXPECT_EQ(wrong, std::vector<int>(4, 0));
 }
 
-/// Depthwise convolutions read pixels that they use nothing of, and those must be memory too. The
-/// last value of a program ends where its memory does, but for the slack; AddressSanitizer sees who
-/// reads beyond.
+/// Depthwise convolutions read pixels that they do not use, which must be memory of the program,
+/// too. The last value of a program ends where the memory does, except for the slack;
+/// AddressSanitizer finds reads beyond it.
 void read_near_the_end(Number number, std::size_t channels, std::size_t columns, std::size_t kernel,
                        std::size_t stride) {
   reference::Numbers numbers;
@@ -85,7 +85,8 @@ void read_near_the_end(Number number, std::size_t channels, std::size_t columns,
   const std::size_t wide = (columns - 1) * stride + kernel;
   const auto line = pixel * static_cast<std::ptrdiff_t>(wide);
   const std::ptrdiff_t picture = line * static_cast<std::ptrdiff_t>(kernel);
-  const auto size = static_cast<std::size_t>(picture + 12 * pixel) + 64;  // as native/places.py
+  const auto size =
+      static_cast<std::size_t>(picture + 12 * pixel) + 64;  // as native/memory.py has it
   const Tensor input{number, 0, 0, 1, kernel, wide, channels, {picture, line, pixel}};
   const auto step = static_cast<std::ptrdiff_t>(channels * 4);
   const Tensor output{Number::kFloat32, 1, 0, 1, 1, columns, channels, {step, step, step}};
@@ -99,7 +100,7 @@ void read_near_the_end(Number number, std::size_t channels, std::size_t columns,
                 {.rows = kernel, .columns = kernel, .row_stride = stride, .column_stride = stride},
                 weights.data(), number == Number::kUInt8, reference::plain(numbers, channels)));
   Aligned<std::uint8_t> result(columns * channels * 4);
-  std::thread([&] {  // a thread of its own, as a block that is large enough is kept
+  std::thread([&] {  // a new thread, because a thread keeps a block that is large enough
     Workers workers(1);
     program.run({result.data()}, workers);
   })

@@ -16,8 +16,8 @@
 #include "epilogue.h"
 #include "gtest/gtest.h"
 
-// What the tests of kernels have in common: numbers in every format, what an epilogue makes of a
-// sum, and tests that run once for each SIMD target that this CPU has.
+// Helpers of the kernels' tests: numbers in every format, a reference of the epilogue, and tests
+// that run once for each SIMD target of this CPU.
 namespace slipstream::kernels::reference {
 
 using TargetMask = decltype(hwy::SupportedAndGeneratedTargets())::value_type;
@@ -53,7 +53,7 @@ inline float read(Number number, const std::uint8_t* at) {
   return std::bit_cast<float>(bits);
 }
 
-/// Random numbers of a kind that products can sum up: about 1, or any byte.
+/// Random numbers that products can sum: about 1, or any byte.
 class Numbers {
  public:
   explicit Numbers(std::uint32_t seed = 20240531) : random_(seed) {}
@@ -65,7 +65,7 @@ class Numbers {
     for (float& value : result) value = real(scale);
     return result;
   }
-  /// `count` numbers, one after another.
+  /// `count` contiguous numbers.
   Aligned<std::uint8_t> of(Number number, std::size_t count) {
     Aligned<std::uint8_t> result(count * size_of(number));
     for (std::size_t i = 0; i < count; ++i) put(number, result.data() + i * size_of(number));
@@ -111,7 +111,7 @@ inline double activate(const Epilogue& of, double x) {
   return x;
 }
 
-/// What is written of a sum, before it is rounded.
+/// The result of an epilogue for a sum, before it is rounded.
 inline double finish(const Epilogue& of, double sum, std::size_t channel, double addend) {
   using Adds = Epilogue::Adds;
   const double more =
@@ -127,14 +127,14 @@ inline double finish(const Epilogue& of, double sum, std::size_t channel, double
   return std::clamp(value, static_cast<double>(of.low), static_cast<double>(of.high));
 }
 
-/// How far from `expected` a number may be that was computed in float32 and then written.
+/// The error that a number may have if it was computed in float32 and then written.
 inline double room_of(Number number, double expected, double terms = 1.0) {
   const double computed = 2e-6 * (terms + std::abs(expected));
   if (number == Number::kUInt8) return 0.5001 + computed;
   return computed + (number == Number::kBFloat16 ? std::abs(expected) / 256 : 0.0);
 }
 
-/// Activations are only as exact as what is written can tell: see curve.h.
+/// Activations are as precise as the format of the results; see curve.h.
 inline double error_of_activation(const Epilogue& of, double expected) {
   const bool silu = of.activation == Activation::kSilu, gelu = of.activation == Activation::kGelu;
   double error = 0;
@@ -144,7 +144,7 @@ inline double error_of_activation(const Epilogue& of, double expected) {
   return static_cast<double>(of.stretch) * error;
 }
 
-/// One that leaves sums as they are, but for a scale and a bias.
+/// An epilogue that only scales sums and adds a bias.
 inline Epilogue plain(Numbers& numbers, std::size_t channels) {
   Epilogue epilogue;
   epilogue.scale = numbers.reals(padded(channels));

@@ -20,12 +20,12 @@ Bytes random_picture(std::size_t rows, std::size_t columns, std::size_t channels
   return pixels;
 }
 
-/// The weight of pixel `at` in a result whose middle is `middle`.
+/// Returns the weight of pixel `at` in a result whose centre is `middle`.
 double weight_of(double at, double middle, double reach) {
   return std::max(1 - std::abs(at + 0.5 - middle) / reach, 0.0);
 }
 
-/// One number of the result, in double precision.
+/// Returns one number of the result, in double precision.
 double expected_at(const Picture& from, const Box& box, std::size_t rows, std::size_t columns,
                    std::size_t row, std::size_t column, std::size_t channel) {
   const double down = (box.bottom - box.top) / static_cast<double>(rows);

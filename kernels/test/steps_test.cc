@@ -19,9 +19,9 @@ namespace {
 
 using reference::Numbers;
 
-constexpr std::size_t kSlack = 4096;  // as Program has
+constexpr std::size_t kSlack = 4096;  // as in Program
 
-/// A tensor in a buffer of its own, with a pixel's border and channels padded to 16.
+/// A tensor in its own buffer, with a border of one pixel and channels padded to 16.
 struct Place {
   Tensor tensor;
   Aligned<std::uint8_t> bytes;
@@ -64,7 +64,7 @@ struct Place {
   }
 };
 
-/// Runs one step over places whose buffers are 0, 1, 2 ...
+/// Runs one step on tensors in the buffers 0, 1, 2 ...
 void run(const Step& step, const std::vector<Place*>& places, std::size_t threads) {
   std::vector<std::uint8_t*> buffers;
   for (Place* place : places) buffers.push_back(place->bytes.data());
@@ -115,7 +115,7 @@ TEST_P(StepsTest, Copy) {
   }
 }
 
-/// From planes of colours to pixels, as every picture comes, and back; rows of any length.
+/// Copies from planes of colours to pixels, as for every image, and back; rows of any length.
 TEST_P(StepsTest, CopyOfPlanes) {
   Numbers numbers;
   for (const Number number : reference::kNumbers) {
@@ -272,7 +272,7 @@ TEST_P(StepsTest, LayerNorm) {
   }
 }
 
-/// Asked for before tests take the others for all that there are.
+/// The best target of this CPU, asked for before tests restrict the targets.
 const reference::TargetMask kBest = hwy::SupportedAndGeneratedTargets().front();
 
 TEST_P(StepsTest, ProductsOfRangesThatARunFinds) {
@@ -288,7 +288,7 @@ TEST_P(StepsTest, ProductsOfRangesThatARunFinds) {
       Place ranges(2, Number::kFloat32, 1, 1, 1, 2 * 2 * columns);
       Place output(3, number, 2, 1, columns, outputs);
       input.fill(numbers);
-      for (std::size_t i = 0; i < channels; ++i) {  // nothing but one number
+      for (std::size_t i = 0; i < channels; ++i) {  // all numbers are equal
         const float five = 5.0F;
         std::memcpy(input.at(1, 0, 0, i), &five, sizeof five);
       }
@@ -327,7 +327,7 @@ TEST_P(StepsTest, ProductsOfRangesThatARunFinds) {
   }
 }
 
-/// Sums that 16 bits hold of two bytes, and perhaps not of four: the step finds that out.
+/// Sums that fit 16 bits for two bytes and perhaps not for four, which the step finds out.
 TEST_P(StepsTest, ProductsOfTheGreatestBytes) {
   if (level() > 0 && GetParam() != kBest) {
     GTEST_SKIP() << "products are those of the level, whatever the target";
@@ -335,7 +335,7 @@ TEST_P(StepsTest, ProductsOfTheGreatestBytes) {
   Numbers numbers;
   constexpr std::size_t kColumns = 7, kChannels = 40, kOutputs = 19;
   for (const int greatest : {-64, -33, -32, 32, 33, 64}) {
-    for (const std::size_t turns : {2, 4, 40}) {  // numbers of one sign, one after another
+    for (const std::size_t turns : {2, 4, 40}) {  // length of runs of one sign
       Place input(0, Number::kUInt8, 1, 1, kColumns, kChannels);
       Place output(1, Number::kFloat32, 1, 1, kColumns, kOutputs);
       input.each([&](auto... where) { *input.at(where...) = 255; });
@@ -373,7 +373,7 @@ TEST_P(StepsTest, Softmax) {
   }
 }
 
-/// NaN, also of all bits, and infinities of both signs.
+/// NaN, also with all bits set, and infinities of both signs.
 const float kNotFinite[] = {std::bit_cast<float>(0x7FC00000U), std::bit_cast<float>(0xFFFFFFFFU),
                             std::numeric_limits<float>::infinity(),
                             -std::numeric_limits<float>::infinity()};
@@ -428,7 +428,7 @@ TEST_P(StepsTest, ActivationsOfWhatIsNoNumber) {
   }
 }
 
-/// softmax(q k^T scale + mask) v, number by number.
+/// Returns softmax(q k^T scale + mask) v, computed number by number.
 struct Attended {
   Place &q, &k, &v, *mask;
   std::size_t size;

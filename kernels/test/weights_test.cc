@@ -11,7 +11,8 @@ namespace {
 
 class WeightsTest : public reference::OnTargets {};
 
-/// A matrix of random numbers, of which every channel has another greatest, and one only zeros.
+/// A matrix of random numbers. Every channel has a different greatest number, and one has only
+/// zeros.
 struct Case {
   std::size_t channels, rows;
   bool channels_first;
@@ -71,8 +72,8 @@ TEST_P(WeightsTest, Halves) {
   });
 }
 
-/// By the greatest number or, where the CPU `adds_pairs`, as it fits sums of two and four: the
-/// greatest is a whole number then.
+/// The scale follows from the greatest number or, if the CPU `adds_pairs`, also from sums of two
+/// and four; the greatest number is an integer then.
 float scale_of(Case& test, std::size_t channel) {
   float greatest = 0, pair = 0, four = 0, eight[8] = {};
   for (std::size_t row = 0; row < test.rows; ++row) {
@@ -95,7 +96,7 @@ TEST_P(WeightsTest, Bytes) {
     std::vector<std::int32_t> sums(test.channels);
     as_bytes(test.strided(), out.data(), {scale.data(), sums.data()});
     for (std::size_t channel = 0; channel < test.channels; ++channel) {
-      if (adds_pairs() && test.rows == 2) {  // two may be whole by chance
+      if (adds_pairs() && test.rows == 2) {  // two numbers may be integers by chance
         ASSERT_LE(scale[channel], scale_of(test, channel)) << channel;
       } else {
         ASSERT_EQ(scale[channel], scale_of(test, channel)) << channel;
@@ -120,7 +121,7 @@ TEST_P(WeightsTest, FoursThatFit) {
   for (const std::size_t eights : {1, 3, 4, 5, 9}) {
     for (std::size_t at = 0; at < 8 * eights; ++at) {
       std::vector<std::int8_t> numbers(8 * eights, 1);
-      const std::size_t other = at ^ (at % 3 == 0 ? 1 : 4);  // summed with it
+      const std::size_t other = at ^ (at % 3 == 0 ? 1 : 4);  // a number that is added to it
       EXPECT_TRUE(fit_fours(numbers.data(), eights));
       numbers[at] = numbers[other] = 63;
       EXPECT_TRUE(fit_fours(numbers.data(), eights)) << at;
@@ -131,13 +132,13 @@ TEST_P(WeightsTest, FoursThatFit) {
       numbers[other] = -1;
       EXPECT_FALSE(fit_fours(numbers.data(), eights)) << at;
       numbers[other] = 0;
-      numbers[at ^ 2] = -128;  // of another sum
+      numbers[at ^ 2] = -128;  // a number of another sum
       EXPECT_TRUE(fit_fours(numbers.data(), eights)) << at;
     }
   }
 }
 
-/// Bytes that were rounded once, times their scales, are found again.
+/// Rounding bytes that were rounded before, times their scales, gives the same bytes.
 TEST_P(WeightsTest, BytesAgain) {
   for_cases([](Case& test) {
     std::vector<std::int8_t> out(test.numbers.size()), again(test.numbers.size());

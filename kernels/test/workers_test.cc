@@ -30,7 +30,7 @@ TEST_P(WorkersTest, FinishOnePieceBeforeTheNext) {
   std::vector<std::size_t> before(64, 0), after(64, 0);
   for (std::size_t piece = 0; piece < 2000; ++piece) {
     workers.share(64, [&](std::size_t part) {
-      after[part] = before[63 - part] + 1;  // what another thread wrote in the piece before
+      after[part] = before[63 - part] + 1;  // another thread's result of the piece before
     });
     std::swap(before, after);
   }
@@ -48,7 +48,7 @@ TEST_P(WorkersTest, EndAtAnyMoment) {
   }
 }
 
-/// Longer than they spin, so they sleep.
+/// The pause is longer than the threads spin, so they sleep.
 TEST_P(WorkersTest, WakeUpAgain) {
   Workers workers(GetParam());
   for (int round = 0; round < 20; ++round) {

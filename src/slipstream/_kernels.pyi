@@ -58,9 +58,7 @@ class Epilogue:
     def __init__(self, scale: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> None: ...
 
     def offset(self, values: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> None:
-        """
-        What is added per channel after a factor that is known only at run time.
-        """
+        """Set the numbers added per channel after a factor of the run."""
 
     @property
     def activation(self) -> Activation: ...
@@ -136,12 +134,12 @@ class Epilogue:
 
 def adds_pairs() -> bool:
     """
-    Whether this CPU adds products of bytes in 16 bits: two neighbouring weights of one sign,
-    and four of two units, are then no more than 128 together.
+    Tell whether this CPU adds products of bytes in 16 bits. Then sums of two neighbouring
+    weights of one sign, and of four of two units, must be at most 128.
     """
 
 def level() -> int:
-    """What this CPU multiplies: 0 float32, 1 bytes too, 2 bfloat16 too."""
+    """Return 0 for float32 only, 1 for bytes, 2 for bfloat16 as well."""
 
 class Workers:
     def __init__(self, threads: int) -> None: ...
@@ -184,17 +182,15 @@ class Program:
     def attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, output: Tensor, heads: int, scale: float, epilogue: Epilogue) -> None: ...
 
 def as_floats(weights: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
-    """A matrix (channel, row) of any strides, row by row."""
+    """Copy a matrix (channel, row) of any strides to contiguous rows."""
 
 def as_halves(weights: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint16], dict(shape=(None, None), order='C', device='cpu')]) -> None:
-    """The same, rounded to bfloat16."""
+    """Copy a matrix like as_floats, rounded to bfloat16."""
 
 def as_bytes(weights: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], out: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu')], scale: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], sums: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')]) -> None:
-    """
-    The same as int8 by the greatest of each channel, or of sums; and the sums of the numbers.
-    """
+    """Round a matrix to int8, with a scale and sum per channel."""
 
 def resize(source: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], box: Sequence[float], target: Annotated[NDArray[numpy.uint8], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
     """
-    The part of a picture in a box (top, left, bottom, right), resized to fill another.
+    Resize the part of an image in a box (top, left, bottom, right) to fill the target.
     """
