@@ -222,7 +222,7 @@ def test_openvino_is_still_wrong_at_what_it_is_refused_for(
     nodes = [node for node in graph.nodes if node.op in defect.ops]
     assert any(defect.applies(graph, node) for node in nodes)
     with pytest.raises(
-        SlipstreamError, match="OpenVINO computes wrong results here: .*" + defect.what[:20]
+        SlipstreamError, match="OpenVINO computes wrong results here: .*" + defect.description[:20]
     ):
         ENGINES["openvino"].prepare(graph, Recipe(engine="openvino"), 1)
     monkeypatch.setattr("slipstream.infer.engines.openvino.defects_of", lambda graph: [])

@@ -24,14 +24,14 @@ class Defect:
 
     Args:
         ops: Names of its operators.
-        what: Description of the error, for people.
+        description: What OpenVINO gets wrong, in words.
         test: Test that shows it.
         applies: Function that tells whether a node of a graph with one of these operators is
             affected (default: every one is).
     """
 
     ops: tuple[str, ...]
-    what: str
+    description: str
     test: str
     applies: Callable[[Graph, Node], bool] = lambda graph, node: True
 
@@ -39,7 +39,7 @@ class Defect:
 def defects_of(graph: Graph) -> list[str]:
     """Return descriptions of the nodes that OpenVINO computes wrongly."""
     return [
-        f"{node.op} {node.output or node.outputs[-1]}: {defect.what}"
+        f"{node.op} {node.output or node.outputs[-1]}: {defect.description}"
         for node in graph.nodes
         for defect in DEFECTS
         if node.op in defect.ops and not node.domain and defect.applies(graph, node)

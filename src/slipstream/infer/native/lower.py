@@ -161,7 +161,9 @@ class Lowering:
     def _take_constant(self, name: str) -> None:
         """Copy a constant of the graph to memory that kernels can read."""
         if name not in self.graph.constants:
-            raise UnsupportedError(f"{name} is neither a constant nor computed by our kernels")
+            raise UnsupportedError(
+                f"{name} is neither a constant nor computed by the native engine"
+            )
         array = np.array(self.graph.constants[name], np.float32)
         buffer = 1 + len(self.graph.inputs) + len(self.graph.outputs) + len(self.constants)
         self.constants.append(array)

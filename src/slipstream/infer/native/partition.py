@@ -59,7 +59,9 @@ def partition(
         except NoKernelError as error:
             _leave_to_onnx_runtime(links, error.node, before, after)
             if not any(n.op in PRODUCTS for n in body if id(n) not in before | after):
-                raise UnsupportedError(f"nothing is left for our kernels: {error}") from error
+                raise UnsupportedError(
+                    f"no product is left for the native engine: {error}"
+                ) from error
             continue
         head = [node for node in graph.nodes if id(node) in before]
         tail = [node for node in graph.nodes if id(node) in after]

@@ -23,7 +23,8 @@ def layer_norm(lowering: Lowering, stage: Stage) -> None:
     shape = lowering.shape(node.inputs[0])
     if int(node.get("axis", -1)) % len(shape) != len(shape) - 1 or len(shape) == 4:
         raise UnsupportedError(
-            "LayerNormalization of the native engine is over the last of up to three dimensions"
+            "LayerNormalization of the native engine is over the last of up to three dimensions, "
+            f"not over axis {node.get('axis', -1)} of {shape}"
         )
     source = lowering.read(node.inputs[0])
     if lowering.format(source) is not None:
@@ -57,7 +58,7 @@ def attention(lowering: Lowering, stage: Stage) -> None:
             f"all bfloat16, not {shape[-1] // heads} channels of {kinds}"
         )
     mask = _mask(lowering, stage) if len(node.inputs) > 3 and node.inputs[3] else None
-    for name in names:  # they are needed until after the mask was made
+    for name in names:  # the mask is made first, and they have to live until then
         lowering.read(name)
     output = lowering.write(stage.output)
     ones = np.ones(shape[-1] // heads, np.float32)
@@ -101,7 +102,8 @@ def softmax(lowering: Lowering, stage: Stage) -> None:
     source = lowering.read(node.inputs[0])
     if len(shape) == 4 or axis != len(shape) - 1 or lowering.format(source) is not None:
         raise UnsupportedError(
-            "Softmax of the native engine is over the last of up to three dimensions of float32"
+            "Softmax of the native engine is over the last of up to three dimensions of float32, "
+            f"not over axis {axis} of {shape}"
         )
     output = lowering.write(stage.output, floats=True)
 

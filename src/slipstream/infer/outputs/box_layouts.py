@@ -49,7 +49,7 @@ class BoxLayout:
 
     Args:
         name: Name for people and options.
-        what: Description of the outputs.
+        description: Shapes and contents of the outputs, for people.
         fits: Function that tells whether outputs have shapes of this layout.
         scores: Function that returns the scores among the outputs' numbers.
         read: Function that adds nodes which compute corners and scores from the outputs.
@@ -58,7 +58,7 @@ class BoxLayout:
     """
 
     name: str
-    what: str
+    description: str
     fits: Callable[[Shapes], bool]
     scores: Callable[[Sequence[Array]], Array]
     read: Callable[[Ending, Sequence[str], Shapes], Detections]
@@ -70,7 +70,7 @@ class BoxLayout:
         low, high = float(scores.min()), float(scores.max())
         if np.isfinite(scores).all() and low >= -ROUNDING and high <= 1 + ROUNDING:
             return ""
-        return f"as {self.name} ({self.what}) its scores are {low:.4g} to {high:.4g}"
+        return f"as {self.name} ({self.description}) its scores are {low:.4g} to {high:.4g}"
 
 
 def layout_named(name: str, shapes: Shapes, described: str) -> BoxLayout:
@@ -83,7 +83,9 @@ def layout_named(name: str, shapes: Shapes, described: str) -> BoxLayout:
         raise UsageError(f"the layout of boxes is {name!r}; allowed: {AUTO}, {', '.join(LAYOUTS)}")
     layout = LAYOUTS[name]
     if not layout.fits(shapes):
-        raise UsageError(f"the outputs are {described}; the layout {name} needs {layout.what}")
+        raise UsageError(
+            f"the outputs are {described}; the layout {name} needs {layout.description}"
+        )
     return layout
 
 
@@ -95,7 +97,7 @@ def layouts_for(shapes: Shapes, described: str) -> list[BoxLayout]:
     """
     layouts = [layout for layout in LAYOUTS.values() if layout.fits(shapes)]
     if not layouts:
-        choices = "; ".join(f"{layout.name}: {layout.what}" for layout in LAYOUTS.values())
+        choices = "; ".join(f"{layout.name}: {layout.description}" for layout in LAYOUTS.values())
         raise UsageError(
             f"the outputs are {described}; boxes can be found in outputs of float32 in the layouts"
             f" {choices}"
@@ -134,7 +136,7 @@ def detect_layout(
     if sure:
         return sure[0]
     if possible:
-        names = " or ".join(f"layout={layout.name} ({layout.what})" for layout in possible)
+        names = " or ".join(f"layout={layout.name} ({layout.description})" for layout in possible)
         raise UsageError(f"the outputs {described} do not tell which layout they have: say {names}")
     raise UsageError(
         f"the outputs {described} are no boxes and scores between 0 and 1: {'; '.join(objections)}"
@@ -179,7 +181,7 @@ def _read_rows(first: int) -> Callable[[Ending, Sequence[str], Shapes], Detectio
     return read
 
 
-# ---- two outputs: boxes, and scores or what they are made of -------------------------------------
+# ---- two outputs: boxes, and scores or logits ----------------------------------------------------
 
 
 def _has_two(shapes: Shapes) -> bool:

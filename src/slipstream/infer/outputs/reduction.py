@@ -81,5 +81,5 @@ class OutputReduction:
         )
         boxes = replace(self.boxes, layout=layout.name)
         return OutputReduction(boxes=boxes), (
-            f"boxes are read in the layout {layout.name}: {layout.what}",
+            f"boxes are read in the layout {layout.name}: {layout.description}",
         )

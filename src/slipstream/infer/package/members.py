@@ -185,13 +185,13 @@ def _inspect(path: Path, info: zipfile.ZipInfo, file_size: int) -> None:
             path, f"{info.filename} claims {info.file_size} bytes, and the file has fewer"
         )
     if not 0 <= info.header_offset < file_size:
-        raise damaged(path, f"{info.filename} begins outside of it")
+        raise damaged(path, f"{info.filename} begins outside the file")
     if info.filename == MANIFEST and info.file_size > LARGEST_MANIFEST:
         raise damaged(
             path, f"{MANIFEST} has {info.file_size} bytes, more than {LARGEST_MANIFEST} allowed"
         )
 
 
-def damaged(path: Path, what: str) -> UsageError:
+def damaged(path: Path, reason: str) -> UsageError:
     """Return the error for a file that is not a package as `write` makes them."""
-    return UsageError(f"{path} is damaged, or was made by something else: {what}; {REMEDY}")
+    return UsageError(f"{path} is damaged, or was made by something else: {reason}; {REMEDY}")

@@ -59,42 +59,42 @@ def graph_files(graph: Graph, name: str) -> dict[str, Pieces]:
     return {name: [model.SerializeToString(deterministic=True)], **weights}
 
 
-def read_graph(data: bytes, weights: Mapping[str, Array], what: str) -> Graph:
+def read_graph(data: bytes, weights: Mapping[str, Array], label: str) -> Graph:
     """Return the graph that `graph_files` wrote.
 
     Args:
         data: Content of the ONNX model.
         weights: Contents of the files of constants, uint8 (n,), by name. The graph keeps using
             them.
-        what: Name of the graph in errors.
+        label: Name of the graph in errors.
 
     Raises:
         UsageError: the model is not valid, or refers to any other file.
     """
     try:
         model = onnx.load_model_from_string(data)
-        large = _take_large_constants(model, weights, what)
+        large = _take_large_constants(model, weights, label)
         if any(
             tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in tensors_in(model.graph)
         ):
-            raise UsageError(f"{what}: it refers to constants in another file, which is not read")
+            raise UsageError(f"{label}: it refers to constants in another file, which is not read")
         onnx.checker.check_model(model)
         graph = from_model(model)
     except (DecodeError, ValueError, TypeError, KeyError, onnx.checker.ValidationError) as error:
-        raise UsageError(f"{what}: it is no valid ONNX model: {error}") from error
+        raise UsageError(f"{label}: it is no valid ONNX model: {error}") from error
     except onnx.shape_inference.InferenceError as error:
-        raise UsageError(f"{what}: its shapes contradict each other: {error}") from error
+        raise UsageError(f"{label}: its shapes contradict each other: {error}") from error
     for name, array in large.items():
         del graph.inputs[name]
         graph.constants[name] = array
     for name in graph.inputs:
         if graph.value(name).fixed is None:
-            raise UsageError(f"{what}: the input {name!r} has no fixed shape")
+            raise UsageError(f"{label}: the input {name!r} has no fixed shape")
     return graph
 
 
 def _take_large_constants(
-    model: ModelProto, weights: Mapping[str, Array], what: str
+    model: ModelProto, weights: Mapping[str, Array], label: str
 ) -> dict[str, Array]:
     """Turn large constants into inputs of the model, and return their arrays."""
     large: dict[str, Array] = {}
@@ -103,7 +103,7 @@ def _take_large_constants(
         if item.data_location != TensorProto.EXTERNAL:
             small.append(TensorProto.FromString(item.SerializeToString()))
             continue
-        large[item.name] = _external_array(item, weights, what)
+        large[item.name] = _external_array(item, weights, label)
         model.graph.input.append(
             helper.make_tensor_value_info(item.name, item.data_type, large[item.name].shape)
         )
@@ -112,12 +112,12 @@ def _take_large_constants(
     return large
 
 
-def _external_array(item: TensorProto, weights: Mapping[str, Array], what: str) -> Array:
+def _external_array(item: TensorProto, weights: Mapping[str, Array], label: str) -> Array:
     """Return the array of a constant within a file of constants, without a copy."""
     entries = {entry.key: entry.value for entry in item.external_data}
     file = weights.get(entries.get("location", ""))
     if file is None:
-        raise UsageError(f"{what}: {item.name!r} is in another file; only {WEIGHTS}* are read")
+        raise UsageError(f"{label}: {item.name!r} is in another file; only {WEIGHTS}* are read")
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(item.data_type))
     offset, length = int(entries.get("offset", 0)), int(entries.get("length", -1))
     shape = tuple(item.dims)
@@ -125,7 +125,7 @@ def _external_array(item: TensorProto, weights: Mapping[str, Array], what: str) 
     is_inside = offset % ALIGNMENT == 0 and 0 <= offset <= len(file) - length
     if dtype.hasobject or not is_of_size or not is_inside:
         raise UsageError(
-            f"{what}: {item.name!r} is said to be {length} bytes at offset {offset}, which does "
+            f"{label}: {item.name!r} is said to be {length} bytes at offset {offset}, which does "
             f"not fit its shape {shape}, its type {dtype} or the file of {len(file)} bytes"
         )
     return file[offset : offset + length].view(dtype).reshape(shape)

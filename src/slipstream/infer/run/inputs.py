@@ -84,11 +84,11 @@ class InputReader:
         """Return new arrays for all inputs, aligned to cache lines."""
         return {name: _aligned(tensor) for name, tensor in self._tensors.items()}
 
-    def _one(self, name: str, given: Any, buffers: Buffers | None) -> Array:
+    def _one(self, name: str, value: Any, buffers: Buffers | None) -> Array:
         target = None if buffers is None else buffers[name]
         if name in self._images:
-            return self._images[name](given, target)
-        return _copied_to(target, _array(given, self._tensors[name], self._dtypes[name]))
+            return self._images[name](value, target)
+        return _copied_to(target, _array(value, self._tensors[name], self._dtypes[name]))
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,13 @@ class _ImageInput:
     tensor: Tensor
     read: ImageReader
 
-    def __call__(self, given: Any, target: Array | None) -> Array:
+    def __call__(self, value: Any, target: Array | None) -> Array:
         """Return uint8 (n, height, width, channels): `target`, the caller's array or a new one."""
         batch = self.tensor.shape[0]
-        if isinstance(given, (list, tuple)):
-            images = cast("Sequence[Any]", given)
-        elif isinstance(given, FILE) or (array := self._of_array(given)).ndim < 4:
-            images = [given]
+        if isinstance(value, (list, tuple)):
+            images = cast("Sequence[Any]", value)
+        elif isinstance(value, FILE) or (array := self._of_array(value)).ndim < 4:
+            images = [value]
         else:
             return _copied_to(target, _array(array, self.tensor, np.dtype(np.uint8)))
         if len(images) != batch:
@@ -116,15 +116,15 @@ class _ImageInput:
             self._put(image, part)
         return target
 
-    def _put(self, given: Any, target: Array) -> None:
-        image = given if isinstance(given, FILE) else self._of_array(given)
+    def _put(self, value: Any, target: Array) -> None:
+        image = value if isinstance(value, FILE) else self._of_array(value)
         if isinstance(image, np.ndarray) and image.shape == target.shape:
             np.copyto(target, image)
         else:
             self.read(image, target)
 
-    def _of_array(self, given: Any) -> Array:
-        array = given if isinstance(given, np.ndarray) else _of_dlpack(given, self.tensor.name)
+    def _of_array(self, value: Any) -> Array:
+        array = value if isinstance(value, np.ndarray) else _of_dlpack(value, self.tensor.name)
         if array.dtype != np.uint8:
             raise UsageError(
                 f"input {self.tensor.name!r} is {array.dtype} {array.shape}; allowed: uint8"
@@ -164,8 +164,8 @@ def _by_name(inputs: tuple[Any, ...], named: Mapping[str, Any], names: list[str]
     return {**by_name, **named}
 
 
-def _array(given: Any, tensor: Tensor, dtype: np.dtype[Any]) -> Array:
-    array = given if isinstance(given, np.ndarray) else _of_dlpack(given, tensor.name)
+def _array(value: Any, tensor: Tensor, dtype: np.dtype[Any]) -> Array:
+    array = value if isinstance(value, np.ndarray) else _of_dlpack(value, tensor.name)
     if array.dtype != dtype:
         raise UsageError(
             f"input {tensor.name!r} is {array.dtype}, and has to be {tensor.dtype};"
@@ -180,12 +180,12 @@ def _array(given: Any, tensor: Tensor, dtype: np.dtype[Any]) -> Array:
     return np.asarray(array, order="C")
 
 
-def _of_dlpack(given: Any, name: str) -> Array:
-    kind = f"{type(given).__module__}.{type(given).__qualname__}"
-    if not callable(getattr(given, "__dlpack__", None)):
+def _of_dlpack(value: Any, name: str) -> Array:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if not callable(getattr(value, "__dlpack__", None)):
         raise UsageError(f"input {name!r} is a {kind}; give a NumPy array, or one with __dlpack__")
     try:
-        return np.from_dlpack(given)
+        return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise UsageError(
             f"input {name!r}: NumPy cannot read the {kind}: {error}; give a detached copy in host"

@@ -13,9 +13,7 @@ from slipstream.infer.graph.graph import Array
 
 # The four are chosen by hand, not measured.
 ROUNDS = 7
-EVEN = (
-    0.97  # a ratio of rates above it counts as faster: more runs are preferred if rates are equal
-)
+EVEN = 0.97  # rates above this ratio count as faster, so at equal rates more runs are preferred
 SECONDS = 0.1  # least duration of a round
 LEAST_RUNS = 2  # least number of runs of each thread in a round
 

@@ -203,9 +203,8 @@ class _StreamPool(Generic[Buffer]):
                 self.failure = None if isinstance(error, StopIteration) else error
                 self.changed.notify_all()
             return
-        copy = _attempt(
-            self.num_drawn, lambda: self.stages.keep(item)
-        )  # no other thread draws meanwhile
+        # No other thread draws meanwhile, so `num_drawn` is the index of this item.
+        copy = _attempt(self.num_drawn, lambda: self.stages.keep(item))
         with self.changed:
             index, self.num_drawn = self.num_drawn, self.num_drawn + 1
             self.is_drawing = False

@@ -56,7 +56,7 @@ def test_value_that_both_parts_read(sketch, computes):
 def test_nothing_is_left(sketch):
     weights = sketch.input(8, 8, 1, 1)
     graph = sketch.done(sketch("Conv", sketch.input(1, 8, 4, 4), weights))
-    with pytest.raises(UnsupportedError, match="nothing is left"):
+    with pytest.raises(UnsupportedError, match="no product is left"):
         partition(graph, OPERATIONS)
 
 
