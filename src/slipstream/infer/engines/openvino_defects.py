@@ -24,7 +24,7 @@ class Defect:
 
     Args:
         ops: Names of its operators.
-        description: What OpenVINO gets wrong, in words.
+        description: Explanation of the error, for people.
         test: Test that shows it.
         applies: Function that tells whether a node of a graph with one of these operators is
             affected (default: every one is).

@@ -54,6 +54,13 @@ def size_of(format_: Format) -> int:
     return 2 if isinstance(format_, BFloat16) else 4
 
 
+def number_of(format_: Format) -> kernels.Number:
+    """Return the kernels' name of a format."""
+    if isinstance(format_, Bytes):
+        return kernels.Number.UINT8
+    return kernels.Number.BFLOAT16 if isinstance(format_, BFloat16) else kernels.Number.FLOAT32
+
+
 @dataclass(frozen=True)
 class Weights:
     """int8 weights with one scale per output channel (the first axis): real = scale * number."""

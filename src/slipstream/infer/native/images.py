@@ -13,8 +13,9 @@ import numpy as np
 from slipstream import _kernels as kernels
 from slipstream.errors import UnsupportedError
 from slipstream.infer.graph.graph import Array, Node
+from slipstream.infer.native.epilogue import epilogue
 from slipstream.infer.native.formats import Bytes
-from slipstream.infer.native.lower import ONE, Lowering, convert, epilogue
+from slipstream.infer.native.lowering import ONE, Lowering, convert
 from slipstream.infer.native.memory import Border
 from slipstream.infer.native.operands import constant_of, operands_of, window_of
 from slipstream.infer.native.pointwise import gate_by

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from slipstream.errors import UnsupportedError
-from slipstream.infer.native.lower import Lowering, convert
+from slipstream.infer.native.lowering import Lowering, convert
 from slipstream.infer.native.memory import Location
 from slipstream.infer.native.stages import Stage
 

@@ -15,7 +15,7 @@ from slipstream import _kernels as kernels
 from slipstream.errors import UnsupportedError
 from slipstream.infer.graph.graph import Array, Node
 from slipstream.infer.native.formats import Bytes, Format
-from slipstream.infer.native.lower import Lowering
+from slipstream.infer.native.lowering import Lowering
 from slipstream.infer.native.memory import Border, Location
 from slipstream.infer.native.stages import Tail
 

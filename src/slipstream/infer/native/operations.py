@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from slipstream.infer.native.images import global_mean, normalise, pooling, squeeze_excite
-from slipstream.infer.native.lower import Lowering
+from slipstream.infer.native.lowering import Lowering
 from slipstream.infer.native.moves import concat, relayout, resize, split
 from slipstream.infer.native.pointwise import multiply, pointwise
 from slipstream.infer.native.products import convolution, linear

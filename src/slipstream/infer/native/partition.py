@@ -16,7 +16,8 @@ from slipstream.errors import UnsupportedError
 from slipstream.infer.graph.graph import Graph, Node
 from slipstream.infer.graph.parts import part_of
 from slipstream.infer.native.formats import Format
-from slipstream.infer.native.lower import Lowering, NoKernelError, plan
+from slipstream.infer.native.lower import NoKernelError, plan
+from slipstream.infer.native.lowering import Lowering
 from slipstream.infer.native.stages import Stage, is_ours
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Linear", "Gemm", "Attention"})

@@ -15,8 +15,9 @@ import numpy as np
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.graph.graph import Array, Node
+from slipstream.infer.native.epilogue import epilogue
 from slipstream.infer.native.formats import Bytes
-from slipstream.infer.native.lower import ONE, Lowering, epilogue
+from slipstream.infer.native.lowering import ONE, Lowering
 from slipstream.infer.native.memory import pixels
 from slipstream.infer.native.operands import constant_operand, operands_of, read_tail
 from slipstream.infer.native.stages import Stage

@@ -11,6 +11,7 @@ times.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,8 +19,9 @@ from slipstream import _kernels as kernels
 from slipstream.errors import UnsupportedError
 from slipstream.infer.engines.protocol import Small
 from slipstream.infer.graph.graph import Array
+from slipstream.infer.native.epilogue import epilogue
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
-from slipstream.infer.native.lower import ONE, Lowering, epilogue
+from slipstream.infer.native.lowering import ONE, Lowering
 from slipstream.infer.native.memory import MORE_OUTPUTS, Border
 from slipstream.infer.native.operands import (
     Gate,
@@ -32,6 +34,30 @@ from slipstream.infer.native.operands import (
 )
 from slipstream.infer.native.precision import is_large
 from slipstream.infer.native.stages import Stage
+
+
+@dataclass(frozen=True)
+class _DenseProduct:
+    """A product of all input channels.
+
+    Args:
+        source: Name of the value that is multiplied.
+        matrix: Weights (output channels, kernel rows, kernel columns, input channels).
+        bias: Number that is added to each output channel.
+        axis: Axis of the output channels in the graph's own constant.
+        window: Window of the convolution (default: one tap, as for a matrix).
+        border: Pixels around the source that the window reaches (default none).
+        ranges: Name of the ranges of each row of the source (default: the format of the source says
+            what its numbers mean).
+    """
+
+    source: str
+    matrix: Array
+    bias: Array
+    axis: int
+    window: kernels.Window = ONE
+    border: Border = field(default_factory=Border)
+    ranges: str | None = None
 
 
 def convolution(lowering: Lowering, stage: Stage) -> None:
@@ -49,7 +75,8 @@ def convolution(lowering: Lowering, stage: Stage) -> None:
         lowering.read_ahead(source, MORE_OUTPUTS * stride + 2)
         _depthwise(lowering, stage, source, window, weights, bias, border)
     elif groups == 1:
-        _dense(lowering, stage, source, window, weights.transpose(0, 2, 3, 1), bias, border, 0)
+        matrix = weights.transpose(0, 2, 3, 1)
+        _dense(lowering, stage, _DenseProduct(source, matrix, bias, 0, window, border))
     else:
         raise UnsupportedError(
             f"the native engine has Conv with one group or one per channel, not {groups} groups"
@@ -77,7 +104,8 @@ def linear(lowering: Lowering, stage: Stage) -> None:
     source, ranges = lowering.read(node.inputs[0]), None
     if lowering.is_dynamic and lowering.format(source) is None and is_large(lowering.graph, node):
         source, ranges = _quantised(lowering, source)
-    _dense(lowering, stage, source, ONE, weights.T[:, None, None], bias, Border(), axis, ranges)
+    product = _DenseProduct(source, weights.T[:, None, None], bias, axis, ranges=ranges)
+    _dense(lowering, stage, product)
 
 
 def _quantised(lowering: Lowering, source: str) -> tuple[str, str]:
@@ -100,45 +128,23 @@ def _quantised(lowering: Lowering, source: str) -> tuple[str, str]:
     return lowering.read(numbers), lowering.read(ranges)
 
 
-def _dense(
-    lowering: Lowering,
-    stage: Stage,
-    source: str,
-    window: kernels.Window,
-    matrix: Array,
-    bias: Array,
-    border: Border,
-    axis: int,
-    ranges: str | None = None,
-) -> None:
-    """Plan a product of all input channels.
-
-    Args:
-        lowering: Program that is planned.
-        stage: Stage whose node is the product.
-        source: Value that is multiplied.
-        window: Window of the convolution; one tap for a matrix.
-        matrix: Weights (output channels, kernel rows, kernel columns, input channels).
-        bias: Number that is added to each output channel.
-        border: Pixels around the source that the window reaches.
-        axis: Axis of the output channels in the graph's own constant.
-        ranges: Name of the ranges of each row of the source (default: the format of the source says
-            what its numbers mean).
-    """
+def _dense(lowering: Lowering, stage: Stage, product: _DenseProduct) -> None:
+    source = product.source
     addend, output = read_tail(lowering, stage.tail), lowering.write(stage.output)
-    gate = _gate(lowering, source, output, matrix)
+    gate = _gate(lowering, source, output, product.matrix)
 
     def emit(at: Lowering) -> None:
-        fill_border(at, source, border)
-        operands = operands_of(at, source, output, stage.tail, gate=gate, ranges=ranges)
+        fill_border(at, source, product.border)
+        operands = operands_of(at, source, output, stage.tail, gate=gate, ranges=product.ranges)
         format_ = at.format(source)
         if format_ is not None:
             dtype = "int8" if isinstance(format_, Bytes) else "bfloat16"
-            at.small[stage.node.inputs[1]] = Small(dtype=dtype, axis=axis)
-        numbers, scale, offset = packed(format_, matrix, _shifted(at, stage, format_, bias))
+            at.small[stage.node.inputs[1]] = Small(dtype=dtype, axis=product.axis)
+        bias = _shifted(at, stage, format_, product.bias)
+        numbers, scale, offset = packed(format_, product.matrix, bias)
         end = epilogue(stage.tail, scale, offset, at.format(output), addend)
         end.coarse = at.is_dynamic and _become_bytes(at, stage.output)
-        at.program.convolution(operands, window, numbers, end)
+        at.program.convolution(operands, product.window, numbers, end)
 
     lowering.emit_later(output, emit)
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from slipstream.errors import UnsupportedError
+from slipstream.infer.native.epilogue import epilogue
 from slipstream.infer.native.formats import BFloat16
-from slipstream.infer.native.lower import Lowering, convert, epilogue
+from slipstream.infer.native.lowering import Lowering, convert
 from slipstream.infer.native.operands import bias_of, constant_of
 from slipstream.infer.native.stages import Stage, Tail, is_ours
 

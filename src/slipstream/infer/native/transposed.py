@@ -20,8 +20,9 @@ import numpy as np
 from slipstream import _kernels as kernels
 from slipstream.errors import UnsupportedError
 from slipstream.infer.graph.graph import Array, Node
+from slipstream.infer.native.epilogue import epilogue
 from slipstream.infer.native.formats import Bytes, Format
-from slipstream.infer.native.lower import Lowering, epilogue
+from slipstream.infer.native.lowering import Lowering
 from slipstream.infer.native.memory import Border, Location
 from slipstream.infer.native.operands import (
     bias_of,
