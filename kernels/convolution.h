@@ -7,7 +7,7 @@
 #include "aligned.h"
 #include "epilogue.h"
 #include "pack.h"
-#include "place.h"
+#include "pitch.h"
 
 // Convolutions of every size, and matrix products, as one loop: every output pixel is a row of a
 // matrix product whose other factor is the packed weights. The addresses of its inputs follow from

@@ -6,7 +6,7 @@
 
 #include "aligned.h"
 #include "epilogue.h"
-#include "place.h"
+#include "pitch.h"
 
 namespace slipstream::kernels {
 

@@ -8,7 +8,7 @@
 
 #include "aligned.h"
 #include "epilogue.h"
-#include "place.h"
+#include "pitch.h"
 #include "workers.h"
 
 namespace slipstream::kernels {

@@ -137,7 +137,7 @@ void mix_greys(const Axis& axis, const float* from, std::uint8_t* to) {
 
 #endif
 
-void resize_rows(const Picture& from, const Axis& down, const Axis& right, std::uint8_t* to) {
+void resize_rows(const Image& from, const Axis& down, const Axis& right, std::uint8_t* to) {
   const std::size_t size = (right.end - right.begin) * from.channels;
   const std::size_t pitch = from.columns * from.channels;
   const std::size_t bytes = right.first.size() * from.channels;
@@ -190,7 +190,7 @@ Axis::Axis(std::size_t size, double low, double high, std::size_t results, std::
   }
 }
 
-void resize(const Picture& from, const Box& box, std::uint8_t* to, std::size_t rows,
+void resize(const Image& from, const Box& box, std::uint8_t* to, std::size_t rows,
             std::size_t columns) {
   const Axis down(from.rows, box.top, box.bottom, rows, 1);
   const Axis right(from.columns, box.left, box.right, columns, from.channels == 1 ? 4 : 2);

@@ -6,7 +6,7 @@
 namespace slipstream::kernels {
 
 /// An image: rows of pixels of 1 or 3 bytes, without gaps.
-struct Picture {
+struct Image {
   const std::uint8_t* pixels = nullptr;
   std::size_t rows = 0, columns = 0, channels = 0;
 };
@@ -22,7 +22,7 @@ struct Box {
 /// reducing an image causes no aliasing. Pixels next to the box count if they exist, so parts of an
 /// image join without a seam. The result is computed in float32 and rounded once. Only the
 /// necessary pixels are read; one row is allocated.
-void resize(const Picture& from, const Box& box, std::uint8_t* to, std::size_t rows,
+void resize(const Image& from, const Box& box, std::uint8_t* to, std::size_t rows,
             std::size_t columns);
 
 }  // namespace slipstream::kernels

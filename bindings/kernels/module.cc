@@ -285,7 +285,7 @@ void bind_resize(nb::module_& m) {
   m.def(
       "resize",
       [](const Pixels& source, const std::array<double, 4>& box, const Target& target) {
-        const Picture from{source.data(), source.shape(0), source.shape(1), source.shape(2)};
+        const Image from{source.data(), source.shape(0), source.shape(1), source.shape(2)};
         const nb::gil_scoped_release release;
         resize(from, {box[0], box[1], box[2], box[3]}, target.data(), target.shape(0),
                target.shape(1));

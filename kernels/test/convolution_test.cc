@@ -293,7 +293,7 @@ TEST_P(ConvolutionTest, Units) {
   }
 }
 
-TEST_P(ConvolutionTest, Pictures) {
+TEST_P(ConvolutionTest, Images) {
   Numbers numbers;
   for (const Operand operand : kOperands) {
     for (const auto& [batch, rows, columns] : std::vector<std::array<std::size_t, 3>>{

@@ -26,7 +26,7 @@ double weight_of(double at, double middle, double reach) {
 }
 
 /// Returns one number of the result, in double precision.
-double expected_at(const Picture& from, const Box& box, std::size_t rows, std::size_t columns,
+double expected_at(const Image& from, const Box& box, std::size_t rows, std::size_t columns,
                    std::size_t row, std::size_t column, std::size_t channel) {
   const double down = (box.bottom - box.top) / static_cast<double>(rows);
   const double right = (box.right - box.left) / static_cast<double>(columns);
@@ -56,7 +56,7 @@ class Resize : public testing::TestWithParam<std::tuple<std::size_t, Case>> {};
 TEST_P(Resize, IsTheMeanByTriangles) {
   const auto& [channels, how] = GetParam();
   const Bytes pixels = random_picture(how.rows, how.columns, channels);
-  const Picture from{pixels.data(), how.rows, how.columns, channels};
+  const Image from{pixels.data(), how.rows, how.columns, channels};
   Bytes found(how.to_rows * how.to_columns * channels);
   resize(from, how.box, found.data(), how.to_rows, how.to_columns);
   double worst = 0;
@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      Case{9, 9, {4.2, 4.2, 4.8, 4.8}, 4, 4},
                                      Case{300, 5, {0, 0, 300, 5}, 2, 40})));
 
-TEST(Resize, KeepsAPictureThatIsNotResized) {
+TEST(Resize, KeepsAnImageThatIsNotResized) {
   const Bytes pixels = random_picture(13, 29, 3);
   Bytes found(pixels.size());
   resize({pixels.data(), 13, 29, 3}, {0, 0, 13, 29}, found.data(), 13, 29);

@@ -23,7 +23,7 @@ from slipstream.infer.native.stages import ACTIVATIONS, Stage, Tail
 
 
 def squeeze_excite(lowering: Lowering, stage: Stage) -> None:
-    """Plan x times a factor per channel, which two small matrices compute from the mean of x."""
+    """Plan x times a factor per channel. Two small matrices compute the factors from its mean."""
     node = stage.node
     source, output = node.inputs[0], stage.output
     batch, channels = lowering.shape(source)[:2]

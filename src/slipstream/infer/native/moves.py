@@ -133,7 +133,10 @@ def _transpose(lowering: Lowering, stage: Stage) -> None:
 
 
 def _common(before: Sequence[int], after: Sequence[int]) -> list[int]:
-    """Return the coarsest sizes whose products give the dimensions of both shapes."""
+    """Return the coarsest sizes whose products give the dimensions of both shapes.
+
+    For example, (6, 4) and (2, 12) have the common sizes (2, 3, 4).
+    """
     ends = sorted(set(np.cumprod(before[::-1]).tolist()) | set(np.cumprod(after[::-1]).tolist()))
     sizes: list[int] = []
     last = 1

@@ -41,7 +41,7 @@ def storable(graph: Graph) -> list[str]:
 
 
 def is_large(graph: Graph, node: Node) -> bool:
-    """Tell whether a node is a product with a constant matrix of at least `SMALLEST_MATRIX`."""
+    """Tell whether a node multiplies by a constant matrix of `SMALLEST_MATRIX` or more numbers."""
     if node.op not in ("Linear", "Gemm") or node.inputs[1] not in graph.constants:
         return False
     return graph.constants[node.inputs[1]].size >= SMALLEST_MATRIX

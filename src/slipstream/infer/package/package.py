@@ -292,7 +292,7 @@ def _graph(members: Members, manifest: Manifest) -> Graph:
 
 
 def _check_images(path: Path, manifest: Manifest) -> None:
-    """Check that the manifest's input for images is an input of images."""
+    """Check that the image input is an input of uint8 (n, height, width, 1 or 3)."""
     if manifest.images is None:
         return
     name = manifest.images.input
