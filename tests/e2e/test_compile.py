@@ -80,7 +80,7 @@ def test_a_conv_net_with_data_is_compiled_loaded_and_right(
         *("--json", "out/report.json"),
     )
     assert done.returncode == 0, done.stderr
-    for text in ("openvino int8", "native fp32", "onnxruntime fp32", "chosen", "Rewrites made"):
+    for text in ("openvino int8", "native fp32", "onnxruntime fp32", "chosen", "Rewrites turned"):
         assert text in done.stdout
     report = json.loads((folder / "out" / "report.json").read_text())
     assert report["candidates"][0]["state"] == "chosen"

@@ -65,7 +65,8 @@ CUDA = OnnxRuntimeOnGpu(
     providers=("CUDAExecutionProvider",),
     settings={"fp32": {"use_tf32": "0"}},
 )
-# No int8, because TensorRT's has no zero points, which our ranges need; no fp32, because TensorRT's
+# int8 is missing because TensorRT's has no zero points, which our ranges need; fp32 is missing
+# because TensorRT's is TF32 on recent GPUs.
 TENSORRT = OnnxRuntimeOnGpu(
     name="tensorrt",
     providers=("TensorrtExecutionProvider", "CUDAExecutionProvider"),
