@@ -1,4 +1,4 @@
-"""What our kernels have not: an error that says so, so that another engine may do it."""
+"""Operators that the native engine lacks: an error says so, so that another engine can run them."""
 
 from __future__ import annotations
 
