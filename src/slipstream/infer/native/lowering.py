@@ -24,17 +24,37 @@ ONE = kernels.Window((1, 1), (1, 1), (1, 1), (0, 0))
 
 @dataclass
 class Lowering:
-    """The state of one lowering: first the plan of memory, then the steps."""
+    """The state of one lowering: first the plan of memory, then the steps.
+
+    Values are referred to by their names in the graph.
+
+    Args:
+        graph: Graph that is lowered.
+        formats: Format of each value that is not stored as float32.
+        is_dynamic: Whether large matrices multiply bytes whose ranges each call measures (default
+            False).
+        needs: Memory that each value needs.
+        views: Values that share the memory of another value: its name, and the function from its
+            location to theirs.
+        splits: All outputs of the Split that a value comes from.
+        gates: Factors of a value by which its reader multiplies the weights.
+        emits: Value that each planned operator computes, and the function that makes its steps.
+        locations: Memory of each value, known after planning.
+        constants: Constants of the graph that the caller passes as buffers.
+        small: Weights that were rounded.
+        shifts: Numbers that are added to the biases of products with rounded weights.
+        program: Program that gets the steps.
+        steps: Value that each step of the program computes.
+    """
 
     graph: Graph
     formats: Mapping[str, Format]
-    is_dynamic: bool = False  # large matrices multiply bytes whose ranges each call measures
+    is_dynamic: bool = False
     needs: dict[str, Need] = field(default_factory=dict[str, Need])
     views: dict[str, tuple[str, Callable[[Location], Location]]] = field(
         default_factory=dict[str, "tuple[str, Callable[[Location], Location]]"]
     )
     splits: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
-    # The factors that the reader of a value multiplies its weights by.
     gates: dict[str, str] = field(default_factory=dict[str, str])
     emits: list[tuple[str, Emit]] = field(default_factory=list["tuple[str, Emit]"])
     locations: dict[str, Location] = field(default_factory=dict[str, Location])
@@ -224,9 +244,10 @@ def _copy(
     target_strides: Sequence[int],
     change: tuple[float, float] = (1.0, 0.0),
 ) -> None:
-    """Add a step that copies with strides; dimensions that lie alike are merged.
+    """Add a step that copies with strides.
 
-    The dimension with the smallest stride becomes the innermost loop.
+    Dimensions that are contiguous in both tensors are merged, and the one with the smallest stride
+    becomes the innermost loop.
     """
     dims = [
         dim for dim in zip(sizes, source_strides, target_strides, strict=True) if dim[0] != 1
@@ -263,9 +284,9 @@ def convert(
         lowering: Program that gets the step.
         source: Location that is read.
         target: Location that is written.
-        source_strides: Bytes between neighbours on each axis of the source (default: as it lies).
+        source_strides: Bytes between neighbours on each axis (default: those of the source).
         sizes: Size of each axis (default: the shape of the source).
-        target_strides: Bytes between neighbours on each axis of the target (default: as it lies).
+        target_strides: Bytes between neighbours on each axis (default: those of the target).
     """
     scale, shift = 1.0, 0.0
     if source.format != target.format:

@@ -94,9 +94,9 @@ def stages_of(graph: Graph) -> list[Stage]:
         stage, last = Stage(node, node.output), node
         taken.add(id(node))
         if node.op in WITH_TAIL and len(node.outputs) == 1:
-            _begin(graph, node, stage.tail)
+            _fuse_own(graph, node, stage.tail)
             while (following := _only_reader(graph, uses, stage.output)) is not None:
-                if id(following) in taken or not _take(graph, following, stage):
+                if id(following) in taken or not _fuse(graph, following, stage):
                     break
                 taken.add(id(following))
                 stage.output, last = following.output, following
@@ -109,7 +109,7 @@ def _only_reader(graph: Graph, uses: dict[str, list[Node]], value: str) -> Node 
     return readers[0] if len(readers) == 1 and value not in graph.outputs else None
 
 
-def _begin(graph: Graph, node: Node, tail: Tail) -> None:
+def _fuse_own(graph: Graph, node: Node, tail: Tail) -> None:
     """Let the tail do the node's own work if it is an activation, a clip or an addition."""
     if node.op == "Add" and not any(name in graph.constants for name in node.inputs):
         tail.addend = node.inputs[1]
@@ -117,10 +117,10 @@ def _begin(graph: Graph, node: Node, tail: Tail) -> None:
         _activate(graph, node, tail)
 
 
-def _take(graph: Graph, node: Node, stage: Stage) -> bool:
+def _fuse(graph: Graph, node: Node, stage: Stage) -> bool:
     """Fuse `node` into the stage by extending its tail; return False if the kernel cannot."""
     tail = stage.tail
-    if tail.is_linear and (_scale(graph, node, stage) or _shift(graph, node, stage)):
+    if tail.is_linear and (_fuse_factor(graph, node, stage) or _fuse_offset(graph, node, stage)):
         return True
     if node.op == "Add" and tail.addend is None and not tail.cuts:
         other = node.inputs[1] if node.inputs[0] == stage.output else node.inputs[0]
@@ -135,7 +135,7 @@ def _take(graph: Graph, node: Node, stage: Stage) -> bool:
     return False
 
 
-def _scale(graph: Graph, node: Node, stage: Stage) -> bool:
+def _fuse_factor(graph: Graph, node: Node, stage: Stage) -> bool:
     """Fuse a Mul by a computed value that has one number per channel."""
     if node.op != "Mul" or stage.node.op not in WITH_FACTOR or stage.tail.factor is not None:
         return False
@@ -149,7 +149,7 @@ def _scale(graph: Graph, node: Node, stage: Stage) -> bool:
     return True
 
 
-def _shift(graph: Graph, node: Node, stage: Stage) -> bool:
+def _fuse_offset(graph: Graph, node: Node, stage: Stage) -> bool:
     """Fuse an Add of a constant per channel that follows such a factor."""
     if node.op != "Add" or stage.tail.factor is None or stage.tail.offset is not None:
         return False

@@ -138,8 +138,8 @@ class Model:
                 since they are copied.
             preload: Whether threads decode and arrange the next items while others run (default
                 True). Otherwise the caller's thread does one item after another.
-            depth: Number of items between the iterable and their results, 1 or more (default: twice
-                the number of cores, at least 4).
+            depth: Most items that are drawn before their results are returned, 1 or more (default:
+                twice the number of cores, at least 4).
             after: Function that the same threads apply to each result (default: none).
             errors: "raise" ends at the first item that fails, with an ItemError that has its index
                 (default). "yield" returns the ItemError in place of the result and continues.

@@ -1,4 +1,4 @@
-"""Measure how many simultaneous runs of a model use the cores best under constant load."""
+"""Measure which number of simultaneous runs of a model uses the cores best under load."""
 
 from __future__ import annotations
 

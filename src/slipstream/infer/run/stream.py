@@ -67,19 +67,19 @@ def run_preloaded(
     runs: int,
     depth: int,
 ) -> Iterator[Any]:
-    """Yield the results in order, with up to `depth` items between the iterable and their results.
+    """Yield the results in order, with up to `depth` items in progress.
 
     Closing the iterator waits for the work in progress, even for an item that is being drawn.
 
     Args:
         stages: Work on each item.
-        items: Items, which the threads draw one at a time, at most `depth` ahead.
+        items: Items, which the threads draw one at a time.
         errors: "raise" ends at the first item that fails; "yield" returns its ItemError and
             continues. An exception of `items` itself is raised as it is, after the results before
             it.
         threads: Number of threads, 1 or more.
         runs: Number of simultaneous runs, 1 or more.
-        depth: Number of items between the iterable and their results, 1 or more.
+        depth: Most items that are drawn before their results are returned, 1 or more.
     """
     pool = _StreamPool(stages, iter(items), runs, depth)
     workers = [
