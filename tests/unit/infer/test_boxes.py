@@ -151,7 +151,7 @@ def test_our_kernels_leave_boxes_to_others(build, random):
         (
             "(float[1,6,7] x) => (float[1,6,7] y) { y = Relu(x) }",
             BoxOptions(layout="ssd"),
-            "ssd is boxes",
+            "ssd needs boxes",
         ),
         ("(float[1,6,7] x) => (float[1,6,7] y) { y = Relu(x) }", BoxOptions(iou=2), "iou=2"),
         ("(float[1,6,7] x) => (float[1,6,7] y) { y = Relu(x) }", BoxOptions(most=0), "most=0"),

@@ -183,7 +183,7 @@ def test_results_may_differ_by_less_than_15_db(compiled, tmp_path, snr_db, loads
     if loads:
         infer.load(tmp_path / "near.slip").close()
     else:
-        with pytest.raises(UnsupportedError, match="15 is the least"):
+        with pytest.raises(UnsupportedError, match="at least 15 dB"):
             infer.load(tmp_path / "near.slip")
 
 

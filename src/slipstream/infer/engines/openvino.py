@@ -55,7 +55,7 @@ class OpenVino(GraphEngine):
     def precisions(self) -> tuple[Precision, ...]:
         """Return the precisions of this processor; not every processor has bf16 and fp16."""
         capabilities = openvino_core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
-        halves = (half for half in HALVES if half.upper() in capabilities)
+        halves: list[Precision] = [half for half in HALVES if half.upper() in capabilities]
         return ("fp32", *halves, "int8", "int8-weights")
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
