@@ -1,4 +1,8 @@
-"""What the machine is: GPU, driver, link, processor."""
+"""Facts about the machine: GPU, driver, PCIe link and processor.
+
+The check runs on machines where slipstream is not installed, so it reads /proc/cpuinfo itself
+instead of calling `slipstream.processor`.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,13 @@ from pathlib import Path
 from .bench import Bench, Row, rounded
 from .device import ATTRIBUTES
 
+# Calls over which the time of one is averaged.
 CALLS = 10_000
 LINK = "pcie.link.gen.gpucurrent,pcie.link.gen.max,pcie.link.width.current,driver_version"
 
 
 def link() -> Row:
-    """Return what nvidia-smi says of the PCIe link; nothing without nvidia-smi."""
+    """Return the facts about the PCIe link that nvidia-smi reports; none without nvidia-smi."""
     if shutil.which("nvidia-smi") is None:
         return {}
     command = ["nvidia-smi", f"--query-gpu={LINK}", "--format=csv,noheader"]
@@ -34,12 +39,12 @@ def link() -> Row:
 def processor() -> str:
     """Return the name of the CPU."""
     text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    found = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
-    return found.group(1) if found else platform.machine()
+    match = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    return match.group(1) if match else platform.machine()
 
 
 def facts(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Say what the machine is."""
+    """Yield the facts about the machine."""
     device = bench.device
     version = ctypes.c_int()
     start = time.perf_counter()

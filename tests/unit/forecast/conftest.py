@@ -1,4 +1,4 @@
-"""A model that is large in parameters and small in operators, and a row of a table."""
+"""Fixtures: a model with many parameters and few operators, and a row of a published table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from slipstream.forecast.validate.row import TableRow
 
-# GPT-2 XL has as many parameters, in three times as many blocks.
+# It has as many parameters as GPT-2 XL, in a third of the blocks.
 WIDE_GPT = {
     "model_type": "gpt2", "n_embd": 2816, "n_layer": 16, "n_head": 22, "vocab_size": 50257,
     "n_positions": 1024,
@@ -19,7 +19,7 @@ WIDE_GPT = {
 
 @pytest.fixture(scope="session")
 def wide_gpt(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The config.json of a GPT-2 of 1.7 billion parameters, which is traced in a second."""
+    """Return the path of a config.json of 1.7 billion parameters, which is traced in a second."""
     path = tmp_path_factory.mktemp("wide") / "config.json"
     path.write_text(json.dumps(WIDE_GPT))
     return str(path)
@@ -27,7 +27,7 @@ def wide_gpt(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def row_of() -> Callable[..., TableRow]:
-    """Makes a row of a published table with some of its columns changed."""
+    """Return a function that makes a row of a published table from changes to some columns."""
 
     def make(**columns: str) -> TableRow:
         usual = TableRow(

@@ -1,4 +1,4 @@
-"""Whether a model fits is said, and what the cheapest change is."""
+"""The advice says whether a model fits, and names the cheapest change."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def _asked(model: str, **more: Any) -> forecast.Result:
 
 @pytest.fixture(name="tight", scope="module")
 def tight_fixture(wide_gpt: str) -> forecast.Result:
-    """Replicas that do not fit as they are."""
+    """Return the memory fit of replicas that do not fit."""
     return _asked(wide_gpt, own="8xT4")
 
 
 def test_the_cheapest_change_is_the_fastest_that_fits(tight: forecast.Result):
     fit = tight.fit
     assert fit is not None
-    assert not fit.does
+    assert not fit.fits
     device = fit.machine.cluster.device.memory_gib * 2**30
     assert fit.num_bytes > device
     assert fit.remedies
@@ -41,7 +41,7 @@ def test_the_cheapest_change_is_the_fastest_that_fits(tight: forecast.Result):
     for each in fit.remedies:
         assert each.strategy.global_batch == 16
         assert each.strategy.ranks == 8
-    # The search looked at these too.
+    # The search has replayed these strategies too.
     assert tight.plans[0].step.seconds <= 1.02 * seconds[0]
 
 
@@ -62,7 +62,7 @@ def test_a_change_is_said_in_words_json_and_html(tight: forecast.Result):
 def test_what_fits_needs_no_change(wide_gpt: str):
     found = _asked(wide_gpt, own="1xH100").fit
     assert found is not None
-    assert found.does
+    assert found.fits
     assert found.remedies == ()
     (line,) = advice(found)
     assert line.startswith("one device, micro-batch 16")

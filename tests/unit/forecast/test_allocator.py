@@ -57,7 +57,7 @@ def test_small_and_large_requests_do_not_share_segments():
     allocator.allocate(18 * MIB)
     assert allocator.reserved == 22 * MIB
     allocator.allocate(MIB)
-    allocator.allocate(MIB)  # of the small pool, where less than that is left
+    allocator.allocate(MIB)  # from the small pool, if less than that remains
     assert allocator.reserved == 24 * MIB
 
 
@@ -74,7 +74,7 @@ def test_large_pieces_keep_what_would_be_too_little_to_cut_off():
     allocator = Allocator()
     allocator.free(allocator.allocate(20 * MIB))
     kept = allocator.allocate(19 * MIB)
-    assert kept.size == 20 * MIB  # 1 MiB is left, and not more
+    assert kept.size == 20 * MIB  # exactly 1 MiB remains
     allocator.free(kept)
     assert allocator.allocate(19 * MIB - 512).size == 19 * MIB - 512
 
@@ -100,7 +100,7 @@ def test_the_smallest_piece_that_is_large_enough_is_taken_then_the_lowest():
 def test_free_neighbours_join():
     allocator = Allocator()
     pieces = [allocator.allocate(5 * MIB) for _ in range(4)]
-    for index in (0, 2, 1):  # the middle one last: it joins both
+    for index in (0, 2, 1):  # freed last, the middle piece joins both others
         allocator.free(pieces[index])
     assert allocator.allocate(15 * MIB).address == 0
     assert allocator.reserved == 20 * MIB
@@ -127,7 +127,7 @@ def test_at_the_limit_only_segments_that_nobody_uses_are_given_back():
     whole = allocator.allocate(40 * MIB)
     half = allocator.allocate(40 * MIB)
     allocator.free(half)
-    kept = allocator.allocate(10 * MIB)  # of the second segment
+    kept = allocator.allocate(10 * MIB)  # in the second segment
     allocator.free(whole)
     allocator.allocate(60 * MIB)
     assert allocator.peak_reserved == 100 * MIB
@@ -189,7 +189,7 @@ def test_a_segment_that_grows_takes_what_is_free_at_its_end():
         allocator.free(kept)
         allocator.allocate(41 * MIB)
     assert fixed.reserved == (40 + 60 + 80) * MIB
-    # The hole in front is too small, and pages behind it are of 20 MiB.
+    # The hole in front is too small, and the segment grows by pages of 20 MiB.
     assert grows.reserved == (40 + 80 + 60) * MIB
     grows.allocate(20 * MIB)
     assert grows.reserved == (40 + 80 + 60) * MIB

@@ -91,7 +91,7 @@ PARAMETERS = [
     ("mpt-70b", 64_862_437_376, FOUNDRY),
 ]
 
-# Multiplications with additions of a forward pass of one sample.
+# Multiply-add operations of the forward pass of one sample.
 FLOPS = [
     ("alexnet", 0.714e9, TORCHVISION),
     ("vgg16", 15.47e9, TORCHVISION),
@@ -111,14 +111,14 @@ FLOPS = [
 
 
 def parameters(architecture: Architecture, **changes: object) -> int:
-    """Returns how many numbers a module trains; it has no memory."""
+    """Return the number of trained elements of a module, which takes no memory."""
     with torch.device("meta"):
         module = architecture.make(**changes)
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def traced(name: str, batch: int = 1, **changes: object) -> Workload:
-    """Returns the workload of a batch."""
+    """Return the workload of a batch."""
     architecture = find(name)
     return trace(
         lambda: architecture.make(**changes),
@@ -132,14 +132,14 @@ def traced(name: str, batch: int = 1, **changes: object) -> Workload:
     ("name", "published", "source"), PARAMETERS, ids=[row[0] for row in PARAMETERS]
 )
 def test_parameters_are_as_published(name: str, published: float, source: str) -> None:
-    # Whole numbers are exact, but for the biases that Llama's products have here.
+    # The published integers are exact, except that the products of Llama have biases here.
     exact = isinstance(published, int) and source is not LLAMA
     assert parameters(find(name)) == pytest.approx(published, rel=0 if exact else 5e-3), source
 
 
 @pytest.mark.parametrize(("name", "published", "source"), FLOPS, ids=[row[0] for row in FLOPS])
 def test_forward_flops_are_as_published(name: str, published: float, source: str) -> None:
-    # Batch norms of one vector have no variance: two samples.
+    # Two samples, because a batch norm of one vector has no variance.
     forward = traced(name, 2).flops(TrainingPhase.FORWARD)
     rel = 2e-3 if source is TORCHVISION else 1e-2
     assert forward / 2 / 2 == pytest.approx(published, rel=rel), source
@@ -171,11 +171,12 @@ def test_ranks_compare_their_centres_to_all_faces_by_hand() -> None:
     assert found.flops(TrainingPhase.FORWARD) == traced("y1", 2, classes=80_000).flops(
         TrainingPhase.FORWARD
     )
-    # Scores, what two functions in place keep of them, shares, ones and six temporaries.
+    # These are the scores, the inputs that two in-place functions save, shares, ones and six
+    # temporaries.
     alive = [v for v in found.values if v.num_bytes == 4 * scores]
     most = max(sum(v.born <= i < v.dies for v in alive) for i in range(len(found.operators)))
     assert most == 11
-    # Their gradient is one matrix of zeros that is filled; shares and ones have none.
+    # Their gradient is one matrix of zeros that is filled; shares and ones have no gradient.
     large = {index for index, value in enumerate(found.values) if value.num_bytes == 4 * scores}
     backward = [each for each in found.operators if each.phase is TrainingPhase.BACKWARD]
     zeros = [each for each in backward if each.name == "zeros" and large & {*each.writes}]
@@ -209,7 +210,7 @@ def test_wide_deep_has_as_many_rows_and_layers_as_asked() -> None:
 
 def test_more_tokens_are_more_sentences() -> None:
     translated = partial(traced, "transformer-big")
-    with pytest.raises(UsageError, match="2 tokens are less than a sentence of 32"):
+    with pytest.raises(UsageError, match="the batch has 2 tokens, but a sentence has 32"):
         translated(2)
     model = resizable(translated)
     assert model.at(64).flops(TrainingPhase.FORWARD) == translated(64).flops(TrainingPhase.FORWARD)
@@ -308,7 +309,7 @@ def test_a_name_like_no_other_is_answered_with_all() -> None:
         (("alexnet", "vgg16", "vgg19-22k"), 0.5, 2),
         (("googlenet", "mobilenet-v2", "mobilenet-v3-large"), 0.2, 1),
         (("inception-v3",), 0.5, 1),
-        # arXiv 1905.11946, section 5.2: linearly from 0.2 for B0 to 0.5 for B7.
+        # arXiv 1905.11946, section 5.2: dropout rises linearly from 0.2 for B0 to 0.5 for B7.
         (("efficientnet-b0", "efficientnet-b1"), 0.2, 1),
         (("efficientnet-b2", "efficientnet-b3"), 0.3, 1),
         (("efficientnet-b4", "efficientnet-b5"), 0.4, 1),
@@ -366,7 +367,7 @@ def test_batches_have_the_shapes_of_published_trainings(
 ) -> None:
     found = find(name).inputs(3, **changes)
     assert [tuple(each.shape) for each in found] == shapes
-    # Tokens and rows of tables are whole; pixels, numbers and memories are not.
+    # Tokens and rows of tables are integers; pixels, numbers and memories are not.
     fractions = {(3, 13), *(shape for shape in shapes if len(shape) == 4)}
     assert [each.is_floating_point() for each in found] == [each in fractions for each in shapes]
 
@@ -380,5 +381,5 @@ def test_a_batch_counts_what_its_architecture_says() -> None:
     }
     for what, names in counted.items():
         assert [find(name).samples_are for name in names] == [what] * len(names)
-    # A sentence of 32 tokens is the least, and what is left over is not a sentence.
+    # A batch has at least one sentence of 32 tokens, and a remainder is dropped.
     assert [len(find("transformer").inputs(tokens)[0]) for tokens in (32, 63, 64)] == [1, 1, 2]

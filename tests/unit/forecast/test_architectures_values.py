@@ -30,7 +30,7 @@ close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-5)
 
 
 def filled(module: nn.Module, seed: int = 0) -> nn.Module:
-    """Returns a module in evaluation, all of whose parameters are small random numbers."""
+    """Return a module in evaluation mode whose parameters are small random numbers."""
     draw = torch.Generator().manual_seed(seed)
     for parameter in module.parameters():
         parameter.data.normal_(0, 0.3, generator=draw)
@@ -38,7 +38,7 @@ def filled(module: nn.Module, seed: int = 0) -> nn.Module:
 
 
 def drawn(*shape: int, seed: int = 1) -> Tensor:
-    """Returns random numbers."""
+    """Return random numbers."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
@@ -66,7 +66,7 @@ def test_experts_in_balance_give_what_each_token_chose(
     batch: int, tokens: int, experts: int, active: int
 ):
     module = filled(Experts(experts, 5, experts, active))
-    # Token t chooses expert t and those after it, so all experts have equally many.
+    # Token t chooses expert t and the experts after it, so all experts get equally many tokens.
     module.router.weight.data = torch.eye(experts)
     rows = torch.stack([torch.roll(torch.linspace(2, -2, experts), t) for t in range(tokens)])
     x = rows.expand(batch, -1, -1).contiguous()
@@ -135,15 +135,15 @@ def test_shared_out_centres_have_the_loss_and_gradient_of_whole_ones(ranks: int)
         loss.backward()
         assert embeddings.grad is not None
         found.append((loss.detach(), embeddings.grad))
-    # Equal faces on all ranks have the mean of one, and their gradients are the same too.
+    # With equal faces on all ranks, the mean loss and the gradients are those of one rank.
     close(found[0][0], found[1][0])
     close(found[0][1], found[1][1])
 
 
 def test_a_share_of_the_centres_is_rounded_up():
-    assert MarginSoftmax(2, 11, sampled=0.1).kept == 2
+    assert MarginSoftmax(2, 11, sampled=0.1).num_sampled == 2
     module = PartialFc(2, 11, ranks=2, sampled=0.5)
-    assert (module.own, module.kept) == (6, 3)
+    assert (module.num_centres, module.num_sampled) == (6, 3)
     loss = MarginSoftmax(2, 11, sampled=0.1)(drawn(3, 2), torch.tensor([0, 1, 1]))
     assert loss.shape == ()
 
@@ -204,7 +204,7 @@ def test_channels_are_scaled_by_what_their_means_say():
 
 def test_dlrm_multiplies_each_pair_of_vectors():
     module = filled(DLRM([5, 6, 7], 4, dense=2, bottom=(3, 4), top=(8, 1)))
-    # Four numbers and six pairs are ten, padded to 16.
+    # Four numbers and six pairs make ten columns, padded to 16.
     assert (module.padding, module.top[0].in_features) == (6, 16)
     dense, rows = drawn(2, 2), torch.tensor([[0, 1, 2], [4, 5, 6]])
     numbers = module.bottom(dense)
@@ -260,7 +260,7 @@ def test_transformer_xl_remembers_what_each_block_was_given():
         close(kept[0], model.words(tokens) * math.sqrt(8))
         assert kept.shape == memory.shape
         assert loss > 0
-        # A token sees those before it, and all of the memory: no later one.
+        # A token attends to earlier tokens and to the whole memory, but to no later token.
         late = model(torch.tensor([[1, 2, 9, 4]]), targets, memory)[1]
         changed = ((late - kept).abs().amax((1, 3)) > 1e-6).tolist()
         assert changed == [[False, False, True, False], *[[False, False, True, True]] * 2]
@@ -284,6 +284,7 @@ def test_words_of_transformer_xl_are_scored_in_clusters():
     for parameter in model.parameters():
         parameter.data.zero_()
     tokens = torch.zeros(1, 4, dtype=torch.int64)
-    # 19997 words and three clusters, of 20000, 160000 and 8 words; a tail has one token in four.
+    # There are 19997 frequent words and clusters of 20000, 160000 and 8; a tail has one token in
+    # four.
     expected = (4 * math.log(20_000) + math.log(20_000) + math.log(160_000) + math.log(8)) / 4
     assert model(tokens, tokens, torch.zeros(1, 1, 4, 8))[0].item() == pytest.approx(expected)

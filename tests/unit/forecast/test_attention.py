@@ -51,13 +51,13 @@ def test_the_forward_pass_is_two_products_with_passes_between(dropout: bool):
     sizes = BATCH * HEADS, TOKENS, TOKENS, HEAD
     assert (scores.batch, scores.m, scores.n, scores.k) == sizes
     assert (sums.batch, sums.m, sums.n, sums.k) == (BATCH * HEADS, TOKENS, HEAD, TOKENS)
-    # A kernel that is not fused computes what is masked as well.
+    # A kernel that is not fused computes masked scores as well.
     assert scores.fill == sums.fill == 1.0
     rows = BATCH * HEADS * TOKENS * HEAD
     assert first.bytes_moved == last.bytes_moved == 4 * (SCORES + 2 * rows)
     assert softmax.bytes_moved == 2 * 4 * SCORES
     if dropout:
-        # Scores are read and written, and a byte of each says whether it was dropped.
+        # Scores are read and written, and the mask has a byte per score.
         assert parts[2].bytes_moved == SCORES * (2 * 4 + 1)
     assert {each.kind for each in parts} == {OperatorKind.PRODUCT, OperatorKind.MEMORY}
 
@@ -94,7 +94,7 @@ def test_values_live_from_what_writes_them_to_what_reads_them_last(dropout: bool
     before = _traced()
     found = unfused(before, dropout=dropout, softmax_of=softmax_of)
     fresh = found.values[len(before.values) :]
-    # Scores, shares and the gradient of shares; with dropout, what is left of them and a mask.
+    # These are scores, shares and the gradient of shares; with dropout, also its result and a mask.
     sizes = sorted(each.num_bytes for each in fresh)
     assert sizes == sorted([4 * SCORES] * (4 if dropout else 3) + [SCORES] * dropout)
     for index, value in enumerate(fresh, len(before.values)):
@@ -111,6 +111,6 @@ def test_values_live_from_what_writes_them_to_what_reads_them_last(dropout: bool
         (now,) = (each for each in found.parameters if each.name == kept.name)
         same = found.operators[now.ready], before.operators[kept.ready]
         assert replace(same[0], reads=(), writes=()) == replace(same[1], reads=(), writes=())
-    # The shares, what dropout left of them and its mask are kept for the backward pass.
+    # The shares, the result of dropout and its mask are saved for the backward pass.
     back = min(n for n, each in enumerate(found.operators) if each.phase is TrainingPhase.BACKWARD)
     assert sum(each.born < back < each.dies for each in fresh) == (3 if dropout else 1)

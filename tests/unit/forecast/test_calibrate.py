@@ -140,7 +140,7 @@ def test_peaks_are_those_that_the_forecast_turns_into_the_times_measured() -> No
 def test_a_longer_sum_takes_longer() -> None:
     with pytest.raises(UsageError, match="length 1024 took no longer than one of 128, so other"):
         peak(TimedProduct(512, 512, 128, 1.0), TimedProduct(512, 512, 1024, 1.0))
-    # One that is as fast by FLOPs has no tiles to speak of.
+    # A convolution with the same FLOP rate has too many tiles to leave processors idle.
     assert peak(TimedProduct(1, 1, 1, 2.0), TimedProduct(1, 1, 2, 5.0)) == ProductPeak(0.8, 0.0)
 
 
@@ -192,7 +192,7 @@ def test_a_gpu_has_a_gap_and_a_context_of_its_own(tmp_path: Path) -> None:
     file.write(replace(_calibration(), device=device), path)
     assert parameters.load(over=path).rates.gap_us == 2.0
     assert load(path).device("node").context_mib == 842
-    # One that multiplies no bfloat16 has its shares from float16.
+    # A device without bfloat16 takes its shares from float16.
     older = replace(
         device,
         tflops={"float32": 8.0, "float16": 65.0},
@@ -208,7 +208,7 @@ def test_a_gpu_has_a_gap_and_a_context_of_its_own(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("[rates]\nmatrices = 1.0", "rates has 'matrices'; allowed are matrix"),
-        ("[wire]\nbetween = 'all'", "cannot be read as fitted parameters"),
+        ("[wire]\nbetween = 'all'", "cannot be read as calibrated parameters"),
         ("[runtimes.pytorch2]\nforward = 1", "runtimes.pytorch2 has 'forward'"),
     ],
 )
@@ -278,7 +278,7 @@ def test_ranks_of_one_host_measure_no_network(
 ) -> None:
     found = comm.timed(_comm(spec=spec), "it")
     assert found.is_network == is_network
-    # Broadcasts, and all-reduces of codecs, are other lines.
+    # Broadcasts, and all-reduces with codecs, are different lines of the file.
     assert found.samples == (
         TimedAllReduce(ranks, 1000.0, 1e-5),
         TimedAllReduce(ranks, 2000.0, 2e-5),
@@ -321,7 +321,7 @@ def test_what_was_measured_is_all_that_software_reaches(tmp_path: Path) -> None:
     rates = fitted.rates
     assert (rates.matrix, rates.tf32, rates.vector, rates.memory) == (1, 1, 1, 1)
     assert (rates.vector_windows, rates.matrix_windows, rates.depthwise) == (0.8, 0.6, 0.1)
-    # Its host's memory is its own, and no latency is 0.
+    # A processor uses the host's memory itself, and no latency is 0.
     host, device = hardware.link("node-host"), hardware.link("node-ranks")
     assert (host.kind, host.gbyte_per_s, host.latency_us) == ("host", 20.0, 1.0)
     assert (device.kind, device.gbyte_per_s, device.latency_us) == ("device", 5.0, 1e-3)
@@ -350,7 +350,7 @@ def test_convolutions_of_one_channel_take_as_long_as_they_were_timed(
     rates = replace(found.rates, gap_us=0.0)
     runtime = found.runtime("pytorch2")
     seconds, _ = Work.of([narrow]).seconds(device.device("node"), rates, runtime, "fp32")
-    # A tenth of the rate of float32, as `DEVICE` says.
+    # This is a tenth of the float32 rate of `DEVICE`.
     assert seconds[0] == pytest.approx(2 * 256 * (1 << 16) * 9 / (0.1 * tflops * 1e12), rel=1e-3)
 
 
@@ -366,7 +366,7 @@ def test_what_makes_no_data_file_is_said_when_it_is_written(tmp_path: Path) -> N
         file.write(
             replace(_calibration(), device=replace(DEVICE, memory_gib=0.0)), tmp_path / "a.toml"
         )
-    with pytest.raises(ConfigError, match="cannot be read as fitted parameters"):
+    with pytest.raises(ConfigError, match="cannot be read as calibrated parameters"):
         file.write(
             replace(_calibration(), device=replace(DEVICE, gather="fast")), tmp_path / "b.toml"
         )
@@ -377,6 +377,6 @@ def test_a_product_that_is_as_slow_as_a_plain_one_has_all_of_its_rate() -> None:
     plain = TimedProduct(100, 100, 100, 2 * 2e6 / 1e12)
     assert share(plain, reached) == pytest.approx(1)
     assert share(replace(plain, seconds=2 * plain.seconds), reached) == pytest.approx(0.5)
-    # Twice the sum in three halves of the time: half of the rate at a sum of 1.
+    # Twice the sum takes 1.5 times as long, so a sum of 1 reaches half of the rate.
     found = peak(TimedProduct(1, 1, 1, 2.0), TimedProduct(1, 1, 2, 3.0))
     assert (found.flops_per_second, found.half_sum) == (2.0, 1.0)

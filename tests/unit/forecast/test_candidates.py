@@ -34,7 +34,7 @@ def test_powers_of_two(most: int, found: list[int]):
 
 @pytest.mark.parametrize(
     ("own", "found"),
-    # Of equally near ones the smaller counts: 3 and 5 are as near to 4.
+    # The smaller of equally near divisors is taken: 3 and 5 are equally near to 4.
     [(1, [1]), (6, [6, 3, 2, 1]), (7, [7, 1]), (12, [12, 6, 4, 2, 1]), (15, [15, 5, 3, 1])],
 )
 def test_micro_batches_are_divisors_near_powers_of_two(own: int, found: list[int]):
@@ -65,7 +65,7 @@ def test_tensor_ranks_are_of_one_host_and_eight_at_most(
     every = _found(shape, per_host * 8, per_host, per_host * 8)
     assert {each.tensor for each in every} == found
     assert all(each.sequence == (each.tensor > 1) for each in every)
-    # Without attention there are no sequences to share out.
+    # Without attention there are no sequences to divide.
     apart = _found(_shape(most_tensor=most_tensor), per_host * 8, per_host, per_host * 8)
     assert not any(each.sequence for each in apart)
 
@@ -73,10 +73,11 @@ def test_tensor_ranks_are_of_one_host_and_eight_at_most(
 @pytest.mark.parametrize(
     ("tokens", "batch", "found"),
     [
-        # Each rank has 2048 tokens at least, and sequences from 16384 on are shared.
+        # Each rank has at least 2048 tokens, and sequences are divided from 16384 tokens on.
         (16384, 8, {1, 2, 4, 8}),
         (16383, 8, {1}),
-        # Eight ranks are too many for four samples: four replicas are more than half of them.
+        # Eight ranks are too many for four samples, because four replicas exceed half of the
+        # samples.
         (4096, 4, {2}),
         (4095, 4, set()),
         (8192, 4, {2}),

@@ -31,7 +31,7 @@ def _job(codec: str, ranks: int = 8, gradient_bytes: int = 4) -> TrainingJob:
         ("fp16", 8, 4, 2 + 1 / 512),
         ("bf16", 8, 4, 2),
         ("int8", 8, 4, 1 + 1 / 32),
-        # A codec that saves nothing is not used, nor one inside of a host.
+        # A codec is not used if it saves nothing, nor within a host.
         ("fp16", 8, 2, 2),
         ("int8", 8, 2, 1 + 1 / 32),
         ("int8", 4, 4, 4),

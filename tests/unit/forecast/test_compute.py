@@ -198,7 +198,8 @@ def test_linear_layers_multiply_in_8_bits_and_cast(dtype: str, batch: int, speed
     plain, eight = (
         work.seconds(device, RATES, Runtime(), "fp32", fp8=fp8)[0][0] for fp8 in (False, True)
     )
-    # Half of 1e9 bytes of operands: read for the largest, read again and written in 8 bits.
+    # Of 1e9 bytes, half are operands; they are read for their maximum, read again, and written in 8
+    # bits.
     cast = 2.5e9 / (device.memory_gb_per_s * 1e9) if dtype == "bfloat16" else 0.0
     assert eight == pytest.approx(plain / speed_up + cast, rel=1e-3)
 
@@ -280,7 +281,7 @@ def test_a_host_changes_parameters_beside_its_device_or_is_it(kind: str) -> None
     def seconds(update_us: float) -> float:
         runtime = Runtime(forward_us=0.0, backward_us=0.0, update_us=update_us)
         job = TrainingJob(workload=workload, strategy=Strategy(), cluster=cluster, runtime=runtime)
-        return Simulation(workload).run(job).seconds
+        return Simulation.of(workload).run(job).seconds
 
     alone, little, much = (seconds(micros) for micros in (0.0, 1.0, 1e6))
     assert little == pytest.approx(alone + (2e-6 if kind == "cpu" else 0.0), abs=1e-9)
@@ -300,7 +301,7 @@ def test_a_graph_is_issued_at_once() -> None:
     def host(*, graphs: bool) -> float:
         runtime = Runtime(forward_us=100.0, backward_us=100.0, step_ms=0.0, graphs=graphs)
         job = TrainingJob(workload=workload, strategy=Strategy(), cluster=cluster, runtime=runtime)
-        return Simulation(workload).run(job).host
+        return Simulation.of(workload).run(job).host
 
     assert host(graphs=False) > 1e-3
     assert host(graphs=True) == 0
@@ -323,7 +324,7 @@ def test_selective_checkpoints_compute_again_what_is_cheap(
         name="two", samples=1, operators=operators, values=(), parameters=(), buffer_bytes=0
     )
     cluster = machines.own(load(), "H100", 1, None, None).cluster
-    simulation = Simulation(workload)
+    simulation = Simulation.of(workload)
 
     def compute(strategy: Strategy) -> float:
         return simulation.run(
@@ -351,6 +352,6 @@ def test_stages_whose_parameters_are_shared_out_run_beside_each_other(stages: in
     def seconds(zero: int) -> float:
         strategy = Strategy(data=2, pipeline=stages, micro_batches=2 * stages, zero=zero)
         job = TrainingJob(workload=workload, strategy=strategy, cluster=cluster)
-        return Simulation(workload, pipeline=stages).run(job).seconds
+        return Simulation.of(workload).staged(stages).run(job).seconds
 
     assert seconds(3) == pytest.approx(seconds(1), rel=0.1)

@@ -1,4 +1,4 @@
-"""What the table of published measurements leaves out is guessed as its sources usually do."""
+"""Values that a table of published measurements omits are those that are usual for its source."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_sequences_of_bert_run_at_once_as_memory_allows(
 @pytest.mark.parametrize(
     ("framework", "gpus", "stated", "at_once", "times"),
     [
-        # 65536 tokens still run at once, and the global batch is 65536 sequences of eight or more.
+        # 65536 tokens still run at once, and fewer than eight devices count as eight.
         ("NGC PyTorch", "8", "512", 512, 16),
         ("NGC PyTorch", "8", "513", 256, 2),
         ("NGC PyTorch", "1", "64", 64, 128),

@@ -1,4 +1,4 @@
-"""What a forecast looks like on a terminal and as JSON."""
+"""A forecast on a terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from slipstream.forecast.search import machines
 from slipstream.forecast.search.machines import HostType
 from slipstream.forecast.search.plan import Interval, Loss, Plan
 from slipstream.forecast.search.search import Result
-from slipstream.forecast.simulate.simulation import SimulatedStep
+from slipstream.forecast.simulate.step import SimulatedStep
 from slipstream.forecast.work.strategy import Agreement, Exchange, Strategy
 
 HARDWARE = load()
@@ -227,7 +227,7 @@ def test_json_has_everything() -> None:
                     ("a", Agreement.SHARD), ("b", Agreement.FACTORS), ("c", Agreement.SHARD),
                 ),
             },
-            ["one device", "1 layer late multiply", "2 layers shared out"],
+            ["one device", "1 layer late multiply", "2 layers sharded"],
         ),
         ({"data": 2, "bucket_bytes": 4 << 20}, ["data 2", "buckets of 4 MiB"]),
     ],

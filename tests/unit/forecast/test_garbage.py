@@ -1,4 +1,4 @@
-"""Python's threshold for garbage is as before after a forecast."""
+"""A forecast restores Python's threshold of garbage collection."""
 
 from __future__ import annotations
 

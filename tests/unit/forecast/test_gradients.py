@@ -1,4 +1,4 @@
-"""Buckets of gradients, and what their exchange takes, by hand."""
+"""Buckets of gradients and the duration of their exchange, compared with results by hand."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _job(runtime: Runtime | None = None, **strategy: Any) -> TrainingJob:
     ("num_bytes", "expected"),
     [
         (1, [(30, 3, 2), (20, 4, 1), (10, 5, 0)]),
-        # 120 bytes are full at 30 numbers, 121 are not.
+        # A bucket of 120 bytes is full with 30 numbers, one of 121 bytes is not.
         (120, [(30, 3, 2), (30, 5, 0)]),
         (121, [(50, 4, 1), (10, 5, 0)]),
         (1000, [(60, 5, 0)]),
@@ -106,7 +106,7 @@ def test_ranks_with_the_same_parameters_are_replicas():
     assert [each.size for each in found] == [2, 4]
     assert [each.size for each in replicas(_job(data=4, tensor=2))] == [4]
     assert [each.size for each in replicas(_job(data=2, context=4))] == [2, 4]
-    # Of four replicas' experts, two share them out: the others are hosts apart.
+    # Two of four replicas divide the experts, so their equals are on another host.
     assert [each.size for each in replicas(_job(data=4, expert=2), shared=True)] == [2]
     assert replicas(_job(data=4, expert=4), shared=True) == ()
 
@@ -138,12 +138,13 @@ def test_a_codec_that_is_slower_than_the_wire_sets_the_seconds():
 @pytest.mark.parametrize(
     ("data", "servers", "seconds"),
     [
-        # Devices send to their host at 12 GB/s and back; it adds as fast.
+        # Devices send to their host and back at 12 GB/s, and the host adds at the same rate.
         (1, 0, 0.0),
         (2, 0, 2 * 1e9 / 12e9),
-        # All of four hosts serve a quarter: 3 quarters out and as many back, at 10 GB/s.
+        # Each of four hosts serves a quarter: 3 quarters go out and come back, at 10 GB/s.
         (8, 0, 1 / 6 + 1e9 * (3 / 4 + 3 / 4) / 10e9 + 100e-6),
-        # One serves: all of it to three hosts, and adding four takes 1 / 3 s: longer.
+        # One host serves: it sends everything to three hosts, and adding four takes longer, 1 / 3
+        # s.
         (8, 1, 1 / 6 + 4 / 12 + 100e-6),
         (8, 2, 1 / 6 + 1e9 * (3 / 2 + 1 / 2) / 10e9 + 100e-6),
         (8, 9, 1 / 6 + 1e9 * (3 / 4 + 3 / 4) / 10e9 + 100e-6),
@@ -186,7 +187,7 @@ def test_a_parameter_is_apart_if_it_is_shared_out():
 
 
 def _rank(seconds: float = 1.0) -> PassTimes:
-    """A rank whose three backward operators end one after the other until 10."""
+    """Return the times of a rank whose three backward operators end one after the other, at 10."""
     start = 10 - 3 * seconds
     after = np.array([0, 0, 0, 1, 2, 3]) * seconds
     return PassTimes(start, 10.0, after, np.array([1, 2, 3, 0, 0, 0]) * seconds)
@@ -254,7 +255,7 @@ def test_each_micro_batch_scatters_its_gradients_if_these_are_shared_out():
 def test_what_the_next_forward_pass_needs_late_may_come_late():
     job = _job(data=4, bucket_bytes=1, across=True)
     each = [_seconds(job, numbers) for numbers in (30, 20, 10)]
-    # All of a backward pass of 3 us is over before the second bucket could go.
+    # The backward pass of 3 us ends before the second bucket can be sent.
     end, spans = _exchange(job, _rank(1e-6))
     assert [name for name, _, _ in spans] == ["all-reduce"] * 3
     # The first bucket is of the last layer; then come those of the first and of the second.

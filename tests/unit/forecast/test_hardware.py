@@ -38,7 +38,7 @@ def test_the_devices_of_published_measurements_are_known():
 
 
 def test_peaks_are_dense():
-    # Sparse figures, twice as high, are what data sheets print in large type.
+    # Data sheets print the rates with sparsity, which are twice as high, in large type.
     peaks = {"A100-80GB": 312, "H100": 989, "L4": 121, "L40S": 362, "B200": 2250}
     for name, tflops in peaks.items():
         assert load().device(name).tflops["bfloat16"] == pytest.approx(tflops, rel=0.02)
@@ -144,7 +144,7 @@ def test_names_that_are_not_near_any_are_answered_with_all():
         UsageError, match=re.escape(f"known: {', '.join(sorted(hardware.devices))}")
     ):
         hardware.device("%")
-    # Three at most are near.
+    # At most three names are suggested.
     with pytest.raises(UsageError, match=r"near: [^,]+, [^,]+, [^,]+$"):
         hardware.device("v100-sxm")
 

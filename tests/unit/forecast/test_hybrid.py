@@ -1,4 +1,4 @@
-"""What replicas do about single layers, tables and stages, by hand."""
+"""Gradient exchanges of single layers, tables and stages, compared with results by hand."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _two_layers(samples: int = 4, *, bias: bool = True) -> Workload:
 
 
 class _Table(nn.Module):
-    """A table of 100 rows of 8 numbers before a product."""
+    """Return a workload with a table of 100 rows of 8 numbers before a product."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ def _table(samples: int = 3) -> Workload:
 
 
 def test_numbers_that_go_over_the_wire():
-    # Four replicas gather the factors of all; or their inputs, and send the outputs back.
+    # Four replicas gather all factors, or gather all inputs and send the outputs back.
     assert LAYER.flops == 2 * 10 * 100 * 50
     assert LAYER.traffic(Agreement.FACTORS, 4) == (4 * 10 * 150, 0)
     assert LAYER.traffic(Agreement.SHARD, 4) == (4 * 10 * 100, 10 * 50)
@@ -65,7 +65,7 @@ def test_a_layer_of_another_micro_batch_has_its_rows():
 
 def test_options_take_their_share_of_the_wire():
     plain, factors, shard = options(LAYER, 4, 3e6, 1e-3, flops_per_second=1e9)
-    # Three quarters of what is gathered come from others; a step takes 3 ms of latency.
+    # Three quarters of the gathered bytes come from other ranks; three steps have 3 ms of latency.
     assert plain.seconds == pytest.approx(2 * (0.75 * 5000 * 4 / 3e6 + 3e-3))
     late = 3 * 2 * 10 * 100 * 50 / 1e9
     assert factors.seconds == pytest.approx(0.75 * 6000 * 4 / 3e6 + 3e-3 + late)
@@ -77,9 +77,11 @@ def test_options_take_their_share_of_the_wire():
 
 
 def test_what_hides_beside_the_backward_pass_costs_nothing_but_the_products():
-    hidden = options(LAYER, 4, 3e6, 1e-3, flops_per_second=1e9, hidden=1.0, element=2, kept=6)
+    hidden = options(
+        LAYER, 4, 3e6, 1e-3, flops_per_second=1e9, hidden=1.0, element=2, state_bytes=6
+    )
     assert [each.seconds for each in hidden[:2]] == pytest.approx([0, 3e-4])
-    # Nothing is hidden of what a shared layer waits for; its numbers have two bytes here.
+    # The exchange of a sharded layer is never hidden; its numbers have two bytes here.
     assert hidden[2].seconds == pytest.approx(2 * (0.75 * 4500 * 2 / 3e6 + 3e-3))
     assert [each.num_bytes for each in hidden] == [30000, 30000, 7500]
 
@@ -114,7 +116,7 @@ def test_a_layer_that_is_shared_out_leaves_its_share(bias: bool):
     assert sizes["0.weight"] == (128, 512)
     assert sizes["2.weight"] == (256, 1024)
     before, after = (sum(v.num_bytes for v in w.values) for w in (workload, found))
-    # The weight and its gradient have a quarter of their 2048 bytes left.
+    # The weight and its gradient keep a quarter of their 2048 bytes.
     assert before - after == 2 * 2048 * 3 // 4
     late = replace(strategy, layers=(("0.weight", Agreement.FACTORS),))
     assert shared_out(workload, late) is workload
@@ -126,7 +128,7 @@ def test_gradients_of_tables_are_the_rows_that_were_read():
     assert found.names == {"table.weight"}
     sizes = {each.name: (each.elements, each.num_bytes) for each in found.workload.parameters}
     assert sizes == {"table.weight": (24, 96), "score.weight": (16, 64), "score.bias": (2, 8)}
-    # More rows than the table has are no more than the table.
+    # The gradient is never larger than the table, even if the batch reads more rows.
     large = sparse(_table(200)).workload.parameters[0]
     assert (large.elements, large.num_bytes) == (800, 3200)
     moved = [
@@ -134,7 +136,7 @@ def test_gradients_of_tables_are_the_rows_that_were_read():
         for one, two in zip(workload.operators, found.workload.operators, strict=True)
         if one != two
     ]
-    # Gradients of three rows, thrice; not the 3200 bytes of the table.
+    # Gradients of three rows are moved three times, instead of the 3200 bytes of the table.
     assert [two for _, two in moved] == [3 * (3 * 8 * 4)]
     assert all(two < one for one, two in moved)
 
@@ -172,7 +174,7 @@ def test_a_late_product_has_longer_sums(ranks: int, longer: float):
     before = np.ones(len(workload.operators))
     changed = passing.repeated(job, before)
     at = passing.layers["0.weight"].backward
-    # Four rows a replica, of which a sum of 8 reaches half of what endless sums do.
+    # A replica has four rows, and a sum of length 8 reaches half of the rate of long sums.
     assert changed[at] == pytest.approx(longer)
     assert np.delete(changed, at) == pytest.approx(1.0)
 
@@ -197,7 +199,7 @@ def test_stages_divide_operators_and_parameters():
             (before,) = (each for each in workload.parameters if each.name == parameter.name)
             assert mine[parameter.ready] == before.ready
         for value, before in zip(part.values, workload.values, strict=True):
-            # What another stage makes is there when this one begins.
+            # Values of another stage exist when this stage starts.
             assert (value.born >= 0) == (before.born in mine)
             if value.born >= 0:
                 assert mine[value.born] == before.born

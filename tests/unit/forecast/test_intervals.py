@@ -57,14 +57,15 @@ def test_intervals_that_are_not_said_are_wide():
     assert (usual.efficiency, usual.memory) == (Bounds(0.8, 1.1), Bounds(0.9, 1.1))
     around = usual.memory.around(10.0)
     assert (around.value, around.low, around.high) == (10.0, 9.0, pytest.approx(11.0))
-    # Two devices have an interval, and a forecast above 1 is its own upper end.
+    # Two devices have an interval; a forecast above 1 is its own upper bound.
     two = usual.of_efficiency(1.05, 2)
     assert (two.low, two.high) == (pytest.approx(0.84), 1.05)
 
 
 @pytest.mark.parametrize(
     ("count", "low", "high"),
-    # A tenth of one more than there are lies beyond, but the smallest is the least of all.
+    # A tenth of the number of ratios plus one lies below, but the bound is at least the smallest
+    # ratio.
     [(1, 1, 1), (9, 1, 9), (18, 1, 18), (19, 2, 18), (20, 2, 19), (29, 3, 27), (30, 3, 28)],
 )
 def test_a_tenth_lies_beyond_each_end(count: int, low: int, high: int):

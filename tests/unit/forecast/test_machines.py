@@ -34,7 +34,7 @@ NAMES = ("cloud", "instance", "device", "count", "network", "dollars", "market")
 
 @pytest.fixture(name="hardware")
 def hardware_fixture(tmp_path: Path) -> Hardware:
-    """Hardware with offers of two made-up clouds beside the usual ones."""
+    """Return hardware with offers of two invented clouds in addition to the usual ones."""
     text = "".join(OFFER.format(**dict(zip(NAMES, each, strict=True))) for each in OFFERS)
     (tmp_path / "own.toml").write_text(text)
     return load(tmp_path)
@@ -128,7 +128,7 @@ def test_of_equal_machines_the_cheapest_stays():
     cheap, dear = _named(1.0), _named(2.0)
     for machines in ([cheap, dear], [dear, cheap]):
         assert distinct(machines) == [cheap]
-    # The first of equal ones stays, and one without a price costs nothing.
+    # The first of several equal hosts stays, and a host without a price costs nothing.
     same = _named(1.0)
     assert distinct([cheap, same])[0] is cheap
     assert distinct([cheap, _named(None)]) == [_named(None)]

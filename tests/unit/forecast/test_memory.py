@@ -1,4 +1,4 @@
-"""What traces look like to a replay, and what strategies change of a peak."""
+"""Properties of traces that a replay relies on, and the effect of strategies on the peak."""
 
 import math
 from dataclasses import replace
@@ -28,7 +28,7 @@ from slipstream.forecast.work.workload import TrainingPhase, Workload
 GPT = TransformerSize(
     hidden=128, layers=4, heads=4, vocabulary=512, positions=128, dropout=0.0
 )  # fmt: skip
-# More weights than activations.
+# The model has more weights than activations.
 HEAVY = replace(GPT, hidden=512, heads=8)
 
 
@@ -74,7 +74,7 @@ def _uses(peak: PeakMemory) -> int:
 
 
 def _check_lives(workload: Workload) -> None:
-    """What an operator reads was written before it, and what it uses is not freed yet."""
+    """An operator reads only values that were written before and are not freed yet."""
     for index, operator in enumerate(workload.operators):
         for value in (workload.values[i] for i in operator.reads):
             is_new = value.born == index and index in _writers(workload, operator.reads)
@@ -84,7 +84,7 @@ def _check_lives(workload: Workload) -> None:
             assert workload.values[value].born <= index
 
 
-# What traces look like.
+# Properties of traces.
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_gradients_are_born_in_the_backward_pass_and_never_die(name: str, batch:
     assert sorted(owners.values()) == list(range(len(workload.parameters)))
     for value, owner in owners.items():
         assert workload.values[value].num_bytes == workload.parameters[owner].num_bytes
-    # All else that never dies was there before: parameters, buffers and inputs.
+    # All other values that never die exist before: parameters, buffers and inputs.
     forever = {i for i, value in enumerate(workload.values) if value.dies < 0}
     assert {i for i in forever if workload.values[i].born >= 0} == owners.keys()
 
@@ -134,7 +134,7 @@ def test_a_model_without_lists_has_no_units_and_nothing_to_compute_again():
     assert checkpointed(workload) == workload
 
 
-# What strategies change.
+# Effects of strategies.
 
 
 def test_the_parts_of_a_peak_add_up(gpt: Workload):
@@ -171,7 +171,7 @@ def test_copies_in_fp32_belong_to_the_states(heavy: Workload):
     with_copies, without = (ADAM(narrow, Strategy(), master=flag) for flag in (True, False))
     assert with_copies.states == pytest.approx(12 * elements, rel=0.1)
     assert without.states == pytest.approx(4 * elements, rel=0.1)
-    # Roots of moments, and gradients in fp32.
+    # These are the roots of moments, and gradients in fp32.
     assert with_copies.workspace == pytest.approx(8 * elements, rel=0.1)
     assert with_copies.parameters == pytest.approx(2 * elements, rel=0.1)
 
@@ -260,7 +260,7 @@ def test_blocks_run_again_before_their_backward_pass(gpt: Workload):
 
 
 class _Block(nn.Module):
-    """Gives what its own second layer reads too."""
+    """A module whose output is also read by its own second layer."""
 
     def __init__(self):
         super().__init__()
@@ -272,7 +272,7 @@ class _Block(nn.Module):
 
 
 class _TwoHeads(nn.Module):
-    """Two layers behind blocks, which read what the last block computed inside."""
+    """Two layers after blocks, which read an inner value of the last block."""
 
     def __init__(self):
         super().__init__()

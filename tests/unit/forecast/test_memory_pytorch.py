@@ -1,4 +1,4 @@
-"""Peaks beside PyTorch's own trackers, and beside real runs."""
+"""Peaks compared with PyTorch's own trackers and with real runs."""
 
 import weakref
 from collections.abc import Callable, Generator
@@ -31,7 +31,7 @@ from slipstream.forecast.work.workload import Workload
 GPT = TransformerSize(
     hidden=128, layers=4, heads=4, vocabulary=512, positions=128, dropout=0.0
 )  # fmt: skip
-# More weights than activations.
+# The model has more weights than activations.
 HEAVY = replace(GPT, hidden=512, heads=8)
 
 
@@ -124,7 +124,7 @@ def test_gathered_parameters_are_those_of_pytorchs_tracker_of_fsdp():
 
 
 class _Live(TorchDispatchMode):
-    """Counts bytes of the storages that are alive."""
+    """A mode that counts the bytes of live storages."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ INNER, OUTER = Dimension(4, 100e9, 2e-6), Dimension(2, 10e9, 30e-6)
         (1, 1, []),
         (2, 1, [(2, 100e9, 2e-6)]),
         (4, 1, [(4, 100e9, 2e-6)]),
-        # Four ranks of a host share its 10 GB/s; the last host may be half empty.
+        # Four ranks of a host share its 10 GB/s; the last host may have fewer ranks.
         (5, 1, [(4, 100e9, 2e-6), (2, 2.5e9, 30e-6)]),
         (12, 1, [(4, 100e9, 2e-6), (3, 2.5e9, 30e-6)]),
         (4, 2, [(2, 100e9, 2e-6), (2, 2.5e9, 30e-6)]),
@@ -82,7 +82,7 @@ def test_a_reduce_scatter_is_as_slow_as_its_slowest_dimension():
 def test_an_all_reduce_is_two_rings_with_one_launch_or_doubling():
     rings = 2 * (0.03 + 3 * 2e-6) + 10e-6
     assert all_reduce(4e9, (INNER,), WIRE) == pytest.approx(rings)
-    # Of a byte, two rounds of doubling in four ranks and one in two.
+    # One byte takes two rounds of doubling among four ranks and one round among two.
     assert all_reduce(1, (INNER, OUTER), WIRE) == pytest.approx(10e-6 + 2 * 2e-6 + 30e-6, rel=1e-4)
     # Three ranks double in two rounds too: 10 kB take 0.1 us in each.
     three = all_reduce(10e3, (Dimension(3, 100e9, 2e-6),), WIRE)
@@ -110,7 +110,7 @@ def test_switches_that_add_take_what_each_host_has_once(hosts: int, rings: bool)
 
 
 def test_an_all_to_all_sends_each_dimension_what_is_for_its_ranks():
-    # Of eight ranks, three are others of the host, and four of the other host.
+    # Seven other ranks exist: three on the same host and four on the other host.
     inner, outer = 8e9 * 3 / 8 / 100e9, 8e9 * 4 / 8 / 10e9
     assert all_to_all(8e9, (INNER,), WIRE) == pytest.approx(8e9 * 3 / 4 / 100e9 + 12e-6)
     assert all_to_all(8e9, (INNER, OUTER), WIRE) == pytest.approx(max(inner, outer) + 42e-6)

@@ -1,4 +1,4 @@
-"""Schedules of pipelines against what is known of them in closed form."""
+"""Schedules of pipelines compared with closed forms from the literature."""
 
 from itertools import pairwise
 

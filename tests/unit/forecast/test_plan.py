@@ -1,4 +1,4 @@
-"""What limits a step, what a plan says of itself, and sums of a workload."""
+"""Limits of a step, properties of a plan, and sums over a workload."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slipstream.forecast.hardware import load
 from slipstream.forecast.search import machines
 from slipstream.forecast.search.intervals import group_of
 from slipstream.forecast.search.plan import MemoryFit, limit_of
-from slipstream.forecast.simulate.simulation import SimulatedStep
+from slipstream.forecast.simulate.step import SimulatedStep
 from slipstream.forecast.work.strategy import Strategy
 from slipstream.forecast.work.workload import (
     Operator,
@@ -51,7 +51,7 @@ def test_what_takes_all_of_the_memory_fits(more: int, does: bool):
     fit = MemoryFit(
         machine=T4, hosts=1, strategy=Strategy(), num_bytes=num_bytes, is_least=False, remedies=()
     )
-    assert fit.does == does
+    assert fit.fits == does
 
 
 def _workload(*kinds: tuple[OperatorKind, float]) -> Workload:
@@ -75,7 +75,7 @@ def _workload(*kinds: tuple[OperatorKind, float]) -> Workload:
 
 def test_a_workload_sums_its_operators_and_parameters():
     workload = _workload((OperatorKind.PRODUCT, 1.0), (OperatorKind.CONVOLUTION, 0.5))
-    # What a kernel leaves out of a product is not left out here.
+    # FLOPs that a kernel skips, such as masked scores, are counted.
     assert workload.flops(TrainingPhase.FORWARD) == 2 * 420
     assert workload.flops(TrainingPhase.BACKWARD) == 4 * 420
     assert workload.num_parameters == 26

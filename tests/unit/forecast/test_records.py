@@ -19,7 +19,7 @@ from slipstream.forecast.simulate.network import WireRates
 from slipstream.forecast.work.strategy import Optimizer, Strategy
 from slipstream.forecast.work.workload import Product
 
-# Their pieces, pools and runs of memory are changed as it is replayed.
+# A replay changes the pieces, pools and runs of memory.
 CHANGED = {"SegmentPiece", "SegmentPool", "_Run"}
 
 

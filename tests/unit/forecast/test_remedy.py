@@ -5,7 +5,7 @@ from slipstream.forecast.work.strategy import Strategy
 
 
 def _needs(strategy: Strategy) -> PeakMemory:
-    """States 80, parameters and gradients 40 each, activations 10 or 2 per sample."""
+    """Return the peak of states (80), parameters and gradients (40 each) and activations."""
     parts = {
         "states": 80 // (strategy.data if strategy.zero >= 1 else 1),
         "gradients": 40 // (strategy.data if strategy.zero >= 2 else 1),

@@ -33,7 +33,7 @@ from slipstream.forecast.search.plan import Interval, Loss, Plan
 from slipstream.forecast.search.search import Result
 from slipstream.forecast.simulate.pipeline import StageTimes, schedule
 from slipstream.forecast.simulate.resources import Resources, ResourceSpan
-from slipstream.forecast.simulate.simulation import SimulatedStep
+from slipstream.forecast.simulate.step import SimulatedStep
 from slipstream.forecast.validate.scaling import Efficiency
 from slipstream.forecast.validate.score import Judged, ValidationReport
 from slipstream.forecast.validate.table import read
@@ -76,7 +76,7 @@ def _plan(machine: HostType, hosts: int, seconds: float, efficiency: float, **mo
 
 @pytest.fixture(name="plans", scope="module")
 def plans_fixture() -> list[Plan]:
-    """Two kinds of machines at four sizes."""
+    """Return a result with two kinds of machines in four sizes."""
     link = machines.network(HARDWARE, "100g")
     kinds = [
         machines.own(HARDWARE, name, 8, link, price)
@@ -181,7 +181,7 @@ def test_queues_stand_by_device_with_their_network() -> None:
 
 
 class _Page(HTMLParser):
-    """What a browser would load, the headings, and the names that must be there."""
+    """A parser that collects loaded addresses, headings and identifiers of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -233,7 +233,7 @@ def test_a_page_without_plans_says_why() -> None:
 
 @pytest.fixture(name="report", scope="module")
 def report_fixture() -> ValidationReport:
-    """Rows of the table, as if all forecasts were 15 % high."""
+    """Return a report of table rows whose forecasts are all 15 % too high."""
     cases, unread = read(TABLE)
     thin = cases[::20] + [case for case in cases if case.measures == "speedup"]
     return ValidationReport(

@@ -43,7 +43,7 @@ def test_ranks_that_share_sequences_have_a_share_of_the_rows():
     part = model.at(8, context=4)
     assert part.samples == 8
     assert part.flops(TrainingPhase.FORWARD) == model.at(2).flops(TrainingPhase.FORWARD)
-    # No row is less than one, and no value takes less than nothing.
+    # There is at least one row, and no value has a negative size.
     least = model.at(1, context=4)
     assert min(each.m for op in least.operators for each in op.products) == 1
     assert min(value.num_bytes for value in least.values) >= 0
@@ -58,7 +58,7 @@ def test_both_micro_batches_run_the_same_operators():
     ):
         Resizable(small, fewer)
     for one, two in ((large, small), (small, small)):
-        with pytest.raises(UsageError, match="its forecast needs the same ones"):
+        with pytest.raises(UsageError, match="a forecast needs the same operators"):
             Resizable(one, two)
 
 

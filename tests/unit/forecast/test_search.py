@@ -1,4 +1,4 @@
-"""Each strategy is chosen where it must be, and what is chosen is near the best of all."""
+"""Each strategy wins its own scenario, and the search is near the best of all strategies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LLAMA = {
 
 
 def _largest(model: str, **asked: Any) -> Strategy:
-    """The strategy of the plan on most devices."""
+    """Return the strategy of the plan with most devices."""
     found = forecast.forecast(model, forecast.ForecastOptions(**asked))
     return max(found.plans, key=lambda plan: plan.devices).strategy
 
@@ -205,7 +205,7 @@ def test_checkpoints_are_for_what_does_not_fit_without():
     assert _largest(**asked, batch=1, own="1xT4", optimizer="sgd").micro_batch == 1
 
 
-# Exhaustive: every strategy with every mixture of refinements.
+# Exhaustive search over every strategy with every combination of refinements.
 
 SMALL = [
     ("resnet18", 64, {}, {}, "1g", Allowed(codec="any", period=4)),
@@ -231,7 +231,7 @@ def _trials(name: str, sizes: dict[str, Any], inputs: dict[str, Any]) -> Trials:
 
 
 def _mixtures(start: Strategy, trials: Trials, hosts: int, allowed: Allowed) -> Iterator[Strategy]:
-    """A strategy with all mixtures of what may be changed of it."""
+    """Yield a strategy with all combinations of its refinements."""
     rounds = refinements(start, trials.shape, hosts, allowed)
     for chosen in product(*([start, *some] for some in rounds)):
         changes: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What a forecast of a large model takes of this machine's memory."""
+"""Host memory that the forecast of a large model takes."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def test_70_billion_parameters_are_traced_without_memory_for_them():
     ran = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
     numbers, kib = map(int, ran.stdout.split())
     assert numbers == pytest.approx(70.55e9, rel=0.001)
-    # A hundredth of what the parameters would take in 16 bits.
+    # This is a hundredth of the size of the parameters in 16 bits.
     assert kib << 10 < 1.4e9

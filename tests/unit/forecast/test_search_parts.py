@@ -1,4 +1,4 @@
-"""Parts of the search against trying everything: cuts, layers' strategies, and what cannot fit."""
+"""Parts of the search compared with exhaustive search: cuts, choices for layers, memory bounds."""
 
 from __future__ import annotations
 
@@ -106,9 +106,9 @@ def test_experts_that_are_shared_out_compute_as_much_in_all():
         times = 4 if each.name in shared.names else 1
         assert each.elements * times == numbers[each.name]
     assert shared.names
-    # Tokens go out and come back, in both passes of both layers.
+    # Tokens are sent and return in both passes of both layers.
     assert len(shared.moves) == 8
-    # Gradients of experts are shares too.
+    # Gradients of experts are divided too.
     sizes = [each.num_bytes for each in whole.parameters if each.name in shared.names]
     assert sum(
         value.num_bytes in sizes and value.dies < 0 for value in shared.workload.values
@@ -178,7 +178,7 @@ def test_steps_of_one_host_do_not_depend_on_its_network():
     assert trials.step(two, slow).seconds > trials.step(two, fast).seconds
     for machine in (slow, fast):
         for strategy in (one, two):
-            whole = trials.step(strategy, machine, whole=True)
+            whole = trials.step(strategy, machine, every_micro_batch=True)
             assert trials.step(strategy, machine).seconds == pytest.approx(whole.seconds)
 
 
@@ -196,14 +196,14 @@ def test_the_fullest_rank_of_a_pipeline_is_found(checkpoint: bool):
     whole = model.at(strategy.micro_batch)
     peaks = [
         replay(
-            stage(whole, simulation.rank_of.tolist(), rank),
+            stage(whole, simulation.placement.rank_of.tolist(), rank),
             strategy,
             optimizer=Optimizer.ADAM,
             options=ReplayOptions(in_flight=in_flight(strategy, rank), fused=True),
         ).allocated
-        for rank in range(simulation.ranks)
+        for rank in range(simulation.placement.ranks)
     ]  # fmt: skip
-    assert peaks.index(max(peaks)) not in (0, simulation.ranks - 1)
+    assert peaks.index(max(peaks)) not in (0, simulation.placement.ranks - 1)
     assert trials.peak(strategy, machine).allocated == max(peaks)
 
 

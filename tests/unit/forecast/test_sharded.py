@@ -14,7 +14,7 @@ def test_queues_begin_when_they_are_free_and_what_they_wait_for_has_ended():
     assert queues.run("device 0", "a", 2.0, after=1.0) == 3.0
     assert queues.run("device 0", "b", 1.0, after=2.0) == 4.0
     assert queues.run("device 1", "c", 0.0, after=9.0) == 9.0
-    # What takes no time is not shown, but its queue is not free before.
+    # A task without duration is not shown, but its resource is not free earlier.
     assert queues.spans == [
         ResourceSpan("device 0", "a", 1.0, 3.0),
         ResourceSpan("device 0", "b", 3.0, 4.0),
@@ -33,7 +33,7 @@ def test_known_spans_are_added_as_they_are():
 
 def test_a_block_is_computed_after_it_is_gathered_and_sent_after_it_is_computed():
     queues = Resources()
-    # Gathered for 2, forward for 3, gathered again beside it, backward for 5, sent for 1.
+    # Gather for 2, forward for 3 beside the next gather, backward for 5, send for 1.
     assert run([ShardedBlock(3.0, 5.0, 2.0, 1.0)], 1, 1.0, queues) == 2 + 3 + 5 + 1
     assert queues.spans == [
         ResourceSpan("network 0", "all-gather", 0.0, 2.0),
@@ -57,7 +57,7 @@ def test_blocks_go_forward_in_order_and_back_in_reverse():
 
 def test_what_does_not_overlap_takes_the_device():
     queues = Resources()
-    # Half of what is gathered and sent is on the network, the other half holds the device up.
+    # Half of the communication occupies the network, and the device waits for the other half.
     end = run([ShardedBlock(3.0, 5.0, 2.0, 4.0)], 1, 0.5, queues)
     assert end == pytest.approx(1 + (3 + 1) + (5 + 1 + 2) + 2)
     assert queues.busy("network") == pytest.approx(1 + 1 + 2)
@@ -67,7 +67,7 @@ def test_what_does_not_overlap_takes_the_device():
 def test_micro_batches_after_the_fourth_are_like_it(micro_batches: int):
     blocks = [ShardedBlock(1.0, 2.0, 0.25, 0.125)] * 3
     queues = Resources()
-    # The network is faster than the device: it shows before the first and after the last block.
+    # The network is faster than the device, so only the first gather and the last send are visible.
     end = run(blocks, micro_batches, 1.0, queues)
     assert end == pytest.approx(0.25 + 9 * micro_batches + 0.125)
     assert len([span for span in queues.spans if span.queue == "device 0"]) == 6 * min(

@@ -78,7 +78,7 @@ number = 3
 
 @pytest.fixture
 def models(tmp_path: Path) -> str:
-    """The path of a file of models, which imports a module beside it."""
+    """Return the path of a file of models, which imports a module from its folder."""
     (tmp_path / "beside.py").write_text("WIDTH = 6\n")
     path = tmp_path / "models_of_a_test.py"
     path.write_text(FILE)
@@ -144,12 +144,12 @@ def test_precision_casts_products_or_all_of_a_module(models: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{file}:missing", "has no 'missing'; say package.module:function or"),
+        ("{file}:missing", "has no 'missing'; write package.module:function or"),
         ("{file}:make,missing", "has no 'missing'"),
         ("{file}:number", "number is a int, not a function"),
-        ("{file}:module", "is a module: say a function that makes it"),
-        ("{file}:make", "of what shape is a sample\\? .*make,inputs"),
-        ("{file}", "names no function: write .*:function"),
+        ("{file}:module", "is a module; name a function that makes it"),
+        ("{file}:make", "the shape of a sample is unknown; .*make,inputs"),
+        ("{file}", "names no function; write .*:function"),
         ("nowhere.py:make", "there is no file nowhere.py"),
         ("nowhere.at.all:make", "nowhere.at.all cannot be imported: ModuleNotFoundError"),
         (":make", "cannot be imported"),
@@ -194,9 +194,9 @@ def test_numbers_that_do_not_go_with_a_model_are_refused(models: str) -> None:
         source(f"{models}:make", shape=(3,), dtype="float23")
     with pytest.raises(UsageError, match="shape is \\(3, 0\\)"):
         source("resnet18", shape=(3, 0))
-    with pytest.raises(UsageError, match="tokens are 0"):
+    with pytest.raises(UsageError, match="tokens is 0"):
         source("gpt2", tokens=0)
-    with pytest.raises(UsageError, match="samples are 0"):
+    with pytest.raises(UsageError, match="samples is 0"):
         source("resnet18").trace(0)
 
 

@@ -65,7 +65,7 @@ def test_micro_batches_until_ranks_wait(changes: dict[str, Any], apart: int):
 
 
 def test_codecs_leave_their_share_on_the_wire():
-    # A byte of four, and a scale of fp32 for each block of 128 numbers.
+    # One byte instead of four, and an fp32 scale for each block of 128 numbers.
     assert WIRE_SHARE["int8"] * 4 * 128 == 128 + 4
     assert WIRE_SHARE["fp16"] * 4 * 2048 == 2 * 2048 + 4
     assert (WIRE_SHARE["none"], WIRE_SHARE["bf16"]) == (1.0, 0.5)

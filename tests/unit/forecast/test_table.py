@@ -15,8 +15,8 @@ from slipstream.forecast.work.strategy import Exchange, Strategy
 TITAN = "torchtitan benchmarks"
 EXAMPLES = "NVIDIA DeepLearningExamples"
 
-# A row of each kind, as it is published: source, model, GPU, GPUs per node, network, framework,
-# batch, GPUs, value and unit.
+# One published row of each kind: source, model, GPU, GPUs per node, network, framework, batch,
+# GPUs, value and unit.
 VTRAIN = (
     "vTrain ground truth multi-node", "GPT h=12288 heads=96 L=96 seq=2048 gbs=1536 TP=8 DP=4 PP=16",
     "A100", "8", "800", "Megatron-DeepSpeed fp16", "2", "512", "56315.8", "ms/iteration",

@@ -32,14 +32,14 @@ def test_a_linear_layer_is_one_product_forward_and_two_backward():
 
 
 def test_rows_that_begin_at_odd_numbers_are_seen_where_they_are():
-    # The words of GPT-2: rows of results, of their gradients and of what is turned are 7 apart.
+    # GPT-2's vocabulary makes rows of results, of gradients and of transposed operands odd.
     workload = trace(
         lambda: nn.Linear(4, 7), lambda: [torch.empty(2, 4, requires_grad=True)],
         name="words", samples=2,
     )  # fmt: skip
     assert [p.odd for p in _products(workload, TrainingPhase.FORWARD)] == [True]
     assert [p.odd for p in _products(workload, TrainingPhase.BACKWARD)] == [True, True]
-    # An odd number of rows is none of that.
+    # An odd number of rows alone does not make rows odd.
     workload = trace(
         lambda: nn.Linear(4, 8), lambda: [torch.empty(7, 4, requires_grad=True)],
         name="rows", samples=7,
@@ -57,7 +57,7 @@ def test_groups_are_wide_or_narrow_whatever_the_batch(channels: int):
         )  # fmt: skip
         return [op.kind for op in workload.operators if op.products]
 
-    # A batch of one has fewer pixels than groups of 8 channels have taps.
+    # A batch of one has fewer pixels than a group of 8 channels has taps.
     assert kinds(1) == kinds(2) == kinds(64)
 
 
@@ -93,7 +93,7 @@ def test_fused_attention_has_the_products_of_the_unfused():
         return trace(lambda: Decoder(size), lambda: [tokens], name="gpt", samples=2).flops(phase)
 
     assert flops(True, TrainingPhase.FORWARD) == flops(False, TrainingPhase.FORWARD)
-    # The fused one computes the scores once more in its backward pass.
+    # The backward pass of fused attention computes the scores again.
     scores = 2 * 2 * 16 * 16 * 32
     assert flops(True, TrainingPhase.BACKWARD) == flops(False, TrainingPhase.BACKWARD) + scores
 
@@ -226,7 +226,7 @@ def test_factories_may_convert_what_they_make(
     dtype = torch.bfloat16 if bytes_each == 2 else torch.float32
     image = torch.empty(2, 3, 8, 8, dtype=dtype)
     workload = trace(make, lambda: [image.clone()], name="converted", samples=2)
-    # The weight that both convolutions share is one parameter still.
+    # The weight that both convolutions share is still one parameter.
     assert workload.num_parameters == 3 * 3 * 9 + 3 + 2 * 3 + 3
     assert workload.parameters[0].num_bytes == 81 * bytes_each
     assert all(each.ready >= 0 for each in workload.parameters)
@@ -234,7 +234,7 @@ def test_factories_may_convert_what_they_make(
 
 
 def test_weights_take_no_memory():
-    # 64 TB of weights.
+    # The weights would take 64 TB.
     workload = trace(
         lambda: nn.Linear(2**22, 2**22, bias=False),
         lambda: [torch.empty(1, 2**22)],

@@ -37,7 +37,7 @@ Thin = Callable[[Sequence[str]], Path]
 
 @pytest.fixture(name="thin", scope="module")
 def thin_fixture(tmp_path_factory: pytest.TempPathFactory) -> Thin:
-    """Writes the rows of some models as a table of their own."""
+    """Write the rows of some models to a separate table."""
 
     def write(models: Sequence[str]) -> Path:
         path = tmp_path_factory.mktemp("tables") / "thin.csv"
@@ -53,7 +53,7 @@ def thin_fixture(tmp_path_factory: pytest.TempPathFactory) -> Thin:
 
 @pytest.fixture(name="report", scope="module")
 def report_fixture(thin: Thin) -> ValidationReport:
-    """Some models of the table, each row by parameters without its source."""
+    """Return a report on some models, each row judged by parameters without its source."""
     return validate(thin([*MODELS, UNKNOWN]), folds.load())
 
 
@@ -113,7 +113,8 @@ def test_a_published_device_sets_the_pace(thin: Thin) -> None:
     found = singles.efficiency(several, predictor, parameters)
     assert found is not None
     assert found.measured == pytest.approx(one / several.measured)
-    # What is published twice as slow is twice as slow; what goes over the wire is not.
+    # If the published single device is twice as slow, compute is twice as slow and communication is
+    # not.
     slow = Singles([replace(each, measured=2 * each.measured) for each in cases])
     assert slow.seconds(several) == pytest.approx(2 * one)
     once, twice = (each.step(several, predictor, parameters) for each in (singles, slow))
@@ -196,7 +197,8 @@ def test_a_fit_finds_the_parameters_that_made_the_measurements(thin: Thin) -> No
     ]
     fit = Fit(cases, predictor, Singles(cases), guess)
     found = fit.space.parameters(fit.all(rounds=3).tolist())
-    # Runtimes may take some of what rates do; all together explains what was measured.
+    # Factors of runtimes and rates may compensate each other; their product explains the
+    # measurement.
     errors = [predictor.forecast(case, found) / case.measured - 1 for case in cases]
     before = [predictor.forecast(case, guess) / case.measured - 1 for case in cases]
     assert max(map(abs, errors)) < 0.03 < max(map(abs, before))

@@ -14,7 +14,7 @@ from slipstream.forecast.validate.checked import CheckedStep
 from slipstream.forecast.work.strategy import Optimizer
 
 STEPS = Path(__file__).parents[3] / "benchmarks" / "forecast" / "h100.csv"
-# One that matrix units limit, and one that memory does.
+# Matrix units limit the first model, memory bandwidth the second.
 FEW = ("vgg16", "resnet18")
 
 

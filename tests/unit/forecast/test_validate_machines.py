@@ -78,7 +78,7 @@ def test_a_host_has_eight_devices_where_none_are_said(
     found = machine(row_of(gpus_per_node=" ", gpu=gpu, num_gpus=devices), load())
     assert found.per_host == per_host
     assert "per_host" in found.assumed
-    # Only where there is more than one host is there a network.
+    # A network exists only with more than one host.
     assert (found.network_gbit is None) == (int(devices) == per_host)
 
 

@@ -1,4 +1,4 @@
-"""Peaks of memory beside those that were published."""
+"""Peaks of memory compared with published ones."""
 
 import csv
 from dataclasses import replace
@@ -60,7 +60,7 @@ def test_faces_are_within_a_tenth(tmp_path: Path):
     found = footprint(case, predictor)
     assert found.measured == 30338
     assert found.error < 0.1
-    # Beside it on the same page: a tenth of the centres, which no row has.
+    # The same page also measures a tenth of the centres, which no row of the table has.
     sampled = replace(case, sizes={**case.sizes, "sampled": 0.1}, memory_mb=10488)
     assert footprint(sampled, predictor).error < 0.1
 

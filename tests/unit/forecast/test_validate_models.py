@@ -181,7 +181,7 @@ def test_the_version_of_a_resnet_follows_the_software(
 
 def test_all_classes_of_imagenet_are_21841(row_of: RowOf):
     assert _model(row_of, "ResNet-101 ImageNet-22K").sizes == {"num_classes": 21841}
-    # The network of that name has them already.
+    # The network of that name already has these classes.
     assert _model(row_of, "VGG19-22K ImageNet-22K").sizes == {}
 
 

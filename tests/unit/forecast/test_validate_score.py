@@ -43,13 +43,13 @@ def _report(*forecasts: float, **columns: Any) -> ValidationReport:
 
 
 def test_a_score_is_of_errors_over_what_was_measured():
-    # A half too much, a quarter too little, exact: 2 seconds were measured.
+    # The forecasts are a half too high, a quarter too low and exact; 2 seconds were measured.
     (score,) = _report(3.0, 1.5, 2.0).by(lambda case: case.source).values()
     assert (score.rows, score.read) == (3, 3)
     assert score.mape == pytest.approx((0.5 + 0.25 + 0) / 3)
     assert score.median == 0.25
     assert score.bias == pytest.approx((1.5 + 0.75 + 1) / 3 - 1)
-    # Between the second and the third of three errors lie nine tenths.
+    # The 90th percentile lies between the second and the third of three errors.
     assert score.p90 == pytest.approx(0.25 + 0.8 * 0.25)
 
 
@@ -84,7 +84,7 @@ def test_the_worst_rows_come_first_and_are_ten():
 @pytest.mark.parametrize(
     ("forecasts", "columns", "hits"),
     [
-        # The best measured of four is the third forecast, and then the fourth.
+        # The best measured of four strategies is the third in the forecast, and then the fourth.
         ((3.0, 1.0, 2.0, 4.0), {}, (1, 1)),
         ((4.0, 1.0, 2.0, 3.0), {}, (0, 1)),
         ((1.0, 2.0, 3.0), {}, (0, 0)),
@@ -188,7 +188,7 @@ def test_knobs_are_logarithms_of_factors_and_shares_end_at_1():
     ):
         for name in names:
             assert getattr(getattr(at(table, name, 9.0), table), name) == 1
-    # The usual runtime's knobs move all; those of a runtime its own only.
+    # Knobs of the usual runtime change all runtimes; those of another runtime change only that one.
     usual, own = at("usual", "memory", 2.0), at("mxnet", "memory", 2.0)
     assert [usual.runtimes[name].memory for name in ("usual", "mxnet", "xla")] == [2.0] * 3
     assert [own.runtimes[name].memory for name in ("usual", "mxnet", "xla")] == [1.0, 2.0, 1.0]
@@ -203,7 +203,7 @@ def test_each_fold_has_the_parameters_of_its_point(tmp_path: Path):
     assert known.parameters()[""] == GUESS
     found = known.parameters()["one"].rates.matrix
     assert found == pytest.approx(GUESS.rates.matrix * math.exp(0.12345))
-    # Four digits are kept, a line for each fold.
+    # Numbers have four digits, and each fold has a line.
     folds.save(known, tmp_path / "fit.json")
     assert folds.load(tmp_path / "fit.json").without["one"][0] == 0.1235  # 0.12345 is rounded
     assert len((tmp_path / "fit.json").read_text().splitlines()) == len(fields(Folds)) + 4

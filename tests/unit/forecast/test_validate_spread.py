@@ -54,7 +54,7 @@ def test_batches_are_read_as_people_write_them(row_of: RowOf, text: str, batch: 
 def test_degrees_fill_the_devices(row_of: RowOf, words: str, degrees: tuple[int, int, int]):
     found, _ = _strategy(row_of(model=f"Llama3-8B seq8192 {words}", **LLAMA))
     assert (found.data, found.tensor, found.pipeline) == degrees
-    # torchtitan shares out what is between products wherever it shares these.
+    # torchtitan divides the operators between products if it divides the products.
     assert found.sequence == (found.tensor > 1)
 
 

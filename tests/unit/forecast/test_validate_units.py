@@ -1,4 +1,4 @@
-"""What the measured number of a row counts, and the memory that it states."""
+"""Units of the measured number of a row, and the memory that it states."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slipstream.forecast.validate.units import RowUnit, memory_mb, unit, value
 
 
 @pytest.mark.parametrize(
-    ("text", "factor", "tokens", "each"),
+    ("text", "factor", "tokens", "per_device"),
     [
         ("images/sec", 1.0, False, False),
         (" Imgs per second ", 1.0, False, False),
@@ -25,9 +25,9 @@ from slipstream.forecast.validate.units import RowUnit, memory_mb, unit, value
         ("images/sec/chip", 1.0, False, True),
     ],
 )
-def test_rates_count_samples_or_tokens(text: str, factor: float, tokens: bool, each: bool):
+def test_rates_count_samples_or_tokens(text: str, factor: float, tokens: bool, per_device: bool):
     found = unit(text)
-    assert found == RowUnit(kind="rate", factor=found.factor, tokens=tokens, each=each)
+    assert found == RowUnit(kind="rate", factor=found.factor, tokens=tokens, per_device=per_device)
     assert found.factor == pytest.approx(factor)
 
 
@@ -48,7 +48,7 @@ def test_times_and_speedups(text: str, kind: str, seconds: float):
     found = unit(text)
     assert (found.kind, found.factor) == (kind, seconds)
     assert not found.tokens
-    assert not found.each
+    assert not found.per_device
 
 
 @pytest.mark.parametrize(("text", "says"), [("x Horovod", "ratio of two"), ("GB/s", "the unit is")])

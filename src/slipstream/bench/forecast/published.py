@@ -19,7 +19,8 @@ from slipstream.forecast.simulate.compute import Runtime
 from slipstream.forecast.simulate.job import TrainingJob
 from slipstream.forecast.simulate.network import Cluster
 from slipstream.forecast.simulate.parameters import Parameters
-from slipstream.forecast.simulate.simulation import SimulatedStep, Simulation
+from slipstream.forecast.simulate.simulation import Simulation
+from slipstream.forecast.simulate.step import SimulatedStep
 from slipstream.forecast.work.strategy import Strategy
 from slipstream.forecast.work.workload import Workload
 
@@ -253,7 +254,7 @@ def scaling(
         rates=fitted.rates,
         wire=replace(fitted.wire, between=REACHED),
     )
-    simulation = Simulation(workload)
+    simulation = Simulation.of(workload)
     alone = replace(job, strategy=replace(job.strategy, data=1))
     return Scaling(
         claim=claim,

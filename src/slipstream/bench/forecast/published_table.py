@@ -11,7 +11,7 @@ from rich.table import Table
 from slipstream.bench.forecast.published import MODEL, REACHED, RUNTIME, Scaling
 from slipstream.bench.result import environment
 from slipstream.forecast.simulate import parameters
-from slipstream.forecast.simulate.simulation import SimulatedStep
+from slipstream.forecast.simulate.step import SimulatedStep
 
 
 def table(rows: Sequence[Scaling]) -> Table:

@@ -15,7 +15,8 @@ from slipstream.forecast.hardware import Device, Link
 from slipstream.forecast.simulate.compute import Rates, Runtime
 from slipstream.forecast.simulate.job import TrainingJob
 from slipstream.forecast.simulate.network import Cluster, WireRates
-from slipstream.forecast.simulate.simulation import SimulatedStep, Simulation
+from slipstream.forecast.simulate.simulation import Simulation
+from slipstream.forecast.simulate.step import SimulatedStep
 from slipstream.forecast.work.strategy import Optimizer, Strategy
 from slipstream.forecast.work.workload import (
     Operator,
@@ -97,7 +98,7 @@ def forecast_step(replayed: ReplayModel, compute_seconds: float, hosts: Hosts) -
         rates=_RATES,
         wire=_WIRE,
     )
-    return Simulation(workload).run(job)
+    return Simulation.of(workload).run(job)
 
 
 def replay_workload(replayed: ReplayModel, moved: float) -> Workload:

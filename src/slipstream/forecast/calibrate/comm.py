@@ -46,7 +46,7 @@ class AllReduceTimes:
 
     Args:
         contender: Name of the library that ran them.
-        is_network: Whether they ran between hosts; if not, between ranks of one host.
+        is_network: Whether they ran between hosts; otherwise they ran between ranks of one host.
         samples: Timed all-reduces, at least one.
     """
 
@@ -95,9 +95,11 @@ def timed(content: Mapping[str, Any], name: str) -> AllReduceTimes:
     ranks = file.spec.local if lab is None else lab.hosts * lab.ranks_per_host
     rows = [row for row in file.rows if row.collective == "allreduce"]
     for contender in CONTENDERS:
-        own = [row for row in rows if row.contender == contender]
-        if own:
-            samples = tuple(TimedAllReduce(ranks, row.size, row.median_seconds) for row in own)
+        rows_of_contender = [row for row in rows if row.contender == contender]
+        if rows_of_contender:
+            samples = tuple(
+                TimedAllReduce(ranks, row.size, row.median_seconds) for row in rows_of_contender
+            )
             return AllReduceTimes(contender, lab is not None and lab.hosts > 1, samples)
     raise UsageError(
         f"{name} has no allreduce of {', '.join(CONTENDERS)}; measure one of these contenders"

@@ -44,7 +44,7 @@ def text(content: Mapping[str, Any]) -> str:
     lines: list[str] = []
     for name, value in content.items():
         for header, table in _tables(name, value):
-            lines += ["", header, *(f"{key} = {_said(each)}" for key, each in table.items())]
+            lines += ["", header, *(f"{key} = {_value(field)}" for key, field in table.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -53,15 +53,15 @@ def _tables(name: str, value: Any) -> list[tuple[str, Mapping[str, Any]]]:
     if isinstance(value, list):
         rows = cast("list[Mapping[str, Any]]", value)
         return [(f"[[{name}]]", row) for row in rows]
-    if all(isinstance(each, Mapping) for each in value.values()):
+    if all(isinstance(entry, Mapping) for entry in value.values()):
         return [(f"[{name}.{key}]", row) for key, row in value.items()]
     return [(f"[{name}]", value)]
 
 
-def _said(value: Any) -> str:
+def _value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, Mapping):
         pairs = cast("Mapping[str, Any]", value).items()
-        return "{ " + ", ".join(f"{key} = {_said(each)}" for key, each in pairs) + " }"
+        return "{ " + ", ".join(f"{key} = {_value(field)}" for key, field in pairs) + " }"
     return json.dumps(value, ensure_ascii=False)

@@ -73,7 +73,7 @@ def fit(samples: Sequence[TimedAllReduce]) -> LinkSpeed:
     line = _least_squares(ways, samples)
     if line is None:
         raise UsageError(
-            "larger all-reduces took no longer than small ones: time larger ones, up to 64 MB"
+            "larger all-reduces took no longer than small ones; time larger ones, up to 64 MB"
         )
     for _ in range(_MOST_PASSES):
         before, ways = ways, [_sooner(sample, line) for sample in samples]
@@ -105,8 +105,8 @@ def _least_squares(
     """
     seconds = np.array([sample.seconds for sample in samples])
     table = np.array(ways) / seconds[:, None]
-    wanted = np.ones(len(samples))
-    latency, per_byte = np.linalg.lstsq(table, wanted, rcond=None)[0].tolist()
+    ones = np.ones(len(samples))
+    latency, per_byte = np.linalg.lstsq(table, ones, rcond=None)[0].tolist()
     if latency < 0:
         latency, per_byte = 0.0, float(table[:, 1].sum() / (table[:, 1] ** 2).sum())
     return LinkSpeed(latency, 1 / per_byte) if per_byte > 0 else None

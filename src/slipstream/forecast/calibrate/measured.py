@@ -89,15 +89,15 @@ def tables(calibration: Calibration) -> dict[str, Any]:
     Args:
         calibration: Measurements of a machine.
     """
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "device": [_device(calibration)],
         "link": list(_links(calibration)),
         "rates": _rates(calibration.device),
         "runtimes": {RUNTIME: _runtime(calibration.device)},
     }
     if wire := _wire(calibration):
-        found["wire"] = wire
-    return found
+        content["wire"] = wire
+    return content
 
 
 def _device(calibration: Calibration) -> dict[str, Any]:
@@ -123,11 +123,11 @@ def _links(calibration: Calibration) -> list[dict[str, Any]]:
     """Return the measured links, and the link of a device to its host's memory."""
     device = calibration.device
     rate = device.host_gb_per_s or device.memory_gb_per_s
-    found = [("host", "host", LinkSpeed(1e-6, rate * 1e9))]
+    speeds = [("host", "host", LinkSpeed(1e-6, rate * 1e9))]
     if calibration.ranks:
-        found.append(("ranks", "device", calibration.ranks))
+        speeds.append(("ranks", "device", calibration.ranks))
     if calibration.hosts:
-        found.append(("network", "network", calibration.hosts))
+        speeds.append(("network", "network", calibration.hosts))
     return [
         {
             "name": f"{calibration.name}-{name}",
@@ -136,37 +136,37 @@ def _links(calibration: Calibration) -> list[dict[str, Any]]:
             "latency_us": max(line.latency * 1e6, 1e-3),
             "source": f"measured {calibration.day}",
         }
-        for name, kind, line in found
+        for name, kind, line in speeds
     ]
 
 
 def _rates(device: CalibratedDevice) -> dict[str, float]:
     """Return shares of rates, which are 1: kernels reach the rates that were measured."""
-    found: dict[str, float] = dict.fromkeys(("matrix", "tf32", "vector", "memory"), 1.0)
+    shares: dict[str, float] = dict.fromkeys(("matrix", "tf32", "vector", "memory"), 1.0)
     for name in ("half_sum", "vector_half_sum", "winograd", "gather"):
-        found[name] = getattr(device, name)
+        shares[name] = getattr(device, name)
     vector = device.tflops["float32"]
-    # GPUs are timed in 16 bits, which take half as long as 32 bits.
+    # GPUs are timed in 16 bits, in which such convolutions take half as long as in 32 bits.
     widths = 2 if device.kind == "gpu" else 1
-    found["depthwise"] = (
+    shares["depthwise"] = (
         device.depthwise * vector / loading_tflops(vector, device.processors) / widths
     )
     for dtype, name in (("float32", "vector"), (_half(device), "matrix")):
         if dtype in device.windows:
-            found[f"{name}_windows"] = device.windows[dtype]
+            shares[f"{name}_windows"] = device.windows[dtype]
     issue = (device.forward_us + device.backward_us) / 2
-    found["gap_us"] = issue if device.gap_us is None else device.gap_us
-    return found
+    shares["gap_us"] = issue if device.gap_us is None else device.gap_us
+    return shares
 
 
 def _wire(calibration: Calibration) -> dict[str, float]:
     """Return shares of links, which are 1 for links that were measured."""
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     if calibration.ranks:
-        found["inside"] = 1.0
+        shares["inside"] = 1.0
     if calibration.hosts:
-        found["between"] = 1.0
-    return {**found, "launch_us": 0.0, "ramp_us": 0.0} if found else {}
+        shares["between"] = 1.0
+    return {**shares, "launch_us": 0.0, "ramp_us": 0.0} if shares else {}
 
 
 def _runtime(device: CalibratedDevice) -> dict[str, float]:

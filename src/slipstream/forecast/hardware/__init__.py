@@ -1,4 +1,4 @@
-"""Devices, links and prices: data files that users extend.
+"""Devices, links and prices from data files, which users can extend.
 
 hardware = load("my-cluster/")
 hardware.device("a100").tflops["bfloat16"]

@@ -141,12 +141,14 @@ class Hardware(_Entry):
         Raises:
             UsageError: No device has this name; the message suggests similar names.
         """
-        known = {alias.lower(): each for each in self.devices.values() for alias in each.aliases}
-        known |= {name.lower(): each for name, each in self.devices.items()}
-        found = known.get(text.lower())
-        if found is None:
-            raise UsageError(f"no device is called {text!r}; {_near(text, known, self.devices)}")
-        return found
+        devices = {
+            alias.lower(): device for device in self.devices.values() for alias in device.aliases
+        }
+        devices |= {name.lower(): device for name, device in self.devices.items()}
+        device = devices.get(text.lower())
+        if device is None:
+            raise UsageError(f"no device is called {text!r}; {_near(text, devices, self.devices)}")
+        return device
 
     def link(self, text: str) -> Link:
         """Return a link by its name.
@@ -160,7 +162,9 @@ class Hardware(_Entry):
 
 
 def load(*places: Path | str) -> Hardware:
-    """Read the tables of Slipstream and of a user. Blocks for some milliseconds.
+    """Read the tables of Slipstream and of a user.
+
+    The call blocks for some milliseconds.
 
     Args:
         places: Files (.toml) or folders of them, with tables `device`, `link`, `flow_cap` or
@@ -170,14 +174,14 @@ def load(*places: Path | str) -> Hardware:
         ConfigError: A file cannot be read, a value is not allowed, or a file refers to a link or
             device that no file defines.
     """
-    own = Path(str(resources.files("slipstream.forecast.hardware") / "data"))
-    files = [path for place in (own, *map(Path, places)) for path in files_of(place)]
+    shipped = Path(str(resources.files("slipstream.forecast.hardware") / "data"))
+    files = [path for place in (shipped, *map(Path, places)) for path in files_of(place)]
     rows = [_read(path) for path in files]
     hardware = Hardware(
-        devices=_by_name(each for file in rows for each in file.device),
-        links=_by_name(each for file in rows for each in file.link),
-        flow_caps=tuple(each for file in rows for each in file.flow_cap),
-        offers=tuple(each for file in rows for each in file.offer),
+        devices=_by_name(device for file in rows for device in file.device),
+        links=_by_name(link for file in rows for link in file.link),
+        flow_caps=tuple(flow_cap for file in rows for flow_cap in file.flow_cap),
+        offers=tuple(offer for file in rows for offer in file.offer),
     )
     _check_names(hardware)
     return hardware
@@ -194,7 +198,9 @@ def files_of(place: Path) -> list[Path]:
     """
     files = [place] if place.suffix == ".toml" else sorted(place.glob("*.toml"))
     if not files:
-        raise ConfigError(f"{place} has no .toml files; tables are {', '.join(TABLES)}")
+        raise ConfigError(
+            f"{place} has no .toml files; add one with the tables {', '.join(TABLES)}"
+        )
     return files
 
 
@@ -205,10 +211,10 @@ def _read(path: Path) -> _DataFile:
     except (OSError, tomli.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     except ValidationError as error:
-        raise ConfigError(f"{path}: {_said(error)}") from error
+        raise ConfigError(f"{path}: {_first_error(error)}") from error
 
 
-def _said(error: ValidationError) -> str:
+def _first_error(error: ValidationError) -> str:
     """Return the first error: the name of the value, the value, and what is allowed."""
     first: Any = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
@@ -233,10 +239,10 @@ def _check_names(hardware: Hardware) -> None:
             )
 
 
-def _near(text: str, known: Iterable[str], said: Iterable[str] | None = None) -> str:
-    """Suggest similar names; if there are none, list `said`, or all known names."""
+def _near(text: str, known: Iterable[str], listed: Iterable[str] | None = None) -> str:
+    """Suggest similar names; if there are none, list `listed`, or all known names."""
     names = {name.lower(): name for name in sorted(known)}
     near = difflib.get_close_matches(text.lower(), names, n=3, cutoff=0.5)
     if near:
-        return f"near: {', '.join(names[each] for each in near)}"
-    return f"known: {', '.join(sorted(said or known))}"
+        return f"near: {', '.join(names[match] for match in near)}"
+    return f"known: {', '.join(sorted(listed or known))}"

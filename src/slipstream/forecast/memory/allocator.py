@@ -14,9 +14,10 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
-MIB = 1 << 20
+from slipstream.units import MIB
 
-# All sizes are multiples of this.
+# The sizes below are PyTorch's constants (c10/cuda/CUDACachingAllocator.cpp). Every size is a
+# multiple of this one.
 UNIT_BYTES = 512
 # Requests up to this size come from the small pool, whose segments all have one size.
 SMALL_BYTES = 1 * MIB
@@ -27,7 +28,7 @@ LARGE_SEGMENT_BYTES = 20 * MIB
 # Expandable segments grow by multiples of this; in the small pool, of `SMALL_SEGMENT_BYTES`.
 EXPAND_BYTES = 20 * MIB
 ROUND_BYTES = 2 * MIB
-# Between the addresses of two segments that grow.
+# Distance between the addresses of two expandable segments, so large that they never meet.
 _APART = 1 << 60
 
 
@@ -173,11 +174,11 @@ class Allocator:
 
     def _split(self, piece: SegmentPiece, size: int) -> None:
         """Cut the unused end off a piece, unless that end is too small to be useful."""
-        rest = piece.size - size
+        remainder = piece.size - size
         fine = piece.pool.small or self._expandable
-        if rest < UNIT_BYTES or (not fine and rest <= SMALL_BYTES):
+        if remainder < UNIT_BYTES or (not fine and remainder <= SMALL_BYTES):
             return
-        other = SegmentPiece(piece.address + size, rest, piece.pool, True, piece, piece.after)
+        other = SegmentPiece(piece.address + size, remainder, piece.pool, True, piece, piece.after)
         if piece.after is not None:
             piece.after.before = other
         elif piece.pool.last is piece:

@@ -47,7 +47,7 @@ def _halved(
 ) -> tuple[Workload, frozenset[int]]:
     """Cut each product's result into two values; return the workload and the values to keep."""
     values = list(workload.values)
-    rest: dict[int, int] = {}
+    second_halves: dict[int, int] = {}
     kept: set[int] = set()
     for unit in chosen:
         for operator in workload.operators[unit.forward.start : unit.forward.stop]:
@@ -57,14 +57,14 @@ def _halved(
                 read_later = values[value].dies > unit.backward.start
                 if operator.kind is OperatorKind.PRODUCT:
                     half = values[value].num_bytes // 2
-                    rest[value] = len(values)
+                    second_halves[value] = len(values)
                     values.append(replace(values[value], num_bytes=half))
                     values[value] = replace(values[value], num_bytes=half)
                 if read_later or not lazy:
                     kept.add(value)
 
     def whole(indices: Sequence[int]) -> tuple[int, ...]:
-        return (*indices, *(rest[value] for value in indices if value in rest))
+        return (*indices, *(second_halves[value] for value in indices if value in second_halves))
 
     operators = tuple(
         replace(operator, reads=whole(operator.reads), writes=whole(operator.writes))
@@ -132,25 +132,25 @@ class _Again:
         """Return copies of a unit's operators that work on new values."""
         unit = self._chosen[place]
         shift = unit.backward.start + self._added[place] - unit.forward.start
-        own: dict[int, int] = {}
+        copies: dict[int, int] = {}
         for value in made(self._old, unit.forward):
             if value in self._kept:
                 # The value may be needed until the whole unit has run again.
                 self._keep_until(value, unit.forward.stop + shift)
                 continue
-            own[value] = len(self._values)
+            copies[value] = len(self._values)
             self._values.append(self._copy(value, unit, shift))
-            self._copies[value] = (own[value], unit.backward.start)
+            self._copies[value] = (copies[value], unit.backward.start)
         operators = self._old.operators[unit.forward.start : unit.forward.stop]
         for index, operator in zip(unit.forward, operators, strict=True):
-            for value in {*operator.reads, *operator.writes} - own.keys():
+            for value in {*operator.reads, *operator.writes} - copies.keys():
                 self._keep_until(value, index + shift + 1)
         return [
             replace(
                 operator,
                 phase=TrainingPhase.BACKWARD,
-                reads=tuple(own.get(value, value) for value in operator.reads),
-                writes=tuple(own.get(value, value) for value in operator.writes),
+                reads=tuple(copies.get(value, value) for value in operator.reads),
+                writes=tuple(copies.get(value, value) for value in operator.writes),
             )
             for operator in operators
         ]

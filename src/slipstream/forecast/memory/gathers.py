@@ -20,18 +20,18 @@ class _Run:
     parameters: Sequence[int]
     following: _Run | None
     arriving: Holding | None = None
-    whole: Sequence[Holding] = ()
+    complete: Sequence[Holding] = ()
 
 
 class Gathers:
-    """The gathered parameters of units; parameters outside all units stay for a whole pass.
+    """The gathered parameters of units; parameters outside all units stay for a complete pass.
 
     The parameters of a unit arrive in one buffer and are copied out of it. Meanwhile the buffer of
     the next unit is already allocated.
 
     Args:
         units: Units in the order of the forward pass.
-        whole: Bytes of each complete parameter.
+        complete: Bytes of each complete parameter.
         ends: Indices after the last operator of the forward and of the backward pass.
         ledger: Ledger that counts the memory.
         stays: Whether gathered parameters stay in memory, because pipeline stages need them again
@@ -41,18 +41,18 @@ class Gathers:
     def __init__(
         self,
         units: Sequence[RepeatedModule],
-        whole: Sequence[int],
+        complete: Sequence[int],
         ends: tuple[int, int],
         ledger: Ledger,
         *,
         stays: bool,
     ) -> None:
         self._stays = stays
-        self._whole = whole
+        self._whole = complete
         self._ends = ends
         self._ledger = ledger
         owned = {index for unit in units for index in unit.parameters}
-        self._rest = [index for index in range(len(whole)) if index not in owned]
+        self._rest = [index for index in range(len(complete)) if index not in owned]
         self._held: Sequence[Holding] | None = None
         back = sorted((u for u in units if u.backward), key=lambda unit: unit.backward.start)
         forward = _chain([(unit.forward, unit.parameters) for unit in units])
@@ -70,8 +70,8 @@ class Gathers:
             self._held = self._copies(self._rest)
             self._ledger.give(arrived)
         for run in self._stops.get(operator, ()) if not self._stays else ():
-            self._ledger.give(*run.whole)
-            run.whole = ()
+            self._ledger.give(*run.complete)
+            run.complete = ()
         if operator == self._ends[1] and self._held is not None and not self._stays:
             self._ledger.give(*self._held)
             self._held = None
@@ -79,10 +79,10 @@ class Gathers:
             self._gather(run)
 
     def _gather(self, run: _Run) -> None:
-        if run.whole:
+        if run.complete:
             return
         arrived = run.arriving or self._buffer(run.parameters)
-        run.whole = self._copies(run.parameters)
+        run.complete = self._copies(run.parameters)
         run.arriving = None
         self._ledger.give(arrived)
         if run.following is not None:

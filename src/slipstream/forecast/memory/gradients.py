@@ -50,7 +50,7 @@ class GradientMemory:
         if has_buckets(strategy):
             use = Use.GRADIENTS if views else Use.COMMUNICATION
             for group in groups:
-                ledger.take(use, sum(sizes[index].whole for index in group))
+                ledger.take(use, sum(sizes[index].complete for index in group))
         # Gradients and groups that are complete after an operator.
         self._settled: dict[int, list[int]] = {}
         self._full: dict[int, list[Sequence[int]]] = {}

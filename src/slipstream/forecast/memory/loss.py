@@ -49,7 +49,7 @@ def with_compiled_loss(workload: Workload) -> Workload:
     if operators[first - 1].writes == (scores,) and operators[first - 1].name == "_to_copy":
         fused.add(first - 1)
         scores = operators[first - 1].reads[0]
-        # The kernel writes the gradient after its cast to the type of the scores.
+        # The kernel casts the gradient to the type of the scores before it writes it.
     else:
         fused.remove(last)
     for index in fused:

@@ -48,27 +48,27 @@ def fits(
     Returns:
         Changes that fit, at most one of each kind; empty if none fits.
     """
-    found: list[Change] = []
+    changes: list[Change] = []
     for base in _bases(strategy, most_tensor):
         for candidate in _smaller(base):
             peak = peak_of(candidate)
             if peak is not None and peak.reserved <= device_bytes:
-                found.append(Change(_words(strategy, candidate), candidate, peak))
+                changes.append(Change(_words(strategy, candidate), candidate, peak))
                 break
-        if found and found[0].strategy == strategy:
+        if changes and changes[0].strategy == strategy:
             break
-    return tuple(found)
+    return tuple(changes)
 
 
 def _bases(strategy: Strategy, most_tensor: int) -> Iterator[Strategy]:
     """Yield strategies that need less and less memory and cost more and more time."""
     yield strategy
     for zero, checkpoint in ((1, False), (2, False), (2, True), (3, True)):
-        known = strategy
+        previous = strategy
         if strategy.data > 1:
             strategy = replace(strategy, zero=max(zero, strategy.zero))
         strategy = replace(strategy, checkpoint=checkpoint or strategy.checkpoint)
-        if strategy != known:
+        if strategy != previous:
             yield strategy
     while strategy.data % 2 == 0 and strategy.tensor * 2 <= most_tensor:
         strategy = replace(

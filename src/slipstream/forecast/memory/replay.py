@@ -23,6 +23,8 @@ from slipstream.forecast.memory.units import num_forward, readers_of, units
 from slipstream.forecast.work.strategy import Exchange, Optimizer, Strategy
 from slipstream.forecast.work.workload import Workload
 
+# Replayed steps: the first one creates the optimizer states, and all later ones are like the
+# second.
 _STEPS = 2
 # A piece may have a slightly different size in the second step, because other pieces were free.
 _SLACK = 1.01
@@ -164,21 +166,25 @@ class _ReplayedRank:
         self._ledger = ledger
         self._forward = num_forward(workload)
         self._sizes = sizes(workload, strategy, master=master)
-        self._trained = [i for i, each in enumerate(workload.parameters) if each.ready >= 0]
+        self._trained = [
+            i for i, parameter in enumerate(workload.parameters) if parameter.ready >= 0
+        ]
         self._has_states = False
-        found = units(workload) if strategy.zero == 3 else ()
+        modules = units(workload) if strategy.zero == 3 else ()
         self._make_model()
-        groups = buckets(workload, strategy, found)
+        groups = buckets(workload, strategy, modules)
         self._gradients = GradientMemory(
             workload, strategy, self._sizes, groups, ledger, views=views
         )
         self._gathers = None
         if strategy.zero == 3 and strategy.data > 1:
-            whole = [each.whole for each in self._sizes]
+            complete = [parameter_sizes.complete for parameter_sizes in self._sizes]
             ends = (self._forward, len(workload.operators))
             stays = strategy.pipeline > 1
-            self._gathers = Gathers(found, whole, ends, ledger, stays=stays)
-        self._names = [f"{each.module} {each.name}".strip() for each in workload.operators]
+            self._gathers = Gathers(modules, complete, ends, ledger, stays=stays)
+        self._names = [
+            f"{operator.module} {operator.name}".strip() for operator in workload.operators
+        ]
         # Values by the operator that creates them, and by the one before which they are freed.
         self._births: list[list[int]] = [[] for _ in workload.operators]
         self._deaths: list[list[int]] = [[] for _ in range(len(workload.operators) + 1)]
@@ -205,45 +211,45 @@ class _ReplayedRank:
         """Run the optimizer, which creates its states in the first step."""
         take = self._ledger.take
         self._ledger.at = "optimizer step"
-        own = [self._sizes[index] for index in self._trained]
+        trained = [self._sizes[index] for index in self._trained]
         if not self._has_states:
-            for each in own:
+            for parameter_sizes in trained:
                 for _ in range(optimizer.value):
-                    take(Use.STATES, each.state)
+                    take(Use.STATES, parameter_sizes.state)
             self._has_states = True
-        temporaries = [] if fused else _temporaries(own, optimizer)
+        temporaries = [] if fused else _temporaries(trained, optimizer)
         self._ledger.give(*[take(Use.WORKSPACE, num_bytes) for num_bytes in temporaries])
         if self._strategy.exchange is Exchange.LOCAL and self._strategy.data > 1:
-            # Averaging works on a flat copy of the model.
-            whole = sum(each.whole for each in self._sizes)
-            self._ledger.give(take(Use.COMMUNICATION, whole))
+            # Local SGD averages a flat copy of the model.
+            copy_bytes = sum(parameter_sizes.complete for parameter_sizes in self._sizes)
+            self._ledger.give(take(Use.COMMUNICATION, copy_bytes))
 
     def _make_model(self) -> None:
         """Allocate the memory that exists before the first step."""
         take = self._ledger.take
         self._ledger.at = "making the model"
-        for each in self._sizes:
-            take(Use.PARAMETERS, each.kept)
-        own = {each.value for each in self._workload.parameters}
-        rest = [
+        for parameter_sizes in self._sizes:
+            take(Use.PARAMETERS, parameter_sizes.stored)
+        parameters = {parameter.value for parameter in self._workload.parameters}
+        buffers_and_inputs = [
             value.num_bytes
             for index, value in enumerate(self._workload.values)
-            if value.born < 0 and value.dies < 0 and index not in own
+            if value.born < 0 and value.dies < 0 and index not in parameters
         ]
         buffers = self._workload.buffer_bytes
-        for num_bytes in rest:
+        for num_bytes in buffers_and_inputs:
             take(Use.PARAMETERS if buffers > 0 else Use.ACTIVATIONS, num_bytes)
             buffers -= num_bytes
         for index in self._trained:
             take(Use.STATES, self._sizes[index].master)
 
     def _schedule_values(self) -> None:
-        own = {each.value for each in self._workload.parameters}
+        parameters = {parameter.value for parameter in self._workload.parameters}
         readers = readers_of(self._workload)
         for index, value in enumerate(self._workload.values):
-            if index in own or index not in readers or (value.born < 0 and value.dies < 0):
+            if index in parameters or index not in readers or (value.born < 0 and value.dies < 0):
                 continue
-            # What comes from elsewhere arrives when it is needed.
+            # Values from other ranks arrive before their first use.
             born = value.born if value.born >= 0 else readers[index][0]
             self._births[born].append(index)
             if value.dies >= 0:
@@ -284,11 +290,11 @@ class _ReplayedRank:
             self._gathers.before(index)
 
 
-def _temporaries(own: Sequence[Sizes], optimizer: Optimizer) -> list[int]:
+def _temporaries(trained: Sequence[Sizes], optimizer: Optimizer) -> list[int]:
     """Return the bytes of the temporaries of an update.
 
     They are the roots of Adam's second moments, and fp32 gradients if there are fp32 copies.
     """
-    copies = [each.state for each in own if each.master]
-    roots = [each.state for each in own if optimizer is Optimizer.ADAM]
+    copies = [parameter_sizes.state for parameter_sizes in trained if parameter_sizes.master]
+    roots = [parameter_sizes.state for parameter_sizes in trained if optimizer is Optimizer.ADAM]
     return copies + roots

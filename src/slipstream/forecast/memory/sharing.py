@@ -13,7 +13,8 @@ from slipstream.forecast.memory.units import RepeatedModule, num_forward
 from slipstream.forecast.work.strategy import Exchange, Strategy
 from slipstream.forecast.work.workload import Workload
 
-# DDP's first bucket is small, so that it starts early.
+# DDP's first bucket is small, so that it starts early (_DEFAULT_FIRST_BUCKET_BYTES in PyTorch's
+# torch/csrc/distributed/c10d/reducer.hpp).
 _FIRST_BUCKET_BYTES = 1 << 20
 
 
@@ -22,16 +23,16 @@ class Sizes:
     """Bytes of a parameter in each of its roles, on one device.
 
     Args:
-        whole: Bytes of the complete parameter that operators read.
-        kept: Bytes of the parameter that stay between steps.
+        complete: Bytes of the complete parameter that operators read.
+        stored: Bytes of the parameter that stay between steps.
         gradient: Bytes of the gradient that stay between micro-batches.
         sent: Bytes of the gradient that go to the other replicas.
         state: Bytes of an optimizer state with one number per element.
         master: Bytes of the copy in fp32; 0 if there is none.
     """
 
-    whole: int
-    kept: int
+    complete: int
+    stored: int
     gradient: int
     sent: int
     state: int
@@ -50,19 +51,19 @@ def sizes(workload: Workload, strategy: Strategy, *, master: bool) -> tuple[Size
     """
     shares = [strategy.data if strategy.zero >= level else 1 for level in (1, 2, 3)]
 
-    def of(whole: int, elements: int) -> Sizes:
-        wide = 4 * elements if master else whole
-        narrow = wide if strategy.zero == 3 else whole
+    def of(complete: int, elements: int) -> Sizes:
+        wide = 4 * elements if master else complete
+        narrow = wide if strategy.zero == 3 else complete
         return Sizes(
-            whole=whole,
-            kept=-(-narrow // shares[2]),
+            complete=complete,
+            stored=-(-narrow // shares[2]),
             gradient=-(-narrow // shares[1]),
             sent=narrow,
             state=-(-wide // shares[0]),
             master=-(-wide // shares[0]) if master and strategy.zero < 3 else 0,
         )
 
-    return tuple(of(each.num_bytes, each.elements) for each in workload.parameters)
+    return tuple(of(parameter.num_bytes, parameter.elements) for parameter in workload.parameters)
 
 
 def gradient_owners(workload: Workload) -> dict[int, int]:
@@ -80,18 +81,18 @@ def gradient_owners(workload: Workload) -> dict[int, int]:
         by_size.setdefault(workload.values[value].num_bytes, []).append(value)
     for index in order:
         parameter = workload.parameters[index]
-        found = [
+        candidates = [
             value
             for value in by_size.get(parameter.num_bytes, ())
             if value not in owners and workload.values[value].born <= parameter.ready
         ]
-        if found:
-            owners[found[-1]] = index
+        if candidates:
+            owners[candidates[-1]] = index
     return {value: owners.get(value, -1) for value in left}
 
 
 def buckets(
-    workload: Workload, strategy: Strategy, found: Sequence[RepeatedModule]
+    workload: Workload, strategy: Strategy, modules: Sequence[RepeatedModule]
 ) -> list[list[int]]:
     """Return the groups of parameters whose gradients are exchanged together, in order.
 
@@ -99,12 +100,12 @@ def buckets(
         workload: Workload that says when each gradient is ready.
         strategy: Strategy with the size of a bucket. With ZeRO 3 each unit is a bucket, and the
             parameters outside all units are another.
-        found: Units of the workload.
+        modules: Units of the workload.
     """
-    trained = [i for i, each in enumerate(workload.parameters) if each.ready >= 0]
+    trained = [i for i, parameter in enumerate(workload.parameters) if parameter.ready >= 0]
     trained.sort(key=lambda index: workload.parameters[index].ready)
     if strategy.zero == 3:
-        owner = {index: unit.name for unit in found for index in unit.parameters}
+        owner = {index: unit.name for unit in modules for index in unit.parameters}
         groups: dict[str, list[int]] = {}
         for index in trained:
             groups.setdefault(owner.get(index, ""), []).append(index)

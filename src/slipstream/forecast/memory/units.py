@@ -39,15 +39,15 @@ def units(workload: Workload) -> tuple[RepeatedModule, ...]:
         if name:
             places.setdefault(name, []).append(index)
     readers = readers_of(workload)
-    found: list[RepeatedModule] = []
+    modules: list[RepeatedModule] = []
     end = 0
     for name, indices in places.items():
         span = range(indices[0], indices[-1] + 1)
-        # A module that runs several times, between others, is no unit of its own.
+        # A module that runs several times, with others in between, is no unit.
         if span.start >= end and len(span) == len(indices):
-            found.append(_unit(workload, name, span, readers))
+            modules.append(_unit(workload, name, span, readers))
             end = span.stop
-    return tuple(found)
+    return tuple(modules)
 
 
 def num_forward(workload: Workload) -> int:
@@ -57,11 +57,11 @@ def num_forward(workload: Workload) -> int:
 
 def readers_of(workload: Workload) -> Mapping[int, Sequence[int]]:
     """Return the operators that read or write each value, in order."""
-    found: dict[int, list[int]] = {}
+    readers: dict[int, list[int]] = {}
     for index, operator in enumerate(workload.operators):
         for value in {*operator.reads, *operator.writes}:
-            found.setdefault(value, []).append(index)
-    return found
+            readers.setdefault(value, []).append(index)
+    return readers
 
 
 def made(workload: Workload, span: range) -> list[int]:
@@ -78,19 +78,23 @@ def _unit(
     workload: Workload, name: str, forward: range, readers: Mapping[int, Sequence[int]]
 ) -> RepeatedModule:
     prefix = name.partition(".")[2] + "."
-    own = [i for i, each in enumerate(workload.parameters) if each.name.startswith(prefix)]
+    parameters = [
+        i for i, parameter in enumerate(workload.parameters) if parameter.name.startswith(prefix)
+    ]
     inner = {
-        v for v in made(workload, forward) if not _given(readers.get(v, ()), workload, forward)
+        v
+        for v in made(workload, forward)
+        if not _is_read_after(readers.get(v, ()), workload, forward)
     }
-    inner |= {workload.parameters[index].value for index in own}
+    inner |= {workload.parameters[index].value for index in parameters}
     last = num_forward(workload)
     indices = [index for value in inner for index in readers.get(value, ()) if index >= last]
     backward = range(min(indices), max(indices) + 1) if indices else range(last, last)
-    return RepeatedModule(name, tuple(own), forward, backward)
+    return RepeatedModule(name, tuple(parameters), forward, backward)
 
 
-def _given(readers: Sequence[int], workload: Workload, forward: range) -> bool:
-    """Return whether forward operators after a unit read a value of it."""
+def _is_read_after(readers: Sequence[int], workload: Workload, forward: range) -> bool:
+    """Return whether an operator of the forward pass after a unit reads a value."""
     return any(
         index >= forward.stop and workload.operators[index].phase is TrainingPhase.FORWARD
         for index in readers

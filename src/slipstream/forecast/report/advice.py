@@ -14,16 +14,16 @@ def advice(fit: MemoryFit) -> list[str]:
         fit: Memory fit on the first plan's hosts.
     """
     first = question(fit)
-    if fit.does:
+    if fit.fits:
         return [f"{first}: it fits"]
     if not fit.remedies:
         return [f"{first}: it does not fit, and no single change is enough; see the first plan"]
-    cheapest, *rest = (
-        f"{each.words} ({needed}, {seconds} a step)"
-        for each, (needed, seconds) in zip(fit.remedies, remedies(fit), strict=True)
+    cheapest, *further = (
+        f"{remedy.words} ({needed}, {seconds} a step)"
+        for remedy, (needed, seconds) in zip(fit.remedies, remedies(fit), strict=True)
     )
     lines = [f"{first}: it does not fit. The cheapest change that makes it fit: {cheapest}"]
-    return lines + ([f"Other changes that make it fit: {', or '.join(rest)}"] if rest else [])
+    return lines + ([f"Other changes that make it fit: {', or '.join(further)}"] if further else [])
 
 
 def question(fit: MemoryFit) -> str:
@@ -46,8 +46,8 @@ def remedies(fit: MemoryFit) -> list[tuple[str, str]]:
     """Return the memory and the seconds of a step with each change."""
     return [
         (
-            memory(each.num_bytes),
-            duration(Interval(each.seconds, each.seconds, each.seconds))[0],
+            memory(remedy.num_bytes),
+            duration(Interval(remedy.seconds, remedy.seconds, remedy.seconds))[0],
         )
-        for each in fit.remedies
+        for remedy in fit.remedies
     ]

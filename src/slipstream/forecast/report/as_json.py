@@ -72,18 +72,18 @@ def _fit(fit: MemoryFit) -> dict[str, Any]:
         "machine": fit.machine.name,
         "hosts": fit.hosts,
         "strategy": _strategy(fit.strategy),
-        "fits": fit.does,
+        "fits": fit.fits,
         "memory_bytes": fit.num_bytes,
         "is_least": fit.is_least,
         "device_bytes": int(fit.machine.cluster.device.memory_gib * GIB),
         "changes": [
             {
-                "words": each.words,
-                "strategy": _strategy(each.strategy),
-                "memory_bytes": each.num_bytes,
-                "seconds_per_step": each.seconds,
+                "words": remedy.words,
+                "strategy": _strategy(remedy.strategy),
+                "memory_bytes": remedy.num_bytes,
+                "seconds_per_step": remedy.seconds,
             }
-            for each in fit.remedies
+            for remedy in fit.remedies
         ],
     }
 

@@ -22,14 +22,14 @@ _COLUMNS = "max(1, floor(windowSize()[0] / {}))"
 _HEIGHT, _BAR = 340, 30
 
 
-def wide_legend(title: str | None, each: int = 300) -> alt.Legend:
+def wide_legend(title: str | None, entry_width: int = 300) -> alt.Legend:
     """Return a legend below a chart, with as many columns as fit.
 
     Args:
         title: Title of the legend.
-        each: Width of an entry in pixels.
+        entry_width: Width of an entry in pixels.
     """
-    columns = alt.ExprRef(_COLUMNS.format(each))
+    columns = alt.ExprRef(_COLUMNS.format(entry_width))
     return alt.Legend(orient="bottom", title=title, columns=columns, symbolLimit=0)
 
 

@@ -27,6 +27,6 @@ def of_spans(kinds: list[str]) -> list[str]:
     Args:
         kinds: Names of all kinds that are drawn.
     """
-    rest = [colour for colour in ALL if colour not in SPANS.values()]
+    spare = [colour for colour in ALL if colour not in SPANS.values()]
     strange = [kind for kind in kinds if kind not in SPANS]
-    return [SPANS.get(each) or rest[strange.index(each) % len(rest)] for each in kinds]
+    return [SPANS.get(kind) or spare[strange.index(kind) % len(spare)] for kind in kinds]

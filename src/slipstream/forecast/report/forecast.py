@@ -16,7 +16,9 @@ _LINES, _BARS, _SCHEDULES = 10, 8, 4
 
 
 def forecast_page(result: Result, asked: Mapping[str, object], most: int = 10) -> str:
-    """Return a forecast as a self-contained page of HTML. Blocks for a second or two.
+    """Return a forecast as a self-contained page of HTML.
+
+    The call blocks for a second or two.
 
     Args:
         result: Result of a search.
@@ -68,7 +70,7 @@ def _word(name: str, value: object) -> str:
     if name == "deadline" and isinstance(value, (int, float)):
         return f"{value / rows.HOUR:g} h"
     if isinstance(value, (list, tuple)):
-        return ", ".join(str(each) for each in cast("Sequence[object]", value))
+        return ", ".join(str(item) for item in cast("Sequence[object]", value))
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
@@ -107,7 +109,7 @@ def _cost(plans: Sequence[Plan]) -> Section:
 
 def _schedule(plans: Sequence[Plan]) -> Section:
     first = [(number, plan) for number, plan in enumerate(plans[:_SCHEDULES], 1) if plan.step.spans]
-    found = [row for number, plan in first for row in spans.schedule(number, plan)]
+    timeline = [row for number, plan in first for row in spans.schedule(number, plan)]
     words = {rows.label(number, plan): _words(number, plan) for number, plan in first}
     caption = (
         "Activity of devices and networks during one step, with a row for each resource. One device"
@@ -115,7 +117,7 @@ def _schedule(plans: Sequence[Plan]) -> Section:
         f" {spans.MOST_QUEUES} rows, the first and the last are drawn. Spans too short to be"
         " visible are drawn together."
     )
-    figure = Figure("schedule-chart", caption, charts.schedule(found, words))
+    figure = Figure("schedule-chart", caption, charts.schedule(timeline, words))
     return Section(name="schedule", title="Schedule of a step", figures=[figure])
 
 

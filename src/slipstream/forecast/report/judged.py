@@ -17,9 +17,9 @@ def points(report: ValidationReport) -> list[Row]:
         report: Comparison of a table with its forecasts.
     """
     return [
-        {**_named(each), "measured": each.case.measured, "forecast": each.forecast}
-        for each in report.judged
-        if each.case.measures != "speedup"
+        {**_named(judged), "measured": judged.case.measured, "forecast": judged.forecast}
+        for judged in report.judged
+        if judged.case.measures != "speedup"
     ]
 
 
@@ -30,16 +30,16 @@ def efficiencies(report: ValidationReport) -> list[Row]:
         report: Comparison of a table with its forecasts.
     """
     return [
-        {**_named(each), "measured": measured, "forecast": forecast}
-        for each, forecast, measured in report.efficiencies()
+        {**_named(judged), "measured": measured, "forecast": forecast}
+        for judged, forecast, measured in report.efficiencies()
     ]
 
 
 def sources(report: ValidationReport) -> list[str]:
     """Return the sources of the rows that were read; sources with most rows come first."""
     counts: dict[str, int] = {}
-    for each in report.judged:
-        counts[each.case.source] = counts.get(each.case.source, 0) + 1
+    for judged in report.judged:
+        counts[judged.case.source] = counts.get(judged.case.source, 0) + 1
     return sorted(counts, key=lambda name: (-counts[name], name))
 
 
@@ -57,8 +57,8 @@ def bands(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _named(each: Judged) -> Row:
-    case = each.case
+def _named(judged: Judged) -> Row:
+    case = judged.case
     return {
         "source": case.source,
         "model": case.model,
@@ -66,5 +66,5 @@ def _named(each: Judged) -> Row:
         "framework": case.framework,
         "devices": case.devices,
         "line": case.line,
-        "ratio": each.forecast / case.measured - 1,
+        "ratio": judged.forecast / case.measured - 1,
     }

@@ -92,7 +92,9 @@ class Section:
 
 
 def page(title: str, summary: str, sections: Sequence[Section]) -> str:
-    """Return a page as HTML. Blocks for a second to bundle Vega if there are charts.
+    """Return a page as HTML.
+
+    If there are charts, the call blocks for a second to bundle Vega.
 
     Args:
         title: Title of the page.
@@ -117,7 +119,7 @@ def page(title: str, summary: str, sections: Sequence[Section]) -> str:
 
 def _vega(schema: str) -> str:
     """Return the scripts that draw charts of a schema's version."""
-    found = _VERSION.search(schema)
-    assert found is not None, schema
-    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", found[1])
+    version = _VERSION.search(schema)
+    assert version is not None, schema
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", version[1])
     return bundle.replace("</script", "<\\/script")

@@ -81,8 +81,8 @@ def scaling(plans: Sequence[Plan], shown: Sequence[str]) -> list[Row]:
     """
     best: dict[tuple[str, int], tuple[int, Plan]] = {}
     for number, plan in enumerate(plans, 1):
-        known = best.setdefault((kind(plan), plan.devices), (number, plan))
-        if plan.efficiency.value > known[1].efficiency.value:
+        previous = best.setdefault((kind(plan), plan.devices), (number, plan))
+        if plan.efficiency.value > previous[1].efficiency.value:
             best[kind(plan), plan.devices] = number, plan
     return [
         {
@@ -106,10 +106,10 @@ def scale(plans: Sequence[Plan]) -> ChartScale:
     word, per = ("hours", HOUR) if longest >= 2 * HOUR else ("minutes", 60.0)
     if longest < 120.0:
         word, per = "seconds", 1.0
-    what = "to the target" if target else f"for {STEPS:,} steps"
+    period = "to the target" if target else f"for {STEPS:,} steps"
     priced = all(plan.machine.dollars_per_hour is not None for plan in plans)
-    cost = f"{'dollars' if priced else 'device hours'} {what}"
-    return ChartScale(f"{word} {what}", cost, per, priced, target)
+    cost = f"{'dollars' if priced else 'device hours'} {period}"
+    return ChartScale(f"{word} {period}", cost, per, priced, target)
 
 
 def costs(plans: Sequence[Plan], of: ChartScale) -> list[Row]:
@@ -146,14 +146,14 @@ def parts(plans: Sequence[Plan]) -> list[Row]:
             step.compute - step.moved, step.moved, step.tensor, step.bubble, step.exchange,
             step.optimizer, step.host, step.input,
         )  # fmt: skip
-        for order, (name, each) in enumerate(zip(PARTS, seconds, strict=True)):
+        for order, (name, part_seconds) in enumerate(zip(PARTS, seconds, strict=True)):
             rows.append(
                 {
                     "plan": label(number, plan),
                     "part": name,
                     "order": order,
-                    "ms": each * 1e3,
-                    "share": each / sum(seconds),
+                    "ms": part_seconds * 1e3,
+                    "share": part_seconds / sum(seconds),
                 }
             )
     return rows
@@ -172,13 +172,13 @@ def memory(plans: Sequence[Plan]) -> list[Row]:
             peak.parameters, peak.gradients, peak.states, peak.activations, peak.workspace,
             peak.communication, peak.reserved - peak.allocated,
         )  # fmt: skip
-        for order, (name, each) in enumerate(zip(USES, held, strict=True)):
+        for order, (name, num_bytes) in enumerate(zip(USES, held, strict=True)):
             rows.append(
                 {
                     "plan": label(number, plan),
                     "use": name,
                     "order": order,
-                    "gib": each / GIB,
+                    "gib": num_bytes / GIB,
                     "has": plan.machine.cluster.device.memory_gib,
                     "low": plan.memory.low / GIB,
                     "high": plan.memory.high / GIB,
@@ -198,7 +198,7 @@ def _front(points: Sequence[tuple[float, float]]) -> set[int]:
     """Return the indices on the Pareto front: no other point is better in both values."""
     front: set[int] = set()
     least = float("inf")
-    for index in sorted(range(len(points)), key=lambda each: points[each]):
+    for index in sorted(range(len(points)), key=lambda number: points[number]):
         if points[index][1] < least:
             front.add(index)
             least = points[index][1]

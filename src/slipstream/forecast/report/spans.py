@@ -37,7 +37,7 @@ def schedule(number: int, plan: Plan) -> list[Row]:
     rows: list[Row] = []
     for order, queue in enumerate(queues):
         mine = [span for span in plan.step.spans if span.queue == queue]
-        for span in _together(sorted(mine, key=lambda each: each.start), least):
+        for span in _together(sorted(mine, key=lambda task: task.start), least):
             rows.append(
                 {
                     "plan": label(number, plan),
@@ -71,18 +71,18 @@ def kind(name: str) -> str:
 
 
 def _place(queue: str) -> tuple[int, str]:
-    found = _NUMBER.search(queue)
-    return (int(found[0]) if found else -1, queue)
+    number = _NUMBER.search(queue)
+    return (int(number[0]) if number else -1, queue)
 
 
 def _together(spans: Sequence[ResourceSpan], least: float) -> list[ResourceSpan]:
     """Join spans that are too short to be visible with the spans after them."""
-    found: list[ResourceSpan] = []
+    joined: list[ResourceSpan] = []
     for span in spans:
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         if last is None or span.end - last.start > least:
-            found.append(span)
+            joined.append(span)
         else:
             name = last.name if kind(last.name) == kind(span.name) else SEVERAL
-            found[-1] = ResourceSpan(last.queue, name, last.start, span.end)
-    return found
+            joined[-1] = ResourceSpan(last.queue, name, last.start, span.end)
+    return joined

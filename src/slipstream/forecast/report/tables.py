@@ -30,15 +30,15 @@ def ranked(plans: Sequence[Plan], most: int) -> Table:
         most: Most plans to show.
     """
     first = plans[:most]
-    kept = [each for each in _COLUMNS if any(each[1](plan).text for plan in first)]
+    columns = [column for column in _COLUMNS if any(column[1](plan).text for plan in first)]
     rows = [
-        (Cell(str(number)), *(cell(plan) for _, cell in kept))
+        (Cell(str(number)), *(cell(plan) for _, cell in columns))
         for number, plan in enumerate(first, 1)
     ]
-    what = f"The first {len(first)} of {len(plans)} plans" if most < len(plans) else "All plans"
+    scope = f"The first {len(first)} of {len(plans)} plans" if most < len(plans) else "All plans"
     return Table(
-        f"{what}. The interval below a number contains eight in ten measurements.",
-        (Column("#", numeric=True), *(column for column, _ in kept)),
+        f"{scope}. The interval below a number contains eight in ten measurements.",
+        (Column("#", numeric=True), *(column for column, _ in columns)),
         rows,
     )
 
@@ -49,11 +49,13 @@ def parts(rows: Iterable[Row]) -> Table:
     Args:
         rows: Rows from `rows.parts`.
     """
-    found: dict[str, list[Cell]] = {}
+    cells_of: dict[str, list[Cell]] = {}
     for row in rows:
-        found.setdefault(row["plan"], []).append(Cell(f"{row['ms']:,.2f}", f"{row['share']:.1%}"))
+        cells_of.setdefault(row["plan"], []).append(
+            Cell(f"{row['ms']:,.2f}", f"{row['share']:.1%}")
+        )
     columns = (Column("plan"), *(Column(name, numeric=True) for name in PARTS))
-    lines = [(Cell(plan), *cells) for plan, cells in found.items()]
+    lines = [(Cell(plan), *cells) for plan, cells in cells_of.items()]
     return Table("Milliseconds and shares of each part of a step", columns, lines, folded=True)
 
 
@@ -78,29 +80,29 @@ def others(plan: Plan) -> Table:
         plan: Plan that was preferred.
     """
     lines = [
-        (Cell(", ".join(strategy_words(each.strategy))), Cell(each.why)) for each in plan.others
+        (Cell(", ".join(strategy_words(other.strategy))), Cell(other.why)) for other in plan.others
     ]
     caption = f"Other strategies on {hardware(plan)}"
     return Table(caption, (Column("strategy"), Column("reason against it")), lines)
 
 
-def fit(found: MemoryFit) -> Table:
+def fit(memory_fit: MemoryFit) -> Table:
     """Return a table of changes that make replicas of the whole model fit.
 
     Args:
-        found: Memory fit on the first plan's hosts.
+        memory_fit: Memory fit on the first plan's hosts.
     """
-    verdict = "it fits" if found.does else "it does not fit"
-    asked = (Cell("none"), Cell(memory(found.num_bytes)), Cell(""), Cell(verdict))
+    verdict = "it fits" if memory_fit.fits else "it does not fit"
+    asked = (Cell("none"), Cell(memory(memory_fit.num_bytes)), Cell(""), Cell(verdict))
     lines = [
-        (Cell(each.words), Cell(needed), Cell(seconds), Cell("it fits"))
-        for each, (needed, seconds) in zip(found.remedies, remedies(found), strict=True)
+        (Cell(remedy.words), Cell(needed), Cell(seconds), Cell("it fits"))
+        for remedy, (needed, seconds) in zip(memory_fit.remedies, remedies(memory_fit), strict=True)
     ]
     columns = (
         Column("change"), Column("memory", numeric=True), Column("step", numeric=True),
         Column("verdict"),
     )  # fmt: skip
-    return Table(question(found), columns, [asked, *lines])
+    return Table(question(memory_fit), columns, [asked, *lines])
 
 
 def losers(result: Result) -> list[Table]:
@@ -140,8 +142,8 @@ def _hardware(plan: Plan) -> Cell:
 
 
 def _strategy(plan: Plan) -> Cell:
-    first, *rest = strategy_words(plan.strategy)
-    words = [*(word for word in rest if not word.startswith("codec ")), plan.machine.precision]
+    first, *others = strategy_words(plan.strategy)
+    words = [*(word for word in others if not word.startswith("codec ")), plan.machine.precision]
     return Cell(first, ", ".join(words))
 
 
@@ -159,19 +161,19 @@ def _dollars(plan: Plan) -> Cell:
     price = plan.machine.dollars_per_hour
     if price is None:
         return Cell("")
-    rate, time, what = price * plan.hosts / HOUR, plan.seconds, ""
+    rate, time, unit = price * plan.hosts / HOUR, plan.seconds, ""
     if time is None:
-        time, what = plan.seconds_per_epoch, " an epoch"
+        time, unit = plan.seconds_per_epoch, " an epoch"
     if time is None:
-        time, rate, what = plan.seconds_per_step, rate * STEPS, " for 1,000 steps"
+        time, rate, unit = plan.seconds_per_step, rate * STEPS, " for 1,000 steps"
     value, bounds = rounded(Interval(time.value * rate, time.low * rate, time.high * rate))
-    return Cell(f"${value}", bounds + what)
+    return Cell(f"${value}", bounds + unit)
 
 
 def _memory(plan: Plan) -> Cell:
     value, bounds = gib(plan.memory)
-    whole = f"{bounds} of {plan.machine.cluster.device.memory_gib:.0f}"
-    return Cell(value, f"{whole}, tight" if plan.is_tight else whole)
+    capacity = f"{bounds} of {plan.machine.cluster.device.memory_gib:.0f}"
+    return Cell(value, f"{capacity}, tight" if plan.is_tight else capacity)
 
 
 _COLUMNS: tuple[tuple[Column, _Cells], ...] = (

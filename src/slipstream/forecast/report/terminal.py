@@ -40,27 +40,27 @@ def table(result: Result, most: int = 10) -> Table:
     """
     plans = result.plans[:most]
     shown = [column for column in _COLUMNS if any(column.of(plan)[0] for plan in plans)]
-    found = Table(box=None, padding=(0, 1, 1, 0), header_style="bold")
-    found.add_column("", justify="right", style="dim")
+    plan_table = Table(box=None, padding=(0, 1, 1, 0), header_style="bold")
+    plan_table.add_column("", justify="right", style="dim")
     for column in shown:
-        found.add_column(column.name, justify=column.justify, overflow="fold")
+        plan_table.add_column(column.name, justify=column.justify, overflow="fold")
     for number, plan in enumerate(plans, 1):
         cells = (column.of(plan) for column in shown)
-        found.add_row(str(number), *(_cell(cell) for cell in cells))
-    return found
+        plan_table.add_row(str(number), *(_cell(cell) for cell in cells))
+    return plan_table
 
 
 def losers(result: Result, most: int = 10) -> Group:
-    """Return why other plans are not shown: grouped by reason, nearly accepted plans first.
+    """Return the reasons why other plans are not shown; nearly accepted plans come first.
 
     Args:
         result: Result of a search.
         most: Most plans that `table` shows (default 10).
     """
     lines: list[Text | Padding] = []
-    rest = result.plans[most:]
-    if rest:
-        lines.append(Text(_behind(result.plans[0], rest)))
+    further = result.plans[most:]
+    if further:
+        lines.append(Text(_behind(result.plans[0], further)))
     for group in _groups(result.losses):
         for loss in group[:_NEAREST]:
             lines.append(
@@ -114,7 +114,7 @@ def _exchange(strategy: Strategy) -> Iterator[str]:
     if strategy.across:
         yield "exchange across steps"
     for choice in Agreement:
-        if count := sum(each is choice for _, each in strategy.layers):
+        if count := sum(chosen is choice for _, chosen in strategy.layers):
             yield f"{count} layer{'s' if count > 1 else ''} {choice.value}"
     if strategy.codec != "none":
         yield f"codec {strategy.codec}"
@@ -147,7 +147,7 @@ def rounded(interval: Interval) -> tuple[str, str]:
     """
     width = interval.high - interval.low
     place = math.floor(math.log10(width / 5)) if width > 0 else -2
-    numbers = (_to(place, each) for each in (interval.value, interval.low, interval.high))
+    numbers = (_to(place, bound) for bound in (interval.value, interval.low, interval.high))
     value, low, high = numbers
     return value, f"{low}-{high}"
 
@@ -232,20 +232,20 @@ def dollars(plan: Plan) -> Sequence[str]:
     if price is None:
         return [""]
     if plan.dollars is not None:
-        interval, what = plan.dollars, ""
+        interval, unit = plan.dollars, ""
     else:
-        time, what = plan.seconds_per_epoch, "/epoch"
+        time, unit = plan.seconds_per_epoch, "/epoch"
         if time is None:
-            time, what = scaled(plan.seconds_per_step, _STEPS), "/1k steps"
+            time, unit = scaled(plan.seconds_per_step, _STEPS), "/1k steps"
         interval = scaled(time, price * plan.hosts / _HOUR)
     value, bounds = rounded(interval)
-    return [f"${value}", bounds, *([what] if what else [])]
+    return [f"${value}", bounds, *([unit] if unit else [])]
 
 
 def _memory(plan: Plan) -> list[str]:
     value, bounds = gib(plan.memory)
-    whole = f"of {plan.machine.cluster.device.memory_gib:.0f}"
-    return [value, bounds, f"{whole}, tight" if plan.is_tight else whole]
+    capacity = f"of {plan.machine.cluster.device.memory_gib:.0f}"
+    return [value, bounds, f"{capacity}, tight" if plan.is_tight else capacity]
 
 
 def _efficiency(plan: Plan) -> list[str]:
@@ -287,24 +287,24 @@ def scaled(interval: Interval, factor: float) -> Interval:
     return Interval(interval.value * factor, interval.low * factor, interval.high * factor)
 
 
-def _behind(first: Plan, rest: Sequence[Plan]) -> str:
+def _behind(first: Plan, further: Sequence[Plan]) -> str:
     """Return a line about plans that are not shown: their number, speed and price."""
-    slower = sum(plan.seconds_per_step.value >= first.seconds_per_step.value for plan in rest)
-    count = f"{len(rest)} more plans that fit" if len(rest) > 1 else "1 more plan that fits"
+    slower = sum(plan.seconds_per_step.value >= first.seconds_per_step.value for plan in further)
+    count = f"{len(further)} more plans that fit" if len(further) > 1 else "1 more plan that fits"
     if first.machine.dollars_per_hour is None:
         return f"{count}: all are slower than the first"
-    faster = len(rest) - slower
+    faster = len(further) - slower
     if not faster:
         return f"{count}: more expensive than these, and slower than the first"
     return f"{count}: more expensive than these; {faster} of them faster than the first"
 
 
 def _groups(losses: Iterable[Loss]) -> list[list[Loss]]:
-    """Group rejected plans whose reasons differ only in numbers, each from the nearest on."""
-    found: dict[str, list[Loss]] = {}
+    """Group rejected plans whose reasons differ only in numbers, the nearly accepted ones first."""
+    groups: dict[str, list[Loss]] = {}
     for loss in losses:
-        found.setdefault(_reason(loss), []).append(loss)
-    return [sorted(group, key=_distance) for group in found.values()]
+        groups.setdefault(_reason(loss), []).append(loss)
+    return [sorted(group, key=_distance) for group in groups.values()]
 
 
 def _reason(loss: Loss) -> str:
@@ -312,7 +312,7 @@ def _reason(loss: Loss) -> str:
 
 
 def _distance(loss: Loss) -> float:
-    """Return the distance of the first and last number of a reason, as a logarithm."""
-    numbers = [float(each.strip("$").replace(",", "")) for each in _NUMBER.findall(loss.why)]
+    """Return the ratio of the first and last number of a reason, as a logarithm."""
+    numbers = [float(digits.strip("$").replace(",", "")) for digits in _NUMBER.findall(loss.why)]
     numbers = [number for number in numbers if number > 0]
     return abs(math.log(numbers[0] / numbers[-1])) if numbers else 0.0

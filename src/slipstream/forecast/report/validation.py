@@ -20,7 +20,9 @@ _LINES = 12
 
 
 def validation_page(report: ValidationReport, intervals: Intervals, name: str) -> str:
-    """Return a comparison as a self-contained page of HTML. Blocks for a second or two.
+    """Return a comparison as a self-contained page of HTML.
+
+    The call blocks for a second or two.
 
     Args:
         report: Comparison of a table with its forecasts.
@@ -64,8 +66,8 @@ def _errors(report: ValidationReport, intervals: Intervals) -> Section:
     tables = [_scores("source", report.sources(), folded=False)]
     tables += [_scores(key, report.by(of)) for key, of in KEYS.items() if key != "source"]
     lines = [line for line in notes(report, intervals) if not line.startswith(" ")]
-    kept = [line for line in lines if not line.endswith(":")]
-    return Section(name="errors", title="Errors", notes=kept, tables=tables)
+    sentences = [line for line in lines if not line.endswith(":")]
+    return Section(name="errors", title="Errors", notes=sentences, tables=tables)
 
 
 def _scores(key: str, scores: Mapping[str, Score], *, folded: bool = True) -> Table:
@@ -90,13 +92,13 @@ def _worst(report: ValidationReport) -> Section:
     )  # fmt: skip
     lines = [
         (
-            Cell(each.case.model), Cell(f"{each.case.devices} x {each.case.device}"),
-            Cell(each.case.framework), Cell(f"{each.forecast:.4g}"),
-            Cell(f"{each.case.measured:.4g}"), Cell(percent(each.error)),
-            Cell(", ".join(each.case.assumed) or "-"),
-            Cell(each.case.source, f"line {each.case.line}"),
+            Cell(judged.case.model), Cell(f"{judged.case.devices} x {judged.case.device}"),
+            Cell(judged.case.framework), Cell(f"{judged.forecast:.4g}"),
+            Cell(f"{judged.case.measured:.4g}"), Cell(percent(judged.error)),
+            Cell(", ".join(judged.case.assumed) or "-"),
+            Cell(judged.case.source, f"line {judged.case.line}"),
         )
-        for each in report.worst()
+        for judged in report.worst()
     ]  # fmt: skip
     table = Table("Rows with the largest errors, and the values that were assumed", columns, lines)
     return Section(name="worst", title="Worst rows", tables=[table])

@@ -11,9 +11,13 @@ from slipstream.forecast.work.strategy import WIRE_SHARE, Exchange, Strategy
 _TRADES = (
     (0, False), (0, True), (1, False), (1, True), (2, False), (2, True), (3, False), (3, True),
 )  # fmt: skip
+# Highest degrees. Tensor ranks stay within a host, and most hosts have at most 8 devices. The other
+# limits only bound the search; they were chosen by hand.
 _MOST_TENSOR, _MOST_PIPELINE, _MOST_CONTEXT = 8, 64, 64
 # Sequence length from which ranks divide sequences, and minimum tokens per rank. Chosen by hand.
 _LONG, _LEAST_TOKENS = 16384, 2048
+# Bucket sizes in bytes: 25 MiB is PyTorch's default (bucket_cap_mb of DistributedDataParallel);
+# smaller buckets overlap earlier, and larger ones have fewer latencies.
 _BUCKETS = (4 << 20, 25 << 20, 100 << 20)
 ANY = "any"
 
@@ -66,17 +70,17 @@ def strategies(
         data = ranks // (tensor * context * pipeline)
         if global_batch % data or not _is_useful(context, data, global_batch, shape):
             continue
-        own = global_batch // data
+        samples = global_batch // data
         for expert in _experts(shape, data):
-            for micro in micro_batches(own):
-                if pipeline > 1 and own // micro < pipeline:
+            for micro in micro_batches(samples):
+                if pipeline > 1 and samples // micro < pipeline:
                     continue
                 for zero, checkpoint in _TRADES:
                     if (zero and data * context == 1) or (zero > 1 and pipeline > 1):
                         continue
                     yield Strategy(
                         data=data, tensor=tensor, context=context, expert=expert,
-                        pipeline=pipeline, micro_batch=micro, micro_batches=own // micro,
+                        pipeline=pipeline, micro_batch=micro, micro_batches=samples // micro,
                         zero=zero, checkpoint=checkpoint, sequence=tensor > 1 and shape.tokens > 0,
                         codec=codec,
                     )  # fmt: skip
@@ -102,8 +106,8 @@ def _experts(shape: ModelShape, data: int) -> list[int]:
     """Return the expert-parallel degrees: none, and the powers of two that divide the replicas."""
     if shape.experts == 1:
         return [1]
-    most = max(each for each in powers(shape.experts) if shape.experts % each == 0)
-    return [1, *(each for each in powers(most) if each > 1 and data % each == 0)]
+    most = max(degree for degree in powers(shape.experts) if shape.experts % degree == 0)
+    return [1, *(degree for degree in powers(most) if degree > 1 and data % degree == 0)]
 
 
 def refinements(
@@ -117,24 +121,24 @@ def refinements(
         hosts: Number of hosts.
         allowed: Strategies that the user allows.
     """
-    found = [_turns(strategy, shape)]
+    groups = [_turns(strategy, shape)]
     if strategy.data * strategy.context == 1 or strategy.zero == 3:
-        return found
+        return groups
     codecs = WIRE_SHARE if allowed.codec == ANY and hosts > 1 else ()
-    found.append([replace(strategy, codec=codec) for codec in codecs])
-    found.append([replace(strategy, bucket_bytes=size) for size in _BUCKETS])
+    groups.append([replace(strategy, codec=codec) for codec in codecs])
+    groups.append([replace(strategy, bucket_bytes=size) for size in _BUCKETS])
     if strategy.zero:
-        return found
-    found.append([replace(strategy, across=True)] if strategy.pipeline == 1 else [])
+        return groups
+    groups.append([replace(strategy, across=True)] if strategy.pipeline == 1 else [])
     if hosts > 1 and strategy.pipeline == strategy.context == strategy.expert == 1:
         counts = {hosts, max(1, hosts // 2)}
         server = Exchange.PARAMETER_SERVER
-        found.append([replace(strategy, exchange=server, servers=count) for count in counts])
+        groups.append([replace(strategy, exchange=server, servers=count) for count in counts])
     if allowed.period > 1 and not strategy.layers:
         # Most steps exchange nothing, so no exchange overlaps with the next step.
         often = replace(strategy, servers=0, across=False)
-        found.append([replace(often, exchange=Exchange.LOCAL, period=allowed.period)])
-    return found
+        groups.append([replace(often, exchange=Exchange.LOCAL, period=allowed.period)])
+    return groups
 
 
 def _turns(strategy: Strategy, shape: ModelShape) -> list[Strategy]:
@@ -148,17 +152,20 @@ def _turns(strategy: Strategy, shape: ModelShape) -> list[Strategy]:
     ]
 
 
-def micro_batches(own: int) -> list[int]:
+def micro_batches(samples: int) -> list[int]:
     """Return the micro-batches into which a replica's samples can be divided, largest first.
 
     The list contains all samples at once, and the divisors nearest to each power of two.
 
     Args:
-        own: Samples of one replica per step.
+        samples: Samples of one replica per step.
     """
-    divisors: Sequence[int] = [parts for parts in range(1, own + 1) if own % parts == 0]
-    near = {min(divisors, key=lambda each: (abs(each - power), each)) for power in powers(own)}
-    return sorted({own, *near}, reverse=True)
+    divisors: Sequence[int] = [parts for parts in range(1, samples + 1) if samples % parts == 0]
+    near = {
+        min(divisors, key=lambda divisor: (abs(divisor - power), divisor))
+        for power in powers(samples)
+    }
+    return sorted({samples, *near}, reverse=True)
 
 
 def powers(most: int) -> Iterator[int]:

@@ -22,6 +22,7 @@ from slipstream.errors import ConfigError
 from slipstream.forecast.search.plan import Interval
 from slipstream.forecast.work.workload import OperatorKind, Workload
 
+# Share of measurements that an interval shall contain. Chosen by hand: it defines what is reported.
 COVERAGE = 0.8
 
 
@@ -108,7 +109,7 @@ def quantiles(ratios: Sequence[float], coverage: float = COVERAGE) -> tuple[floa
         coverage: Share of the ratios inside the interval, 0 to 1 (default 0.8).
     """
     logs = sorted(math.log(ratio) for ratio in ratios)
-    # Rounded, as (1 - 0.8) / 2 * 20 is a little less than 2.
+    # Rounding first is needed because (1 - 0.8) / 2 * 20 is a little less than 2.
     beyond = round((1 - coverage) / 2 * (len(logs) + 1), 9)
     low = max(1, math.floor(beyond))
     return math.exp(logs[low - 1]), math.exp(logs[len(logs) - low])
@@ -140,8 +141,8 @@ def save(intervals: Intervals, path: Path) -> None:
         path: Path of the file.
     """
     lines = [
-        "# Measured over forecast: a tenth of rows left out lies below low, a tenth above high.",
-        "# [low] and [high] are of seconds, by what a model is; the others are of all.",
+        "# Measured over forecast: a tenth of the left-out rows is below low, a tenth above high.",
+        "# [low] and [high] apply to seconds, by group of models; the others apply to all models.",
     ]
     for name, table in (("low", intervals.low), ("high", intervals.high)):
         lines += ["", f"[{name}]", *(f'"{key}" = {table[key]:.3f}' for key in sorted(table))]

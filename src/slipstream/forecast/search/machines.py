@@ -10,10 +10,14 @@ from slipstream.forecast.hardware import Device, Hardware, Link, Offer
 from slipstream.forecast.simulate.job import Precision
 from slipstream.forecast.simulate.network import Cluster
 
-# Share of the line rate that is payload: TCP in frames of 1500 bytes.
+# Share of the line rate that is payload: 1448 of 1538 bytes, for TCP in frames of 1500 bytes with
+# timestamps.
 _PAYLOAD = 0.94
-# Networks of clouds with at least this rate are taken to be RDMA. Chosen by hand.
+# Rate in Gbit/s from which a network counts as RDMA. The offers of hardware/data/prices.toml with
+# this rate or more have EFA, InfiniBand or RoCE; the others have at most 100 Gbit/s, mostly by TCP.
 _RDMA_GBIT = 400.0
+# Latency of one step, as in hardware/data/links.toml: half of netperf's round trip between two
+# machines of a cloud, and NCCL's network step (its src/graph/tuning.cc).
 _TCP_LATENCY_US, _RDMA_LATENCY_US = 33.0, 14.0
 
 
@@ -72,13 +76,15 @@ def rented(
         UsageError: A device or cloud is unknown.
     """
     names = {hardware.device(text).name for text in devices}
-    known = {offer.cloud for offer in hardware.offers}
-    strange = sorted(set(clouds) - known)
+    cloud_names = {offer.cloud for offer in hardware.offers}
+    strange = sorted(set(clouds) - cloud_names)
     if strange:
-        raise UsageError(f"no cloud is called {strange[0]!r}; known: {', '.join(sorted(known))}")
+        raise UsageError(
+            f"no cloud is called {strange[0]!r}; known: {', '.join(sorted(cloud_names))}"
+        )
     for offer in hardware.offers:
-        wanted = (not names or offer.device in names) and (not clouds or offer.cloud in clouds)
-        if wanted and offer.market in markets:
+        is_allowed = (not names or offer.device in names) and (not clouds or offer.cloud in clouds)
+        if is_allowed and offer.market in markets:
             yield HostType(
                 name=f"{offer.cloud} {offer.instance}"
                 + (" spot" if offer.market == "spot" else ""),
@@ -106,10 +112,10 @@ def own(
         network: Network of one host (default None: the hosts are not connected).
         dollars_per_hour: Price of one host in dollars per hour (default None: unknown).
     """
-    found = hardware.device(device)
-    inside = hardware.link(found.device_link)
-    cluster = Cluster(device=found, per_host=per_host, inside=inside, between=network)
-    name = f"{per_host} x {found.name}" + (f", {network.name}" if network else "")
+    described = hardware.device(device)
+    inside = hardware.link(described.device_link)
+    cluster = Cluster(device=described, per_host=per_host, inside=inside, between=network)
+    name = f"{per_host} x {described.name}" + (f", {network.name}" if network else "")
     return HostType(name=name, cluster=cluster, dollars_per_hour=dollars_per_hour)
 
 

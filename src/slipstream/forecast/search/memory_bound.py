@@ -53,7 +53,7 @@ def floor(simulation: Simulation) -> LowerBound:
         simulation: Simulation with the degrees of the strategy.
     """
     workload, places = simulation.workload, simulation.block_of.tolist()
-    parameters = {each.value for each in workload.parameters}
+    parameters = {parameter.value for parameter in workload.parameters}
     inputs = np.zeros(simulation.blocks)
     counted: set[int] = set()
     working = np.zeros(simulation.blocks)
@@ -82,12 +82,12 @@ class PipelineCut:
     Args:
         rank_of: Rank of each block.
         numbers: Number of trained parameters of each rank.
-        kept: Bytes of each block's activations that its rank reads in its backward pass.
+        activations: Bytes of each block's activations that its rank reads in its backward pass.
     """
 
     rank_of: npt.NDArray[np.int64]
     numbers: npt.NDArray[np.float64]
-    kept: npt.NDArray[np.float64]
+    activations: npt.NDArray[np.float64]
 
     def between(self, other: PipelineCut, share: float) -> PipelineCut:
         """Return the cut for another micro-batch, by linear interpolation.
@@ -96,7 +96,9 @@ class PipelineCut:
             other: Cut for a larger micro-batch.
             share: Position between both micro-batches: 0 is this one, 1 the other; it may exceed 1.
         """
-        return replace(self, kept=np.maximum(0.0, blend(self.kept, other.kept, share)))
+        return replace(
+            self, activations=np.maximum(0.0, blend(self.activations, other.activations, share))
+        )
 
 
 def cut(simulation: Simulation) -> PipelineCut:
@@ -105,18 +107,21 @@ def cut(simulation: Simulation) -> PipelineCut:
     Args:
         simulation: Simulation of a traced micro-batch.
     """
-    workload, rank_of = simulation.workload, simulation.rank_of
+    workload, rank_of = simulation.workload, simulation.placement.rank_of
     _, first = np.unique(simulation.block_of, return_index=True)
-    numbers = np.zeros(simulation.ranks)
+    numbers = np.zeros(simulation.placement.ranks)
     for parameter in workload.gradients():
         numbers[rank_of[parameter.ready]] += parameter.elements
     forward = int((~simulation.work.backward).sum())
-    back = [forward + int(np.argmax(rank_of[forward:] == rank)) for rank in range(simulation.ranks)]
-    kept = np.zeros(simulation.blocks)
+    back = [
+        forward + int(np.argmax(rank_of[forward:] == rank))
+        for rank in range(simulation.placement.ranks)
+    ]
+    activations = np.zeros(simulation.blocks)
     for value in workload.values:
         if 0 <= value.born < forward and back[rank_of[value.born]] < value.dies:
-            kept[simulation.block_of[value.born]] += value.num_bytes
-    return PipelineCut(rank_of[first], numbers, kept)
+            activations[simulation.block_of[value.born]] += value.num_bytes
+    return PipelineCut(rank_of[first], numbers, activations)
 
 
 def in_flight(strategy: Strategy, rank: int) -> int:
@@ -136,7 +141,7 @@ def in_flight(strategy: Strategy, rank: int) -> int:
 def least(
     strategy: Strategy,
     optimizer: Optimizer,
-    known: LowerBound,
+    bound: LowerBound,
     ranks: PipelineCut,
     *,
     master: bool,
@@ -147,7 +152,7 @@ def least(
     Args:
         strategy: Strategy over ranks.
         optimizer: Optimizer with its states.
-        known: Lower bound at the degrees and the micro-batch of the strategy.
+        bound: Lower bound at the degrees and the micro-batch of the strategy.
         ranks: Cut at the pipeline and the micro-batch of the strategy.
         master: Whether parameters are stored in 16 bits, with master copies in fp32.
         shared_out: Number of parameters that the replicas divide among themselves (default 0).
@@ -159,30 +164,36 @@ def least(
     wide = 4 * (optimizer.value + (master and strategy.zero < 3))
     gradients = numbers * width / shares[1]
     held = numbers * (width / shares[0] + wide / shares[2])
-    passing = _passing(strategy, known, ranks)
+    passing = _passing(strategy, bound, ranks)
     # A single micro-batch has freed its activations when its gradients are complete.
     alone = strategy.micro_batches == 1 and (replicas == 1 or strategy.zero >= 2)
     return held + (np.maximum(gradients, passing) if alone else gradients + passing)
 
 
-def _passing(strategy: Strategy, known: LowerBound, ranks: PipelineCut) -> npt.NDArray[np.float64]:
+def _passing(strategy: Strategy, bound: LowerBound, ranks: PipelineCut) -> npt.NDArray[np.float64]:
     """Return the lower bound of the activation bytes of each rank.
 
     The bound adds the activations of earlier micro-batches in flight and, for the newest micro-
     batch, the running block and the blocks before it.
     """
-    kept, running = ranks.kept, known.working
+    activations, running = ranks.activations, bound.working
     if strategy.checkpoint:
         # A recomputed block has all its activations. Those of the last block partly belong to the
         # operators after it, which are not recomputed.
-        kept, again = known.inputs, np.append(ranks.kept[:-1], 0.0)
+        activations, again = bound.inputs, np.append(ranks.activations[:-1], 0.0)
         running = np.maximum(running, again)
-    found = np.zeros(len(ranks.numbers))
-    for rank in range(len(found)):
-        own = ranks.rank_of == rank
-        newest = float((np.cumsum(kept[own]) - kept[own] + running[own]).max())
-        found[rank] = (in_flight(strategy, rank) - 1) * float(kept[own].sum()) + newest
-    return _SURE * found
+    num_bytes = np.zeros(len(ranks.numbers))
+    for rank in range(len(num_bytes)):
+        is_of_rank = ranks.rank_of == rank
+        newest = float(
+            (
+                np.cumsum(activations[is_of_rank]) - activations[is_of_rank] + running[is_of_rank]
+            ).max()
+        )
+        num_bytes[rank] = (in_flight(strategy, rank) - 1) * float(
+            activations[is_of_rank].sum()
+        ) + newest
+    return _SURE * num_bytes
 
 
 def shared_out(simulation: Simulation, strategy: Strategy) -> int:
@@ -195,4 +206,8 @@ def shared_out(simulation: Simulation, strategy: Strategy) -> int:
     names = {name for name, choice in strategy.layers if choice is Agreement.SHARD}
     if not names:
         return 0
-    return sum(each.elements for each in simulation.workload.parameters if each.name in names)
+    return sum(
+        parameter.elements
+        for parameter in simulation.workload.parameters
+        if parameter.name in names
+    )

@@ -11,12 +11,13 @@ from slipstream.forecast.search.plan import Loss, MemoryFit, Plan, Remedy
 from slipstream.forecast.search.trials import Trials
 from slipstream.forecast.simulate.job import Precision
 from slipstream.forecast.work.strategy import Strategy
+from slipstream.units import GIB
 
 # Largest multiple of the hosts that is tried, and number of strategies replayed on each. Chosen by
 # hand, not measured.
 _MOST_TIMES, _REPLAYED = 64, 3
 # Number of host types for which more hosts than allowed are tried if nothing fits. Chosen by hand.
-_THOUGHT_OF = 3
+_MOST_TYPES = 3
 
 
 def fit(trials: Trials, machine: HostType, hosts: int, global_batch: int) -> MemoryFit | None:
@@ -33,7 +34,7 @@ def fit(trials: Trials, machine: HostType, hosts: int, global_batch: int) -> Mem
     ranks = hosts * machine.cluster.per_host
     if global_batch % ranks:
         return None
-    limit = int(machine.cluster.device.memory_gib * 2**30)
+    limit = int(machine.cluster.device.memory_gib * GIB)
 
     def peak_of(strategy: Strategy) -> PeakMemory | None:
         if not trials.shape.divides(strategy.tensor) or trials.least(strategy) > limit:
@@ -41,22 +42,22 @@ def fit(trials: Trials, machine: HostType, hosts: int, global_batch: int) -> Mem
         return trials.peak(strategy, machine)
 
     plain = Strategy(data=ranks, micro_batch=global_batch // ranks)
-    found = fits(plain, peak_of, device_bytes=limit, most_tensor=machine.cluster.per_host)
+    changes = fits(plain, peak_of, device_bytes=limit, most_tensor=machine.cluster.per_host)
     remedies = [
         Remedy(
-            each.words,
-            each.strategy,
-            each.peak.reserved,
-            trials.step(each.strategy, machine).seconds,
+            change.words,
+            change.strategy,
+            change.peak.reserved,
+            trials.step(change.strategy, machine).seconds,
         )
-        for each in found
-        if each.words
+        for change in changes
+        if change.words
     ]
     peak = peak_of(plain)
     needed = trials.least(plain) if peak is None else peak.reserved
     return MemoryFit(
         machine=machine, hosts=hosts, strategy=plain, num_bytes=needed, is_least=peak is None,
-        remedies=tuple(sorted(remedies, key=lambda each: each.seconds)),
+        remedies=tuple(sorted(remedies, key=lambda remedy: remedy.seconds)),
     )  # fmt: skip
 
 
@@ -74,18 +75,18 @@ def enough(
         global_batch: Samples per step.
         allowed: Strategies that the user allows.
     """
-    limit = machine.cluster.device.memory_gib * 2**30
+    limit = machine.cluster.device.memory_gib * GIB
     times = 2
     while times <= _MOST_TIMES:
         count = hosts * times
         ranks = count * machine.cluster.per_host
-        held = [
-            (trials.least(each), index, each)
-            for index, each in enumerate(
+        bounds = [
+            (trials.least(strategy), index, strategy)
+            for index, strategy in enumerate(
                 strategies(trials.shape, ranks, machine.cluster.per_host, global_batch, allowed)
             )
         ]
-        for least, _, strategy in sorted(held)[:_REPLAYED]:
+        for least, _, strategy in sorted(bounds)[:_REPLAYED]:
             if least <= limit and trials.fits(strategy, machine):
                 return count, strategy
         times *= 2
@@ -112,15 +113,19 @@ def shortages(
     for machine, hosts, _ in short:
         most[machine.name] = max(hosts, most.get(machine.name, 0))
     # If nothing fits, more hosts than allowed are tried for the types with most memory.
-    largest = sorted(short, key=lambda each: memory_gib(each[0], most[each[0].name]), reverse=True)
-    wanted = list(dict.fromkeys(machine.name for machine, _, _ in largest))[:_THOUGHT_OF]
-    known: dict[str, str] = {}
+    largest = sorted(
+        short, key=lambda shortage: memory_gib(shortage[0], most[shortage[0].name]), reverse=True
+    )
+    considered = list(dict.fromkeys(machine.name for machine, _, _ in largest))[:_MOST_TYPES]
+    changes: dict[str, str] = {}
     for machine, hosts, why in short:
-        if not fitting and machine.name in wanted and machine.name not in known:
+        if not fitting and machine.name in considered and machine.name not in changes:
             trials = trials_of(machine.precision)
-            found = enough(trials, machine, most[machine.name], global_batch, allowed)
-            known[machine.name] = f"{found[0]} of these hosts would suffice" if found else ""
-        change = _cheapest(machine, fitting) if fitting else known.get(machine.name, "")
+            sufficient = enough(trials, machine, most[machine.name], global_batch, allowed)
+            changes[machine.name] = (
+                f"{sufficient[0]} of these hosts would suffice" if sufficient else ""
+            )
+        change = _cheapest(machine, fitting) if fitting else changes.get(machine.name, "")
         yield Loss(several(machine, hosts), why, change)
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from slipstream.forecast.memory import PeakMemory
 from slipstream.forecast.search.machines import HostType
-from slipstream.forecast.simulate.simulation import SimulatedStep
+from slipstream.forecast.simulate.step import SimulatedStep
 from slipstream.forecast.work.strategy import Strategy
+from slipstream.units import GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ class Plan:
     @property
     def is_tight(self) -> bool:
         """Whether the upper bound of the memory interval exceeds the memory of a device."""
-        return self.memory.high > self.machine.cluster.device.memory_gib * 2**30
+        return self.memory.high > self.machine.cluster.device.memory_gib * GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +147,9 @@ class MemoryFit:
     remedies: tuple[Remedy, ...]
 
     @property
-    def does(self) -> bool:
+    def fits(self) -> bool:
         """Whether the replicas fit without a change."""
-        return self.num_bytes <= self.machine.cluster.device.memory_gib * 2**30
+        return self.num_bytes <= self.machine.cluster.device.memory_gib * GIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from slipstream.forecast.simulate.parameters import Parameters
 from slipstream.forecast.work.resize import Resizable
 from slipstream.forecast.work.strategy import Optimizer
 from slipstream.forecast.work.workload import TrainingPhase
+from slipstream.units import GIB
 
 _HOUR = 3600.0
 
@@ -80,7 +81,7 @@ def search(
     request: SearchRequest,
     parameters: Parameters,
     intervals: Intervals,
-    progress: Callable[[str, int, int], None] = lambda what, done, of: None,
+    progress: Callable[[str, int, int], None] = lambda action, done, total: None,
     better: Callable[[Plan], None] = lambda plan: None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Result:
@@ -104,9 +105,11 @@ def search(
     """
     sizes = [(machine, hosts) for machine in request.machines for hosts in _hosts(machine, request)]
     if not sizes:
-        raise UsageError("no machine is allowed; name some with --gpus or --clouds")
+        raise UsageError(
+            "no host is allowed; set gpus, clouds or most_devices so that at least one is"
+        )
     trials_of = _trials(request, parameters)
-    found: dict[int, Plan | Infeasible] = {}
+    outcomes: dict[int, Plan | Infeasible] = {}
     best: Plan | None = None
     needed = _least_bytes(request)
     promise = [_promise(request, parameters, needed, *size) for size in sizes]
@@ -120,20 +123,20 @@ def search(
             trials_of(machine.precision), request.options.batch, request.allowed
         )
         answer = finder.best(machine, hosts)
-        found[index] = (
+        outcomes[index] = (
             answer if isinstance(answer, Infeasible) else _plan(request, intervals, answer)
         )
-        best = _better(request, best, found[index], better)
-    tried = [(*sizes[index], found[index]) for index in range(len(sizes)) if index in found]
-    left = [several(*sizes[index]) for index in order[len(found) :]]
+        best = _better(request, best, outcomes[index], better)
+    tried = [(*sizes[index], outcomes[index]) for index in range(len(sizes)) if index in outcomes]
+    left = [several(*sizes[index]) for index in order[len(outcomes) :]]
     result = _result(request, trials_of, tried)
     return replace(result, losses=(*result.losses, *_not_tried(left)))
 
 
 def _not_tried(left: Sequence[str]) -> list[Loss]:
     """Return a loss for each group of hosts that the time limit excluded."""
-    why = "not tried: the time of the search was over, and others promised more"
-    return [Loss(each, why, "a longer search time tries it") for each in left]
+    why = "not tried: the time limit of the search had passed, and other hosts were more promising"
+    return [Loss(hosts, why, "a longer search time") for hosts in left]
 
 
 def _trials(request: SearchRequest, parameters: Parameters) -> Callable[[Precision], Trials]:
@@ -160,7 +163,7 @@ def _least_bytes(request: SearchRequest) -> float:
     """
     fastest = max(
         request.machines,
-        key=lambda each: max(each.cluster.device.tflops.values()),
+        key=lambda machine: max(machine.cluster.device.tflops.values()),
     )
     numbers = request.model(fastest.precision).traced[0].num_parameters
     return 4 * (2 + request.optimizer.value) * numbers
@@ -174,57 +177,57 @@ def _promise(
     rate, _ = peak(machine.cluster.device, DTYPES[machine.precision], parameters.rates)
     price = machine.dollars_per_hour
     cost = 1.0 if price is None else price * hosts
-    return memory_gib(machine, hosts) * 2**30 < needed, cost / (devices * rate)
+    return memory_gib(machine, hosts) * GIB < needed, cost / (devices * rate)
 
 
 def _better(
     request: SearchRequest,
     best: Plan | None,
-    found: Plan | Infeasible,
-    tell: Callable[[Plan], None],
+    outcome: Plan | Infeasible,
+    report: Callable[[Plan], None],
 ) -> Plan | None:
     """Return the better of two plans, and report the new plan if it is the better one."""
-    if isinstance(found, Infeasible) or _misses(found, request):
+    if isinstance(outcome, Infeasible) or _misses(outcome, request):
         return best
-    if best is not None and _rank(best) <= _rank(found):
+    if best is not None and _rank(best) <= _rank(outcome):
         return best
-    tell(found)
-    return found
+    report(outcome)
+    return outcome
 
 
 def _result(
     request: SearchRequest,
     trials_of: Callable[[Precision], Trials],
-    found: Sequence[tuple[HostType, int, Plan | Infeasible]],
+    outcomes: Sequence[tuple[HostType, int, Plan | Infeasible]],
 ) -> Result:
     """Rank the plans of all hosts and explain the losses."""
     plans: list[Plan] = []
     losses: list[Loss] = []
     fitting: list[Plan] = []
     short: list[tuple[HostType, int, str]] = []
-    for machine, hosts, each in found:
-        if isinstance(each, Infeasible):
-            if each.memory:
-                short.append((machine, hosts, each.why))
+    for machine, hosts, outcome in outcomes:
+        if isinstance(outcome, Infeasible):
+            if outcome.memory:
+                short.append((machine, hosts, outcome.why))
             else:
-                losses.append(Loss(several(machine, hosts), each.why))
+                losses.append(Loss(several(machine, hosts), outcome.why))
             continue
-        fitting.append(each)
-        if why := _misses(each, request):
+        fitting.append(outcome)
+        if why := _misses(outcome, request):
             losses.append(Loss(several(machine, hosts), why))
         else:
-            plans.append(each)
+            plans.append(outcome)
     plans.sort(key=_rank)
     losses = [
         *shortages(short, fitting, trials_of, request.options.batch, request.allowed),
         *losses,
     ]
     first = plans[0] if plans else None
-    held = None
+    memory_fit = None
     if first is not None:
         trials = trials_of(first.machine.precision)
-        held = fit(trials, first.machine, first.hosts, request.options.batch)
-    return Result(tuple(plans), tuple(losses), held, request.steps)
+        memory_fit = fit(trials, first.machine, first.hosts, request.options.batch)
+    return Result(tuple(plans), tuple(losses), memory_fit, request.steps)
 
 
 def _hosts(machine: HostType, request: SearchRequest) -> Iterator[int]:
@@ -260,31 +263,31 @@ def _misses(plan: Plan, request: SearchRequest) -> str:
     return ""
 
 
-def _plan(request: SearchRequest, intervals: Intervals, found: BestStrategy) -> Plan:
-    machine, hosts, step = found.machine, found.hosts, found.step
+def _plan(request: SearchRequest, intervals: Intervals, best: BestStrategy) -> Plan:
+    machine, hosts, step = best.machine, best.hosts, best.step
     model = request.model(machine.precision)
-    devices = found.strategy.ranks
-    share = request.options.batch / step.seconds / devices / found.alone
+    devices = best.strategy.ranks
+    share = request.options.batch / step.seconds / devices / best.alone
     efficiency = intervals.of_efficiency(share, devices)
     if request.options.alone is None:
         per_step = intervals.around(step.seconds, group_of(model.traced[0]))
     else:
-        # One device was measured; what is left to go wrong is the efficiency.
+        # One device was measured, so only the efficiency is uncertain.
         alone = step.seconds * share
         per_step = Interval(step.seconds, alone / efficiency.high, alone / efficiency.low)
     total = _times(per_step, request.steps)
     price = machine.dollars_per_hour
     dollars = _times(total, None if price is None else price * hosts / _HOUR)
     return Plan(
-        machine=machine, hosts=hosts, strategy=found.strategy, step=step, peak=found.peak,
+        machine=machine, hosts=hosts, strategy=best.strategy, step=step, peak=best.peak,
         seconds_per_step=per_step, seconds_per_epoch=_times(per_step, request.steps_per_epoch),
-        seconds=total, dollars=dollars, memory=intervals.memory.around(found.peak.reserved),
-        efficiency=efficiency, mfu=_mfu(request, found, per_step),
-        limit=limit_of(step), others=found.others,
+        seconds=total, dollars=dollars, memory=intervals.memory.around(best.peak.reserved),
+        efficiency=efficiency, mfu=_mfu(request, best, per_step),
+        limit=limit_of(step), others=best.others,
     )  # fmt: skip
 
 
-def _mfu(request: SearchRequest, found: BestStrategy, seconds: Interval) -> Interval:
+def _mfu(request: SearchRequest, best: BestStrategy, seconds: Interval) -> Interval:
     """Return the model FLOPs utilisation: the model's required FLOP rate over the peak rate.
 
     The backward pass counts as two forward passes, and attention counts as if each token saw all
@@ -292,12 +295,12 @@ def _mfu(request: SearchRequest, found: BestStrategy, seconds: Interval) -> Inte
 
     Source: Chowdhery et al. 2022, "PaLM", arXiv 2204.02311, section 4.1 and appendix B.
     """
-    machine = found.machine
+    machine = best.machine
     traced = request.model(machine.precision).traced[0]
     flops = 3 * traced.flops(TrainingPhase.FORWARD) / traced.samples * request.options.batch
     tflops = machine.cluster.device.tflops
     peak = tflops.get(DTYPES[machine.precision], tflops["float32"]) * 1e12
-    share = flops / (peak * found.strategy.ranks)
+    share = flops / (peak * best.strategy.ranks)
     return Interval(share / seconds.value, share / seconds.high, share / seconds.low)
 
 

@@ -10,8 +10,9 @@ from slipstream.forecast.search.candidates import Allowed, refinements, strategi
 from slipstream.forecast.search.machines import HostType
 from slipstream.forecast.search.plan import Other, limit_of
 from slipstream.forecast.search.trials import Trials, memory_bytes
-from slipstream.forecast.simulate.simulation import SimulatedStep
+from slipstream.forecast.simulate.step import SimulatedStep
 from slipstream.forecast.work.strategy import Exchange, Strategy
+from slipstream.units import GIB
 
 # Number of fastest fitting strategies that are refined, and rounds of refinement. Chosen by hand,
 # not measured; tests/unit/forecast/test_search.py bounds the loss to 5 % of the best strategy.
@@ -95,17 +96,21 @@ class StrategySearch:
         trials = self._trials
         limit = memory_bytes(machine)
         candidates = self._candidates(machine, hosts)
-        held = {each: trials.least(each) for each in candidates}
-        timed = [(trials.step(each, machine), each) for each in candidates if held[each] <= limit]
+        held = {strategy: trials.least(strategy) for strategy in candidates}
+        timed = [
+            (trials.step(strategy, machine), strategy)
+            for strategy in candidates
+            if held[strategy] <= limit
+        ]
         fits = self._fitting(sorted(timed, key=_cost), machine)
-        refined = [self._refined(step, each, machine, hosts) for step, each in fits]
+        refined = [self._refined(step, strategy, machine, hosts) for step, strategy in fits]
         refined += self._hybrid(candidates, held, machine, hosts)
         if not refined:
             return self._refused(machine, hosts, held)
         step, strategy = min(refined, key=_cost)
         return BestStrategy(
             machine=machine, hosts=hosts, strategy=strategy, peak=trials.peak(strategy, machine),
-            step=trials.step(strategy, machine, whole=True),
+            step=trials.step(strategy, machine, every_micro_batch=True),
             alone=trials.alone(strategy, machine),
             others=self._others([*timed, *refined], held, machine, (step, strategy)),
         )  # fmt: skip
@@ -118,16 +123,16 @@ class StrategySearch:
         Plain replicas are always included because a better gradient exchange can make them the
         fastest.
         """
-        found: list[tuple[SimulatedStep, Strategy]] = []
+        fitting: list[tuple[SimulatedStep, Strategy]] = []
         wants_plain = True
         for step, strategy in timed:
             plain = wants_plain and _is_plain(strategy)
-            if not plain and len(found) >= _REFINED:
+            if not plain and len(fitting) >= _REFINED:
                 continue
             if self._trials.fits(strategy, machine):
-                found.append((step, strategy))
+                fitting.append((step, strategy))
                 wants_plain = wants_plain and not plain
-        return found
+        return fitting
 
     def _candidates(self, machine: HostType, hosts: int) -> list[Strategy]:
         per_host = machine.cluster.per_host
@@ -146,10 +151,10 @@ class StrategySearch:
         Plain replicas may be slow, or may not fit, without such choices.
         """
         limit = memory_bytes(machine)
-        plain = [each for each in candidates if _is_plain(each)]
+        plain = [strategy for strategy in candidates if _is_plain(strategy)]
         if not plain:
             return []
-        fitting = [each for each in plain if held[each] <= limit]
+        fitting = [strategy for strategy in plain if held[strategy] <= limit]
         for start in fitting[:1] or plain:
             step = self._trials.step(start, machine)
             if step.exchange < _BOUND * step.seconds:
@@ -174,9 +179,9 @@ class StrategySearch:
         for step, strategy in sorted(timed, key=lambda pair: pair[0].seconds):
             why = f"{_slower(step, taken[0])}; {limit_of(step)} limits it"
             if not self._trials.known_fit(strategy, machine):
-                why = f"does not fit: more than {limit / 2**30:.0f} GiB"
+                why = f"does not fit: more than {limit / GIB:.0f} GiB"
             best.setdefault(_kind(strategy), Other(strategy, why))
-        for strategy in sorted(held, key=lambda each: held[each]):
+        for strategy in sorted(held, key=lambda candidate: held[candidate]):
             best.setdefault(_kind(strategy), Other(strategy, _too_large(held[strategy], limit)))
         return tuple(other for kind, other in best.items() if kind != _kind(taken[1]))
 
@@ -186,11 +191,11 @@ class StrategySearch:
             return Infeasible(
                 f"a batch of {self._batch} cannot be divided among {ranks} devices", False
             )
-        least = min(held, key=lambda each: (held[each], each.micro_batch))
-        needed = max(held[least], self._trials.peak(least, machine).reserved) / 2**30
+        least = min(held, key=lambda candidate: (held[candidate], candidate.micro_batch))
+        needed = max(held[least], self._trials.peak(least, machine).reserved) / GIB
         have = machine.cluster.device.memory_gib
         return Infeasible(
-            f"does not fit: {needed:.1f} GiB on each device at the least, of {have:.0f}", True
+            f"does not fit: each device needs at least {needed:.1f} GiB and has {have:.0f}", True
         )
 
     def _refined(
@@ -242,7 +247,7 @@ def _slower(step: SimulatedStep, best: SimulatedStep) -> str:
 
 
 def _too_large(num_bytes: float, limit: float) -> str:
-    return f"does not fit: {num_bytes / 2**30:.1f} GiB of {limit / 2**30:.0f}"
+    return f"does not fit: {num_bytes / GIB:.1f} GiB of {limit / GIB:.0f}"
 
 
 def _is_plain(strategy: Strategy) -> bool:

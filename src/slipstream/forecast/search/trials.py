@@ -28,17 +28,21 @@ from slipstream.forecast.simulate.gradients import replicas
 from slipstream.forecast.simulate.job import MeasuredDevice, Precision, TrainingJob
 from slipstream.forecast.simulate.network import Cluster, reduce_scatter
 from slipstream.forecast.simulate.parameters import Parameters
-from slipstream.forecast.simulate.simulation import SimulatedStep, Simulation
+from slipstream.forecast.simulate.simulation import Simulation
+from slipstream.forecast.simulate.step import SimulatedStep
 from slipstream.forecast.work.experts import count as count_experts
 from slipstream.forecast.work.resize import Resizable
 from slipstream.forecast.work.stages import stage
 from slipstream.forecast.work.strategy import Optimizer, Strategy
 from slipstream.forecast.work.workload import OperatorKind, Workload
+from slipstream.units import GIB, MIB
 
 # Names of data types by precision.
 DTYPES: Mapping[Precision, str] = {
     "fp32": "float32", "tf32": "tf32", "fp16": "float16", "bf16": "bfloat16",
 }  # fmt: skip
+# Bytes of the reduce-scatter from which the rate for layers is computed, so many that latency is
+# small.
 _PROBE = 1e8
 # A pipeline rank is replayed if its lower bound is at least this share of the largest one. All
 # ranks of 145 pipelines of six models were replayed: in 3 of them the first or last rank was fuller
@@ -100,14 +104,14 @@ class Trials:
             op.products[0].m for op in workload.operators if op.kind is OperatorKind.ATTENTION
         ]
         return ModelShape(
-            blocks=self._whole(Strategy(), 0).blocks,
+            blocks=self._unstaged(Strategy(), 0).blocks,
             divides=self._divides,
             experts=count_experts(workload),
             tokens=max(tokens, default=0) if self._runtime.flash else 0,
         )
 
     def _divides(self, tensor: int) -> bool:
-        return tensor == 1 or self._whole(Strategy(tensor=tensor), 0).division.even
+        return tensor == 1 or self._unstaged(Strategy(tensor=tensor), 0).division.even
 
     def least(self, strategy: Strategy) -> float:
         """Return the lower bound of the memory of the fullest device in bytes."""
@@ -116,7 +120,7 @@ class Trials:
     def _least(self, strategy: Strategy) -> npt.NDArray[np.float64]:
         return least(
             strategy, self._optimizer, self._floor(strategy), self._cut(strategy),
-            master=self._master, shared_out=shared_out(self._whole(strategy, 0), strategy),
+            master=self._master, shared_out=shared_out(self._unstaged(strategy, 0), strategy),
         )  # fmt: skip
 
     def _cut(self, strategy: Strategy) -> PipelineCut:
@@ -144,7 +148,7 @@ class Trials:
     def _traced_floor(self, strategy: Strategy, which: int) -> LowerBound:
         key = _degrees(strategy), which
         if key not in self._traced_floors:
-            self._traced_floors[key] = floor(self._whole(strategy, which))
+            self._traced_floors[key] = floor(self._unstaged(strategy, which))
         return self._traced_floors[key]
 
     def simulation(self, strategy: Strategy) -> Simulation:
@@ -163,14 +167,14 @@ class Trials:
     def _stages_of(self, strategy: Strategy, which: int) -> Simulation:
         key = _degrees(strategy), _stages(strategy), which
         if key not in self._staged:
-            whole = self._whole(strategy, which)
-            self._staged[key] = whole.staged(strategy.pipeline, strategy.virtual, even=False)
+            divided = self._unstaged(strategy, which)
+            self._staged[key] = divided.staged(strategy.pipeline, strategy.virtual, even=False)
         return self._staged[key]
 
-    def _whole(self, strategy: Strategy, which: int) -> Simulation:
+    def _unstaged(self, strategy: Strategy, which: int) -> Simulation:
         key = _degrees(strategy), which
         if key not in self._divided:
-            self._divided[key] = Simulation(
+            self._divided[key] = Simulation.of(
                 self._model.traced[which],
                 tensor=strategy.tensor,
                 sequence=strategy.sequence,
@@ -183,7 +187,7 @@ class Trials:
         """Return the workload of a rank before it is cut into stages."""
         key = _degrees(strategy)
         if key not in self._workloads:
-            small, large = (self._whole(strategy, which).workload for which in (0, 1))
+            small, large = (self._unstaged(strategy, which).workload for which in (0, 1))
             self._workloads[key] = Resizable(small, large)
         return self._workloads[key].at(strategy.micro_batch, strategy.context)
 
@@ -224,9 +228,9 @@ class Trials:
 
     def known_fit(self, strategy: Strategy, machine: HostType) -> bool:
         """Return whether a strategy fits, as far as earlier calls have determined."""
-        found = self._peaks.get(_remembered(strategy))
-        if found is not None:
-            return found.reserved <= _room(machine)
+        peak = self._peaks.get(_remembered(strategy))
+        if peak is not None:
+            return peak.reserved <= _room(machine)
         return self._may_fit(strategy, machine)
 
     def _may_fit(self, strategy: Strategy, machine: HostType) -> bool:
@@ -247,7 +251,7 @@ class Trials:
     ) -> PeakMemory:
         workload = self._workload(strategy)
         if strategy.pipeline > 1:
-            workload = stage(workload, simulation.rank_of.tolist(), rank)
+            workload = stage(workload, simulation.placement.rank_of.tolist(), rank)
         workload = hybrid.shared_out(workload, strategy)
         # Only ranks with the same experts shard the optimizer states of these experts.
         alike = max(1, strategy.data * strategy.context // strategy.expert)
@@ -261,20 +265,24 @@ class Trials:
             ),
         )
 
-    def step(self, strategy: Strategy, machine: HostType, *, whole: bool = False) -> SimulatedStep:
-        """Return a step on the given hosts; `whole` simulates every micro-batch."""
-        if whole:
-            return self.simulation(strategy).run(self.job(strategy, machine), whole=True)
+    def step(
+        self, strategy: Strategy, machine: HostType, *, every_micro_batch: bool = False
+    ) -> SimulatedStep:
+        """Return a step on the given hosts; `every_micro_batch` simulates every micro-batch."""
+        if every_micro_batch:
+            return self.simulation(strategy).run(
+                self.job(strategy, machine), every_micro_batch=True
+            )
         key = strategy, self._pace, *_used(strategy, machine.cluster)
         if key not in self._steps:
-            found = self.simulation(strategy).run(self.job(strategy, machine))
-            self._steps[key] = replace(found, spans=())
+            step = self.simulation(strategy).run(self.job(strategy, machine))
+            self._steps[key] = replace(step, spans=())
         return self._steps[key]
 
     def alone(self, strategy: Strategy, machine: HostType) -> float:
         """Return the samples per second of one device that runs the same micro-batches."""
-        own = Strategy(micro_batch=strategy.micro_batch, micro_batches=strategy.micro_batches)
-        return own.global_batch / self.step(own, machine).seconds
+        single = Strategy(micro_batch=strategy.micro_batch, micro_batches=strategy.micro_batches)
+        return single.global_batch / self.step(single, machine).seconds
 
     def keep_pace(self, measured: MeasuredDevice, machine: HostType) -> None:
         """Scale device time so that the forecast equals a measurement on one device.
@@ -283,9 +291,9 @@ class Trials:
             measured: Measurement on one device.
             machine: Type of host that contains the device.
         """
-        own = Strategy(micro_batch=measured.micro_batch)
-        job = replace(self.job(own, machine), input_rate=None)
-        self._pace *= own.micro_batch / measured.rate / self.simulation(own).run(job).seconds
+        single = Strategy(micro_batch=measured.micro_batch)
+        job = replace(self.job(single, machine), input_rate=None)
+        self._pace *= single.micro_batch / measured.rate / self.simulation(single).run(job).seconds
 
     def job(self, strategy: Strategy, machine: HostType) -> TrainingJob:
         """Return the job that `Simulation.run` needs."""
@@ -319,7 +327,7 @@ class Trials:
         layers = list(self.simulation(strategy).activation_exchange.layers.values())
         options = [
             hybrid.options(
-                layer, strategy.data, rate, sum(each.latency for each in group),
+                layer, strategy.data, rate, sum(dimension.latency for dimension in group),
                 flops_per_second=flops,
             )
             for layer in layers
@@ -328,9 +336,9 @@ class Trials:
             chosen = zip(layers, hybrid.choose(options, room), strict=True)
         except UsageError:
             return strategy
-        found = [(layer.name, option.choice) for layer, option in chosen]
+        choices = [(layer.name, option.choice) for layer, option in chosen]
         return replace(
-            strategy, layers=tuple((name, choice) for name, choice in found if choice is not None)
+            strategy, layers=tuple((name, choice) for name, choice in choices if choice is not None)
         )
 
 
@@ -361,12 +369,12 @@ def _remembered(strategy: Strategy) -> Strategy:
 
 def memory_bytes(machine: HostType) -> float:
     """Return the memory of one device in bytes."""
-    return machine.cluster.device.memory_gib * 2**30
+    return machine.cluster.device.memory_gib * GIB
 
 
 def _context(machine: HostType) -> int:
     """Return the bytes that a process occupies beside its tensors."""
-    return int(machine.cluster.device.context_mib * 2**20)
+    return int(machine.cluster.device.context_mib * MIB)
 
 
 def _room(machine: HostType) -> float:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slipstream.forecast.simulate.compute import Seconds, blend
+from slipstream.forecast.simulate.compute import FloatArray, blend
 from slipstream.forecast.simulate.gradients import replicas
 from slipstream.forecast.simulate.hybrid import HybridLayer, layers
 from slipstream.forecast.simulate.job import TrainingJob
@@ -46,9 +46,9 @@ class ActivationExchange:
     """
 
     workload: Workload
-    sums: Seconds
-    moves: Seconds
-    rings: Seconds
+    sums: FloatArray
+    moves: FloatArray
+    rings: FloatArray
     layers: Mapping[str, HybridLayer]
 
     @classmethod
@@ -100,7 +100,7 @@ class ActivationExchange:
             },
         )
 
-    def seconds(self, job: TrainingJob, device: Seconds) -> Seconds:
+    def seconds(self, job: TrainingJob, device: FloatArray) -> FloatArray:
         """Return the seconds that each operator waits for other ranks after it has run.
 
         Args:
@@ -108,40 +108,40 @@ class ActivationExchange:
             device: Seconds of each operator.
         """
         strategy, wire = job.strategy, job.wire
-        found = np.zeros(len(device))
+        waits = np.zeros(len(device))
         if strategy.tensor > 1:
             group = dimensions(job.cluster, wire, strategy.tensor)
-            found += _mapped(self.sums, lambda size: all_reduce(size, group, wire))
+            waits += _mapped(self.sums, lambda size: all_reduce(size, group, wire))
         if strategy.expert > 1:
             stride = strategy.tensor * strategy.context
             group = dimensions(job.cluster, wire, strategy.expert, stride)
-            found += _mapped(self.moves, lambda size: all_to_all(size, group, wire))
+            waits += _mapped(self.moves, lambda size: all_to_all(size, group, wire))
         if strategy.context > 1:
             steps = strategy.context - 1
             rings = _mapped(
                 self.rings, lambda size: steps * send(size, job.cluster, wire, strategy.tensor)
             )
-            found += np.maximum(0.0, rings - device)
-        self._add_layers(job, found)
-        return found
+            waits += np.maximum(0.0, rings - device)
+        self._add_layers(job, waits)
+        return waits
 
-    def _add_layers(self, job: TrainingJob, found: Seconds) -> None:
+    def _add_layers(self, job: TrainingJob, waits: FloatArray) -> None:
         group = replicas(job)
         for name, choice in job.strategy.layers:
             layer = self.layers.get(name)
             if layer is None:
                 continue
             size = _SIZES.get(self.workload.operators[layer.forward].dtype, 4)
-            whole, back = layer.traffic(choice, job.strategy.data)
-            seconds = reduce_scatter(whole * size, group, job.wire) if whole else 0.0
+            gathered, back = layer.traffic(choice, job.strategy.data)
+            seconds = reduce_scatter(gathered * size, group, job.wire) if gathered else 0.0
             if choice is Agreement.FACTORS:
-                found[layer.backward] += seconds * (1 - job.runtime.overlap)
+                waits[layer.backward] += seconds * (1 - job.runtime.overlap)
             else:
                 seconds += all_to_all(back * size, group, job.wire) if back else 0.0
-                found[layer.forward] += seconds
-                found[layer.backward] += seconds
+                waits[layer.forward] += seconds
+                waits[layer.backward] += seconds
 
-    def repeated(self, job: TrainingJob, device: Seconds) -> Seconds:
+    def repeated(self, job: TrainingJob, device: FloatArray) -> FloatArray:
         """Return the seconds of the operators, including the work that all replicas repeat.
 
         Args:
@@ -154,14 +154,14 @@ class ActivationExchange:
         device, half = device.copy(), job.rates.half_sum
         for name in late:
             if name in self.layers:
-                # One product has the rows of all: its sums are longer, and it writes no more.
+                # One product sums over the rows of all replicas, and writes as much as before.
                 layer = self.layers[name]
                 longer = (layer.rows * job.strategy.data + half) / (layer.rows + half)
                 device[layer.backward] *= longer
         return device
 
 
-def _mapped(sizes: Seconds, of: Callable[[float], float]) -> Seconds:
+def _mapped(sizes: FloatArray, of: Callable[[float], float]) -> FloatArray:
     """Apply a function to each size that is not 0."""
-    known = {size: of(size) for size in set(sizes.tolist()) if size}
-    return np.array([known.get(size, 0.0) for size in sizes.tolist()])
+    results = {size: of(size) for size in set(sizes.tolist()) if size}
+    return np.array([results.get(size, 0.0) for size in sizes.tolist()])

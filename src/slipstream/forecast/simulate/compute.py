@@ -23,7 +23,7 @@ import numpy.typing as npt
 from slipstream.forecast.hardware import Device
 from slipstream.forecast.work.workload import Operator, OperatorKind, TrainingPhase
 
-Seconds = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[np.float64]
 _Flags = npt.NDArray[np.bool_]
 
 # Rows and columns of the tile that one processor computes, as in NVIDIA's guide (see above).
@@ -40,16 +40,19 @@ _WINOGRAD = (9, 25)
 # (github.com/sandeepkumar-skb/pytorch_experiments, torchvision_exp/README.md).
 _COPIED = {TrainingPhase.FORWARD: 2.0, TrainingPhase.BACKWARD: 8 / 3}
 # Memory passes of functions that some frameworks compose of several kernels, relative to one fused
-# kernel, by name.
+# kernel, by name. In BERT for TensorFlow (google-research/bert, modeling.py) GELU is a power, four
+# products, two sums and a tanh; dropout draws numbers, compares and multiplies;
+# layer norm computes moments and then its result.
 _COMPOSED = {"gelu": 8.0, "dropout": 3.0, "layer_norm": 2.0}
-# Factor on the bytes of norms, which read their input twice to compute the mean first.
+# Factor on the bytes of norms: they read their input twice, because they compute the mean first,
+# and write once, which is three passes instead of two.
 _PASSES = {OperatorKind.NORM: 1.5}
 # TensorFlow and Paddle list the operators that may run in 16 bits. Powers, means, unlisted
 # operators and operators between them stay in 32 bits, so these functions move 32-bit values. Each
 # product also casts: it reads 32 bits and writes 16 in addition to the 16 bits that it moves itself
 # (tensorflow/core/grappler/ optimizers/auto_mixed_precision_lists.h;
 # paddle/fluid/contrib/mixed_precision/fp16_lists.py).
-_KEPT_WIDE = ("gelu", "dropout", "tanh")
+_STAYS_WIDE = ("gelu", "dropout", "tanh")
 _CAST_PASSES = 3.0
 # Shares of operators that selective checkpointing recomputes: torchtitan stores the outputs of
 # attention and of every second product (torchtitan/distributed/activation_checkpoint.py,
@@ -183,43 +186,43 @@ class Work:
         composed: Factor on the bytes if the framework composes the function of several kernels.
         product: Whether the operator is a matrix product.
         cheap: Share of the operator that selective checkpointing computes again.
-        kept_wide: Whether the function stays in 32 bits in some frameworks.
+        stays_wide: Whether the function stays in 32 bits in some frameworks.
         gather: Whether the operator looks up rows of an embedding.
         batch_norm: Whether the operator is a batch norm.
         half: Whether the operator computes in 16 bits.
         backward: Whether the operator belongs to the backward pass.
-        owner: Index of the operator of a product.
-        batch: Number of equal products.
+        owner: Index of the operator that computes the product.
+        batch: Number of products of the same size.
         m: Rows of the result.
         n: Columns of the result.
         k: Length of the sum.
         window: Pixels of the convolution window.
-        fill: Share of the products that is computed.
+        fill: Share of the product that is computed.
         windows: Whether the product is a convolution.
-        odd: Whether rows begin at odd numbers.
-        dtypes: Names of data types.
-        linear: Whether the product is one of a linear layer in 16 bits.
+        odd: Whether rows of an operand or of the result have an odd length.
+        dtypes: Name of the data type.
+        linear: Whether the product belongs to a linear layer and is in 16 bits.
     """
 
     operators: Sequence[Operator]
-    bytes: Seconds
-    depthwise: Seconds
-    copied: Seconds
-    composed: Seconds
+    bytes: FloatArray
+    depthwise: FloatArray
+    copied: FloatArray
+    composed: FloatArray
     product: _Flags
-    cheap: Seconds
-    kept_wide: _Flags
+    cheap: FloatArray
+    stays_wide: _Flags
     gather: _Flags
     batch_norm: _Flags
     half: _Flags
     backward: _Flags
     owner: npt.NDArray[np.int64]
-    batch: Seconds
-    m: Seconds
-    n: Seconds
-    k: Seconds
-    window: Seconds
-    fill: Seconds
+    batch: FloatArray
+    m: FloatArray
+    n: FloatArray
+    k: FloatArray
+    window: FloatArray
+    fill: FloatArray
     windows: _Flags
     odd: _Flags
     dtypes: npt.NDArray[np.str_]
@@ -256,7 +259,7 @@ class Work:
             composed=np.array([_composed(op.name) for op in operators]),
             product=product,
             cheap=np.array([_AGAIN.get(kind, 1.0) for kind in kinds]),
-            kept_wide=np.array([any(name in op.name for name in _KEPT_WIDE) for op in operators]),
+            stays_wide=np.array([any(name in op.name for name in _STAYS_WIDE) for op in operators]),
             gather=np.array([kind is OperatorKind.GATHER for kind in kinds]),
             batch_norm=np.array(["batch_norm" in op.name for op in operators]),
             half=half,
@@ -301,7 +304,7 @@ class Work:
         *,
         channels_first: bool = False,
         fp8: bool = False,
-    ) -> tuple[Seconds, npt.NDArray[np.bool_]]:
+    ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
         """Return the seconds of each operator on a device, and whether memory bandwidth limits it.
 
         Args:
@@ -320,7 +323,7 @@ class Work:
         if runtime.composed:
             moved *= self.composed
         if runtime.wide:
-            moved = np.where(self.kept_wide & self.half, moved * 2, moved)
+            moved = np.where(self.stays_wide & self.half, moved * 2, moved)
         loading = loading_tflops(device.tflops["float32"], device.processors) * 1e12
         products = self.depthwise / (loading * rates.vector * rates.depthwise)
         products *= np.where(self.half, runtime.depthwise / 2, runtime.depthwise)
@@ -341,8 +344,8 @@ class Work:
         return seconds, limited
 
     def _products(
-        self, device: Device, rates: Rates, peaks: Seconds, vector: npt.NDArray[np.bool_]
-    ) -> Seconds:
+        self, device: Device, rates: Rates, peaks: FloatArray, vector: npt.NDArray[np.bool_]
+    ) -> FloatArray:
         flops = 2 * self.batch * self.m * self.n * self.k * self.fill
         windows = np.where(vector, rates.vector_windows, rates.matrix_windows)
         peaks = np.where(self.windows, peaks * windows, peaks)
@@ -360,7 +363,7 @@ class Work:
         return flops / (peaks * np.maximum(share, 1e-3))
 
 
-def blend(one: Seconds, two: Seconds, share: float) -> Seconds:
+def blend(one: FloatArray, two: FloatArray, share: float) -> FloatArray:
     """Return the linear interpolation of two arrays.
 
     Args:
@@ -371,7 +374,7 @@ def blend(one: Seconds, two: Seconds, share: float) -> Seconds:
     return one + (two - one) * share
 
 
-def _whole_sizes(one: Seconds, two: Seconds, share: float) -> Seconds:
+def _whole_sizes(one: FloatArray, two: FloatArray, share: float) -> FloatArray:
     return np.maximum(1.0, np.rint(blend(one, two, share)))
 
 
@@ -391,12 +394,15 @@ def _composed(name: str) -> float:
 
 def _narrow(operator: Operator) -> float:
     """Return the FLOPs of grouped convolutions, divided by the number of channels per group."""
-    return sum(each.flops / max(1, min(each.n, each.m, each.k)) for each in operator.products)
+    return sum(
+        product.flops / max(1, min(product.n, product.m, product.k))
+        for product in operator.products
+    )
 
 
 def _peaks(
     dtypes: npt.NDArray[np.str_], device: Device, rates: Rates, precision: str
-) -> tuple[Seconds, npt.NDArray[np.bool_]]:
+) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
     """Return the reachable FLOP/s of each product, and whether Winograd's algorithm is possible."""
     peaks = np.empty(len(dtypes))
     saved = np.zeros(len(dtypes), dtype=np.bool_)
@@ -416,19 +422,19 @@ def peak(device: Device, dtype: str, rates: Rates) -> tuple[float, bool]:
         dtype: Data type: "float32", "tf32", "float16", "bfloat16" or "float8".
         rates: Calibrated rates.
     """
-    known = device.tflops.get(dtype)
+    tflops = device.tflops.get(dtype)
     vector = device.tflops["float32"]
-    is_fast = (known or 0.0) >= 3 * vector
-    if known is None or dtype == "float32" or not (is_fast or "bfloat16" in device.tflops):
-        return (known or vector) * 1e12 * rates.vector, True
+    is_fast = (tflops or 0.0) >= 3 * vector
+    if tflops is None or dtype == "float32" or not (is_fast or "bfloat16" in device.tflops):
+        return (tflops or vector) * 1e12 * rates.vector, True
     if not is_fast:
         # The matrix units of GeForce are not faster than its vector units, so they reach the same
         # share.
-        return known * 1e12 * rates.vector, False
-    return known * 1e12 * (rates.tf32 if dtype == "tf32" else rates.matrix), False
+        return tflops * 1e12 * rates.vector, False
+    return tflops * 1e12 * (rates.tf32 if dtype == "tf32" else rates.matrix), False
 
 
-def elapsed(seconds: Seconds, issue: Seconds) -> Seconds:
+def elapsed(seconds: FloatArray, issue: FloatArray) -> FloatArray:
     """Return the end of each operator on a device whose kernels the host launches.
 
     An operator starts after its launch and after the end of the previous operator.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from slipstream.forecast.simulate.coding import coding_seconds, wire_bytes
-from slipstream.forecast.simulate.compute import Seconds
+from slipstream.forecast.simulate.compute import FloatArray
 from slipstream.forecast.simulate.job import TrainingJob
 from slipstream.forecast.simulate.network import Dimension, all_reduce, dimensions, reduce_scatter
 from slipstream.forecast.simulate.resources import Resources
@@ -21,8 +21,8 @@ from slipstream.forecast.work.workload import TrainedParameter, TrainingPhase, W
 
 # Bytes per second that the CPUs of a parameter server add. Chosen by hand, not measured.
 _SUM_RATE = 12e9
-# Bytes per second between a device and the memory of its host: PCI Express 3.0 x16, whose nominal
-# rate is 15.75 GB/s. Chosen by hand, not measured.
+# Bytes per second between a device and the memory of its host, by PCI Express 3.0 x16: NCCL plans
+# with this rate (PCI_BW in its src/graph/topo.h); the nominal rate is 15.75 GB/s.
 _HOST_RATE = 12e9
 
 
@@ -56,8 +56,8 @@ class PassTimes:
 
     start: float
     end: float
-    after: Seconds
-    forward: Seconds
+    after: FloatArray
+    forward: FloatArray
 
 
 class GradientExchange:
@@ -66,14 +66,14 @@ class GradientExchange:
     Args:
         workload: Workload of one tensor rank.
         rank_of: Pipeline rank of each operator.
-        experts: Names of parameters that replicas divide among themselves.
+        experts: Names of the parameters of experts, which replicas divide among themselves.
     """
 
     def __init__(self, workload: Workload, rank_of: Sequence[int], experts: frozenset[str]) -> None:
         self._trained = workload.gradients()
         self._rank_of = rank_of
         self._experts = experts
-        self._known: dict[tuple[object, ...], list[GradientBucket]] = {}
+        self._buckets: dict[tuple[object, ...], list[GradientBucket]] = {}
         self._first: dict[int, int] = {}
         for index, operator in enumerate(workload.operators):
             if operator.phase is TrainingPhase.FORWARD:
@@ -89,29 +89,29 @@ class GradientExchange:
             apart: Names of parameters that are exchanged separately.
         """
         key = rank, bucket_bytes, apart
-        if key not in self._known:
-            own = [
-                each
-                for each in self._trained
-                if self._rank_of[each.ready] == rank and each.name not in apart
+        if key not in self._buckets:
+            of_rank = [
+                parameter
+                for parameter in self._trained
+                if self._rank_of[parameter.ready] == rank and parameter.name not in apart
             ]
-            dense = [each for each in own if each.name not in self._experts]
-            sparse = [each for each in own if each.name in self._experts]
-            found = [
+            dense = [parameter for parameter in of_rank if parameter.name not in self._experts]
+            sparse = [parameter for parameter in of_rank if parameter.name in self._experts]
+            filled = [
                 *self._filled(dense, bucket_bytes, shared=False),
                 *self._filled(sparse, bucket_bytes, shared=True),
             ]
-            self._known[key] = sorted(found, key=lambda bucket: bucket.ready)
-        return self._known[key]
+            self._buckets[key] = sorted(filled, key=lambda bucket: bucket.ready)
+        return self._buckets[key]
 
     def _filled(
-        self, own: Sequence[TrainedParameter], bucket_bytes: int, *, shared: bool
+        self, parameters: Sequence[TrainedParameter], bucket_bytes: int, *, shared: bool
     ) -> Iterable[GradientBucket]:
         numbers, needed = 0.0, len(self._rank_of)
-        for index, parameter in enumerate(own):
+        for index, parameter in enumerate(parameters):
             numbers += parameter.elements
             needed = min(needed, self._first.get(parameter.value, 0))
-            if numbers * 4 >= bucket_bytes or index + 1 == len(own):
+            if numbers * 4 >= bucket_bytes or index + 1 == len(parameters):
                 yield GradientBucket(numbers, parameter.ready, needed, shared)
                 numbers, needed = 0.0, len(self._rank_of)
 
@@ -149,21 +149,21 @@ class GradientExchange:
             # Parameters are averaged once per period; a step has its share of that time.
             mean = sum(seconds) / strategy.period
             return queues.run(queue, "average", mean, rank.end)
-        whens = [min(rank.end, rank.start + float(rank.after[each.ready])) for each in buckets]
+        whens = [min(rank.end, rank.start + float(rank.after[bucket.ready])) for bucket in buckets]
         if strategy.across:
             return _across(
-                rank, buckets, whens, [each * overlap for each in seconds], queues, queue
+                rank, buckets, whens, [duration * overlap for duration in seconds], queues, queue
             )
         word = "reduce-scatter" if strategy.zero else Exchange(strategy.exchange).value
-        for each, when in zip(seconds, whens, strict=True):
-            queues.run(queue, word, each * overlap, when)
-        rest = sum(seconds) * (1 - overlap)
+        for duration, when in zip(seconds, whens, strict=True):
+            queues.run(queue, word, duration * overlap, when)
+        visible = sum(seconds) * (1 - overlap)
         if strategy.zero == 2:
             # Each micro-batch exchanges its gradients.
             backward = rank.end - rank.start
             late = max(0.0, sum(seconds) * overlap - backward)
-            rest += (strategy.micro_batches - 1) * (rest + late)
-        return queues.run(queue, word, rest, rank.end)
+            visible += (strategy.micro_batches - 1) * (visible + late)
+        return queues.run(queue, word, visible, rank.end)
 
 
 def _across(
@@ -176,18 +176,18 @@ def _across(
 ) -> float:
     """Add an exchange that overlaps with the next forward pass, and return the start of that pass.
 
-    Gradients that the forward pass needs first are sent first. The next step starts so late that it
-    never waits.
+    Gradients that the forward pass needs first are sent first. The next step starts late enough
+    that it never waits.
     """
     left: list[tuple[int, float]] = []
     begin = rank.end
-    for bucket, when, each in zip(buckets, whens, seconds, strict=True):
+    for bucket, when, duration in zip(buckets, whens, seconds, strict=True):
         if max(when, queues.free(queue)) < rank.end:
-            queues.run(queue, "all-reduce", each, when)
+            queues.run(queue, "all-reduce", duration, when)
         else:
-            left.append((bucket.needed, each))
-    for needed, each in sorted(left):
-        end = queues.run(queue, "all-reduce", each, rank.end)
+            left.append((bucket.needed, duration))
+    for needed, duration in sorted(left):
+        end = queues.run(queue, "all-reduce", duration, rank.end)
         slack = float(rank.forward[needed - 1]) if needed else 0.0
         begin = max(begin, end - slack)
     # The network is never busy for longer than a step.
@@ -223,7 +223,7 @@ def gathered(job: TrainingJob, numbers: float) -> float:
         numbers: Number of parameters of a rank.
     """
     strategy = job.strategy
-    # Stages whose parameters are shared out gather them once a step, and keep them (torchtitan/
+    # Pipeline stages gather their sharded parameters once per step and keep them (torchtitan/
     # distributed/fsdp.py, get_fsdp_reshard_after_forward_policy).
     if strategy.zero == 0 or (strategy.zero == 3 and strategy.pipeline == 1):
         return 0.0

@@ -31,6 +31,7 @@ from slipstream.forecast.work.workload import (
     TrainingPhase,
     Workload,
 )
+from slipstream.units import GIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,23 +97,28 @@ def layers(workload: Workload) -> tuple[HybridLayer, ...]:
     Args:
         workload: One micro-batch of the whole model.
     """
-    weights = with_copies(workload.operators, {each.value for each in workload.parameters})
-    by_value = {each.value: each for each in workload.parameters if each.ready >= 0}
-    found: dict[str, HybridLayer] = {}
+    weights = with_copies(
+        workload.operators, {parameter.value for parameter in workload.parameters}
+    )
+    by_value = {
+        parameter.value: parameter for parameter in workload.parameters if parameter.ready >= 0
+    }
+    by_name: dict[str, HybridLayer] = {}
     last = ""
     for index, operator in enumerate(workload.operators):
         if operator.phase is TrainingPhase.BACKWARD:
             break
-        # A bias, if any, comes before the two that are multiplied; a table comes first.
+        # A product reads its bias, if any, and then its two factors; a lookup reads its table
+        # first.
         reads = operator.reads[:1] if operator.kind is OperatorKind.GATHER else operator.reads[-2:]
         parameter = next((by_value[weights[v]] for v in reads if weights.get(v) in by_value), None)
         if operator.kind in (OperatorKind.PRODUCT, OperatorKind.CONVOLUTION):
             last = ""
-        if parameter is None or parameter.name in found:
+        if parameter is None or parameter.name in by_name:
             continue
         if operator.kind is OperatorKind.GATHER:
             size = sum(workload.values[v].num_bytes for v in operator.writes) // 4
-            found[parameter.name] = HybridLayer(
+            by_name[parameter.name] = HybridLayer(
                 name=parameter.name, forward=index, backward=parameter.ready, rows=1, inputs=0,
                 outputs=size, elements=parameter.elements,
             )  # fmt: skip
@@ -120,14 +126,14 @@ def layers(workload: Workload) -> tuple[HybridLayer, ...]:
             product = _oriented(operator.products[0], parameter.elements)
             if product is not None:
                 last = parameter.name
-                found[last] = HybridLayer(
+                by_name[last] = HybridLayer(
                     name=last, forward=index, backward=_maker(workload, parameter.ready),
                     rows=product[0], inputs=product[1], outputs=product[2],
                     elements=parameter.elements,
                 )  # fmt: skip
     if last:
-        found[last] = replace(found[last], is_last=True)
-    return tuple(found.values())
+        by_name[last] = replace(by_name[last], is_last=True)
+    return tuple(by_name.values())
 
 
 def _oriented(product: Product, elements: int) -> tuple[int, int, int] | None:
@@ -171,7 +177,7 @@ def options(
     flops_per_second: float,
     hidden: float = 0.0,
     element: int = 4,
-    kept: int = 16,
+    state_bytes: int = 16,
 ) -> list[Option]:
     """Return the possible gradient exchanges of a layer.
 
@@ -183,7 +189,8 @@ def options(
         flops_per_second: FLOP/s that the products of the layer reach.
         hidden: Share of an all-reduce that overlaps with the backward pass, 0 to 1 (default 0.0).
         element: Bytes per element on the wire (default 4).
-        kept: Bytes per parameter on a rank: parameter, gradient and optimizer states (default 16).
+        state_bytes: Bytes per parameter on a rank: parameter, gradient and optimizer states
+            (default 16).
     """
     weights = layer.elements
     share = (ranks - 1) / ranks
@@ -194,13 +201,13 @@ def options(
     summed = 2 * seconds(weights, 0.0) * (1 - hidden)
     factors = seconds(*layer.traffic(Agreement.FACTORS, ranks)) * (1 - hidden)
     factors += (ranks - 1) * layer.flops / flops_per_second
-    # Each rank multiplies the rows of all with its outputs: inputs are gathered, outputs sent back
-    # to the rank that has the row; their gradients go the other way.
+    # Each rank multiplies the rows of all ranks by its share of the weight: inputs are gathered,
+    # and outputs are sent back to the ranks of their rows. Gradients take the opposite way.
     sharded = 2 * seconds(*layer.traffic(Agreement.SHARD, ranks))
     return [
-        Option(None, summed, weights * kept),
-        Option(Agreement.FACTORS, factors, weights * kept),
-        Option(Agreement.SHARD, sharded, weights * kept / ranks),
+        Option(None, summed, weights * state_bytes),
+        Option(Agreement.FACTORS, factors, weights * state_bytes),
+        Option(Agreement.SHARD, sharded, weights * state_bytes / ranks),
     ]
 
 
@@ -226,24 +233,24 @@ def choose(layers: Sequence[Sequence[Option]], memory_bytes: float) -> list[Opti
         one_each[row, column : column + len(layer)] = 1
         column += len(layer)
     sizes = np.array([[option.num_bytes for option in flat]]) / memory_bytes
-    found = milp(
+    solution = milp(
         np.array([option.seconds for option in flat]) * 1e3,
         integrality=np.ones(len(flat)),
         bounds=Bounds(0, 1),
         constraints=[LinearConstraint(one_each, 1, 1), LinearConstraint(sizes, -np.inf, 1)],
     )
-    if not found.success:
+    if not solution.success:
         least = sum(min(option.num_bytes for option in layer) for layer in layers)
         raise UsageError(
-            f"layers need at least {least / 2**30:.1f} GiB on each rank, with all shared out;"
-            f" {memory_bytes / 2**30:.1f} GiB are there: take more ranks or a larger device"
+            f"the layers need at least {least / GIB:.1f} GiB on each rank, even if all are sharded,"
+            f" and {memory_bytes / GIB:.1f} GiB are available; use more ranks or larger devices"
         )
-    taken = np.round(found.x).astype(bool)
+    taken = np.round(solution.x).astype(bool)
     return [option for option, chosen in zip(flat, taken, strict=True) if chosen]
 
 
 def shared_out(workload: Workload, strategy: Strategy) -> Workload:
-    """Return the workload of a replica whose sharded layers keep only one share of their weights.
+    """Return the workload of a replica that stores only its share of the sharded layers.
 
     Args:
         workload: Workload of a rank.
@@ -252,24 +259,24 @@ def shared_out(workload: Workload, strategy: Strategy) -> Workload:
     names = {name for name, choice in strategy.layers if choice is Agreement.SHARD}
     if not names:
         return workload
-    own = [each for each in workload.parameters if each.name in names]
-    shares = set(with_copies(workload.operators, {each.value for each in own}))
-    for each in own:
-        if each.ready >= 0:
-            made = workload.operators[_maker(workload, each.ready)].writes
-            shares.update(v for v in made if workload.values[v].num_bytes == each.num_bytes)
+    sharded = [parameter for parameter in workload.parameters if parameter.name in names]
+    shares = set(with_copies(workload.operators, {parameter.value for parameter in sharded}))
+    for parameter in sharded:
+        if parameter.ready >= 0:
+            made = workload.operators[_maker(workload, parameter.ready)].writes
+            shares.update(v for v in made if workload.values[v].num_bytes == parameter.num_bytes)
     values = [
         replace(value, num_bytes=value.num_bytes // strategy.data) if index in shares else value
         for index, value in enumerate(workload.values)
     ]
     parameters = [
         replace(
-            each,
-            elements=each.elements // strategy.data,
-            num_bytes=each.num_bytes // strategy.data,
+            parameter,
+            elements=parameter.elements // strategy.data,
+            num_bytes=parameter.num_bytes // strategy.data,
         )
-        if each.name in names
-        else each
-        for each in workload.parameters
+        if parameter.name in names
+        else parameter
+        for parameter in workload.parameters
     ]
     return replace(workload, values=tuple(values), parameters=tuple(parameters))

@@ -97,14 +97,16 @@ def dimensions(
     """
     inside = min(size, max(1, cluster.per_host // stride))
     hosts = math.ceil(size / inside)
-    found: list[Dimension] = []
+    group: list[Dimension] = []
     if inside > 1:
         among = cluster.inside.share(min(cluster.per_host, inside * stride), cluster.per_host)
         rate = cluster.inside.gbyte_per_s * 1e9 * wire.inside * among
-        found.append(Dimension(inside, rate, cluster.inside.latency_us * 1e-6))
+        group.append(Dimension(inside, rate, cluster.inside.latency_us * 1e-6))
     if hosts > 1:
         if cluster.between is None:
-            raise ValueError(f"{size} ranks {stride} apart need hosts that are joined")
+            raise ValueError(
+                f"{size} ranks at a distance of {stride} need several hosts and a network"
+            )
         rate = (
             cluster.between.gbyte_per_s
             * 1e9
@@ -112,8 +114,8 @@ def dimensions(
             / min(cluster.per_host, inside * stride)
         )
         latency = cluster.between.latency_us * 1e-6
-        found.append(Dimension(hosts, rate, latency, cluster.adds))
-    return tuple(found)
+        group.append(Dimension(hosts, rate, latency, cluster.adds))
+    return tuple(group)
 
 
 def reduce_scatter(num_bytes: float, group: Sequence[Dimension], wire: WireRates) -> float:
@@ -153,9 +155,9 @@ def all_reduce(num_bytes: float, group: Sequence[Dimension], wire: WireRates) ->
         return 0.0
     launch = wire.launch_us * 1e-6
     if group[-1].adds:
-        # Each host sends its share up and gets the sum, from the end of one to that of another.
+        # Each host sends its share to the switches and receives the sum.
         *inner, hosts = group
-        share = num_bytes / math.prod(each.size for each in inner)
+        share = num_bytes / math.prod(dimension.size for dimension in inner)
         inside = 2 * reduce_scatter(num_bytes, inner, wire) - launch if inner else launch
         return max(inside, launch + share / hosts.rate) + 2 * hosts.latency
     rings = 2 * reduce_scatter(num_bytes, group, wire) - launch

@@ -53,44 +53,44 @@ def load(path: Path | None = None, *, over: Path | None = None) -> Parameters:
     Raises:
         ConfigError: A file cannot be read, or a name or value is not allowed.
     """
-    own = Path(str(resources.files("slipstream.forecast") / "data" / "parameters.toml"))
-    path = path or own
-    found = _parameters(_read(path), path)
-    for each in files_of(over) if over is not None else ():
-        found = _with(found, _read(each), each)
-    return found
+    shipped = Path(str(resources.files("slipstream.forecast") / "data" / "parameters.toml"))
+    path = path or shipped
+    parameters = _parameters(_read(path), path)
+    for file in files_of(over) if over is not None else ():
+        parameters = _with(parameters, _read(file), file)
+    return parameters
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomli.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read as fitted parameters: {error}") from error
+        raise ConfigError(f"{path} cannot be read as calibrated parameters: {error}") from error
 
 
 def _parameters(content: Mapping[str, Any], path: Path) -> Parameters:
     try:
         return TypeAdapter(Parameters).validate_python(content)
     except ValidationError as error:
-        raise ConfigError(f"{path} cannot be read as fitted parameters: {error}") from error
+        raise ConfigError(f"{path} cannot be read as calibrated parameters: {error}") from error
 
 
 def _with(parameters: Parameters, content: Mapping[str, Any], path: Path) -> Parameters:
     """Return parameters in which the numbers of a user's file replace the others."""
-    known: dict[str, Any] = TypeAdapter(Parameters).dump_python(parameters)
+    fields: dict[str, Any] = TypeAdapter(Parameters).dump_python(parameters)
     for table in ("rates", "wire"):
-        known[table] = _over(known[table], content.get(table, {}), f"{path}: {table}")
-    for name, given in content.get("runtimes", {}).items():
+        fields[table] = _over(fields[table], content.get(table, {}), f"{path}: {table}")
+    for name, changes in content.get("runtimes", {}).items():
         before = asdict(parameters.runtime(name))
-        known["runtimes"][name] = _over(before, given, f"{path}: runtimes.{name}")
-    return _parameters(known, path)
+        fields["runtimes"][name] = _over(before, changes, f"{path}: runtimes.{name}")
+    return _parameters(fields, path)
 
 
-def _over(known: Mapping[str, Any], given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    strange = sorted(given.keys() - known.keys())
+def _over(fields: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
+    strange = sorted(changes.keys() - fields.keys())
     if strange:
-        raise ConfigError(f"{where} has {strange[0]!r}; allowed are {', '.join(known)}")
-    return {**known, **given}
+        raise ConfigError(f"{where} has {strange[0]!r}; allowed: {', '.join(fields)}")
+    return {**fields, **changes}
 
 
 def save(parameters: Parameters, path: Path, note: str) -> None:
@@ -111,10 +111,10 @@ def save(parameters: Parameters, path: Path, note: str) -> None:
 
 
 def _lines(table: Mapping[str, object]) -> list[str]:
-    return [f"{key} = {_said(value)}" for key, value in table.items() if value is not None]
+    return [f"{key} = {_value(value)}" for key, value in table.items() if value is not None]
 
 
-def _said(value: object) -> str:
+def _value(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return (

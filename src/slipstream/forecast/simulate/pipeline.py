@@ -45,7 +45,7 @@ def schedule(
     return [(start, queues.free(f"device {rank}")) for rank, start in enumerate(starts)]
 
 
-# Strategies that share out states and not time are tried one after another.
+# Strategies that differ only in sharded states take the same time, and are tried in sequence.
 @lru_cache(maxsize=4)
 def _run(
     stages: tuple[StageTimes, ...], micro_batches: int, ranks: int
@@ -54,7 +54,7 @@ def _run(
     passes = _passes_in_order(ranks, len(stages) // ranks, micro_batches)
     seconds = [stage.forward for stage in stages] + [stage.backward for stage in stages]
     sends = [stage.send for stage in stages]
-    # The first needs nothing, and the last stage nothing of another rank.
+    # The first forward pass waits for no transfer, and neither does the last stage's backward pass.
     waits = [0.0, *sends[:-1], *sends[:-1], 0.0]
     names = [f"device {rank}" for rank in range(ranks)]
     ends = [0.0] * (len(passes) + 1)
@@ -109,9 +109,9 @@ def period(stages: Sequence[StageTimes]) -> float:
     """
     most, back = 0.0, 0.0
     for place, stage in enumerate(reversed(stages), 1):
-        own = stage.forward + stage.backward
-        back += own + (2 * stage.send if place > 1 else 0.0)
-        most = max(most, own, back / place)
+        passes = stage.forward + stage.backward
+        back += passes + (2 * stage.send if place > 1 else 0.0)
+        most = max(most, passes, back / place)
     return most
 
 
@@ -128,21 +128,21 @@ def _passes_in_order(
     orders = [list(_order(rank, ranks, turns, micro_batches)) for rank in range(ranks)]
     places: dict[tuple[int, int], int] = {}
     nexts = [0] * ranks
-    found: list[tuple[int, int, int, str]] = []
+    passes: list[tuple[int, int, int, str]] = []
     before = -1
-    while len(found) > before:
-        before = len(found)
+    while len(passes) > before:
+        before = len(passes)
         for rank, order in enumerate(orders):
             for backward, turn, batch in order[nexts[rank] :]:
                 kind = turn * ranks + rank + backward * stages
                 after = places.get((_needs(kind, stages), batch)) if kind else -1
                 if after is None:
                     break
-                places[kind, batch] = len(found)
+                places[kind, batch] = len(passes)
                 name = f"{'backward' if backward else 'forward'} {batch}"
-                found.append((rank, kind, after, name))
+                passes.append((rank, kind, after, name))
                 nexts[rank] += 1
-    return found
+    return passes
 
 
 def _needs(kind: int, stages: int) -> int:

@@ -63,8 +63,8 @@ def run(
         if (index + 1) % (2 * len(blocks)) == 0:
             halts.append(ends[-1])
     end = max(queues.free("device 0"), queues.free("network 0"))
-    rest = micro_batches - len(halts)
-    return end + (rest * (halts[-1] - halts[-2]) if rest else 0.0)
+    skipped = micro_batches - len(halts)
+    return end + (skipped * (halts[-1] - halts[-2]) if skipped else 0.0)
 
 
 def _passes(

@@ -6,15 +6,15 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from slipstream.forecast.simulate.activation_exchange import ActivationExchange
 from slipstream.forecast.simulate.coding import coding_seconds, wire_bytes
-from slipstream.forecast.simulate.compute import Seconds, Work, blend, elapsed
+from slipstream.forecast.simulate.compute import FloatArray, Work, elapsed
 from slipstream.forecast.simulate.gradients import (
     GradientExchange,
     PassTimes,
@@ -22,114 +22,122 @@ from slipstream.forecast.simulate.gradients import (
     is_apart,
     replicas,
 )
+from slipstream.forecast.simulate.host import host_work
 from slipstream.forecast.simulate.job import TrainingJob
 from slipstream.forecast.simulate.network import reduce_scatter, send
 from slipstream.forecast.simulate.pipeline import StageTimes, schedule, steady_schedule
-from slipstream.forecast.simulate.resources import Resources, ResourceSpan
+from slipstream.forecast.simulate.placement import Placement, placed, unstaged
+from slipstream.forecast.simulate.resources import Resources
 from slipstream.forecast.simulate.sharded import ShardedBlock, run
+from slipstream.forecast.simulate.step import SimulatedStep
 from slipstream.forecast.work.attention import unfused
 from slipstream.forecast.work.blocks import blocks
 from slipstream.forecast.work.division import DividedModel, divide
-from slipstream.forecast.work.experts import share
-from slipstream.forecast.work.stages import cuts
-from slipstream.forecast.work.workload import TrainingPhase, Workload
+from slipstream.forecast.work.experts import share as share_experts
+from slipstream.forecast.work.workload import Workload
 
-# FLOPs that take a device about as long as moving a byte, to weigh blocks. Chosen by hand.
-_FLOPS_PER_BYTE = 100.0
 # Maximum number of passes (micro-batches times ranks) that are simulated one by one.
 _MOST_PASSES = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedStep:
-    """Durations of a step in seconds, on the slowest rank.
+class _OperatorTimes(NamedTuple):
+    """Seconds of each operator on the device, with waits for other ranks, and of its launch."""
 
-    Args:
-        seconds: Whole step.
-        compute: Computation on the device.
-        moved: Part of `compute` in operators that memory bandwidth limits.
-        tensor: Exchange between tensor, context and expert ranks within the passes.
-        bubble: Waiting time for other pipeline stages.
-        exchange: Gradient exchange that no computation hides.
-        optimizer: Parameter update.
-        host: Waiting time for the host.
-        input: Waiting time for input samples.
-        spans: Tasks of each resource.
-    """
-
-    seconds: float
-    compute: float
-    moved: float
-    tensor: float
-    bubble: float
-    exchange: float
-    optimizer: float
-    host: float
-    input: float
-    spans: tuple[ResourceSpan, ...]
+    device: FloatArray
+    launches: FloatArray
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Simulation:
-    """Simulation of one step of a job, prepared for any calibrated parameters.
+    """Model whose training steps are simulated, prepared for any calibrated parameters.
+
+    `Simulation.of` makes it from a workload; `staged` and `resized` return variants of it.
 
     Args:
-        workload: One micro-batch of the whole model on one device.
-        tensor: Number of tensor ranks (default 1).
-        sequence: Whether tensor ranks also divide the operators between matrix products (default
-            False).
-        expert: Number of ranks that divide the experts (default 1).
-        pipeline: Number of pipeline ranks (default 1).
-        virtual: Number of stages that each pipeline rank runs in turns (default 1).
-        even: Whether stages have equal numbers of blocks, as frameworks do it; otherwise they have
-            about equal work (default True).
-        flash: Whether attention is one fused kernel (default True).
-        dropout: Whether attention scores are dropped (default False).
-        softmax_of: Divisor of samples times heads for which softmax is fused; see `unfused`
-            (default 1).
+        workload: One micro-batch on one tensor rank and one expert rank.
+        division: Division of the model among tensor ranks.
+        experts: Names of the parameters that expert ranks divide among themselves.
+        num_parameters: Number of elements of all parameters of `workload`.
+        work: Numbers about the operators.
+        blocks: Number of repeated blocks.
+        block_of: Block of each operator.
+        activation_exchange: Bytes that ranks exchange after each operator.
+        placement: Pipeline stages of the operators.
+        gradients: Buckets of gradients and their exchange.
     """
 
-    def __init__(
-        self,
+    workload: Workload
+    division: DividedModel
+    experts: frozenset[str]
+    num_parameters: int
+    work: Work
+    blocks: int
+    block_of: npt.NDArray[np.int64]
+    activation_exchange: ActivationExchange
+    placement: Placement
+    gradients: GradientExchange
+
+    @classmethod
+    def of(
+        cls,
         workload: Workload,
         *,
         tensor: int = 1,
         sequence: bool = False,
         expert: int = 1,
-        pipeline: int = 1,
-        virtual: int = 1,
-        even: bool = True,
         flash: bool = True,
         dropout: bool = False,
         softmax_of: int = 1,
-    ) -> None:
-        whole = workload
-        if not flash:
-            whole = unfused(workload, dropout=dropout, softmax_of=softmax_of * tensor)
-        self.division: DividedModel = divide(whole, tensor, sequence=sequence)
-        experts = share(self.division.workload, expert)
-        self.workload = experts.workload
-        self.experts = experts.names
-        self.work = Work.of(self.workload.operators)
-        self.blocks, places = blocks(self.workload.operators)
-        self.block_of = np.array(places)
-        self.activation_exchange = ActivationExchange.of(
-            self.workload, self.division.joints, experts.moves
-        )
-        self.numbers = sum(each.elements for each in self.workload.parameters)
-        self.activations = self._activations()
-        self._place(pipeline, virtual, even=even)
+    ) -> Simulation:
+        """Return the simulation of a model without a pipeline.
 
-    def staged(self, pipeline: int, virtual: int, *, even: bool = True) -> Simulation:
+        Args:
+            workload: One micro-batch of the whole model on one device.
+            tensor: Number of tensor ranks (default 1).
+            sequence: Whether tensor ranks also divide the operators between matrix products
+                (default False).
+            expert: Number of ranks that divide the experts (default 1).
+            flash: Whether attention is one fused kernel (default True).
+            dropout: Whether attention scores are dropped (default False).
+            softmax_of: Divisor of samples times heads for which softmax is fused; see `unfused`
+                (default 1).
+        """
+        if not flash:
+            workload = unfused(workload, dropout=dropout, softmax_of=softmax_of * tensor)
+        division = divide(workload, tensor, sequence=sequence)
+        experts = share_experts(division.workload, expert)
+        operators = experts.workload.operators
+        count, block_of = blocks(operators)
+        placement = unstaged(len(operators))
+        return cls(
+            workload=experts.workload,
+            division=division,
+            experts=experts.names,
+            num_parameters=experts.workload.num_parameters,
+            work=Work.of(operators),
+            blocks=count,
+            block_of=np.array(block_of),
+            activation_exchange=ActivationExchange.of(
+                experts.workload, division.joints, experts.moves
+            ),
+            placement=placement,
+            gradients=GradientExchange(experts.workload, placement.rank_of.tolist(), experts.names),
+        )
+
+    def staged(self, pipeline: int, virtual: int = 1, *, even: bool = True) -> Simulation:
         """Return the simulation with other pipeline stages.
 
         Args:
             pipeline: Number of pipeline ranks.
-            virtual: Number of stages that each rank runs in turns.
-            even: Whether stages have equal numbers of blocks (default True).
+            virtual: Number of stages that each rank runs in turns (default 1).
+            even: Whether stages have equal numbers of blocks, as in most frameworks; otherwise they
+                have about equal work (default True).
         """
-        found = copy.copy(self)
-        found._place(pipeline, virtual, even=even)
-        return found
+        placement = placed(
+            self.workload, self.work, self.block_of, pipeline=pipeline, virtual=virtual, even=even
+        )
+        gradients = GradientExchange(self.workload, placement.rank_of.tolist(), self.experts)
+        return replace(self, placement=placement, gradients=gradients)
 
     def resized(self, other: Simulation, share: float) -> Simulation:
         """Return the simulation at another micro-batch; `workload` does not change.
@@ -138,66 +146,20 @@ class Simulation:
             other: Simulation with the same degrees and a larger micro-batch.
             share: Position between both micro-batches: 0 is this one, 1 the other; it may exceed 1.
         """
-        found = copy.copy(self)
-        found.work = self.work.between(other.work, share)
-        found.activation_exchange = self.activation_exchange.between(
-            other.activation_exchange, share
+        return replace(
+            self,
+            work=self.work.between(other.work, share),
+            activation_exchange=self.activation_exchange.between(other.activation_exchange, share),
+            placement=self.placement.between(other.placement, share),
         )
-        found.activations = blend(self.activations, other.activations, share)
-        found.crossing = blend(self.crossing, other.crossing, share)
-        return found
 
-    def _place(self, pipeline: int, virtual: int, *, even: bool) -> None:
-        self.stages = min(pipeline * virtual, self.blocks)
-        self.ranks = min(pipeline, self.stages)
-        self.stage_of = self._stages(even=even)
-        self.rank_of = self.stage_of % self.ranks
-        self.crossing = self._crossing()
-        self.gradients = GradientExchange(self.workload, self.rank_of.tolist(), self.experts)
-
-    def _activations(self) -> Seconds:
-        """Return the bytes that each block stores from the forward to the backward pass."""
-        forward = int((~self.work.backward).sum())
-        found = np.zeros(self.blocks)
-        for value in self.workload.values:
-            if 0 <= value.born < forward <= value.dies:
-                found[self.block_of[value.born]] += value.num_bytes
-        return found
-
-    def _stages(self, *, even: bool) -> npt.NDArray[np.int64]:
-        """Return the stage of each operator."""
-        if even or self.stages == 1:
-            return self.block_of * self.stages // self.blocks
-        work = np.array([op.flops for op in self.workload.operators])
-        weights = np.zeros(self.blocks)
-        np.add.at(weights, self.block_of, np.maximum(work, self.work.bytes * _FLOPS_PER_BYTE))
-        return np.array(cuts(weights.tolist(), self.stages))[self.block_of]
-
-    def _crossing(self) -> Seconds:
-        """Return the bytes that each stage sends: the largest value that the next stage reads."""
-        found = np.zeros(self.stages)
-        if self.stages == 1:
-            return found
-        places = self.stage_of.tolist()
-        born: dict[int, int] = {}
-        for operator, stage in zip(self.workload.operators, places, strict=True):
-            if operator.phase is TrainingPhase.BACKWARD:
-                break
-            for value in operator.reads:
-                if born.get(value, stage) == stage - 1:
-                    size = float(self.workload.values[value].num_bytes)
-                    found[stage - 1] = max(found[stage - 1], size)
-            for value in operator.writes:
-                born[value] = stage
-        return found
-
-    def run(self, job: TrainingJob, *, whole: bool = False) -> SimulatedStep:
+    def run(self, job: TrainingJob, *, every_micro_batch: bool = False) -> SimulatedStep:
         """Return the durations of a step of a job.
 
         Args:
             job: Job with the workload and the degrees of this simulation.
-            whole: Whether every micro-batch is simulated, up to 4096 passes; otherwise only some
-                (default False).
+            every_micro_batch: Whether every micro-batch is simulated, up to 4096 passes; otherwise
+                only some (default False).
         """
         strategy, cluster = job.strategy, job.cluster
         if job.runtime.graphs:
@@ -207,7 +169,7 @@ class Simulation:
             channels_first=job.channels_first, fp8=job.fp8,
         )  # fmt: skip
         device = device * job.pace
-        moved = float(device[limited].sum()) / self.ranks * strategy.micro_batches
+        moved = float(device[limited].sum()) / self.placement.ranks * strategy.micro_batches
         slowest = job.runtime.slowest(strategy.ranks, strategy.apart)
         device = self.activation_exchange.repeated(job, device) * slowest
         if strategy.checkpoint or strategy.selective:
@@ -215,18 +177,23 @@ class Simulation:
             device, again = device.copy(), self._again(device, selective=strategy.selective)
             np.add.at(device, again[0], again[1])
         passed = self.activation_exchange.seconds(job, device)
-        queues = Resources()
-        if strategy.zero == 3 and self.ranks == 1:
-            end, exchange, passes = self._sharded(job, device + passed, queues)
+        ranks, queues = self.placement.ranks, Resources()
+        host = host_work(
+            job, self.work, self.activation_exchange.sums, len(self.workload.parameters), ranks
+        )
+        times = _OperatorTimes(device + passed, host.launches)
+        if strategy.zero == 3 and ranks == 1:
+            end, exchange, passes = self._sharded(job, times, queues)
         else:
-            end, exchange, passes = self._replicated(job, device + passed, queues, whole=whole)
+            end, exchange, passes = self._replicated(
+                job, times, queues, every_micro_batch=every_micro_batch
+            )
         update = self._update(job)
-        script = self._script(job)
-        computed = float(device.sum()) / self.ranks * strategy.micro_batches
-        sent = float(passed.sum()) / self.ranks * strategy.micro_batches
+        computed = float(device.sum()) / ranks * strategy.micro_batches
+        sent = float(passed.sum()) / ranks * strategy.micro_batches
         after = gathered(job, self._own_numbers(job))
-        seconds = max(end, exchange) + update + after + script
-        behind = max(0.0, self._issued(job) - seconds)
+        seconds = max(end, exchange) + update + after + host.script
+        behind = max(0.0, host.step - seconds)
         seconds += behind
         return SimulatedStep(
             seconds=max(seconds, job.input_seconds),
@@ -236,12 +203,14 @@ class Simulation:
             bubble=max(0.0, end - passes),
             exchange=max(0.0, exchange - end) + after,
             optimizer=update,
-            host=max(0.0, passes - computed - sent) + script + behind,
+            host=max(0.0, passes - computed - sent) + host.script + behind,
             input=max(0.0, job.input_seconds - seconds),
             spans=tuple(queues.spans),
         )
 
-    def _again(self, device: Seconds, *, selective: bool) -> tuple[npt.NDArray[np.int64], Seconds]:
+    def _again(
+        self, device: FloatArray, *, selective: bool
+    ) -> tuple[npt.NDArray[np.int64], FloatArray]:
         """Return the seconds of recomputation at the start of each block's backward pass."""
         backward = np.flatnonzero(self.work.backward)
         _, first = np.unique(self.block_of[backward], return_index=True)
@@ -251,38 +220,44 @@ class Simulation:
         return backward[first], forward[np.unique(self.block_of[backward])]
 
     def _replicated(
-        self, job: TrainingJob, device: Seconds, queues: Resources, *, whole: bool
+        self,
+        job: TrainingJob,
+        times: _OperatorTimes,
+        queues: Resources,
+        *,
+        every_micro_batch: bool,
     ) -> tuple[float, float, float]:
         """Simulate the pipeline and the exchange of complete gradients.
 
         Return the end of the pipeline, the end of the exchange, and the seconds of a rank's passes.
         """
-        issue = self._issue(job)
         stages: list[StageTimes] = []
-        forward = np.zeros(len(device))
-        after = np.zeros(len(device))
-        for number in range(self.stages):
-            mine = np.flatnonzero(self.stage_of == number)
-            ends = elapsed(device[mine], issue[mine])
-            middle = float(ends[~self.work.backward[mine]][-1])
+        forward = np.zeros(len(times.device))
+        after = np.zeros(len(times.device))
+        for number in range(self.placement.stages):
+            members = np.flatnonzero(self.placement.stage_of == number)
+            ends = elapsed(times.device[members], times.launches[members])
+            middle = float(ends[~self.work.backward[members]][-1])
             stages.append(StageTimes(middle, float(ends[-1]) - middle, self._send(number, job)))
-            forward[mine], after[mine] = ends, ends - middle
+            forward[members], after[members] = ends, ends - middle
         count = job.strategy.micro_batches
-        every = whole and count * self.ranks <= _MOST_PASSES
-        lasts = (schedule if every else steady_schedule)(stages, count, queues, self.ranks)
+        every = every_micro_batch and count * self.placement.ranks <= _MOST_PASSES
+        lasts = (schedule if every else steady_schedule)(
+            stages, count, queues, self.placement.ranks
+        )
         end = max(end for _, end in lasts)
-        passes = sum(stage.forward + stage.backward for stage in stages) / self.ranks
-        found = [PassTimes(begin, last, after, forward) for begin, last in lasts]
-        exchange = self.gradients.exchange(job, found, queues)
+        passes = sum(stage.forward + stage.backward for stage in stages) / self.placement.ranks
+        pass_times = [PassTimes(begin, last, after, forward) for begin, last in lasts]
+        exchange = self.gradients.exchange(job, pass_times, queues)
         return end, exchange, passes * count
 
     def _sharded(
-        self, job: TrainingJob, device: Seconds, queues: Resources
+        self, job: TrainingJob, times: _OperatorTimes, queues: Resources
     ) -> tuple[float, float, float]:
         """Simulate blocks with sharded parameters; the result is that of `_replicated`."""
         strategy = job.strategy
         numbers = self._numbers()
-        durations = np.diff(elapsed(device, self._issue(job)), prepend=0.0)
+        durations = np.diff(elapsed(times.device, times.launches), prepend=0.0)
         parts: list[ShardedBlock] = []
         for number in range(self.blocks):
             mine = self.block_of == number
@@ -302,58 +277,36 @@ class Simulation:
 
     def _numbers(self) -> list[list[float]]:
         """Return the parameters of each block: those of all replicas, and those of experts."""
-        found = [[0.0, 0.0] for _ in range(self.blocks)]
+        counts = [[0.0, 0.0] for _ in range(self.blocks)]
         for parameter in self.workload.parameters:
             at = int(self.block_of[parameter.ready]) if parameter.ready >= 0 else 0
-            found[at][parameter.name in self.experts] += parameter.elements
-        return found
-
-    def _issue(self, job: TrainingJob) -> Seconds:
-        """Return the seconds in which the host launches each operator."""
-        runtime = job.runtime
-        if runtime.graphs:
-            return np.zeros(len(self.work.backward))
-        micros = np.where(self.work.backward, runtime.backward_us, runtime.forward_us)
-        return (
-            (micros + np.where(self.activation_exchange.sums > 0, runtime.collective_us, 0.0))
-            * 1e-6
-            * job.pace
-        )
-
-    def _script(self, job: TrainingJob) -> float:
-        """Return the seconds of host work after a step during which the device waits."""
-        waits = self._changes(job) if job.cluster.device.kind == "cpu" else 0.0
-        return job.runtime.step_ms * 1e-3 * job.pace + waits
-
-    def _changes(self, job: TrainingJob) -> float:
-        """Return the seconds in which the host of a rank launches the updates of all parameters."""
-        return len(self.workload.parameters) * job.runtime.update_us * 1e-6 * job.pace / self.ranks
-
-    def _issued(self, job: TrainingJob) -> float:
-        """Return the seconds of host work for a step if the host never waits for its device."""
-        passes = float(self._issue(job).sum()) * job.strategy.micro_batches / self.ranks
-        return passes + self._changes(job)
+            counts[at][parameter.name in self.experts] += parameter.elements
+        return counts
 
     def _send(self, stage: int, job: TrainingJob) -> float:
-        if stage + 1 >= self.stages:
+        if stage + 1 >= self.placement.stages:
             return 0.0
         strategy = job.strategy
         stride = strategy.tensor * strategy.context * strategy.data
-        if self.ranks == 1:
+        if self.placement.ranks == 1:
             return 0.0
         # Tensor ranks have the same activations; each sends its share, and the receivers gather
         # them.
-        return send(float(self.crossing[stage]), job.cluster, job.wire, stride)
+        return send(float(self.placement.crossing[stage]), job.cluster, job.wire, stride)
 
     def _own_numbers(self, job: TrainingJob) -> float:
         """Return the number of a rank's parameters that all replicas store."""
-        return (self.numbers - self._apart(job)) / self.ranks
+        return (self.num_parameters - self._apart(job)) / self.placement.ranks
 
     def _apart(self, job: TrainingJob) -> int:
         """Return the number of parameters that the replicas shard by layer."""
         if not job.strategy.layers:
             return 0
-        return sum(each.elements for each in self.workload.parameters if is_apart(job, each.name))
+        return sum(
+            parameter.elements
+            for parameter in self.workload.parameters
+            if is_apart(job, parameter.name)
+        )
 
     def _update(self, job: TrainingJob) -> float:
         """Return the seconds of the optimizer, which reads and writes parameters and states."""

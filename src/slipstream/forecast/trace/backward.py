@@ -127,14 +127,14 @@ class _Passes:
         )
 
     def _begin(self) -> None:
-        """Make the gradients of the outputs, which are one."""
-        found = [name for name in self._forward.outputs if name in self._needs]
-        if not found:
+        """Make the gradients of the outputs, all elements of which are 1."""
+        outputs = [name for name in self._forward.outputs if name in self._needs]
+        if not outputs:
             raise UsageError(
-                f"{self._forward.name} has no output that depends on a parameter: "
-                "a forecast is of training"
+                f"{self._forward.name} has no output that depends on a parameter, so it cannot be"
+                " trained"
             )
-        for name in found:
+        for name in outputs:
             step = ForwardStep(
                 name="ones_like", module="", kind=OperatorKind.MEMORY, inputs=(), outputs=(name,)
             )
@@ -144,7 +144,7 @@ class _Passes:
         self,
         step: ForwardStep,
         name: str,
-        given: Sequence[tuple[str, int]],
+        inputs: Sequence[tuple[str, int]],
         targets: Sequence[str],
         products: tuple[Product, ...] = (),
     ) -> None:
@@ -153,13 +153,13 @@ class _Passes:
         Args:
             step: Operator of the forward pass that it belongs to.
             name: Name of the operator.
-            given: Inputs, each as the value that has its size and as the index of its memory.
+            inputs: Inputs, each as the value that has its size and as the index of its memory.
             targets: Values whose gradients it makes.
             products: Products that it computes.
         """
         made = [self._tape.fresh(target) for target in targets]
-        reads = [memory for _, memory in given]
-        moved = self._bytes((*(value for value, _ in given), *targets))
+        reads = [memory for _, memory in inputs]
+        moved = self._bytes((*(value for value, _ in inputs), *targets))
         self._tape.write(
             Entry(
                 step=step,
@@ -187,24 +187,26 @@ class _Passes:
 
     def _reverse(self, step: ForwardStep) -> None:
         """Run the backward pass of an operator if one of its outputs has a gradient."""
-        given = [(name, self._gradients[name]) for name in step.outputs if name in self._gradients]
+        gradients = [
+            (name, self._gradients[name]) for name in step.outputs if name in self._gradients
+        ]
         targets = [name for name in dict.fromkeys(step.inputs) if name in self._needs]
-        if not given or not targets:
+        if not gradients or not targets:
             return
         if step.kind is OperatorKind.PRODUCT and all(
             term.left and term.right for term in step.terms
         ):
-            self._multiply(step, given, targets)
+            self._multiply(step, gradients, targets)
         elif step.back is Back.COMPUTES:
-            kept = [(name, self._tape.value(name)) for name in step.kept]
+            saved = [(name, self._tape.value(name)) for name in step.saved]
             products = tuple(_gradients(step, targets))
-            self._make(step, f"{step.name}_backward", [*given, *kept], targets, products)
+            self._make(step, f"{step.name}_backward", [*gradients, *saved], targets, products)
         else:
             for name in targets:
-                self._pass(step, given, name)
+                self._pass(step, gradients, name)
 
     def _multiply(
-        self, step: ForwardStep, given: Sequence[tuple[str, int]], targets: Sequence[str]
+        self, step: ForwardStep, gradients: Sequence[tuple[str, int]], targets: Sequence[str]
     ) -> None:
         """Run one product per gradient of a factor, and a sum per gradient of an addend."""
         multiplied: set[str] = set()
@@ -217,20 +219,20 @@ class _Passes:
                 multiplied.add(name)
                 if name in targets:
                     operator = "bmm" if product.batch > 1 else "mm"
-                    reads = [*given[:1], (other, self._tape.value(other))]
+                    reads = [*gradients[:1], (other, self._tape.value(other))]
                     self._make(step, operator, reads, [name], (product,))
         for name in targets:
             if name not in multiplied:
-                self._make(step, "sum", given, [name])
+                self._make(step, "sum", gradients, [name])
 
-    def _pass(self, step: ForwardStep, given: Sequence[tuple[str, int]], target: str) -> None:
+    def _pass(self, step: ForwardStep, gradients: Sequence[tuple[str, int]], target: str) -> None:
         """Pass the output's gradient to an input: unchanged, summed or expanded into new memory."""
-        size = sum(self._tensors[name].elements for name, _ in given)
-        own = self._tensors[target].elements
-        if (size == own and len(given) == 1) or step.back is Back.NARROWS:
-            self._add(step, target, given[0][1])
+        size = sum(self._tensors[name].elements for name, _ in gradients)
+        elements = self._tensors[target].elements
+        if (size == elements and len(gradients) == 1) or step.back is Back.NARROWS:
+            self._add(step, target, gradients[0][1])
         else:
-            self._make(step, "sum" if size > own else "cat", given, [target])
+            self._make(step, "sum" if size > elements else "cat", gradients, [target])
 
 
 def _gradients(step: ForwardStep, targets: Sequence[str]) -> Iterable[Product]:

@@ -28,8 +28,8 @@ class Config:
         Raises:
             ConfigError: If the field is missing or is not a positive integer.
         """
-        found = self._fields.get(key)
-        value = default if found is None else found
+        stated = self._fields.get(key)
+        value = default if stated is None else stated
         if value is None:
             raise ConfigError(f"{self.origin}: a model of type {self.model_type} needs {key!r}")
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -42,16 +42,16 @@ class Config:
         Raises:
             ConfigError: If the field is not a number from 0 to 1.
         """
-        found = self._fields.get(key)
-        value = default if found is None else found
+        stated = self._fields.get(key)
+        value = default if stated is None else stated
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
             raise ConfigError(f"{self.origin}: {key!r} is {value!r}, not a number from 0 to 1")
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
         """Return the value of a boolean field."""
-        found = self._fields.get(key)
-        return default if found is None else bool(found)
+        stated = self._fields.get(key)
+        return default if stated is None else bool(stated)
 
     def text(self, key: str, default: str) -> str:
         """Return the value of a text field."""
@@ -59,16 +59,18 @@ class Config:
 
     def inside(self, key: str) -> Config:
         """Return the object under a key; it is empty if there is none."""
-        found = self._fields.get(key)
+        stated = self._fields.get(key)
         fields: Mapping[str, Any] = {}
-        if isinstance(found, Mapping):
-            fields = cast("Mapping[str, Any]", found)
+        if isinstance(stated, Mapping):
+            fields = cast("Mapping[str, Any]", stated)
         return Config(f"{self.origin}: {key}", {"model_type": self.model_type, **fields})
 
     def count(self, key: str) -> int | None:
         """Return the number of entries of a list or an object; None if there is neither."""
-        found = self._fields.get(key)
-        return len(cast("Mapping[str, Any]", found)) if isinstance(found, Mapping | list) else None
+        stated = self._fields.get(key)
+        return (
+            len(cast("Mapping[str, Any]", stated)) if isinstance(stated, Mapping | list) else None
+        )
 
 
 def read(path: Path) -> Config:
@@ -86,7 +88,9 @@ def read(path: Path) -> Config:
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from error
     except ValueError as error:
-        raise ConfigError(f"{file} is no JSON: {error}") from error
+        raise ConfigError(f"{file} is not JSON: {error}") from error
     if not isinstance(fields, dict):
-        raise ConfigError(f"{file} holds no JSON object, as a config of Hugging Face is")
+        raise ConfigError(
+            f"{file} is JSON but no object; a config.json of Hugging Face is an object"
+        )
     return Config(str(file), cast("dict[str, Any]", fields))

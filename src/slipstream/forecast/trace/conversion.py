@@ -22,7 +22,7 @@ def conversions() -> Generator[None]:
     replaces the old one; modules that shared the old one share the new one.
     """
     before = nn.Module._apply
-    kept: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}
+    replaced: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}
 
     def apply(self: nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
         if recurse:
@@ -31,8 +31,8 @@ def conversions() -> Generator[None]:
         for name, old in self._parameters.items():
             if old is not None:
                 with torch.no_grad():
-                    new = kept.get(id(old)) or (old, nn.Parameter(fn(old), old.requires_grad))
-                self._parameters[name] = kept.setdefault(id(old), new)[1]
+                    new = replaced.get(id(old)) or (old, nn.Parameter(fn(old), old.requires_grad))
+                self._parameters[name] = replaced.setdefault(id(old), new)[1]
         for name, buffer in self._buffers.items():
             if buffer is not None:
                 self._buffers[name] = fn(buffer)

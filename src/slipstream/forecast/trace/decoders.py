@@ -66,8 +66,12 @@ def _gpt_neox(config: Config) -> CausalSize:
 
 def _opt(config: Config) -> CausalSize:
     width = config.number("hidden_size")
-    if config.number("word_embed_proj_dim", width) != width:
-        raise ConfigError(f"{config.origin}: embeddings of another width than tokens: not known")
+    embedded = config.number("word_embed_proj_dim", width)
+    if embedded != width:
+        raise ConfigError(
+            f"{config.origin}: word_embed_proj_dim is {embedded} and hidden_size is {width}; only"
+            " equal widths can be forecast"
+        )
     biased = config.flag("enable_bias", True)
     # Two positions are reserved for padding.
     return _common(
@@ -99,7 +103,9 @@ def _mistral(config: Config, **more: Any) -> CausalSize:
 def _mixtral(config: Config) -> CausalSize:
     experts, active = config.number("num_local_experts"), config.number("num_experts_per_tok")
     if active > experts:
-        raise ConfigError(f"{config.origin}: a token takes {active} of {experts} experts")
+        raise ConfigError(
+            f"{config.origin}: num_experts_per_tok is {active}, but there are {experts} experts"
+        )
     return _mistral(config, experts=experts, active=active)
 
 

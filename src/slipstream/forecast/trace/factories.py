@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from slipstream.errors import UsageError
 from slipstream.forecast.trace.architectures.names import Architecture
 
-_SPELLING = "say package.module:function or path/to/file.py:function"
+_SPELLING = "write package.module:function or path/to/file.py:function"
 
 
 def architecture(
@@ -46,23 +46,23 @@ def architecture(
     make = _function(module, place, name)
     inputs = _function(module, place, inputs_name) if inputs_name else None
     if inputs is None:
-        found: Any = getattr(make, "inputs", None)
-        inputs = found if callable(found) else None
+        attribute: Any = getattr(make, "inputs", None)
+        inputs = attribute if callable(attribute) else None
     checked = partial(_made, text, make)
     if inputs is not None:
         if shape is not None or tokens is not None:
-            raise UsageError(f"{text} defines its own inputs: leave the shape and the tokens out")
+            raise UsageError(f"{text} defines its own inputs; leave the shape and the tokens out")
         return Architecture(name, (), checked, partial(_called, text, inputs), "example")
     if tokens is not None:
-        given = partial(zeros, shape=(tokens,), dtype=torch.int64)
-        return Architecture(name, (), checked, given, "sequence", f"{tokens} tokens of a sequence")
+        batch = partial(zeros, shape=(tokens,), dtype=torch.int64)
+        return Architecture(name, (), checked, batch, "sequence", f"{tokens} tokens of a sequence")
     if shape is None:
         raise UsageError(
-            f"{text}: of what shape is a sample? Say it, as shape 3,224,224, or the tokens of a "
-            f"sequence, or a function of the batch size that makes the inputs: {text},inputs"
+            f"{text}: the shape of a sample is unknown; set the shape, such as 3,224,224, or the "
+            f"tokens of a sequence, or name a function that makes a batch: {text},inputs"
         )
-    given = partial(zeros, shape=tuple(shape), dtype=dtype_of(dtype))
-    return Architecture(name, (), checked, given, "image" if len(shape) == 3 else "example")
+    batch = partial(zeros, shape=tuple(shape), dtype=dtype_of(dtype))
+    return Architecture(name, (), checked, batch, "image" if len(shape) == 3 else "example")
 
 
 def dtype_of(name: str) -> torch.dtype:
@@ -74,10 +74,12 @@ def dtype_of(name: str) -> torch.dtype:
     Raises:
         UsageError: If no dtype has that name.
     """
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
-        raise UsageError(f"there is no dtype {name!r}; say one of PyTorch's, as float32 or uint8")
-    return found
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise UsageError(
+            f"there is no dtype {name!r}; allowed: PyTorch's, such as float32 or uint8"
+        )
+    return dtype
 
 
 def _module(place: str) -> ModuleType:
@@ -127,16 +129,16 @@ def _importing_from(folder: Path) -> Generator[None]:
 
 
 def _function(module: ModuleType, place: str, name: str) -> Callable[..., Any]:
-    found: Any = module
+    attribute: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(attribute, part):
             raise UsageError(f"{place} has no {name!r}; {_SPELLING}")
-        found = getattr(found, part)
-    if isinstance(found, nn.Module):
-        raise UsageError(f"{place}:{name} is a module: say a function that makes it")
-    if not callable(found):
-        raise UsageError(f"{place}:{name} is a {type(found).__name__}, not a function")
-    return found
+        attribute = getattr(attribute, part)
+    if isinstance(attribute, nn.Module):
+        raise UsageError(f"{place}:{name} is a module; name a function that makes it")
+    if not callable(attribute):
+        raise UsageError(f"{place}:{name} is a {type(attribute).__name__}, not a function")
+    return attribute
 
 
 def _made(text: str, make: Callable[..., Any]) -> nn.Module:
@@ -149,12 +151,12 @@ def _made(text: str, make: Callable[..., Any]) -> nn.Module:
 
 def _called(text: str, inputs: Callable[[int], Any], batch: int) -> tuple[Any, ...]:
     """Return the arguments that a function of the user makes for a batch."""
-    given = inputs(batch)
-    if isinstance(given, tuple | list):
-        return tuple(cast("Sequence[Any]", given))
-    if isinstance(given, Tensor):
-        return (given,)
-    kind = type(given).__name__
+    arguments = inputs(batch)
+    if isinstance(arguments, tuple | list):
+        return tuple(cast("Sequence[Any]", arguments))
+    if isinstance(arguments, Tensor):
+        return (arguments,)
+    kind = type(arguments).__name__
     raise UsageError(
         f"the inputs of {text} are a {kind}; they must be a tensor, or a tuple of tensors"
     )

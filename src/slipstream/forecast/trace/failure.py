@@ -29,13 +29,13 @@ def failure(error: Exception, name: str, samples: int) -> str:
     where = _line(error)
     if isinstance(error, _NEEDS_NUMBERS):
         return (
-            f"{name} cannot be traced{where}: what this line does depends on the numbers in a"
+            f"{name} cannot be traced{where}: the result of this line depends on the numbers in a"
             " tensor, and a forecast knows shapes only. Make the line independent of them, in a"
             " version of the model for the forecast: take one branch, a fixed number of rounds, or"
             " torch.where"
         )
-    what = f"{name} fails on a batch of {samples}, tensors without memory{where}"
-    return f"{what}: {type(error).__name__}: {error}"
+    message = f"{name} fails on a batch of {samples}, tensors without memory{where}"
+    return f"{message}: {type(error).__name__}: {error}"
 
 
 def _line(error: Exception) -> str:

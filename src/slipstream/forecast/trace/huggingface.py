@@ -24,7 +24,8 @@ from slipstream.forecast.trace.architectures.transformer import TransformerSize
 from slipstream.forecast.trace.config import Config, read
 from slipstream.forecast.trace.decoders import DECODERS
 
-# Tokens of a sequence if the user gives no number and the config allows more.
+# Tokens of a sequence if the user gives no number and the config allows more: the sequence length
+# at which Llama 3 was pretrained (arXiv 2407.21783).
 MOST_TOKENS = 8192
 
 
@@ -47,17 +48,17 @@ def architecture(path: Path, tokens: int | None = None) -> Architecture:
         return family(name, config, tokens)
     if config.model_type in DECODERS:
         return _decoder(name, config, tokens)
-    known = ", ".join(KNOWN)
+    types = ", ".join(KNOWN)
     raise ConfigError(
-        f"{config.origin}: model_type is {config.model_type!r}; known are {known}; any other model "
-        "can be forecast from a function that makes it, package.module:function"
+        f"{config.origin}: model_type is {config.model_type!r}; known are {types}; for any other "
+        "model, name a function that makes it: package.module:function"
     )
 
 
 def _decoder(name: str, config: Config, tokens: int | None) -> Architecture:
     size_of, places = DECODERS[config.model_type]
     size = size_of(config)
-    # The first configs of Llama lack it.
+    # The first configs of Llama lack this field.
     most = config.number(places, size.positions or 2048)
     length = _length(config, tokens, most, learned=size.positions > 0)
     inputs = partial(batches.tokens, length=length)
@@ -69,7 +70,7 @@ def _length(config: Config, tokens: int | None, places: int, *, learned: bool) -
     if tokens is None:
         return min(places, MOST_TOKENS)
     if learned and tokens > places:
-        raise UsageError(f"{tokens} tokens: {config.origin} has only {places} positions")
+        raise UsageError(f"tokens is {tokens}, but {config.origin} has only {places} positions")
     return tokens
 
 
@@ -85,7 +86,7 @@ def _text(
 def _bert(name: str, config: Config, tokens: int | None) -> Architecture:
     size = _encoder_size(config)
     length = _length(config, tokens, size.positions, learned=True)
-    # The share of predicted tokens is the one of BERT's authors: 20 of 128.
+    # BERT's authors predict 20 of 128 tokens.
     inputs = partial(batches.masked, length=length, predictions=max(1, length * 20 // 128))
     return _text(name, partial(BertPretraining, size), inputs, length)
 
@@ -130,7 +131,9 @@ def _segments(batch: int, *, length: int) -> tuple[Tensor, ...]:
 
 def _vit(name: str, config: Config, tokens: int | None) -> Architecture:
     if tokens is not None:
-        raise UsageError(f"{tokens} tokens: {config.origin} describes a model that reads images")
+        raise UsageError(
+            f"tokens is {tokens}, but {config.origin} describes a model that reads images"
+        )
     size = TransformerSize(
         hidden=config.number("hidden_size"),
         layers=config.number("num_hidden_layers"),

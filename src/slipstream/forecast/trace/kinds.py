@@ -9,7 +9,8 @@ from typing import Any
 
 from slipstream.forecast.work.workload import OperatorKind, Product
 
-# Matrix units are mostly idle if a group has fewer channels than this.
+# Matrix units are mostly idle if a group has fewer channels than this: they need multiples of 8 in
+# 16 bits (NVIDIA, "Matrix multiplication background user's guide").
 DEPTHWISE_CHANNELS = 8
 
 _NORMS = (
@@ -118,7 +119,7 @@ def _attention(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ..
 def _attention_backward(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
     causal = any(flag is True for flag in args[6:])
     scores, sums = _attention_of(args[1:4], 0.5 if causal else 1.0)
-    # The scores once more, and two products for each of the two others.
+    # The backward pass computes the scores again, and two products for each forward product.
     return (scores, *_both(scores), *_both(sums))
 
 

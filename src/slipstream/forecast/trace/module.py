@@ -84,7 +84,7 @@ def _run(
     """Run the module, and compute the gradients of the sum of all its outputs."""
     outputs = [x for x in tensors_in(module(*arguments)) if x.requires_grad]
     if not outputs:
-        raise UsageError(f"{name} returns nothing that has a gradient: a forecast is of training")
+        raise UsageError(f"{name} returns nothing that has a gradient, so it cannot be trained")
     recorder.phase = TrainingPhase.BACKWARD
     torch.autograd.backward(outputs, [torch.ones_like(x) for x in outputs])
 

@@ -24,7 +24,8 @@ class Batch:
     Args:
         samples: Number of samples in the micro-batch, at least 1.
         shape: Shape of one sample of the first input; None: the shape in the model.
-        tokens: Number for the one dimension that is still open then; None: no dimension may be.
+        tokens: Number for the one dimension that the other fields leave open; None: they must leave
+            none open.
     """
 
     samples: int
@@ -35,7 +36,7 @@ class Batch:
 def bind(
     inputs: Sequence[ValueInfoProto], batch: Batch
 ) -> tuple[dict[str, tuple[int, ...]], Fraction]:
-    """Return the shapes of a model's inputs, and how many times they are needed for all samples.
+    """Return the shapes of a model's inputs, and the number of such batches in a micro-batch.
 
     Args:
         inputs: Inputs of the model; the first dimension of the first input is the batch.
@@ -45,7 +46,7 @@ def bind(
         UsageError: If a dimension stays open, or the batch contradicts the inputs.
     """
     if batch.samples < 1:
-        raise UsageError(f"samples are {batch.samples}; a micro-batch has at least 1")
+        raise UsageError(f"samples is {batch.samples}; a micro-batch has at least 1")
     shapes = {item.name: _dimensions(item) for item in inputs}
     numbers, times = _of_batch(shapes, batch.samples)
     if batch.shape is not None:
@@ -55,15 +56,15 @@ def bind(
         if len(still) != 1:
             many = ", ".join(sorted(still)) or "none"
             raise UsageError(
-                f"{batch.tokens} tokens are for one open dimension; the model has {many}"
+                f"tokens is {batch.tokens}, which sets one open dimension; the model has {many}"
             )
         numbers[still.pop()] = batch.tokens
     for name, shape in shapes.items():
         for place in shape:
             if isinstance(place, str) and place not in numbers:
                 raise UsageError(
-                    f"input {name!r} is of shape {shape}: {place!r} is open; "
-                    "say the shape of a sample, or the tokens of a sequence"
+                    f"input {name!r} has shape {shape}, in which {place!r} is open; "
+                    "set the shape of a sample, or the tokens of a sequence"
                 )
     bound = {
         name: tuple(d if isinstance(d, int) else numbers[d] for d in shape)
@@ -76,7 +77,9 @@ def _dimensions(item: ValueInfoProto) -> tuple[int | str, ...]:
     """Return sizes, and names of open dimensions; nameless ones are named by position."""
     kind = item.type.tensor_type
     if not item.type.HasField("tensor_type") or not kind.HasField("shape"):
-        raise UsageError(f"input {item.name!r} has no shape, not even how many dimensions")
+        raise UsageError(
+            f"input {item.name!r} has no shape: not even the number of its dimensions is known"
+        )
     return tuple(
         d.dim_value
         if d.dim_value > 0
@@ -88,21 +91,23 @@ def _dimensions(item: ValueInfoProto) -> tuple[int | str, ...]:
 def _of_batch(
     shapes: Mapping[str, tuple[int | str, ...]], samples: int
 ) -> tuple[dict[str, int], Fraction]:
-    """Return the sizes of the dimensions of the batch, and the factor of all counts."""
+    """Return the sizes of the batch dimensions, and the factor from this batch to all samples."""
     first = next((shape[0] for shape in shapes.values() if shape), 1)
-    given = samples if isinstance(first, str) else first
+    size = samples if isinstance(first, str) else first
     # Exporters name the first dimension of each input differently unless the user names it.
-    numbers = {shape[0]: given for shape in shapes.values() if shape and isinstance(shape[0], str)}
-    return numbers, Fraction(samples, given)
+    numbers = {shape[0]: size for shape in shapes.values() if shape and isinstance(shape[0], str)}
+    return numbers, Fraction(samples, size)
 
 
-def _of_shape(shapes: Mapping[str, tuple[int | str, ...]], wanted: Sequence[int]) -> dict[str, int]:
+def _of_shape(shapes: Mapping[str, tuple[int | str, ...]], sample: Sequence[int]) -> dict[str, int]:
     """Return the sizes of the dimensions that the shape of a sample fixes."""
     name, shape = next(iter(shapes.items()), ("", ()))
-    own = shape[1:]
-    fits = len(own) == len(wanted) and all(
-        isinstance(mine, str) or mine == given for mine, given in zip(own, wanted, strict=True)
+    dimensions = shape[1:]
+    fits = len(dimensions) == len(sample) and all(
+        isinstance(mine, str) or mine == size for mine, size in zip(dimensions, sample, strict=True)
     )
     if not fits:
-        raise UsageError(f"a sample of shape {tuple(wanted)}: input {name!r} is of shape {shape}")
-    return {mine: given for mine, given in zip(own, wanted, strict=True) if isinstance(mine, str)}
+        raise UsageError(f"shape is {tuple(sample)}, but input {name!r} has shape {shape}")
+    return {
+        mine: size for mine, size in zip(dimensions, sample, strict=True) if isinstance(mine, str)
+    }

@@ -1,4 +1,4 @@
-"""Workloads of ONNX files: the file has the forward pass; the backward pass follows from it.
+"""Workloads of ONNX files: the file has the forward pass, and the backward pass is derived.
 
 Parameters are the floating-point initialisers that operators compute with, except for the limits of
 `Clip`, the running statistics of norms, and single numbers.
@@ -77,12 +77,12 @@ def _steps(
 
 
 def _trained(graph: ShapedGraph) -> dict[str, str]:
-    """Return the public name of each parameter: that of its module if the exporter renamed it."""
-    found: dict[str, str] = {}
+    """Return the public name of each parameter: its module's name if the exporter renamed it."""
+    names: dict[str, str] = {}
     stored = {key for key in graph.stored if graph.tensors[key].is_float}
     for node in graph.nodes:
         for key in trained_inputs(node):
-            if key in stored and graph.tensors[key].shape and key not in found:
+            if key in stored and graph.tensors[key].shape and key not in names:
                 renamed = bool(node.module) and "::" in key
-                found[key] = f"{node.module}.weight" if renamed else key
-    return {key: found[key] for key in graph.stored if key in found}
+                names[key] = f"{node.module}.weight" if renamed else key
+    return {key: names[key] for key in graph.stored if key in names}

@@ -35,22 +35,22 @@ def with_biases(
     """
     readers = Counter(name for step in steps for name in step.inputs)
     made: dict[str, int] = {}
-    found: list[ForwardStep] = []
+    fused: list[ForwardStep] = []
     for step in steps:
         biases = [name for name in step.inputs if name in trained]
         others = [name for name in step.inputs if name not in trained]
         if step.name == "add" and len(biases) == len(others) == 1 and others[0] in made:
             place, (bias,) = made[others[0]], biases
-            product = found[place]
+            product = fused[place]
             row = tensors[step.outputs[0]].shape[-1]
             if readers[others[0]] == 1 and others[0] not in outputs and _is_row(tensors[bias], row):
                 inputs = (bias, *product.inputs)
-                found[place] = replace(product, name="addmm", inputs=inputs, outputs=step.outputs)
+                fused[place] = replace(product, name="addmm", inputs=inputs, outputs=step.outputs)
                 continue
         if step.kind is OperatorKind.PRODUCT:
-            made[step.outputs[0]] = len(found)
-        found.append(step)
-    return found
+            made[step.outputs[0]] = len(fused)
+        fused.append(step)
+    return fused
 
 
 def _is_row(tensor: TensorType, width: int) -> bool:
@@ -79,12 +79,12 @@ def with_functions(
     for index, step in enumerate(steps):
         for name in step.inputs:
             readers.setdefault(name, set()).add(index)
-    found: list[ForwardStep] = []
+    fused: list[ForwardStep] = []
     done: set[int] = set()
     for index, step in enumerate(steps):
         members = groups.members(index)
         if len(members) == 1:
-            found.append(step)
+            fused.append(step)
         elif index not in done:
             done.update(members)
             inside = [steps[member] for member in members]
@@ -94,8 +94,8 @@ def with_functions(
                 for name in member.outputs
                 if name in outputs or not readers.get(name, set()) <= set(members)
             ]
-            found.append(_joined(inside, left))
-    return found
+            fused.append(_joined(inside, left))
+    return fused
 
 
 class _Groups:
@@ -111,15 +111,15 @@ class _Groups:
     def take(self, index: int, step: ForwardStep) -> None:
         """Add a step to the groups of its inputs if they are functions of the same value."""
         moving = [name for name in step.inputs if not self._tensors[name].fixed]
-        known = [self._made[name] for name in moving if name in self._made]
-        roots = {root for _, root in known}
+        origins = [self._made[name] for name in moving if name in self._made]
+        roots = {root for _, root in origins}
         direct = {name for name in moving if name not in self._made}
-        root = roots.pop() if len(roots) == 1 and direct <= _roots(known) else ""
+        root = roots.pop() if len(roots) == 1 and direct <= _roots(origins) else ""
         if not root:
             if len(set(moving)) != 1:
                 return
-            root, known = moving[0], []
-        self._join(index, step, root, [first for first, _ in known])
+            root, origins = moving[0], []
+        self._join(index, step, root, [first for first, _ in origins])
 
     def _join(self, index: int, step: ForwardStep, root: str, groups: Sequence[int]) -> None:
         first = min((self._first[group] for group in groups), default=index)
@@ -133,8 +133,8 @@ class _Groups:
         return self._members.get(self._first.get(index, -1), [index])
 
 
-def _roots(known: Sequence[tuple[int, str]]) -> set[str]:
-    return {root for _, root in known}
+def _roots(origins: Sequence[tuple[int, str]]) -> set[str]:
+    return {root for _, root in origins}
 
 
 def _joined(steps: Sequence[ForwardStep], outputs: Sequence[str]) -> ForwardStep:
@@ -142,16 +142,16 @@ def _joined(steps: Sequence[ForwardStep], outputs: Sequence[str]) -> ForwardStep
     made = {name for step in steps for name in step.outputs}
     inputs = [name for step in steps for name in step.inputs if name not in made]
     reduces = any(step.name in _REDUCES for step in steps)
-    known = next((name for name in ("erf", "sigmoid", "tanh") if _has(steps, name)), "function")
+    function = next((name for name in ("erf", "sigmoid", "tanh") if _has(steps, name)), "function")
     names = {"erf": "gelu", "sigmoid": "silu", "tanh": "gelu", "function": "function"}
     unique = tuple(dict.fromkeys(inputs))
     return ForwardStep(
-        name="layer_norm" if reduces else names[known],
+        name="layer_norm" if reduces else names[function],
         module=steps[0].module,
         kind=OperatorKind.NORM if reduces else OperatorKind.MEMORY,
         inputs=unique,
         outputs=tuple(outputs),
-        kept=unique,
+        saved=unique,
     )
 
 
@@ -171,22 +171,22 @@ def with_casts(
         tensors: All values by name; the call changes their dtypes and adds the copies.
         half: Name of the 16-bit dtype: "float16" or "bfloat16".
     """
-    found: list[ForwardStep] = []
+    cast_steps: list[ForwardStep] = []
     for step in steps:
         if step.terms:
-            step = _cast(step, tensors, half, found)
+            step = _cast(step, tensors, half, cast_steps)
         moving = [tensors[name] for name in step.inputs if not tensors[name].fixed]
         floats = {tensor.dtype for tensor in moving if tensor.is_float}
         if step.terms or floats == {half}:
             for name in step.outputs:
                 if tensors[name].dtype == "float32":
                     tensors[name] = replace(tensors[name], dtype=half)
-        found.append(step)
-    return found
+        cast_steps.append(step)
+    return cast_steps
 
 
 def _cast(
-    step: ForwardStep, tensors: dict[str, TensorType], half: str, found: list[ForwardStep]
+    step: ForwardStep, tensors: dict[str, TensorType], half: str, cast_steps: list[ForwardStep]
 ) -> ForwardStep:
     """Return a step whose inputs are in 16 bits, after it added the missing casts to `found`."""
     names: dict[str, str] = {}
@@ -196,7 +196,7 @@ def _cast(
         names[name] = f"{name}:{half}"
         if names[name] not in tensors:
             tensors[names[name]] = replace(tensors[name], dtype=half)
-            found.append(
+            cast_steps.append(
                 ForwardStep(
                     name="_to_copy",
                     module=step.module,
@@ -208,7 +208,7 @@ def _cast(
     return replace(
         step,
         inputs=tuple(names.get(name, name) for name in step.inputs),
-        kept=tuple(names.get(name, name) for name in step.kept),
+        saved=tuple(names.get(name, name) for name in step.saved),
         terms=tuple(
             replace(
                 term,

@@ -71,30 +71,33 @@ def step_of(
         UsageError: If the operator multiplies integers, as in quantised models.
     """
     if node.op.startswith(("QLinear", "QGemm")) or node.op.endswith("Integer"):
-        raise UsageError(f"{node.op} {node.name!r} is quantised: a forecast is of training")
+        raise UsageError(
+            f"{node.op} {node.name!r} is quantised, so it cannot be trained; export the model in"
+            " float32"
+        )
     terms = terms_of(node, tensors)
-    given = tuple(name for name in node.inputs if name and name not in constants)
+    variable = tuple(name for name in node.inputs if name and name not in constants)
     operands = tuple(name for term in terms for name in (term.left, term.right) if name)
-    inputs = (*(name for name in given if name not in operands), *operands)
+    inputs = (*(name for name in variable if name not in operands), *operands)
     outputs = tuple(filter(None, node.outputs))
     module = f"{root}.{node.module}" if node.module else root
-    if _is_view(node, tensors, constants) and given:
+    if _is_view(node, tensors, constants) and variable:
         return ForwardStep(
-            name=node.op.lower(), module=module, kind=OperatorKind.MEMORY, inputs=given[:1],
+            name=node.op.lower(), module=module, kind=OperatorKind.MEMORY, inputs=variable[:1],
             outputs=outputs[:1] if node.op == "Dropout" else outputs, back=Back.PASSES, view=True,
         )  # fmt: skip
     name = _name(node, terms)
     first = tensors[outputs[0]]
     moved = 2 * first.num_bytes if node.op == "Gather" else None
-    kept = _kept(node, inputs, outputs)
+    saved = _saved(node, inputs, outputs)
     if node.op == "Dropout":
-        outputs, kept = _beside(outputs[0], "bool", tensors)
+        outputs, saved = _beside(outputs[0], "bool", tensors)
         moved = 2 * first.num_bytes + first.elements
     elif node.op == "MaxPool":
-        outputs, kept = _beside(outputs[0], "int64", tensors)
+        outputs, saved = _beside(outputs[0], "int64", tensors)
     return ForwardStep(
         name=name, module=module, kind=_kind(node, name, terms), terms=terms, inputs=inputs,
-        outputs=outputs, kept=kept, back=_back(node), moved=moved,
+        outputs=outputs, saved=saved, back=_back(node), moved=moved,
     )  # fmt: skip
 
 
@@ -130,7 +133,7 @@ def _kind(node: OnnxNode, name: str, terms: tuple[Term, ...]) -> OperatorKind:
     return kind_of(name, [term.product for term in terms])
 
 
-def _kept(node: OnnxNode, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> tuple[str, ...]:
+def _saved(node: OnnxNode, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> tuple[str, ...]:
     if node.op in _KEEP_OUTPUT:
         return outputs[:1]
     if node.op in _KEEP_NOTHING:

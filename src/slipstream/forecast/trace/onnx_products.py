@@ -88,10 +88,10 @@ def _transposed(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
 
 def _einsum(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
     equation = str(node.attributes["equation"]).replace(" ", "")
-    given, _, result = equation.partition("->")
+    factors, _, result = equation.partition("->")
     if "." in equation or not result or len(node.inputs) != 2:
         raise UsageError(f"Einsum {node.name!r}: {equation!r} is no product of two matrices")
-    first, second = given.split(",")
+    first, second = factors.split(",")
     left, right = node.inputs
     sizes = dict(zip(first, tensors[left].shape, strict=True))
     sizes |= dict(zip(second, tensors[right].shape, strict=True))

@@ -92,17 +92,23 @@ class _Walk:
 
     def _visit(self, node: NodeProto) -> None:
         if node.op_type in _UNRUN:
-            raise UsageError(f"{_called(node)}: a forecast knows no branches and loops")
-        given = [name for name in node.input if name]
-        missing = [name for name in given if name not in self._tensors]
+            raise UsageError(
+                f"{_called(node)}: branches and loops cannot be forecast; export the model without"
+                " them"
+            )
+        inputs = [name for name in node.input if name]
+        missing = [name for name in inputs if name not in self._tensors]
         if missing:
-            raise UsageError(f"{_called(node)}: no operator before it gives {missing[0]!r}")
+            raise UsageError(
+                f"{_called(node)}: {missing[0]!r} is neither an input of the model nor an output of"
+                " an earlier operator"
+            )
         if node.op_type in ("Shape", "Size"):
-            self._know(node, self._measured(node, self._tensors[given[0]].shape))
-        elif all(name in self._constants for name in given) and not _draws(node.op_type):
+            self._know(node, self._measured(node, self._tensors[inputs[0]].shape))
+        elif all(name in self._constants for name in inputs) and not _draws(node.op_type):
             self._know(node, self._computed(node))
         else:
-            self._infer(node, given)
+            self._infer(node, inputs)
 
     def _know(self, node: NodeProto, values: Sequence[npt.NDArray[Any]]) -> None:
         for name, value in zip(node.output, values, strict=False):
@@ -119,8 +125,8 @@ class _Walk:
         return [np.array(shape[ends.get("start", 0) : ends.get("end")], dtype=np.int64)]
 
     def _computed(self, node: NodeProto) -> list[npt.NDArray[Any]]:
-        given = [self._constants[name] for name in node.input if name]
-        feeds = dict(zip([name for name in node.input if name], given, strict=True))
+        values = [self._constants[name] for name in node.input if name]
+        feeds = dict(zip([name for name in node.input if name], values, strict=True))
         graph = helper.make_graph(
             [node],
             "one",
@@ -135,24 +141,24 @@ class _Walk:
             raise UsageError(f"{_called(node)} cannot be computed: {error}") from error
         return list(results)
 
-    def _infer(self, node: NodeProto, given: Sequence[str]) -> None:
+    def _infer(self, node: NodeProto, inputs: Sequence[str]) -> None:
         version = self._versions.get(node.domain, 0)
         try:
             schema = onnx.defs.get_schema(node.op_type, version, node.domain)
-            found = onnx.shape_inference.infer_node_outputs(
+            types = onnx.shape_inference.infer_node_outputs(
                 schema,
                 node,
-                {name: self._types[name] for name in given},
-                {name: self._data[name] for name in given if name in self._data},
+                {name: self._types[name] for name in inputs},
+                {name: self._data[name] for name in inputs if name in self._data},
                 opset_imports=list(self._model.opset_import),
                 ir_version=self._model.ir_version,
             )
         except Exception as error:  # of the schemas and of protobuf
             raise UsageError(f"{_called(node)} has no shape: {error}") from error
-        moving = [self._tensors[name].times for name in given if not self._tensors[name].fixed]
-        times, fixed = max(moving, default=Fraction(1)), bool(given) and not moving
+        moving = [self._tensors[name].times for name in inputs if not self._tensors[name].fixed]
+        times, fixed = max(moving, default=Fraction(1)), bool(inputs) and not moving
         for name in filter(None, node.output):
-            kind = found.get(name, TypeProto()).tensor_type
+            kind = types.get(name, TypeProto()).tensor_type
             shape = [d.dim_value if d.HasField("dim_value") else -1 for d in kind.shape.dim]
             if not kind.HasField("shape") or -1 in shape:
                 raise UsageError(f"{_called(node)}: the shape of {name!r} depends on data: {shape}")

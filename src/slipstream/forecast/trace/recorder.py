@@ -37,7 +37,7 @@ class Recorder(TorchDispatchMode):
         self._modules = modules
         self._values: list[list[int]] = []
         self._masks: set[int] = set()
-        self._known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._indices: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def __torch_dispatch__(
         self,
@@ -80,12 +80,12 @@ class Recorder(TorchDispatchMode):
             born: Index of the operator that makes the memory if it is new.
         """
         storage = tensor.untyped_storage()
-        known = self._known.get(storage)
-        if known is not None:
-            return known
+        index = self._indices.get(storage)
+        if index is not None:
+            return index
         index = len(self._values)
         self._values.append([storage.nbytes(), born, _NEVER])
-        self._known[storage] = index
+        self._indices[storage] = index
         weakref.finalize(storage, self._free, index)
         return index
 

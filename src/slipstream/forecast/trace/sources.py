@@ -115,19 +115,19 @@ def source(
         made = factories.architecture(text, shape=shape, dtype=dtype, tokens=tokens)
         return _traced(made)
     if path.suffix == ".py":
-        raise UsageError(f"{text} names no function: write {text}:function")
+        raise UsageError(f"{text} names no function; write {text}:function")
     if path.suffix == ".json" or (path / "config.json").is_file():
         if shape is not None:
-            raise UsageError(f"{text} defines the shape of its inputs: leave the shape out")
+            raise UsageError(f"{text} defines the shape of its inputs; leave the shape out")
         return _traced(huggingface.architecture(path, tokens))
     return _named_source(text, None if shape is None else tuple(shape), tokens)
 
 
 def _check(shape: Sequence[int] | None, tokens: int | None) -> None:
     if shape is not None and (len(shape) == 0 or any(size < 1 for size in shape)):
-        raise UsageError(f"shape is {tuple(shape)}; sizes of a sample must be at least 1")
+        raise UsageError(f"shape is {tuple(shape)}; every size of a sample must be at least 1")
     if tokens is not None and tokens < 1:
-        raise UsageError(f"tokens are {tokens}; a sequence has at least 1")
+        raise UsageError(f"tokens is {tokens}; a sequence has at least 1")
 
 
 def _onnx(path: Path, shape: Sequence[int] | None, tokens: int | None) -> Source:
@@ -146,17 +146,17 @@ def _onnx(path: Path, shape: Sequence[int] | None, tokens: int | None) -> Source
     return Source(path.stem, "example" if tokens is None else "sequence", run, tokens=tokens)
 
 
-# The workload of a large model takes ten megabytes.
+# Four workloads, because that of a large model takes ten megabytes.
 @lru_cache(maxsize=4)
 def _named_source(text: str, shape: tuple[int, ...] | None, tokens: int | None) -> Source:
     """Return a named architecture that caches its traces for the next forecast."""
-    found = _traced(_named(text, shape, tokens))
-    return replace(found, trace=lru_cache(maxsize=4)(found.trace))
+    named = _traced(_named(text, shape, tokens))
+    return replace(named, trace=lru_cache(maxsize=4)(named.trace))
 
 
 def _named(text: str, shape: tuple[int, ...] | None, tokens: int | None) -> Architecture:
     try:
-        found = find(text)
+        architecture = find(text)
     except UsageError as error:
         if Path(text).is_dir():
             raise UsageError(f"the folder {text} has no config.json of Hugging Face") from error
@@ -165,30 +165,38 @@ def _named(text: str, shape: tuple[int, ...] | None, tokens: int | None) -> Arch
             "file.py:make, an .onnx file, or a config.json of Hugging Face"
         ) from error
     if shape is not None:
-        if found.samples_are != "image" or len(shape) != 3 or found.name.startswith("face-"):
-            raise UsageError(f"{found.name} defines its own inputs: leave the shape out")
+        if (
+            architecture.samples_are != "image"
+            or len(shape) != 3
+            or architecture.name.startswith("face-")
+        ):
+            raise UsageError(f"{architecture.name} defines its own inputs; leave the shape out")
         images = partial(factories.zeros, shape=shape, dtype=torch.float32)
-        found = replace(found, inputs=images)
-    return found if tokens is None else _of_length(found, tokens)
+        architecture = replace(architecture, inputs=images)
+    return architecture if tokens is None else _of_length(architecture, tokens)
 
 
-def _of_length(found: Architecture, tokens: int) -> Architecture:
+def _of_length(architecture: Architecture, tokens: int) -> Architecture:
     """Return an architecture whose sequences have another length."""
-    if "length" not in inspect.signature(found.inputs).parameters:
-        raise UsageError(f"{found.name} reads no sequences whose tokens can be said")
-    if found.name.startswith("bert-") and tokens > BERT_BASE.positions:
-        raise UsageError(f"{tokens} tokens: {found.name} has only {BERT_BASE.positions} positions")
-    make = found.make
-    if found.name in language.SIZES:
+    if "length" not in inspect.signature(architecture.inputs).parameters:
+        raise UsageError(f"{architecture.name} reads no sequences; leave the number of tokens out")
+    if architecture.name.startswith("bert-") and tokens > BERT_BASE.positions:
+        raise UsageError(
+            f"tokens is {tokens}, but {architecture.name} has only {BERT_BASE.positions} positions"
+        )
+    make = architecture.make
+    if architecture.name in language.SIZES:
         make = partial(make, positions=tokens)
     note = f"{tokens} tokens of a sequence"
-    return replace(found, make=make, inputs=partial(found.inputs, length=tokens), note=note)
+    return replace(
+        architecture, make=make, inputs=partial(architecture.inputs, length=tokens), note=note
+    )
 
 
 def _traced(architecture: Architecture) -> Source:
     def run(samples: int, *, precision: Precision = "fp32", whole: bool = False) -> Workload:
         if samples < 1:
-            raise UsageError(f"samples are {samples}; a micro-batch has at least 1")
+            raise UsageError(f"samples is {samples}; a micro-batch has at least 1")
         lower = DTYPES[precision]
         inputs = partial(_inputs, architecture.inputs, samples, lower if whole else None)
         try:
@@ -202,7 +210,7 @@ def _traced(architecture: Architecture) -> Source:
             )
         except SlipstreamError:
             raise
-        except Exception as error:  # the user's code has any
+        except Exception as error:  # the user's code may raise anything
             raise UsageError(failure(error, architecture.name, samples)) from error
 
     tokens = _tokens(architecture)

@@ -38,12 +38,12 @@ class TensorType:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that it occupies."""
+        """Size in bytes."""
         return self.elements * (_FLOATS.get(self.dtype) or np.dtype(self.dtype).itemsize)
 
     @property
     def is_float(self) -> bool:
-        """Whether it can have a gradient."""
+        """Whether the value can have a gradient."""
         return self.dtype in _FLOATS
 
 
@@ -51,8 +51,8 @@ class Back(enum.Enum):
     """The work in the backward pass of an operator."""
 
     COMPUTES = "computes"  # an operator that makes the gradients of its inputs
-    PASSES = "passes"  # nothing where sizes agree, a sum or a copy elsewhere
-    NARROWS = "narrows"  # nothing: gradients of inputs are parts of that of the output
+    PASSES = "passes"  # nothing if sizes agree, otherwise a sum or a copy
+    NARROWS = "narrows"  # nothing: gradients of inputs are parts of the output's gradient
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class ForwardStep:
         terms: Products that it computes.
         inputs: Names of its inputs; the factors of its products come last.
         outputs: Names of its outputs.
-        kept: Inputs and outputs that its backward pass reads.
+        saved: Inputs and outputs that its backward pass reads.
         back: Work of its backward pass.
         view: Whether it only makes another view of its first input.
         moved: Bytes that it reads and writes (default None: all inputs and outputs).
@@ -87,12 +87,12 @@ class ForwardStep:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     terms: tuple[Term, ...] = ()
-    kept: tuple[str, ...] = ()
+    saved: tuple[str, ...] = ()
     back: Back = Back.COMPUTES
     view: bool = False
     moved: int | None = None
 
     @property
     def of(self) -> str:
-        """Name of the value whose dtype is the one of the computation."""
+        """Name of the value whose dtype is the dtype of the computation."""
         return self.terms[0].left if self.terms else self.outputs[0]

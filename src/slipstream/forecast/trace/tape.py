@@ -53,23 +53,23 @@ class Tape:
         # Bytes and first operator of each memory, and its last operator.
         self._values: list[tuple[int, int]] = []
         self._last: dict[int, int] = {}
-        self._known: dict[str, int] = {}
+        self._indices: dict[str, int] = {}
 
     def value(self, name: str) -> int:
         """Return the memory of a named value, which existed before if no operator made it."""
-        if name not in self._known:
-            self._known[name] = len(self._values)
+        if name not in self._indices:
+            self._indices[name] = len(self._values)
             self._values.append((self._tensors[name].num_bytes, -1))
-        return self._known[name]
+        return self._indices[name]
 
     def make(self, name: str) -> int:
         """Return new memory for a named value, which the next operator makes."""
-        self._known[name] = self.fresh(name)
-        return self._known[name]
+        self._indices[name] = self.fresh(name)
+        return self._indices[name]
 
     def view(self, name: str, base: str) -> None:
         """Record that a value is a view of another."""
-        self._known[name] = self.value(base)
+        self._indices[name] = self.value(base)
 
     def fresh(self, name: str) -> int:
         """Return further memory with the size of a named value, which the next operator makes."""
@@ -102,10 +102,10 @@ class Tape:
             staying: Indices of memory that outlives the step.
             to_the_end: Indices of memory that lives until the end of the step.
         """
-        found: list[TensorValue] = []
+        memory: list[TensorValue] = []
         for index, (size, born) in enumerate(self._values):
             dies = self._last.get(index, born) + 1
             if index in to_the_end:
                 dies = len(self.operators)
-            found.append(TensorValue(size, born, -1 if born < 0 or index in staying else dies))
-        return tuple(found)
+            memory.append(TensorValue(size, born, -1 if born < 0 or index in staying else dies))
+        return tuple(memory)

@@ -1,7 +1,7 @@
-"""Fits the overhead of PyTorch 2 on steps that `slipstream forecast check` measured.
+"""Fit of the overhead of PyTorch 2 on steps that `slipstream forecast check` measured.
 
-Published tables are not enough: they do not state the host of their GPUs, and all rows of PyTorch 2
-are of FSDP.
+Published tables are not enough: they do not state the host of their GPUs, and all their rows of
+PyTorch 2 use FSDP.
 """
 
 # SciPy has no types.
@@ -66,6 +66,7 @@ def read(path: Path) -> list[CheckedStep]:
     Args:
         path: Location of a .csv file with the columns model, batch, precision, optimizer and
             milliseconds; lines that begin with "#" are skipped.
+
     Raises:
         ConfigError: The file cannot be read.
     """
@@ -79,7 +80,9 @@ def read(path: Path) -> list[CheckedStep]:
 
 def _checked(row: dict[str, str]) -> CheckedStep:
     if row["precision"] not in get_args(Precision):
-        raise ValueError(f"precision is {row['precision']!r}")
+        raise ValueError(
+            f"precision is {row['precision']!r}; allowed are {', '.join(get_args(Precision))}"
+        )
     precision = cast("Precision", row["precision"])
     optimizer = Optimizer[row["optimizer"].upper()]
     seconds = float(row["milliseconds"]) / 1e3
@@ -87,7 +90,9 @@ def _checked(row: dict[str, str]) -> CheckedStep:
 
 
 def forecast(row: CheckedStep, device: str, parameters: Parameters, runtime: Runtime) -> float:
-    """Return the forecast seconds of a step. Blocks for seconds to trace a model that is new.
+    """Return the forecast seconds of a step.
+
+    The call blocks for seconds if the model was not traced before.
 
     Args:
         row: Measured step.
@@ -116,9 +121,9 @@ def _cluster(device: str) -> Cluster:
 
 @cache
 def _simulation(model: str, batch: int, precision: Precision) -> Simulation:
-    found = source(model)
-    traced = resizable(partial(found.trace, precision=precision, whole=found.whole(precision)))
-    return Simulation(traced.at(batch), flash=True)
+    named = source(model)
+    traced = resizable(partial(named.trace, precision=precision, whole=named.whole(precision)))
+    return Simulation.of(traced.at(batch))
 
 
 def fit(
@@ -140,8 +145,8 @@ def fit(
         return [*(np.log(off) / _SPREAD).tolist(), *prior.tolist()]
 
     start: Any = np.zeros(len(KNOBS))
-    found: Any = least_squares(residuals, start, diff_step=1e-3)
-    return _at(guess, cast("npt.NDArray[np.float64]", found.x))
+    solution: Any = least_squares(residuals, start, diff_step=1e-3)
+    return _at(guess, cast("npt.NDArray[np.float64]", solution.x))
 
 
 def _at(guess: Runtime, point: npt.NDArray[np.float64]) -> Runtime:

@@ -16,7 +16,7 @@ from slipstream.forecast.validate.models import TrainedModel
 from slipstream.forecast.validate.row import TableRow
 from slipstream.forecast.validate.software import Software
 
-# Images of ImageNet-1k.
+# Training images of ImageNet-1k (image-net.org, ILSVRC 2012).
 IMAGENET = 1281167
 
 # DeepLearningExamples: architecture, runtime, device (each the beginning of a name), and batch per
@@ -97,7 +97,7 @@ _MLPERF_ONE_HOST, _MLPERF_MOST = 408, 60000
 # DAWNBench: some races enlarge images during training; these sides have the mean number of pixels
 # over the epochs. AIACC: 96 for 13 epochs, 128 for 11 and 224 for 3. fast.ai, which the entries
 # with PyTorch follow: 128, 224, 288. Huawei does not publish its sizes, but its entries are faster
-# than a V100 is at 224.
+# than a V100 can be at 224 pixels.
 _SIDES = (("aiacc", 128), ("torch|fastai", 192), ("moxing|huawei", 160))
 
 # Largest batch of images, and batches of other samples, if nothing is known. Chosen by hand, not
@@ -110,9 +110,9 @@ def batch(row: TableRow, model: TrainedModel, software: Software, device: Device
     """Return a batch per device for a row that states none.
 
     Args:
-        row: a row of the table.
-        model: model that it trains.
-        software: framework that trains it.
+        row: Row of the table.
+        model: Model that it trains.
+        software: Framework that trains it.
         device: Device that it trains on.
     """
     half = software.precision in ("fp16", "bf16")
@@ -137,9 +137,9 @@ def accumulates(row: TableRow, model: TrainedModel, software: Software) -> bool:
     """Return whether the row is NVIDIA's BERT pre-training, which accumulates gradients.
 
     Args:
-        row: a row of the table.
-        model: model that it trains.
-        software: framework that trains it.
+        row: Row of the table.
+        model: Model that it trains.
+        software: Framework that trains it.
     """
     return (
         "deeplearningexamples" in row.source.lower()
@@ -178,9 +178,9 @@ def channels_first(row: TableRow, model: TrainedModel, software: Software) -> bo
     """Return whether channels are the first dimension of images.
 
     Args:
-        row: a row of the table.
-        model: model that it trains.
-        software: framework that trains it.
+        row: Row of the table.
+        model: Model that it trains.
+        software: Framework that trains it.
     """
     if model.samples_are != "image" or model.architecture.startswith("ssd"):
         return False
@@ -198,9 +198,9 @@ def input_rate(row: TableRow, model: TrainedModel, software: Software) -> float 
     """Return the samples per second that a host reads; None: input is never the limit.
 
     Args:
-        row: a row of the table.
-        model: model that it trains.
-        software: framework that trains it.
+        row: Row of the table.
+        model: Model that it trains.
+        software: Framework that trains it.
     """
     if "dawnbench" in row.source.lower() and software.runtime == "pytorch":
         return _RACE_PICTURES_PER_SECOND if "v100" in row.gpu.lower() else None
@@ -221,8 +221,8 @@ def raced(row: TableRow, software: Software) -> bool:
     E2E_CUDA_GRAPHS=1 and SBATCH_NETWORK=sharp.
 
     Args:
-        row: a row of the table.
-        software: framework that trains it.
+        row: Row of the table.
+        software: Framework that trains it.
     """
     return "mlperf" in row.source.lower() and software.runtime.startswith("ngc-")
 
@@ -235,9 +235,9 @@ def read_samples(row: TableRow, model: TrainedModel, software: Software) -> Trai
     """Return a model with its actual samples, if the table states others.
 
     Args:
-        row: a row of the table.
-        model: model that it trains.
-        software: framework that trains it.
+        row: Row of the table.
+        model: Model that it trains.
+        software: Framework that trains it.
     """
     inputs, by_torch = model.inputs, software.runtime == "ngc-pytorch"
     if _is_dell_of_2016(row) and software.runtime == "mxnet" and model.architecture == "googlenet":
@@ -257,7 +257,7 @@ def race(devices: int) -> tuple[int, float]:
     Args:
         devices: Total number of GPUs.
     """
-    fits = [each for each in _MLPERF_BATCHES if each * devices <= _MLPERF_MOST]
+    fits = [size for size in _MLPERF_BATCHES if size * devices <= _MLPERF_MOST]
     chosen = _MLPERF_ONE_HOST if devices <= 8 else max(fits, default=1)
     batches, epochs = zip(*_MLPERF_EPOCHS, strict=True)
     return chosen, float(np.interp(chosen * devices, batches, epochs))
@@ -268,7 +268,7 @@ def side(row: TableRow, model: TrainedModel) -> int | None:
 
     Args:
         row: Row of a race to an accuracy.
-        model: model that it trains.
+        model: Model that it trains.
     """
     if "dawnbench" not in row.source.lower() or not model.architecture.startswith("resnet"):
         return None

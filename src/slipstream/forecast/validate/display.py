@@ -22,7 +22,7 @@ KEYS: Mapping[str, Callable[[PublishedCase], str]] = {
     "runtime": lambda case: case.runtime,
 }
 _MOST_REASONS = 8
-# One device reached less than its usual rate in rows above this efficiency.
+# Efficiency above which a row's single device must have been slower than usual.
 _BEYOND = 1.1
 
 
@@ -72,11 +72,11 @@ def worst_table(report: ValidationReport) -> Table:
         table.add_column(name, justify="right" if name == "line" else "left")
     for name in ("forecast", "measured", "error"):
         table.add_column(name, justify="right")
-    for each in report.worst():
-        case = each.case
+    for judged in report.worst():
+        case = judged.case
         table.add_row(
             str(case.line), case.model, f"{case.devices} x {case.device}", case.framework,
-            f"{each.forecast:.4g}", f"{case.measured:.4g}", percent(each.error),
+            f"{judged.forecast:.4g}", f"{case.measured:.4g}", percent(judged.error),
         )  # fmt: skip
     return table
 
@@ -88,7 +88,7 @@ def notes(report: ValidationReport, intervals: Intervals) -> list[str]:
         report: Comparison of a table with its forecasts.
         intervals: Intervals whose coverage is counted.
     """
-    lines = [f"80% intervals contain {percent(coverage(report, intervals))} of the measurements."]
+    lines = [f"80 % intervals contain {percent(coverage(report, intervals))} of the measurements."]
     efficiencies = report.efficiencies()
     if efficiencies:
         points = sum(abs(ours - theirs) for _, ours, theirs in efficiencies) / len(efficiencies)
@@ -115,9 +115,9 @@ def notes(report: ValidationReport, intervals: Intervals) -> list[str]:
 def coverage(report: ValidationReport, intervals: Intervals) -> float:
     """Return the share of measurements that lie in the interval of their forecast."""
     inside = 0
-    for each in report.judged:
-        around = intervals.around(each.forecast, group_of(each.case))
-        inside += around.low <= each.case.measured <= around.high
+    for judged in report.judged:
+        around = intervals.around(judged.forecast, group_of(judged.case))
+        inside += around.low <= judged.case.measured <= around.high
     return inside / len(report.judged) if report.judged else float("nan")
 
 
@@ -135,7 +135,7 @@ def as_json(report: ValidationReport, intervals: Intervals) -> dict[str, Any]:
         "leave": report.leave,
         "sources": {name: _score(score) for name, score in report.sources().items()},
         "memory": {name: _score(score) for name, score in report.memory().items()},
-        "worst": [_judged(each) for each in report.worst()],
+        "worst": [_judged(judged) for judged in report.worst()],
         "coverage": coverage(report, intervals),
         "efficiency": {
             "rows": len(points),
@@ -150,18 +150,18 @@ def as_json(report: ValidationReport, intervals: Intervals) -> dict[str, Any]:
 
 
 def _score(score: Score) -> dict[str, float | None]:
-    found = {
+    fields = {
         "rows": score.rows,
         "read": score.read,
         "mape": score.mape,
         "median": score.median,
         "p90": score.p90,
     }
-    return {key: None if math.isnan(value) else value for key, value in found.items()}
+    return {key: None if math.isnan(value) else value for key, value in fields.items()}
 
 
-def _judged(each: Judged) -> dict[str, Any]:
-    case = each.case
+def _judged(judged: Judged) -> dict[str, Any]:
+    case = judged.case
     return {
         "line": case.line,
         "source": case.source,
@@ -169,7 +169,7 @@ def _judged(each: Judged) -> dict[str, Any]:
         "gpu": case.gpu,
         "devices": case.devices,
         "framework": case.framework,
-        "forecast": each.forecast,
+        "forecast": judged.forecast,
         "measured": case.measured,
-        "error": each.error,
+        "error": judged.error,
     }

@@ -1,4 +1,4 @@
-"""Fits the parameters of a forecast on measurements, near a first guess.
+"""Fit of the parameters of a forecast on measurements, near a first guess.
 
 Each parameter is a factor on the guess, and its logarithm has a normal prior. A runtime's factors
 are multiplied with those of the usual runtime, so a runtime without measurements is like the usual
@@ -48,7 +48,7 @@ class Fit:
         predictor: Predictor that simulates them.
         singles: Measured rates of single devices.
         guess: First guess; its runtimes are the known ones.
-        progress: Function that gets the evaluations done and their total.
+        progress: Callback that receives the completed rounds and the total (default: none).
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Fit:
         predictor: CasePredictor,
         singles: Singles,
         guess: Parameters,
-        progress: Callable[[int, int], None] = lambda done, of: None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         self._cases = cases
         self._predictor, self._singles = predictor, singles
@@ -68,15 +68,15 @@ class Fit:
         # The weight of a source grows with its rows, but less than in proportion.
         self._weights = np.array([counts[case.source] ** -0.5 for case in cases])
         self._weights /= self._weights.mean()
-        given = np.array([self._singles.seconds(case) is not None for case in cases])
-        self._weights[given] *= _SURER
+        has_rate = np.array([self._singles.seconds(case) is not None for case in cases])
+        self._weights[has_rate] *= _SURER
         self._widths = np.array([knob.width for knob in self.space.knobs])
         self._slopes: Vector | None = None
 
     def all(self, rounds: int = 6) -> Vector:
         """Return the point of the parameters that fit all cases best.
 
-        Blocks for some seconds per round and hundred cases.
+        The call blocks for some seconds per round and hundred cases.
 
         Args:
             rounds: Number of Gauss-Newton rounds, each with new slopes (default 6).
@@ -98,11 +98,11 @@ class Fit:
         """
         return self._solve(start, ~left_out, steps=4)
 
-    def _solve(self, point: Vector, kept: Rows, steps: int) -> Vector:
+    def _solve(self, point: Vector, rows: Rows, steps: int) -> Vector:
         """Run damped Gauss-Newton with the stored slopes; weights fall with the error."""
         assert self._slopes is not None
-        slopes, prior = self._slopes[kept], np.diag(self._widths**-2.0)
-        errors = self._errors(point, kept)
+        slopes, prior = self._slopes[rows], np.diag(self._widths**-2.0)
+        errors = self._errors(point, rows)
         for _ in range(steps):
             weights = 1 / (1 + (errors / _OUTLIER) ** 2)
             normal = slopes.T @ (weights[:, None] * slopes) + prior
@@ -110,9 +110,9 @@ class Fit:
             before = self._loss(point, errors)
             for damping in (1.0, 0.5, 0.25):
                 there = point - damping * change
-                found = self._errors(there, kept)
-                if self._loss(there, found) < before:
-                    point, errors = there, found
+                errors_there = self._errors(there, rows)
+                if self._loss(there, errors_there) < before:
+                    point, errors = there, errors_there
                     break
             else:
                 break
@@ -122,10 +122,10 @@ class Fit:
         soft = _OUTLIER**2 * np.log1p((errors / _OUTLIER) ** 2)
         return float(soft.sum() + np.square(point / self._widths).sum())
 
-    def _errors(self, point: Vector, kept: Rows) -> Vector:
+    def _errors(self, point: Vector, rows: Rows) -> Vector:
         parameters = self.space.parameters(point.tolist())
-        errors = [self._error(case, parameters) for case in _chosen(self._cases, kept)]
-        return np.array(errors) / _RESIDUAL * self._weights[kept]
+        errors = [self._error(case, parameters) for case in _chosen(self._cases, rows)]
+        return np.array(errors) / _RESIDUAL * self._weights[rows]
 
     def _error(self, case: PublishedCase, parameters: Parameters) -> float:
         paced = self._singles.step(case, self._predictor, parameters)
@@ -148,5 +148,5 @@ class Fit:
         return knob.table in ("rates", "wire", USUAL, case.runtime)
 
 
-def _chosen(cases: Sequence[PublishedCase], kept: Rows) -> list[PublishedCase]:
-    return [case for case, wanted in zip(cases, kept.tolist(), strict=True) if wanted]
+def _chosen(cases: Sequence[PublishedCase], rows: Rows) -> list[PublishedCase]:
+    return [case for case, is_chosen in zip(cases, rows.tolist(), strict=True) if is_chosen]

@@ -30,7 +30,8 @@ class Folds:
         guess: Origin of the space.
         runtimes: Names of the runtimes that have their own knobs.
         all: Point that fits all rows.
-        without: Points by the name of what was left out, which `fold_of` returns.
+        without: Points of fits that left rows out, by the name that `fold_of` returns for these
+            rows.
     """
 
     guess: Parameters

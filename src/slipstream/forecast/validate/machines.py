@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from slipstream.forecast.hardware import Device, Hardware
 from slipstream.forecast.validate.row import TableRow, UnreadableError, whole
 
-# GPUs of generations that rows name instead of a device.
+# Devices that rows mean if they name a generation only.
 _GENERATIONS = {"pascal": "P100", "volta": "V100", "ampere": "A100", "hopper": "H100"}
 # Meta's H100s have different memory (pytorch/torchtitan, benchmarks, "Hardware" in
 # llama3_h100_202412_torchtitan.md and asyncTP_llama3_h100_2025-06_torchtitan.md).
 _OF_TORCHTITAN = "H100-96GB"
+# Devices of a host if a row does not state them: DGX-2 and HGX-2 have 16 and other DGX hosts 8
+# (NVIDIA, data sheets).
 _HOSTS = {"dgx-2": 16, "hgx-2": 16}
 _USUAL_HOST = 8
 # Rates of InfiniBand ports in Gbit/s.
@@ -66,11 +68,11 @@ def machine(row: TableRow, hardware: Hardware) -> MeasuredMachine:
 def _device(text: str, hardware: Hardware) -> tuple[Device, tuple[str, ...]]:
     plain = _plain(text)
     if re.search(r"mixed|[a-z0-9]\s*\+\s*[a-z]", plain):
-        raise UnreadableError(f"devices are {text!r}; devices of one kind can be read")
-    known = {name: device for device in hardware.devices.values() for name in _names(device)}
-    found = [name for name in known if _pattern(name).search(plain)]
-    if found:
-        return known[max(found, key=len)], ()
+        raise UnreadableError(f"the devices are {text!r}; rows with one kind of device can be read")
+    devices = {name: device for device in hardware.devices.values() for name in _names(device)}
+    names = [name for name in devices if _pattern(name).search(plain)]
+    if names:
+        return devices[max(names, key=len)], ()
     for generation, name in _GENERATIONS.items():
         if generation in plain:
             return hardware.device(name), ("device",)
@@ -111,13 +113,13 @@ def _network_gbit(
     text = row.network_gbps.lower()
     if "not stated" in text and ("hdr" in text or "edr" in text):
         return next(gbit for year, gbit in _DGX_GBIT if device.year >= year), ("network_gbit",)
-    if found := re.search(r"(\d+)\s*x\s*(\d+(?:\.\d+)?)", text):
-        return float(found[1]) * float(found[2]), ()
-    if found := re.search(r"(?:(\d+)\s*x\s*)?\b([ehnx]dr)\b", text):
-        return int(found[1] or 1) * _PORTS[found[2]], ()
-    if found := re.search(r"(?<![\w.])(\d+(?:\.\d+)?)(?:\s*(tb))?", text):
+    if match := re.search(r"(\d+)\s*x\s*(\d+(?:\.\d+)?)", text):
+        return float(match[1]) * float(match[2]), ()
+    if match := re.search(r"(?:(\d+)\s*x\s*)?\b([ehnx]dr)\b", text):
+        return int(match[1] or 1) * _PORTS[match[2]], ()
+    if match := re.search(r"(?<![\w.])(\d+(?:\.\d+)?)(?:\s*(tb))?", text):
         of_device = "per gpu" in text or "/gpu" in text or "torchtitan" in row.source.lower()
-        gbit = float(found[1]) * (1000.0 if found[2] else 1.0)
+        gbit = float(match[1]) * (1000.0 if match[2] else 1.0)
         return gbit * (per_host if of_device else 1), ()
     if re.search(r"\bib\b|infiniband", text):
         return _PORTS["edr"], ("network_gbit",)

@@ -19,8 +19,7 @@ from slipstream.forecast.work.division import divide
 from slipstream.forecast.work.stages import stage
 from slipstream.forecast.work.strategy import Optimizer, Strategy
 from slipstream.forecast.work.workload import OperatorKind, TensorValue, TrainingPhase, Workload
-
-MIB = 1 << 20
+from slipstream.units import MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class Habits:
 
 
 _TORCHTITAN = Habits(master=True, expandable=True)
-# Taken from the rows of DLPerf: NCCL's buffers and peers' mappings grow with the devices.
+# Derived from the rows of DLPerf: buffers of NCCL and mappings of peers grow with the devices.
 _ONEFLOW = Habits(context_mb=900, peer_mb=127, planned=True)
 # PyTorch with cuBLAS and cuDNN.
 _USUAL = Habits(context_mb=600)
@@ -80,7 +79,9 @@ _ARCFACE = replace(_USUAL, zeroed=True, aside=True)
 
 
 def footprint(case: PublishedCase, predictor: CasePredictor) -> Footprint:
-    """Return the peak of a case on its fullest device. Blocks for seconds if its model is new.
+    """Return the peak of a case on its fullest device.
+
+    The call blocks for seconds if the model was not traced before.
 
     Args:
         case: Measurement that states its peak.
@@ -125,25 +126,27 @@ def ratios(cases: Sequence[PublishedCase], predictor: CasePredictor) -> dict[str
         cases: Measurements of a table.
         predictor: Predictor, which may have traced the models before.
     """
-    found: dict[str, list[float]] = {}
+    by_source: dict[str, list[float]] = {}
     for case in cases:
         if case.memory_mb is not None:
             peak = footprint(case, predictor)
-            found.setdefault(case.source, []).append(peak.measured / peak.forecast)
-    return found
+            by_source.setdefault(case.source, []).append(peak.measured / peak.forecast)
+    return by_source
 
 
 def _planned(workload: Workload, case: PublishedCase, habits: Habits) -> float:
     """Return the bytes if memory is laid out before the first step.
 
-    Gradients have memory of their own; values that live for a part of the step share memory.
+    Gradients share memory with nothing; values that live during a part of the step share memory.
     """
     gradients = gradient_owners(workload)
-    own = sum(workload.values[index].num_bytes for index in gradients)
+    gradient_bytes = sum(workload.values[index].num_bytes for index in gradients)
     alone = replace(case.strategy, data=1)
-    rest = _only(workload, lambda index: index not in gradients)
-    peak = replay(rest, alone, optimizer=optimizer_of(case), options=ReplayOptions(fused=True))
-    return peak.allocated + own + _context(habits, case) * MIB
+    without_gradients = _only(workload, lambda index: index not in gradients)
+    peak = replay(
+        without_gradients, alone, optimizer=optimizer_of(case), options=ReplayOptions(fused=True)
+    )
+    return peak.allocated + gradient_bytes + _context(habits, case) * MIB
 
 
 def _with_kept_gradients(workload: Workload) -> Workload:
@@ -153,8 +156,8 @@ def _with_kept_gradients(workload: Workload) -> Workload:
         replace(value, dies=ready.get(index, value.dies))
         for index, value in enumerate(workload.values)
     )
-    kept = tuple(TensorValue(workload.values[value].num_bytes, -1, -1) for value in ready)
-    return replace(workload, values=fresh + kept)
+    gradients = tuple(TensorValue(workload.values[value].num_bytes, -1, -1) for value in ready)
+    return replace(workload, values=fresh + gradients)
 
 
 def _split(workload: Workload, optimizer: Optimizer) -> tuple[Workload, Workload]:
@@ -174,7 +177,7 @@ def _split(workload: Workload, optimizer: Optimizer) -> tuple[Workload, Workload
         if value.num_bytes == size and value.born >= 0 and index not in products
     }
     states = (TensorValue(size, -1, -1),) * optimizer.value
-    parameters = tuple(each for each in workload.parameters if each.value != head)
+    parameters = tuple(parameter for parameter in workload.parameters if parameter.value != head)
     main = _only(workload, lambda index: index not in beside)
     return (
         replace(main, values=main.values + states, parameters=parameters),
@@ -182,18 +185,18 @@ def _split(workload: Workload, optimizer: Optimizer) -> tuple[Workload, Workload
     )
 
 
-def _only(workload: Workload, is_kept: Callable[[int], bool]) -> Workload:
-    """Return a workload in which all other values take no memory."""
+def _only(workload: Workload, is_chosen: Callable[[int], bool]) -> Workload:
+    """Return a workload in which only the chosen values take memory."""
     values = enumerate(workload.values)
     return replace(
         workload,
-        values=tuple(v if is_kept(index) else replace(v, num_bytes=0) for index, v in values),
+        values=tuple(v if is_chosen(index) else replace(v, num_bytes=0) for index, v in values),
     )
 
 
 def _head(workload: Workload) -> int:
-    """Return the weight of the last layer, if that is the largest."""
-    return max(workload.parameters, key=lambda each: each.elements).value
+    """Return the weight of the last layer, which is assumed to be the largest one."""
+    return max(workload.parameters, key=lambda parameter: parameter.elements).value
 
 
 def _habits(case: PublishedCase) -> Habits:
@@ -219,21 +222,21 @@ def _context(habits: Habits, case: PublishedCase) -> float:
 
 
 def _ends(workload: Workload, strategy: Strategy) -> list[tuple[Workload, int]]:
-    """Return the work of a pipeline's first and last rank, and the micro-batches of each."""
-    own = divide(workload, strategy.tensor, sequence=strategy.sequence).workload
+    """Return the workload of a pipeline's first and last rank, and their stored micro-batches."""
+    divided = divide(workload, strategy.tensor, sequence=strategy.sequence).workload
     pipeline, virtual = strategy.pipeline, strategy.virtual
     if pipeline == 1:
-        return [(own, 1)]
-    count, places = blocks(own.operators)
+        return [(divided, 1)]
+    count, places = blocks(divided.operators)
     ranks = [place * pipeline * virtual // count % pipeline for place in places]
     return [
-        (stage(own, ranks, end), min(strategy.micro_batches, _begun(end, pipeline, virtual)))
+        (stage(divided, ranks, end), min(strategy.micro_batches, _begun(end, pipeline, virtual)))
         for end in (0, pipeline - 1)
     ]
 
 
 def _begun(rank: int, pipeline: int, virtual: int) -> int:
-    """Return the micro-batches whose activations a rank has at once; parts add up."""
+    """Return the micro-batches whose activations a rank stores at once, rounded up."""
     if virtual == 1:
         return pipeline - rank
     parts = 2 * (pipeline - rank - 1) + (virtual - 1) * pipeline + 1
@@ -241,16 +244,16 @@ def _begun(rank: int, pipeline: int, virtual: int) -> int:
 
 
 def _shared_out(workload: Workload, case: PublishedCase) -> Workload:
-    """Return a rank's workload if tables, or the last layer, are divided among ranks."""
+    """Return the workload of a rank; tables or the last layer may be divided among ranks."""
     if case.sharded == "none" or case.devices == 1:
         return workload
     if case.sharded == "head":
         return _shrunk(workload, [_head(workload)], case)
     looked_up = [op for op in workload.operators if op.kind is OperatorKind.GATHER]
     tables = {op.reads[0] for op in looked_up if op.phase is TrainingPhase.FORWARD}
-    found = _shrunk(workload, tables, case)
-    # A rank looks up its rows for the samples of all ranks; exchanged values have memory of their
-    # own.
+    shrunk = _shrunk(workload, tables, case)
+    # A rank looks up its rows for the samples of all ranks; exchanged values share memory with no
+    # other value.
     rows = {
         v
         for op in looked_up
@@ -258,11 +261,11 @@ def _shared_out(workload: Workload, case: PublishedCase) -> Workload:
         for v in (*op.reads[1:], *op.writes)
     }
     rows |= {v for op in looked_up if op.phase is TrainingPhase.BACKWARD for v in op.reads}
-    values = list(found.values)
+    values = list(shrunk.values)
     for index in rows:
         num_bytes = values[index].num_bytes * case.devices
         values[index] = TensorValue(num_bytes, -1, -1)
-    return replace(found, values=tuple(values))
+    return replace(shrunk, values=tuple(values))
 
 
 def _shrunk(workload: Workload, shared: Sequence[int] | set[int], case: PublishedCase) -> Workload:
@@ -279,12 +282,12 @@ def _shrunk(workload: Workload, shared: Sequence[int] | set[int], case: Publishe
         ),
         parameters=tuple(
             replace(
-                each,
-                elements=each.elements // case.devices,
-                num_bytes=each.num_bytes // case.devices,
+                parameter,
+                elements=parameter.elements // case.devices,
+                num_bytes=parameter.num_bytes // case.devices,
             )
-            if each.value in shared
-            else each
-            for each in workload.parameters
+            if parameter.value in shared
+            else parameter
+            for parameter in workload.parameters
         ),
     )

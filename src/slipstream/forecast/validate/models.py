@@ -21,10 +21,13 @@ _GPT_VOCABULARY = 51200
 _FACES = {"emore": 85742, "glint360k": 360232}
 # Share of classes that PartialFC's authors sample (arXiv 2010.05222).
 _PARTIAL_FC = 0.1
+# Classes of ImageNet-22K (image-net.org, release of fall 2011).
 _IMAGENET_22K = 21841
-# Masked tokens that BERT predicts, for the lengths of its two phases; other lengths use a share.
+# Masked tokens that BERT predicts, for the lengths of its two phases; other lengths use a share
+# (google-research/bert, README, max_predictions_per_seq and masked_lm_prob).
 _PREDICTIONS = {128: 20, 512: 80}
 _MASKED = 0.15
+# Tokens of a question with its text (google-research/bert, README, max_seq_length for SQuAD).
 _SQUAD_LENGTH = 384
 # Tokens of a sequence that Transformer-XL predicts in DeepLearningExamples. If a row does not name
 # the size, the batch decides: the large model fits at most eight sequences.
@@ -73,8 +76,8 @@ def model(row: TableRow, runtime: str) -> TrainedModel:
     text = re.sub(r"[\s_]+", "-", row.model.lower())
     _check_single(row.model)
     for pattern, build in _RULES:
-        if found := re.search(pattern, text):
-            return build(found, row)
+        if match := re.search(pattern, text):
+            return build(match, row)
     if named := network(text, row, runtime):
         return _convolutional(*named, row)
     raise UnreadableError(
@@ -101,8 +104,8 @@ def _number(row: TableRow, name: str, *keys: str) -> int:
 
 def _length(row: TableRow, default: int) -> tuple[int, tuple[str, ...]]:
     """Return the tokens of a sequence, and "length" if it is a guess."""
-    found = re.search(r"seq(?:uence)?(?:[-_ ]?len(?:gth)?)?[-_ =]*(\d+)", row.words)
-    return (whole(found[1], "seq"), ()) if found else (default, ("length",))
+    match = re.search(r"seq(?:uence)?(?:[-_ ]?len(?:gth)?)?[-_ =]*(\d+)", row.words)
+    return (whole(match[1], "seq"), ()) if match else (default, ("length",))
 
 
 def _gpt(_: re.Match[str], row: TableRow) -> TrainedModel:
@@ -130,21 +133,21 @@ def _published(name: str, row: TableRow, default: int) -> TrainedModel:
     )  # fmt: skip
 
 
-def _gpt_named(found: re.Match[str], row: TableRow) -> TrainedModel:
-    return _published(found[0], row, 2048 if found[0].startswith("gpt3") else 1024)
+def _gpt_named(match: re.Match[str], row: TableRow) -> TrainedModel:
+    return _published(match[0], row, 2048 if match[0].startswith("gpt3") else 1024)
 
 
-def _mpt(found: re.Match[str], row: TableRow) -> TrainedModel:
-    return _published(f"mpt-{found[1]}", row, 2048)
+def _mpt(match: re.Match[str], row: TableRow) -> TrainedModel:
+    return _published(f"mpt-{match[1]}", row, 2048)
 
 
-def _llama(found: re.Match[str], row: TableRow) -> TrainedModel:
-    version = found[1] or ("2" if found[2] in ("7", "13") else "3")
-    return _published(f"llama{version}-{found[2]}b", row, 4096 if version == "2" else 8192)
+def _llama(match: re.Match[str], row: TableRow) -> TrainedModel:
+    version = match[1] or ("2" if match[2] in ("7", "13") else "3")
+    return _published(f"llama{version}-{match[2]}b", row, 4096 if version == "2" else 8192)
 
 
-def _bert(found: re.Match[str], row: TableRow) -> TrainedModel:
-    name = f"bert-{found[1]}"
+def _bert(match: re.Match[str], row: TableRow) -> TrainedModel:
+    name = f"bert-{match[1]}"
     if "squad" in row.words:
         name, (length, _), guessed = f"{name}-squad", _length(row, _SQUAD_LENGTH), ()
         inputs = {"length": length}
@@ -169,9 +172,9 @@ def _transformer_xl(_: re.Match[str], row: TableRow) -> TrainedModel:
     )  # fmt: skip
 
 
-def _dlrm(found: re.Match[str], row: TableRow) -> TrainedModel:
+def _dlrm(match: re.Match[str], row: TableRow) -> TrainedModel:
     sharded = "embedding" if "hybrid-parallel" in row.words else "none"
-    return TrainedModel(architecture=f"dlrm-{found[1]}", samples_are="example", sharded=sharded)
+    return TrainedModel(architecture=f"dlrm-{match[1]}", samples_are="example", sharded=sharded)
 
 
 def _wide_deep(_: re.Match[str], row: TableRow) -> TrainedModel:
@@ -194,9 +197,9 @@ def _wide_deep(_: re.Match[str], row: TableRow) -> TrainedModel:
     )
 
 
-def _face(found: re.Match[str], row: TableRow) -> TrainedModel:
+def _face(match: re.Match[str], row: TableRow) -> TrainedModel:
     """Return a face recogniser: a network and a softmax over people."""
-    network = found["face"] or ("r100" if found["depth"] == "100" else "r50")
+    network = match["face"] or ("r100" if match["depth"] == "100" else "r50")
     classes, guessed = _classes(row)
     sizes: dict[str, float] = {"classes": classes}
     partial = re.search(r"partial.?fc", row.words)
@@ -215,16 +218,16 @@ def _face(found: re.Match[str], row: TableRow) -> TrainedModel:
 
 
 def _classes(row: TableRow) -> tuple[int, tuple[str, ...]]:
-    if found := re.search(r"(\d+(?:\.\d+)?)\s*([mk])[- ]?class", row.words):
-        return round(float(found[1]) * (1_000_000 if found[2] == "m" else 1000)), ()
-    if found := re.search(r"classes\s*=\s*(\d+)", row.words):
-        return whole(found[1], "classes"), ()
+    if match := re.search(r"(\d+(?:\.\d+)?)\s*([mk])[- ]?class", row.words):
+        return round(float(match[1]) * (1_000_000 if match[2] == "m" else 1000)), ()
+    if match := re.search(r"classes\s*=\s*(\d+)", row.words):
+        return whole(match[1], "classes"), ()
     named = next((count for name, count in _FACES.items() if name in row.words), None)
     return (named, ()) if named else (_FACES["emore"], ("classes",))
 
 
-def _fixed(found: re.Match[str], _: TableRow) -> TrainedModel:
-    if "transformer" in found[0]:
+def _fixed(match: re.Match[str], _: TableRow) -> TrainedModel:
+    if "transformer" in match[0]:
         return TrainedModel(architecture="transformer-big", samples_are="token")
     return TrainedModel(architecture="ncf", samples_are="example")
 

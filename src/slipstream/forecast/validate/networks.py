@@ -35,12 +35,12 @@ def network(text: str, row: TableRow, runtime: str) -> tuple[str, tuple[str, ...
         runtime: Name of the runtime that trains it.
     """
     for pattern, name in _NETWORKS:
-        if found := re.search(pattern, text):
-            return found.expand(name), ()
-    found = _RESNET.search(text)
-    if found is None:
+        if match := re.search(pattern, text):
+            return match.expand(name), ()
+    match = _RESNET.search(text)
+    if match is None:
         return None
-    depth, version = found.groups()
+    depth, version = match.groups()
     if version:
         return f"resnet{depth}{'-v1' if version == '1' else ''}", ()
     # tensorpack's ResNet is Facebook's version.

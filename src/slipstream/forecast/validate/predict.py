@@ -12,7 +12,8 @@ from slipstream.forecast.simulate.hybrid import layers
 from slipstream.forecast.simulate.job import TrainingJob
 from slipstream.forecast.simulate.network import Cluster
 from slipstream.forecast.simulate.parameters import Parameters
-from slipstream.forecast.simulate.simulation import SimulatedStep, Simulation
+from slipstream.forecast.simulate.simulation import Simulation
+from slipstream.forecast.simulate.step import SimulatedStep
 from slipstream.forecast.trace.precision import traced
 from slipstream.forecast.validate.case import PublishedCase
 from slipstream.forecast.work.embeddings import Sparse, sparse
@@ -20,13 +21,14 @@ from slipstream.forecast.work.resize import COUNTS, Resizable, resizable
 from slipstream.forecast.work.strategy import Agreement, Optimizer, Strategy
 from slipstream.forecast.work.workload import Workload
 
-# Usual network of clusters with these GPUs, if a row does not state one. Chosen by hand, not
-# measured.
+# Network of a host in Gbit/s if a row does not state one. For these GPUs it is the InfiniBand of
+# NVIDIA's own hosts (data sheets): DGX-1 has four ports of 100, DGX A100 eight of 200, and DGX H100
+# eight of 400. For other GPUs it is one port of EDR.
 _UNSTATED_GBIT = {"V100": 400.0, "A100": 1600.0, "H100": 3200.0}
 _USUAL_GBIT = 100.0
 # A batch of one may run different operators from larger batches.
 _COUNTS = COUNTS[1:]
-# Architectures whose tables have sparse gradients.
+# Beginnings of the names of architectures whose tables have sparse gradients.
 _RECOMMENDERS = ("dlrm", "wide-deep", "ncf")
 # Runtimes whose modules are entirely in 16 bits, without casts.
 _WHOLE = ("megatron", "fsdp", "fsdp-compile")
@@ -42,7 +44,7 @@ class CasePredictor:
     """
 
     def __init__(self, parameters: Parameters, hardware: Hardware | None = None) -> None:
-        self._known = parameters
+        self._runtimes = parameters
         self._hardware = hardware or load()
         self.traced: dict[object, Resizable] = {}
         self._simulations: dict[object, Simulation] = {}
@@ -50,7 +52,7 @@ class CasePredictor:
         self._clusters: dict[object, Cluster] = {}
 
     def forecast(self, case: PublishedCase, parameters: Parameters) -> float:
-        """Return the forecast of a case: seconds per step, or a speed-up.
+        """Return the forecast of a case: seconds per step, or the speed-up over one device.
 
         Args:
             case: Case of the table.
@@ -97,16 +99,16 @@ class CasePredictor:
     def workload(self, case: PublishedCase) -> Workload:
         """Return a micro-batch of a case's model; trace it if it is new."""
         precision = case.precision if case.precision in ("fp16", "bf16") else "fp32"
-        whole = case.runtime in _WHOLE
+        is_whole = case.runtime in _WHOLE
         sizes = dict(case.sizes)
         key = (
             case.architecture, tuple(sorted(sizes.items())), tuple(sorted(case.inputs.items())),
-            precision, whole,
+            precision, is_whole,
         )  # fmt: skip
         if key not in self.traced:
             trace: Callable[[int], Workload] = partial(
                 traced, case.architecture, sizes=sizes, inputs=case.inputs, precision=precision,
-                whole=whole,
+                whole=is_whole,
             )  # fmt: skip
             self.traced[key] = resizable(trace, _COUNTS)
         return self.traced[key].at(case.strategy.micro_batch)
@@ -114,7 +116,7 @@ class CasePredictor:
     def simulation(self, case: PublishedCase) -> Simulation:
         """Return the simulation for a case; build it if it is new."""
         strategy = case.strategy
-        runtime = self._known.runtime(case.runtime)
+        runtime = self._runtimes.runtime(case.runtime)
         workload = self._workload(case)
         key = (
             id(workload),
@@ -125,16 +127,14 @@ class CasePredictor:
             runtime.flash,
         )
         if key not in self._simulations:
-            self._simulations[key] = Simulation(
+            self._simulations[key] = Simulation.of(
                 workload,
                 tensor=strategy.tensor,
                 sequence=strategy.sequence,
-                pipeline=strategy.pipeline,
-                virtual=strategy.virtual,
                 flash=runtime.flash,
                 dropout=case.runtime not in _WITHOUT_DROPOUT,
                 softmax_of=4 if case.runtime == "megatron" else 1,
-            )
+            ).staged(strategy.pipeline, strategy.virtual)
         return self._simulations[key]
 
     def _workload(self, case: PublishedCase) -> Workload:
@@ -152,10 +152,10 @@ class CasePredictor:
             return case.strategy
         workload = self.workload(case)
         if case.sharded == "factors":
-            linear = [each.name for each in layers(workload) if each.inputs]
+            linear = [layer.name for layer in layers(workload) if layer.inputs]
             return _apart(case.strategy, linear, Agreement.FACTORS)
         if case.sharded == "head":
-            names = {max(workload.parameters, key=lambda each: each.elements).name}
+            names = {max(workload.parameters, key=lambda parameter: parameter.elements).name}
         else:
             self._workload(case)
             names = self._sparse[id(workload)].names

@@ -38,8 +38,8 @@ class TableRow:
 
     def numbers(self) -> dict[str, str]:
         """Return the KEY=VALUE pairs in the model's text, with keys in lower case."""
-        found = re.findall(r"([A-Za-z_]\w*)=([\w.]+)", self.model)
-        return {key.lower(): value for key, value in found}
+        pairs = re.findall(r"([A-Za-z_]\w*)=([\w.]+)", self.model)
+        return {key.lower(): value for key, value in pairs}
 
 
 def whole(text: str, name: str) -> int:
@@ -54,5 +54,5 @@ def whole(text: str, name: str) -> int:
     """
     digits = text.strip().replace(",", "")
     if not digits.isdecimal() or not int(digits):
-        raise UnreadableError(f"{name} is {text!r}; a whole number, at least 1, can be read")
+        raise UnreadableError(f"{name} is {text!r}; a whole number of at least 1 can be read")
     return int(digits)

@@ -79,8 +79,8 @@ class Singles:
             parameters: Parameters for everything but the rate of a device.
         """
         if case.measures == "speedup":
-            found = predictor.forecast(case, parameters)
-            return Efficiency(found / case.devices, case.measured / case.devices)
+            speedup = predictor.forecast(case, parameters)
+            return Efficiency(speedup / case.devices, case.measured / case.devices)
         one, several = self.seconds(case), self.step(case, predictor, parameters)
         if one is None or several is None:
             return None

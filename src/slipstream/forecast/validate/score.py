@@ -74,7 +74,7 @@ class ValidationReport:
     Args:
         judged: Rows that were read, with their forecasts.
         unread: Rows that were not read, with reasons.
-        leave: Rows that the fit left out.
+        leave: Kind of rows that the fit left out.
         footprints: Peak memory of the rows that state it.
     """
 
@@ -90,15 +90,15 @@ class ValidationReport:
             key: Function that returns the group of a case.
         """
         groups: dict[str, list[float]] = {}
-        for each in self.judged:
-            groups.setdefault(key(each.case), []).append(each.forecast / each.case.measured)
+        for judged in self.judged:
+            groups.setdefault(key(judged.case), []).append(judged.forecast / judged.case.measured)
         return {name: _score(group, 0) for name, group in sorted(groups.items())}
 
     def memory(self) -> dict[str, Score]:
         """Return the errors of peak memory, by source."""
         groups: dict[str, list[float]] = {}
-        for each in self.footprints:
-            groups.setdefault(each.case.source, []).append(each.forecast / each.measured)
+        for peak in self.footprints:
+            groups.setdefault(peak.case.source, []).append(peak.forecast / peak.measured)
         return {name: _score(group, 0) for name, group in sorted(groups.items())}
 
     def sources(self) -> dict[str, Score]:
@@ -106,41 +106,41 @@ class ValidationReport:
         missed: dict[str, int] = {}
         for row in self.unread:
             missed[row.source] = missed.get(row.source, 0) + 1
-        found: dict[str, Score] = {name: _score([], count) for name, count in missed.items()}
+        scores: dict[str, Score] = {name: _score([], count) for name, count in missed.items()}
         for name, score in self.by(lambda case: case.source).items():
-            found[name] = replace(score, rows=score.rows + missed.get(name, 0))
-        return dict(sorted(found.items()))
+            scores[name] = replace(score, rows=score.rows + missed.get(name, 0))
+        return dict(sorted(scores.items()))
 
     def worst(self, count: int = WORST) -> list[Judged]:
         """Return the rows with the largest errors."""
-        return sorted(self.judged, key=lambda each: -each.error)[:count]
+        return sorted(self.judged, key=lambda judged: -judged.error)[:count]
 
     def efficiencies(self) -> list[tuple[Judged, float, float]]:
         """Return rows on several devices with their forecast and measured efficiency.
 
-        Efficiency is throughput over that of as many single devices as published.
+        Efficiency is throughput over the published throughput of as many single devices.
         """
         return [
-            (each, each.efficiency.forecast, each.efficiency.measured)
-            for each in self.judged
-            if each.efficiency is not None
+            (judged, judged.efficiency.forecast, judged.efficiency.measured)
+            for judged in self.judged
+            if judged.efficiency is not None
         ]
 
     def ranks(self) -> tuple[int, int]:
         """Return how often the best measured strategy is among the first three forecast.
 
-        Groups are rows that differ only in strategy. The first number counts groups for which it
-        is so, the second all groups of more than three rows.
+        A group is more than three rows that differ only in their strategy. The first number counts
+        the groups whose best strategy is among the first three, the second counts all groups.
         """
         groups: dict[str, list[Judged]] = {}
-        for each in self.judged:
-            if each.case.measures == "step" and each.case.runtime == "megatron":
-                groups.setdefault(each.case.group, []).append(each)
+        for judged in self.judged:
+            if judged.case.measures == "step" and judged.case.runtime == "megatron":
+                groups.setdefault(judged.case.group, []).append(judged)
         large = [group for group in groups.values() if len(group) > 3]
         hits = 0
         for group in large:
-            best = min(group, key=lambda each: each.case.measured)
-            first = sorted(group, key=lambda each: each.forecast)[:3]
+            best = min(group, key=lambda judged: judged.case.measured)
+            first = sorted(group, key=lambda judged: judged.forecast)[:3]
             hits += best in first
         return hits, len(large)
 
@@ -175,15 +175,17 @@ def validate(
     path: Path | str,
     folds: Folds,
     leave: Leave = "source",
-    progress: Callable[[int, int], None] = lambda done, of: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ValidationReport:
-    """Forecast and judge the rows of a table. Blocks for seconds per traced model.
+    """Forecast and judge the rows of a table.
+
+    The call blocks for seconds per traced model.
 
     Args:
         path: Location of the table.
         folds: Parameters that were fitted without parts of the table.
         leave: Rows that the fit must leave out to judge a row (default its source).
-        progress: Function that gets the rows done and their total.
+        progress: Callback that receives the completed rows and the total (default: none).
 
     Raises:
         UsageError: Columns are missing.

@@ -18,7 +18,7 @@ from slipstream.forecast.validate.row import TableRow
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 
-# The first pattern that matches the framework decides; "DALI" and "NGC" are checked as well.
+# Patterns of frameworks; the first match decides. "DALI" and "NGC" are checked separately.
 _RUNTIMES = (
     ("megatron|deepspeed", "megatron"),
     ("fsdp|torchtitan", "fsdp"),
@@ -98,22 +98,24 @@ def _runtime(row: TableRow) -> tuple[str, tuple[str, ...]]:
     )
     if "xla=yes" in row.words or "xla" in text or compiled:
         return "xla", ()
-    found = next((name for pattern, name in _RUNTIMES if re.search(pattern, text)), None)
-    if found is None:
+    runtime = next((name for pattern, name in _RUNTIMES if re.search(pattern, text)), None)
+    if runtime is None:
         return "pytorch", ("runtime",)
     # torchtitan multiplies in 8 bits only if it compiles.
     words = "compile|fp8|float8" if "torchtitan" in f"{row.source} {text}".lower() else "compile"
-    if found == "fsdp" and re.search(words, row.words):
+    if runtime == "fsdp" and re.search(words, row.words):
         return "fsdp-compile", ()
-    if found == "paddle" and "dali" in text:
+    if runtime == "paddle" and "dali" in text:
         return "paddle-dali", ()
-    if found in _BUILT_BY_NVIDIA and "ngc" in text:
-        return f"ngc-{found}", ()
-    return found, ()
+    if runtime in _BUILT_BY_NVIDIA and "ngc" in text:
+        return f"ngc-{runtime}", ()
+    return runtime, ()
 
 
 def _stated_precision(row: TableRow) -> Precision | None:
-    return next((each for pattern, each in _PRECISIONS if re.search(pattern, row.words)), None)
+    return next(
+        (precision for pattern, precision in _PRECISIONS if re.search(pattern, row.words)), None
+    )
 
 
 def _usual_precision(row: TableRow, device: Device, *, to_target: bool) -> Precision:

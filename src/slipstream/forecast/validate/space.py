@@ -88,8 +88,8 @@ class Space:
         )
 
 
-def _together(usual: dict[str, float], own: dict[str, float]) -> dict[str, float]:
-    return {name: value + own.get(name, 0.0) for name, value in usual.items()}
+def _together(usual: dict[str, float], of_runtime: dict[str, float]) -> dict[str, float]:
+    return {name: value + of_runtime.get(name, 0.0) for name, value in usual.items()}
 
 
 def _scaled(table: _T, logs: dict[str, float]) -> _T:

@@ -41,15 +41,19 @@ def stated_batch(row: TableRow, software: Software) -> int | None:
     text = re.sub(r"\([^)]*\)", " ", row.batch_per_gpu).strip()
     if _NO_NUMBER.fullmatch(text):
         return None
-    found = [
+    batches = [
         float(digits.replace(",", "")) * (1024 if kilo else 1)
         for digits, kilo in _NUMBER.findall(text)
     ]
-    if not found or "-" in text or not all(each >= 1 and each.is_integer() for each in found):
+    if (
+        not batches
+        or "-" in text
+        or not all(batch >= 1 and batch.is_integer() for batch in batches)
+    ):
         raise UnreadableError(
             f"batch_per_gpu is {row.batch_per_gpu!r}; one or two whole numbers can be read"
         )
-    return int(max(found) if software.precision in ("fp16", "bf16") else min(found))
+    return int(max(batches) if software.precision in ("fp16", "bf16") else min(batches))
 
 
 def strategy(
@@ -90,7 +94,7 @@ def strategy(
         micro = batch // count
         assumed += ("micro_batches",)
     checkpoint, guessed = _checkpoint(row, software)
-    found = Strategy(
+    divided = Strategy(
         data=data, tensor=tensor, pipeline=pipeline, micro_batch=micro, micro_batches=count,
         virtual=2 if "interleaved" in row.words else 1, zero=_zero(row, software),
         checkpoint=checkpoint, selective="torchtitan" in _origin(row) and not checkpoint
@@ -98,7 +102,7 @@ def strategy(
         exchange=_exchange(row),
         bucket_bytes=_ONE_PACK if is_packed(row) else Strategy().bucket_bytes,
     )  # fmt: skip
-    return found, assumed + guessed
+    return divided, assumed + guessed
 
 
 def gradient_bytes(row: TableRow, software: Software) -> int:
@@ -150,8 +154,8 @@ def _degrees(row: TableRow, devices: int) -> tuple[int, int, int]:
 
 def _degree(row: TableRow, name: str) -> int:
     """Return a degree from "TP=8", "TP 8" or "TP8"; if only named, torchtitan's are 8."""
-    if found := re.search(rf"\b{name}[ =]?(\d+)\b", row.words):
-        return whole(found[1], name)
+    if match := re.search(rf"\b{name}[ =]?(\d+)\b", row.words):
+        return whole(match[1], name)
     dimensions = {"tp": "2d|3d", "pp": "3d"}
     if name in dimensions and "torchtitan" in _origin(row):
         named = re.search(rf"\b(?:async)?{name}\b|\b(?:{dimensions[name]})\b", row.words)
@@ -194,8 +198,8 @@ def _zero(row: TableRow, software: Software) -> int:
     for name, stage in _SHARED.items():
         if name in row.words:
             return stage
-    if found := re.search(r"zero[-_ ]?([0-3])\b", row.words):
-        return int(found[1])
+    if match := re.search(r"zero[-_ ]?([0-3])\b", row.words):
+        return int(match[1])
     return 3 if software.runtime in ("fsdp", "fsdp-compile") else 0
 
 

@@ -51,7 +51,9 @@ class _Parts:
 
 
 def read(path: Path | str) -> tuple[list[PublishedCase], list[Unread]]:
-    """Read a table. Blocks for milliseconds per hundred rows.
+    """Read a table.
+
+    The call blocks for milliseconds per hundred rows.
 
     Args:
         path: Location of a CSV file in UTF-8 with a header of `COLUMNS`, in any order.
@@ -106,7 +108,7 @@ def _row(line: int, fields: Mapping[str | None, str | None]) -> TableRow:
     stated = {name: text for name, text in texts.items() if text is not None}
     if None in fields or len(stated) < len(COLUMNS):
         raise UnreadableError(
-            "the number of its fields differs from the header's; rows with as many can be read"
+            "the number of fields differs from the header's; rows with equally many can be read"
         )
     return TableRow(line=line, **stated)
 
@@ -177,7 +179,7 @@ def _step(row: TableRow, parts: _Parts) -> tuple[int, float]:
     if counted.kind == "target":
         return samples, number * counted.factor * samples / _images(row, parts)
     samples *= parts.model.tokens if counted.tokens else 1
-    per_second = number * counted.factor * (parts.machine.devices if counted.each else 1)
+    per_second = number * counted.factor * (parts.machine.devices if counted.per_device else 1)
     return samples, samples / per_second
 
 
@@ -185,11 +187,11 @@ def _images(row: TableRow, parts: _Parts) -> float:
     """Return the number of images in a whole training."""
     if parts.model.samples_are != "image" or "num_classes" in parts.model.sizes:
         raise UnreadableError(
-            f"{row.model!r} is timed to a target; such times can be read of ImageNet-1k"
+            f"{row.model!r} is timed to a target; such times can be read for ImageNet-1k only"
         )
     text = f"{row.model} {row.unit}".lower()
-    if found := re.search(r"epochs?\s*=\s*(\d+(?:\.\d+)?)|(\d+(?:\.\d+)?)\s*epochs", text):
-        epochs = float(found[1] or found[2])
+    if match := re.search(r"epochs?\s*=\s*(\d+(?:\.\d+)?)|(\d+(?:\.\d+)?)\s*epochs", text):
+        epochs = float(match[1] or match[2])
     elif _is_mlperf(row) and not row.batch_per_gpu.strip():
         epochs = defaults.race(parts.machine.devices)[1]
     else:

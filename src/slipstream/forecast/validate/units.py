@@ -41,13 +41,13 @@ class RowUnit:
             whole training) or "speedup" (over one device).
         factor: Seconds, or samples per second, that the number 1 stands for (default 1).
         tokens: Whether a rate counts tokens (default false).
-        each: Whether a rate is per device (default false).
+        per_device: Whether a rate is per device (default false).
     """
 
     kind: Literal["rate", "period", "target", "speedup"]
     factor: float = 1.0
     tokens: bool = False
-    each: bool = False
+    per_device: bool = False
 
 
 def unit(text: str) -> RowUnit:
@@ -60,19 +60,21 @@ def unit(text: str) -> RowUnit:
         UnreadableError: The unit is a ratio of two systems, or unknown.
     """
     plain = text.strip().lower()
-    if found := _RATE.match(plain):
-        noun, time, _, rest = found.groups()
+    if match := _RATE.match(plain):
+        noun, time, _, ending = match.groups()
         tokens = noun is None or noun.startswith("token")
         factor = 1.0 / _SECONDS[time] if time else 1.0
-        return RowUnit(kind="rate", factor=factor, tokens=tokens, each=bool(_DEVICE.search(rest)))
-    if found := _PERIOD.match(plain):
-        return RowUnit(kind="period", factor=_SECONDS[found[1]])
-    if found := _TARGET.match(plain):
-        return RowUnit(kind="target", factor=_SECONDS[found[1]])
+        return RowUnit(
+            kind="rate", factor=factor, tokens=tokens, per_device=bool(_DEVICE.search(ending))
+        )
+    if match := _PERIOD.match(plain):
+        return RowUnit(kind="period", factor=_SECONDS[match[1]])
+    if match := _TARGET.match(plain):
+        return RowUnit(kind="target", factor=_SECONDS[match[1]])
     if _SPEEDUP.match(plain):
         return RowUnit(kind="speedup")
     if re.match(r"x\b", plain):
-        raise UnreadableError(f"{text!r} is a ratio of two systems; a speed or a time can be read")
+        raise UnreadableError(f"{text!r} is a ratio of two systems; a rate or a time can be read")
     raise UnreadableError(
         f"the unit is {text!r}; samples or tokens per second, a time per step, a time to a target"
         " and a speed-up over one device can be read"
@@ -104,7 +106,7 @@ def memory_mb(row: TableRow) -> float | None:
         row: Row whose model or framework has "mem_MB=1528", "30338 MB/GPU" or "memory 82.4 GiB".
     """
     for pattern in _MEMORY:
-        if found := pattern.search(row.words):
-            number = float(found["number"].rstrip("."))
-            return number * (1024 if found["unit"].startswith("g") else 1)
+        if match := pattern.search(row.words):
+            number = float(match["number"].rstrip("."))
+            return number * (1024 if match["unit"].startswith("g") else 1)
     return None

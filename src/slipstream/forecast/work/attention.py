@@ -13,7 +13,8 @@ from slipstream.forecast.work.workload import (
     Workload,
 )
 
-# Reads and writes of scores in 16 bit: scale, mask, cast, softmax in fp32, cast; and back.
+# Reads and writes of 16-bit scores by the kernels of the forward pass (scale, mask, cast to fp32,
+# softmax, cast back) and by those of the backward pass.
 _APART = {TrainingPhase.FORWARD: (2, 2, 3, 4, 3), TrainingPhase.BACKWARD: (3, 6, 3, 2, 2)}
 _SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 
@@ -43,8 +44,8 @@ class _Expansion:
         self._softmax_of = softmax_of
         self._operators: list[Operator] = []
         self._first: list[int] = []
-        self._fresh: list[int] = []  # bytes of values that the old workload has not
-        # What the backward pass of an attention reads, by the value that it gave.
+        self._fresh: list[int] = []  # bytes of values that the old workload does not have
+        # Values that the backward pass of an attention reads, by the output of its forward pass.
         self._kept: dict[int, tuple[int, ...]] = {}
 
     def workload(self) -> Workload:
@@ -63,7 +64,8 @@ class _Expansion:
             operators=tuple(self._operators),
             values=(*map(self._moved, self._old.values), *self._lives()),
             parameters=tuple(
-                replace(each, ready=self._last(each.ready)) for each in self._old.parameters
+                replace(parameter, ready=self._last(parameter.ready))
+                for parameter in self._old.parameters
             ),
         )
 
@@ -94,34 +96,34 @@ class _Expansion:
             _product(operator, scores, operator.reads, (raw,)),
             *self._softmax(operator, scores, (raw,), (shares,)),
         ]
-        kept: tuple[int, ...] = (shares,)
+        stored: tuple[int, ...] = (shares,)
         if self._dropout:
-            kept = (shares, self._value(numbers * size), self._value(numbers))
+            stored = (shares, self._value(numbers * size), self._value(numbers))
             moved = numbers * (2 * size + 1)
             parts.append(
-                _pass(operator, OperatorKind.MEMORY, "dropout", moved, (shares,), kept[1:])
+                _pass(operator, OperatorKind.MEMORY, "dropout", moved, (shares,), stored[1:])
             )
-        last = kept[min(1, len(kept) - 1)]
-        self._kept[operator.writes[0]] = kept
+        last = stored[min(1, len(stored) - 1)]
+        self._kept[operator.writes[0]] = stored
         reads = (last, *operator.reads[-1:])
         self._operators += [*parts, _product(operator, sums, reads, operator.writes)]
 
     def _backward(self, operator: Operator) -> None:
-        kept = next((self._kept[value] for value in operator.reads if value in self._kept), ())
+        stored = next((self._kept[value] for value in operator.reads if value in self._kept), ())
         scores = replace(operator.products[0], fill=1.0)
         numbers, size = scores.batch * scores.m * scores.n, _SIZES[operator.dtype]
-        into, weights, *rest = (replace(each, fill=1.0) for each in operator.products[-4:])
+        into, weights, *others = (replace(product, fill=1.0) for product in operator.products[-4:])
         inner = (self._value(numbers * size),)
-        # The gradient of the sums' inputs first, then back through the softmax to query and key.
-        parts = [_product(operator, rest[0], operator.reads, inner)]
-        reads = (*operator.reads, *(kept[1:2] or kept))
-        parts.append(_product(operator, rest[1], reads, operator.writes[2:]))
+        # The backward pass starts at the second product and ends at query and key.
+        parts = [_product(operator, others[0], operator.reads, inner)]
+        reads = (*operator.reads, *(stored[1:2] or stored))
+        parts.append(_product(operator, others[1], reads, operator.writes[2:]))
         if self._dropout:
             moved = numbers * (2 * size + 1)
             parts.append(
-                _pass(operator, OperatorKind.MEMORY, "dropout", moved, (*inner, *kept[2:]), inner)
+                _pass(operator, OperatorKind.MEMORY, "dropout", moved, (*inner, *stored[2:]), inner)
             )
-        parts += self._softmax(operator, scores, (*inner, *kept[:1]), inner)
+        parts += self._softmax(operator, scores, (*inner, *stored[:1]), inner)
         for product, written in zip((into, weights), operator.writes[:2], strict=False):
             parts.append(_product(operator, product, (*inner, *operator.reads), (written,)))
         self._operators += parts

@@ -46,15 +46,15 @@ def names(operators: Sequence[Operator]) -> list[str]:
     counts = Counter(path for chain in paths for path in chain)
     inside = Counter(path for chain in paths for path in chain[:-1])
     most = len(operators) / 2
-    found = [
+    block_names = [
         next((p for p in chain if counts[p] <= most or inside[p] <= counts[p] / 2), "")
         for chain in paths
     ]
     flops: Counter[str] = Counter()
-    for name, operator in zip(found, operators, strict=True):
+    for name, operator in zip(block_names, operators, strict=True):
         flops[_list_of(name)] += int(operator.flops)
     least = _SHARE * sum(flops.values())
-    return [name if flops[_list_of(name)] >= least else "" for name in found]
+    return [name if flops[_list_of(name)] >= least else "" for name in block_names]
 
 
 def _backward(operators: Sequence[Operator], places: Sequence[int], last: int) -> list[int]:
@@ -63,12 +63,12 @@ def _backward(operators: Sequence[Operator], places: Sequence[int], last: int) -
     read_by: dict[int, int] = {}
     for operator, place in zip(operators, places, strict=False):
         read_by.update(dict.fromkeys(operator.reads, place))
-    found: list[int] = []
+    backward_places: list[int] = []
     current = last
     for operator in operators[forward:]:
         current = min([current, *(read_by[v] for v in operator.reads if v in read_by)])
-        found.append(current)
-    return found
+        backward_places.append(current)
+    return backward_places
 
 
 def _numbered(path: str) -> Iterable[str]:

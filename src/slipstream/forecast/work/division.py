@@ -75,13 +75,17 @@ def divide(workload: Workload, ranks: int, *, sequence: bool = False) -> Divided
         for index, value in enumerate(workload.values)
     )
     parameters = tuple(
-        replace(each, elements=each.elements // ranks, num_bytes=each.num_bytes // ranks)
-        if each.value in cut.shares
-        else each
-        for each in workload.parameters
+        replace(
+            parameter, elements=parameter.elements // ranks, num_bytes=parameter.num_bytes // ranks
+        )
+        if parameter.value in cut.shares
+        else parameter
+        for parameter in workload.parameters
     )
     divided = replace(workload, operators=operators, values=values, parameters=parameters)
-    names = frozenset(each.name for each in workload.parameters if each.value in cut.shares)
+    names = frozenset(
+        parameter.name for parameter in workload.parameters if parameter.value in cut.shares
+    )
     return DividedModel(divided, tuple(cut.joints), names, even=bool(names) and cut.even)
 
 
@@ -119,7 +123,7 @@ class _Cut:
             return self._of_table(operator)
         if self.shares.isdisjoint(operator.reads):
             return self._by_tokens(operator)
-        products = tuple(self._product(operator, each) for each in operator.products)
+        products = tuple(self._product(operator, product) for product in operator.products)
         if self._sums(operator):
             self._parts.update(dict.fromkeys(operator.writes, index))
         else:
@@ -154,7 +158,7 @@ class _Cut:
             return operator
         largest = max(self._workload.values[v].num_bytes for v in operator.reads)
         for value in operator.writes:
-            # Sums over tokens, as gradients of a norm's weight, are whole on each rank.
+            # Sums over tokens, such as the gradient of a norm's weight, are complete on each rank.
             if 4 * self._workload.values[value].num_bytes >= largest:
                 self.tokens.add(value)
         return replace(operator, bytes_moved=operator.bytes_moved / self._ranks)
@@ -176,7 +180,7 @@ class _Cut:
         else:
             side = "m" if left else "n"
         size: int = getattr(product, side)
-        # Other sizes are padded, as vocabularies are.
+        # Other sizes may be padded, such as a vocabulary.
         self.even = self.even and (side != "batch" or size % self._ranks == 0)
         return replace(product, **{side: max(1, size // self._ranks)})
 
@@ -185,9 +189,9 @@ class _Cut:
         touched = [
             (v, self._workload.values[v].num_bytes) for v in operator.reads + operator.writes
         ]
-        whole = sum(size for _, size in touched)
-        own = sum(size / (self._ranks if v in self.shares else 1) for v, size in touched)
-        return own / whole if whole else 1.0
+        total = sum(size for _, size in touched)
+        moved = sum(size / (self._ranks if v in self.shares else 1) for v, size in touched)
+        return moved / total if total else 1.0
 
 
 def divisible(workload: Workload) -> frozenset[int]:
@@ -216,7 +220,7 @@ class _Forward:
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._operators = [op for op in workload.operators if op.phase is TrainingPhase.FORWARD]
-        self._weights = self._with_copies({each.value for each in workload.parameters})
+        self._weights = self._with_copies({parameter.value for parameter in workload.parameters})
         self._readers: dict[int, list[int]] = {}
         for index, operator in enumerate(self._operators):
             for value in operator.reads:
@@ -224,11 +228,15 @@ class _Forward:
 
     def _with_copies(self, weights: set[int]) -> dict[int, int]:
         """Return the weights and their casts, each with its weight."""
-        known = {value: value for value in weights}
+        originals = {value: value for value in weights}
         for operator in self._operators:
-            if len(operator.reads) == 1 and operator.reads[0] in known and not operator.products:
-                known.update(dict.fromkeys(operator.writes, known[operator.reads[0]]))
-        return known
+            if (
+                len(operator.reads) == 1
+                and operator.reads[0] in originals
+                and not operator.products
+            ):
+                originals.update(dict.fromkeys(operator.writes, originals[operator.reads[0]]))
+        return originals
 
     def groups(self) -> Iterable[tuple[int, ...]]:
         """Return groups of products with weights that read the same activations."""
@@ -242,17 +250,17 @@ class _Forward:
     def weights_of(self, index: int, *, bias: bool) -> set[int]:
         """Return the weights that a product reads and their copies, optionally with its bias."""
         reads = self._operators[index].reads
-        own = {v for v in (reads if bias else reads[-2:]) if v in self._weights}
-        roots = {self._weights[v] for v in own}
-        return own | roots
+        weights = {v for v in (reads if bias else reads[-2:]) if v in self._weights}
+        roots = {self._weights[v] for v in weights}
+        return weights | roots
 
     def tables(self, chosen: set[int]) -> set[int]:
         """Return embedding tables as large as a divided weight; both are divided by vocabulary."""
         values = self._workload.values
         sizes = {values[value].num_bytes for value in chosen}
         read = {op.reads[0] for op in self._operators if op.name == "embedding"}
-        found = {v for v in read if v in self._weights and values[v].num_bytes in sizes}
-        return found | {self._weights[value] for value in found}
+        tables = {v for v in read if v in self._weights and values[v].num_bytes in sizes}
+        return tables | {self._weights[value] for value in tables}
 
     def _weighted(self, index: int) -> bool:
         operator = self._operators[index]
@@ -265,24 +273,24 @@ class _Forward:
         shares: set[int] = set()
         for index in group:
             shares.update(self._operators[index].writes)
-        found: set[int] = set()
+        last_products: set[int] = set()
         todo = sorted({reader for value in shares for reader in self._readers.get(value, ())})
         closed = False
         while todo:
             index = todo.pop(0)
             operator = self._operators[index]
             if self._weighted(index):
-                found.add(index)
+                last_products.add(index)
             elif operator.name.startswith("nll_loss"):
                 closed = True
             elif self._divides(operator, shares):
                 fresh = set(operator.writes) - shares
                 shares |= fresh
                 more = {reader for value in fresh for reader in self._readers.get(value, ())}
-                todo = sorted({*todo, *more} - found)
+                todo = sorted({*todo, *more} - last_products)
             else:
                 return None
-        return tuple(sorted(found)) if found or closed else None
+        return tuple(sorted(last_products)) if last_products or closed else None
 
     def _divides(self, operator: Operator, shares: set[int]) -> bool:
         """Return whether each share of an operator's inputs determines a share of its outputs."""
@@ -292,4 +300,4 @@ class _Forward:
             return False
         sizes = [self._workload.values[v].num_bytes for v in operator.reads if v in shares]
         others = [self._workload.values[v] for v in operator.reads if v not in shares]
-        return all(each.born < 0 or 2 * each.num_bytes < min(sizes) for each in others)
+        return all(value.born < 0 or 2 * value.num_bytes < min(sizes) for value in others)

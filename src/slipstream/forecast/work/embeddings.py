@@ -39,17 +39,21 @@ def sparse(workload: Workload) -> Sparse:
             touched[operator.reads[0]] = touched.get(operator.reads[0], 0) + rows
     parameters = tuple(
         replace(
-            each,
-            elements=min(each.elements, touched[each.value] // 4),
-            num_bytes=min(each.num_bytes, touched[each.value]),
+            parameter,
+            elements=min(parameter.elements, touched[parameter.value] // 4),
+            num_bytes=min(parameter.num_bytes, touched[parameter.value]),
         )
-        if each.value in touched
-        else each
-        for each in workload.parameters
+        if parameter.value in touched
+        else parameter
+        for parameter in workload.parameters
     )
-    names = frozenset(each.name for each in workload.parameters if each.value in touched)
+    names = frozenset(
+        parameter.name for parameter in workload.parameters if parameter.value in touched
+    )
     gradients = {
-        each.ready: float(touched[each.value]) for each in workload.parameters if each.name in names
+        parameter.ready: float(touched[parameter.value])
+        for parameter in workload.parameters
+        if parameter.name in names
     }
     operators = tuple(
         _of_rows(operator, gradients.get(index, _read(operator, workload)))

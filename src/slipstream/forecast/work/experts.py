@@ -41,9 +41,11 @@ def count(workload: Workload) -> int:
     Args:
         workload: Workload of the whole model.
     """
-    weights = with_copies(workload.operators, {each.value for each in workload.parameters})
-    found = [op.products[0].batch for op in workload.operators if _multiplies(op, weights)]
-    return min(found, default=1)
+    weights = with_copies(
+        workload.operators, {parameter.value for parameter in workload.parameters}
+    )
+    counts = [op.products[0].batch for op in workload.operators if _multiplies(op, weights)]
+    return min(counts, default=1)
 
 
 def with_copies(operators: Sequence[Operator], values: set[int]) -> dict[int, int]:
@@ -53,11 +55,11 @@ def with_copies(operators: Sequence[Operator], values: set[int]) -> dict[int, in
         operators: Operators in order of execution.
         values: Original values.
     """
-    known = {value: value for value in values}
+    originals = {value: value for value in values}
     for operator in operators:
-        if len(operator.reads) == 1 and operator.reads[0] in known and not operator.products:
-            known.update(dict.fromkeys(operator.writes, known[operator.reads[0]]))
-    return known
+        if len(operator.reads) == 1 and operator.reads[0] in originals and not operator.products:
+            originals.update(dict.fromkeys(operator.writes, originals[operator.reads[0]]))
+    return originals
 
 
 def share(workload: Workload, ranks: int) -> DividedExperts:
@@ -69,7 +71,9 @@ def share(workload: Workload, ranks: int) -> DividedExperts:
     """
     if ranks == 1:
         return DividedExperts(workload, frozenset(), {})
-    weights = with_copies(workload.operators, {each.value for each in workload.parameters})
+    weights = with_copies(
+        workload.operators, {parameter.value for parameter in workload.parameters}
+    )
     rows = {
         op.module: op.products[0]
         for op in workload.operators
@@ -85,13 +89,17 @@ def share(workload: Workload, ranks: int) -> DividedExperts:
         for index, value in enumerate(workload.values)
     )
     parameters = tuple(
-        replace(each, elements=each.elements // ranks, num_bytes=each.num_bytes // ranks)
-        if each.value in shares
-        else each
-        for each in workload.parameters
+        replace(
+            parameter, elements=parameter.elements // ranks, num_bytes=parameter.num_bytes // ranks
+        )
+        if parameter.value in shares
+        else parameter
+        for parameter in workload.parameters
     )
     changed = replace(workload, operators=tuple(operators), values=values, parameters=parameters)
-    names = frozenset(each.name for each in workload.parameters if each.value in shares)
+    names = frozenset(
+        parameter.name for parameter in workload.parameters if parameter.value in shares
+    )
     return DividedExperts(changed, names, _moves(workload, mine, shares))
 
 
@@ -108,7 +116,7 @@ def _modules(workload: Workload, rows: dict[str, Product]) -> dict[int, str]:
     In the backward pass it is the layer of the product's inputs, because autograd does not record
     the module.
     """
-    found: dict[int, str] = {}
+    layer_of: dict[int, str] = {}
     owner: dict[int, str] = {}
     for index, operator in enumerate(workload.operators):
         if operator.kind is not OperatorKind.PRODUCT:
@@ -117,18 +125,18 @@ def _modules(workload: Workload, rows: dict[str, Product]) -> dict[int, str]:
         if operator.phase is TrainingPhase.BACKWARD:
             module = next((owner[v] for v in operator.reads if v in owner), None)
         if module in rows and operator.products[0].batch == rows[module].batch:
-            found[index] = module
+            layer_of[index] = module
             if operator.phase is TrainingPhase.FORWARD:
                 owner.update(dict.fromkeys(operator.reads, module))
-    return found
+    return layer_of
 
 
 def _shares(workload: Workload, mine: Sequence[int], weights: dict[int, int]) -> set[int]:
     """Return the weights of experts and their gradients, with all copies."""
     read = {v for i in mine for v in workload.operators[i].reads if v in weights}
     roots = {weights[value] for value in read}
-    own = {value for value, root in weights.items() if root in roots}
-    sizes = {workload.values[value].num_bytes for value in own}
+    expert_weights = {value for value, root in weights.items() if root in roots}
+    sizes = {workload.values[value].num_bytes for value in expert_weights}
     made = {
         value
         for i in mine
@@ -136,7 +144,7 @@ def _shares(workload: Workload, mine: Sequence[int], weights: dict[int, int]) ->
         if workload.operators[i].phase is TrainingPhase.BACKWARD
         and workload.values[value].num_bytes in sizes
     }
-    return own | set(with_copies(workload.operators, made))
+    return expert_weights | set(with_copies(workload.operators, made))
 
 
 def _share(
@@ -169,12 +177,12 @@ def _moves(workload: Workload, mine: dict[int, str], shares: set[int]) -> dict[i
     for index, module in mine.items():
         key = module, workload.operators[index].phase
         ends[key] = ends.get(key, (index, index))[0], index
-    found: dict[int, float] = {}
+    num_bytes: dict[int, float] = {}
     for first, last in ends.values():
         for index, values in (
             (first, workload.operators[first].reads),
             (last, workload.operators[last].writes),
         ):
             tokens = [workload.values[v].num_bytes for v in values if v not in shares]
-            found[index] = found.get(index, 0.0) + float(max(tokens, default=0))
-    return found
+            num_bytes[index] = num_bytes.get(index, 0.0) + float(max(tokens, default=0))
+    return num_bytes

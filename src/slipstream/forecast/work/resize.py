@@ -8,8 +8,9 @@ from dataclasses import replace
 from slipstream.errors import UsageError
 from slipstream.forecast.work.workload import Operator, Product, TensorValue, Workload
 
-# Samples of two micro-batches that are traced. A batch of one may be too small, or run other
-# operators; where samples are tokens, batches are of whole sentences.
+# Pairs of micro-batches to trace, in samples; the first pair that the model accepts is used. A
+# batch of 1 may be too small or run other operators, and a batch that counts tokens needs a
+# complete sentence.
 COUNTS = ((1, 2), (2, 4), (64, 128))
 
 
@@ -31,11 +32,12 @@ class Resizable:
         ]
         if names[0] != names[1] or small.samples >= large.samples:
             raise UsageError(
-                f"{small.name} runs {len(names[0])} operators for {small.samples} samples and"
-                f" {len(names[1])} others for {large.samples}: its forecast needs the same ones"
+                f"{small.name} runs {len(names[0])} operators for a micro-batch of {small.samples}"
+                f" and {len(names[1])} for one of {large.samples}; a forecast needs the same"
+                " operators for both"
             )
         self._small, self._large = small, large
-        self._known: dict[tuple[int, int], Workload] = {
+        self._workloads: dict[tuple[int, int], Workload] = {
             (small.samples, 1): small,
             (large.samples, 1): large,
         }
@@ -46,9 +48,7 @@ class Resizable:
         return self._small, self._large
 
     def share(self, samples: int, context: int = 1) -> float:
-        """Return the position of a micro-batch between the traced ones: 0 is the small one.
-
-        The large micro-batch has position 1.
+        """Return the position of a micro-batch: the small one is at 0, the large one at 1.
 
         Args:
             samples: Micro-batch in samples, at least 1.
@@ -67,9 +67,9 @@ class Resizable:
                 with all columns.
         """
         key = samples, context
-        if key not in self._known:
-            self._known[key] = self._resized(samples, context)
-        return self._known[key]
+        if key not in self._workloads:
+            self._workloads[key] = self._resized(samples, context)
+        return self._workloads[key]
 
     def _resized(self, samples: int, context: int) -> Workload:
         small, large = self._small, self._large

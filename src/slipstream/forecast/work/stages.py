@@ -12,8 +12,7 @@ from slipstream.forecast.work.workload import TensorValue, Workload
 def cuts(seconds: Sequence[float], stages: int) -> list[int]:
     """Return the stage of each block such that the slowest stage is as fast as possible.
 
-    The method is dynamic programming over contiguous parts: each prefix of blocks in each number of
-    stages.
+    The method is dynamic programming over prefixes of the blocks and numbers of stages.
 
     Args:
         seconds: Duration of each block.
@@ -21,8 +20,8 @@ def cuts(seconds: Sequence[float], stages: int) -> list[int]:
     """
     count = len(seconds)
     sums = [0.0]
-    for each in seconds:
-        sums.append(sums[-1] + each)
+    for duration in seconds:
+        sums.append(sums[-1] + duration)
     best = [sums[:]]
     begins: list[list[int]] = [[0] * (count + 1)]
     for stage in range(1, stages):
@@ -52,18 +51,18 @@ def stage(workload: Workload, stage_of: Sequence[int], number: int) -> Workload:
         number: Index of the stage to return.
     """
     mine = [index for index, place in enumerate(stage_of) if place == number]
-    own = set(mine)
+    members = set(mine)
     touched = {
         value
         for index in mine
         for value in (*workload.operators[index].reads, *workload.operators[index].writes)
     }
-    parameters = tuple(each for each in workload.parameters if each.ready in own)
-    kept = touched | {each.value for each in parameters}
+    parameters = tuple(parameter for parameter in workload.parameters if parameter.ready in members)
+    present = touched | {parameter.value for parameter in parameters}
     values = tuple(
         TensorValue(
-            value.num_bytes if index in kept else 0,
-            bisect_left(mine, value.born) if value.born in own else -1,
+            value.num_bytes if index in present else 0,
+            bisect_left(mine, value.born) if value.born in members else -1,
             bisect_left(mine, value.dies) if value.dies >= 0 else -1,
         )
         for index, value in enumerate(workload.values)
@@ -72,5 +71,7 @@ def stage(workload: Workload, stage_of: Sequence[int], number: int) -> Workload:
         workload,
         operators=tuple(workload.operators[index] for index in mine),
         values=values,
-        parameters=tuple(replace(each, ready=bisect_left(mine, each.ready)) for each in parameters),
+        parameters=tuple(
+            replace(parameter, ready=bisect_left(mine, parameter.ready)) for parameter in parameters
+        ),
     )

@@ -29,7 +29,7 @@ class Agreement(enum.Enum):
     """Method by which replicas combine the gradient of a single layer."""
 
     FACTORS = "late multiply"
-    SHARD = "shared out"
+    SHARD = "sharded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class Strategy:
             raise UsageError(f"codec is {self.codec!r}; allowed are {', '.join(WIRE_SHARE)}")
         if self.data % self.expert:
             raise UsageError(
-                f"expert is {self.expert}; replicas share experts out, so it divides data,"
+                f"expert is {self.expert}; replicas divide the experts, so it must divide data,"
                 f" {self.data}"
             )
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 class OperatorKind(enum.Enum):
     """Classes of operators that reach similar shares of a device's peak rates."""
 
-    PRODUCT = "product"  # of matrices
+    PRODUCT = "product"  # products of matrices
     CONVOLUTION = "convolution"
-    DEPTHWISE = "depthwise"  # convolutions of few channels per group
-    ATTENTION = "attention"  # fused
-    NORM = "norm"  # what reads its input more than once: norms, softmax, losses
-    MEMORY = "memory"  # whatever else reads and writes: sums, activations, pooling, copies
-    GATHER = "gather"  # rows of embeddings
+    DEPTHWISE = "depthwise"  # convolutions with few channels per group
+    ATTENTION = "attention"  # one fused kernel
+    NORM = "norm"  # norms, softmax and losses, which read their input more than once
+    MEMORY = "memory"  # all others, such as sums, activations, pooling and copies
+    GATHER = "gather"  # lookups of embedding rows
 
 
 class TrainingPhase(enum.Enum):

@@ -76,7 +76,9 @@ def translations(batch: int, *, length: int = 32) -> tuple[Tensor, ...]:
         UsageError: If `batch` is less than one sentence.
     """
     if batch < length:
-        raise UsageError(f"{batch} tokens are less than a sentence of {length}: allow more")
+        raise UsageError(
+            f"the batch has {batch} tokens, but a sentence has {length}; use a larger batch"
+        )
     shape = (batch // length, length)
     return (_integers(shape), _integers(shape))
 

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from slipstream.forecast.trace.architectures.convolutions import conv_norm
 from slipstream.forecast.trace.architectures.resnet import ResNetSize, trunk
 
-# Channels and boxes per pixel of the maps that boxes are read from, the backbone's first: of 38,
-# 19, 10, 5, 3 and 1 pixels a side, together 8732 boxes.
+# Channels and boxes per pixel of the six maps from which boxes are read. The backbone's map is the
+# first; the maps have 38, 19, 10, 5, 3 and 1 pixels a side and 8732 boxes in total.
 _CHANNELS = (1024, 512, 512, 256, 256, 256)
 _BOXES = (4, 6, 6, 6, 4, 4)
-# Of each further map: channels between its two convolutions, and stride and padding of the second.
+# For each further map: channels between its two convolutions, and stride and padding of the second.
 _FURTHER = ((256, 2, 1), (256, 2, 1), (128, 2, 1), (128, 1, 0), (128, 1, 0))
 
 

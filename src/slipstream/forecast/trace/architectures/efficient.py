@@ -30,7 +30,7 @@ _MOBILENET3 = (
     (3, 184, 80, False, True, 1), (3, 480, 112, True, True, 1), (3, 672, 112, True, True, 1),
     (5, 672, 160, True, True, 2), (5, 960, 160, True, True, 1), (5, 960, 160, True, True, 1),
 )  # fmt: skip
-# Per stage: the same fields as of MobileNet v2, then the kernel.
+# Per stage: the fields of MobileNet v2, then the kernel.
 _EFFICIENTNET = (
     (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5),
     (6, 192, 4, 2, 5), (6, 320, 1, 1, 3),
@@ -127,8 +127,8 @@ class InvertedBlock(nn.Module):
             return self.main(x)
         if not (self.drop and self.training):
             return x + self.main(x)
-        kept = torch.empty(len(x), 1, 1, 1, device=x.device).bernoulli_(1.0 - self.drop)
-        return x + self.main(x) * kept.to(x.dtype).div_(1.0 - self.drop)
+        is_kept = torch.empty(len(x), 1, 1, 1, device=x.device).bernoulli_(1.0 - self.drop)
+        return x + self.main(x) * is_kept.to(x.dtype).div_(1.0 - self.drop)
 
 
 class Mobile(nn.Module):

@@ -105,7 +105,7 @@ class MarginSoftmax(nn.Module):
     ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(classes, embedding))
-        self.kept = math.ceil(classes * sampled)
+        self.num_sampled = math.ceil(classes * sampled)
         self.margin, self.scale = margin, scale
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -113,15 +113,16 @@ class MarginSoftmax(nn.Module):
 
         Args:
             embeddings: Embeddings of faces (batch, embedding).
-            labels: People, int64 (batch); each below the number of centres that a step multiplies.
+            labels: Index of the person on each image, int64 (batch), below the number of centres
+                that a step multiplies.
         """
         centres = self.weight
-        if self.kept < len(centres):
-            centres = centres.index_select(0, torch.randperm(len(centres))[: self.kept])
+        if self.num_sampled < len(centres):
+            centres = centres.index_select(0, torch.randperm(len(centres))[: self.num_sampled])
         cosines = functional.linear(functional.normalize(embeddings), functional.normalize(centres))
-        own = labels.unsqueeze(1)
-        angle = torch.acos(cosines.gather(1, own).clamp(-1.0, 1.0))
-        scores = cosines.scatter(1, own, torch.cos(angle + self.margin))
+        targets = labels.unsqueeze(1)
+        angle = torch.acos(cosines.gather(1, targets).clamp(-1.0, 1.0))
+        scores = cosines.scatter(1, targets, torch.cos(angle + self.margin))
         return functional.cross_entropy(scores * self.scale, labels)
 
 
@@ -130,8 +131,8 @@ class PartialFc(nn.Module):
 
     The ranks divide the centres; each rank compares its centres with the faces of all ranks.
 
-    Here all faces belong to centres of this rank. In the authors' benchmark this is so on one rank,
-    because its data have one label.
+    Here all faces belong to centres of this rank, like on one rank of the authors' benchmark, whose
+    data have a single label.
 
     Source: insightface, recognition/arcface_torch in 2021: partial_fc.py, losses.py, dataset.py.
 
@@ -158,8 +159,8 @@ class PartialFc(nn.Module):
         # The parameter has the rows of all ranks, because names and sizes of parameters are global.
         self.weight = nn.Parameter(torch.zeros(classes, embedding))
         self.ranks = ranks
-        self.own = math.ceil(classes / ranks)
-        self.kept = math.ceil(self.own * sampled)
+        self.num_centres = math.ceil(classes / ranks)
+        self.num_sampled = math.ceil(self.num_centres * sampled)
         self.margin, self.scale = margin, scale
 
     def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -167,15 +168,16 @@ class PartialFc(nn.Module):
 
         Args:
             embeddings: Embeddings of the faces of this rank (batch, embedding).
-            labels: People, int64 (batch); each below the number of centres that a step multiplies.
+            labels: Index of the person on each image, int64 (batch), below the number of centres
+                that a step multiplies.
         """
-        own = labels.repeat(self.ranks).unsqueeze(1)
+        targets = labels.repeat(self.ranks).unsqueeze(1)
         # Autocast would multiply in 16 bits.
         with torch.autocast("cpu", enabled=False):
             faces = functional.normalize(embeddings.float()).repeat(self.ranks, 1)
             cosines: Tensor = _apply(_Cosines, faces, self._centres())
-            scores = self._with_margin(cosines, own)
-            softmax: tuple[Tensor, ...] = _apply(_SharedSoftmax, scores, own)
+            scores = self._with_margin(cosines, targets)
+            softmax: tuple[Tensor, ...] = _apply(_SharedSoftmax, scores, targets)
         # Variables of the authors' function live until the backward pass of this function has run.
         held = [scores, *softmax[1:]]
 
@@ -186,13 +188,18 @@ class PartialFc(nn.Module):
         return softmax[0]
 
     def _centres(self) -> Tensor:
-        centres: Tensor = _apply(_Own, self.weight, self.own, self.kept)
+        centres: Tensor = _apply(_Own, self.weight, self.num_centres, self.num_sampled)
         return functional.normalize(centres)
 
-    def _with_margin(self, cosines: Tensor, own: Tensor) -> Tensor:
-        """Return scores (faces, centres) in the memory of their cosines; own: int64 (faces, 1)."""
-        margins = torch.zeros_like(cosines).scatter_(1, own, self.margin)
-        rows = torch.arange(len(own))
+    def _with_margin(self, cosines: Tensor, targets: Tensor) -> Tensor:
+        """Return scores (faces, centres) in the memory of their cosines.
+
+        Args:
+            cosines: Cosines of the angles between faces and centres (faces, centres).
+            targets: Index of the centre of each face, int64 (faces, 1).
+        """
+        margins = torch.zeros_like(cosines).scatter_(1, targets, self.margin)
+        rows = torch.arange(len(targets))
         cosines.acos_()
         cosines[rows] += margins
         return cosines.cos_().mul_(self.scale)
@@ -203,13 +210,13 @@ def _apply(function: Any, *arguments: Any) -> Any:
 
 
 class _Own(torch.autograd.Function):
-    """The rows of a rank, or a sample of them; other rows have no gradient to write."""
+    """The rows of a rank, or a sample of them; the other rows get no gradient."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, rows: int, kept: int) -> Tensor:
+    def forward(ctx: Any, weight: Tensor, rows: int, count: int) -> Tensor:
         ctx.save_for_backward(weight)
-        own = weight[:rows]
-        return own if kept == rows else own.index_select(0, torch.randperm(rows)[:kept])
+        of_rank = weight[:rows]
+        return of_rank if count == rows else of_rank.index_select(0, torch.randperm(rows)[:count])
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> tuple[Tensor, None, None]:
@@ -235,14 +242,14 @@ class _SharedSoftmax(torch.autograd.Function):
     """Mean cross-entropy, with its gradient and the intermediate values."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, own: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        rows = torch.arange(len(own))
+    def forward(ctx: Any, scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        rows = torch.arange(len(targets))
         shares = torch.exp(scores - scores.max(dim=1, keepdim=True)[0])
         shares.div_(shares.sum(dim=1, keepdim=True))
-        ones = torch.zeros_like(scores).scatter_(1, own, 1)
-        loss = -shares[rows].gather(1, own).clamp_min_(1e-30).log_().mean()
+        ones = torch.zeros_like(scores).scatter_(1, targets, 1)
+        loss = -shares[rows].gather(1, targets).clamp_min_(1e-30).log_().mean()
         shares[rows] -= ones
-        shares.div_(len(own))
+        shares.div_(len(targets))
         ctx.save_for_backward(shares)
         ctx.mark_non_differentiable(shares, ones)
         ctx.set_materialize_grads(False)

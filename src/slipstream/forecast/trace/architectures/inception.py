@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from slipstream.forecast.trace.architectures.convolutions import Branches, conv_norm
 
-# Channels of each module of GoogLeNet: the 1x1; two pairs of a 1x1 before a 3x3; the one behind the
-# pooling. None is a pooling between modules.
+# Channels of each module of GoogLeNet: the 1x1 convolution; two pairs of a 1x1 and a 3x3; the 1x1
+# after the pooling. None stands for a pooling between modules.
 _GOOGLENET: tuple[tuple[int, int, int, int, int, int] | None, ...] = (
     (64, 96, 128, 16, 32, 32),
     (128, 128, 192, 32, 96, 64),

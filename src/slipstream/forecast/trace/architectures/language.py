@@ -23,8 +23,8 @@ GPT2 = {
     "gpt2-xl": _gpt(hidden=1600, layers=48, heads=25),
 }
 
-# Brown et al., 2020, arXiv 2005.14165, table 2.1, and the multiples of 128 that it means: its 24
-# heads of 1.3B and width 5140 of 13B do not divide. All attention is full.
+# Brown et al., 2020, arXiv 2005.14165, table 2.1, but 16 heads for 1.3B and width 5120 for 13B,
+# which are multiples of 128: the printed 24 heads and 5140 do not divide. All attention is full.
 GPT3 = {
     "gpt3-125m": _gpt3(hidden=768, layers=12, heads=12),
     "gpt3-350m": _gpt3(hidden=1024, layers=24, heads=16),
@@ -36,8 +36,8 @@ GPT3 = {
     "gpt3-175b": _gpt3(hidden=12288, layers=96, heads=96),
 }
 
-# Touvron et al., 2023, arXiv 2307.09288. Products of `Decoder` have biases, which Llama's have
-# not: at most 0.03 % of the parameters.
+# Touvron et al., 2023, arXiv 2307.09288. The products of `Decoder` have biases and those of Llama
+# have none; the biases are at most 0.03 % of the parameters.
 LLAMA2 = {
     "llama2-7b": _llama2(hidden=4096, layers=32, heads=32, inner=11008),
     "llama2-13b": _llama2(hidden=5120, layers=40, heads=40, inner=13824),
@@ -51,8 +51,8 @@ LLAMA3 = {
     "llama3-405b": _llama3(hidden=16384, layers=126, heads=128, inner=53248),
 }
 
-# github.com/mosaicml/llm-foundry, scripts/train/benchmarking: learned positions, so parameters
-# grow with the sequence.
+# github.com/mosaicml/llm-foundry, scripts/train/benchmarking. Positions are learned, so longer
+# sequences need more parameters.
 MPT = {
     "mpt-125m": _mpt(hidden=768, layers=12, heads=12),
     "mpt-350m": _mpt(hidden=1024, layers=24, heads=16),

@@ -85,9 +85,9 @@ def find(text: str) -> Architecture:
     Raises:
         UsageError: If no architecture has that name.
     """
-    found = _KEYS.get(_key(text))
-    if found is not None:
-        return found
+    architecture = _KEYS.get(_key(text))
+    if architecture is not None:
+        return architecture
     keys = difflib.get_close_matches(_key(text), _KEYS, n=6, cutoff=0.5)
     nearest = ", ".join(dict.fromkeys(_KEYS[key].name for key in keys)) or ", ".join(TABLE)
     raise UsageError(f"no architecture is named {text!r}; the nearest are: {nearest}")
@@ -114,9 +114,9 @@ def _convolutional() -> Iterable[Architecture]:
         yield _image(f"resnet{depth}", partial(resnet, f"resnet{depth}"))
     for depth in (50, 101, 152):
         make = partial(resnet, f"resnet{depth}")
-        yield _image(f"resnet{depth}", make, f"resnet{depth}-v1.5", note="v1.5: 3x3 has strides")
+        yield _image(f"resnet{depth}", make, f"resnet{depth}-v1.5", note="v1.5: strides in the 3x3")
         first = partial(make, stride_first=True)
-        yield _image(f"resnet{depth}-v1", first, note="first 1x1 has strides")
+        yield _image(f"resnet{depth}-v1", first, note="v1: strides in the first 1x1")
     yield _image("resnet26d", partial(resnet, "resnet26d"))
     for name in ("resnext101-32x4d", "se-resnext101-32x4d"):
         yield _image(name, partial(resnet, name))
@@ -126,8 +126,8 @@ def _convolutional() -> Iterable[Architecture]:
         make, side = partial(efficientnet, number), scale.side
         yield _image(f"efficientnet-b{number}", make, side=side)
         wide = partial(make, wide_squeeze=True)
-        yield _image(f"efficientnet-widese-b{number}", wide, side=side, note="of NVIDIA")
-    note = "ResNet-50 to conv4; of NVIDIA"
+        yield _image(f"efficientnet-widese-b{number}", wide, side=side, note="NVIDIA's version")
+    note = "NVIDIA's version: ResNet-50 up to conv4"
     yield _image("ssd300", SSD300, "ssd300-resnet50", side=300, note=note)
 
 
@@ -145,7 +145,7 @@ def _faces() -> Iterable[Architecture]:
         ("face-y1", MobileFaceNet, 128, ("mobilefacenet", "arcface-y1", "y1")),
     ):
         make = partial(face_training, network, embedding=width)
-        note = "with its softmax; classes=85742"
+        note = "with its softmax over 85742 classes"
         yield Architecture(name, aliases, make, batches.faces, "image", note)
 
 
@@ -180,7 +180,7 @@ def _languages() -> Iterable[Architecture]:
     big = partial(Translator, TRANSFORMER_BIG)
     yield Architecture(
         "transformer-big", ("transformer",), big, batches.translations, "token",
-        "WMT14, a batch counts tokens of a language",
+        "WMT14; the batch is in tokens of one language",
     )  # fmt: skip
     for name, size, shrink in (
         ("base", TRANSFORMER_XL_BASE, 1),
@@ -190,17 +190,17 @@ def _languages() -> Iterable[Architecture]:
         yield Architecture(
             f"transformer-xl-{name}", aliases, partial(TransformerXL, size, shrink=shrink),
             partial(batches.remembered, size=size), "sequence",
-            f"WikiText-103, {size.positions} tokens of a sequence and as many of memory; tails of"
-            " the softmax fixed",
+            f"WikiText-103, {size.positions} tokens of a sequence and as many of memory; a fixed"
+            " share of the tokens is in the tails of the softmax",
         )  # fmt: skip
 
 
 def _recommendations() -> Iterable[Architecture]:
     for suffix, rows in (("small", CRITEO_SMALL), ("large", CRITEO_LARGE)):
         make, batch = partial(DLRM, rows), partial(batches.clicks, fields=len(rows))
-        note = "Criteo Terabyte, of NVIDIA; dense gradients of embeddings"
+        note = "Criteo Terabyte as NVIDIA prepares it; dense gradients of embeddings"
         yield Architecture(f"dlrm-{suffix}", (), make, batch, "example", note)
-    note = "Criteo, of DLPerf; dense gradients of embeddings"
+    note = "Criteo as DLPerf prepares it; dense gradients of embeddings"
     yield Architecture("wide-deep", ("wdl",), WideDeep, batches.wide_clicks, "example", note)
     note = "MovieLens 20M"
     yield Architecture("ncf", ("neumf",), NeuMF, batches.ratings, "example", note)

@@ -63,8 +63,8 @@ class DLRM(nn.Module):
         """
         numbers = self.bottom(dense)
         columns = categories.unbind(1)
-        found = [table(column) for table, column in zip(self.tables, columns, strict=True)]
-        vectors = torch.stack([numbers, *found], dim=1)
+        embedded = [table(column) for table, column in zip(self.tables, columns, strict=True)]
+        vectors = torch.stack([numbers, *embedded], dim=1)
         products = vectors @ vectors.transpose(1, 2)
         count = vectors.shape[1]
         row, column = torch.tril_indices(count, count, -1, device=dense.device).unbind(0)

@@ -70,7 +70,7 @@ def resnet(name: str, **changes: Any) -> ResNet:
 
     Args:
         name: Name of the network, such as "resnet50".
-        changes: Fields of its `ResNetSize` that differ.
+        changes: Fields of its `ResNetSize` to replace, such as num_classes=10.
     """
     return ResNet(replace(_PUBLISHED[name], **changes))
 

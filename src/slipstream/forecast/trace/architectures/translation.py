@@ -29,8 +29,8 @@ TRANSFORMER_XL_LARGE = TransformerSize(
 )  # fmt: skip
 
 # Words of WikiText-103 in the order of their frequency. The head of the adaptive softmax has the
-# words before the first cutoff. The shares of tokens that fall to the tails are estimates: a law of
-# Zipf whose last word occurs three times.
+# words before the first cutoff. The shares of tokens in the tails are estimates by Zipf's law, with
+# three occurrences of the rarest word.
 _CUTOFFS = (19997, 39997, 199997)
 _SHARES = (0.02, 0.025, 0.0025)
 
@@ -105,12 +105,12 @@ class TransformerXL(nn.Module):
         backwards = torch.arange(length - 1, -1, -1, device=tokens.device, dtype=torch.float32)
         places = self.drop(sinusoids(backwards, self.size.hidden))
         x = self.drop(self.words(tokens) * math.sqrt(self.size.hidden))
-        kept: list[Tensor] = []
+        inputs: list[Tensor] = []
         for block, before in zip(self.blocks, memory, strict=True):
-            kept.append(x.detach())
+            inputs.append(x.detach())
             x = block(x, before, places, self.biases)
         loss = self.loss(self.drop(x), targets, self.words)
-        return loss, torch.stack(kept)
+        return loss, torch.stack(inputs)
 
 
 class AdaptiveWords(nn.Module):
@@ -298,10 +298,10 @@ def _joined(x: Tensor) -> Tensor:
 
 
 def _shifted(x: Tensor) -> Tensor:
-    """Return x (b, h, t, t + m) with each row moved left, the first one most.
+    """Return x (b, h, t, t + m) with each row moved left, the first row by the most columns.
 
-    A column of zeros before the first makes each row longer by one. Read as rows of the old length,
-    the same memory has rows that start one later each (appendix B of the paper).
+    A column of zeros in front makes each row longer by one. If the same memory is read in rows of
+    the old length, each row starts one column later than the row before (appendix B of the paper).
     """
     batch, heads, rows, columns = x.shape
     padded = functional.pad(x, (1, 0)).view(batch, heads, columns + 1, rows)

@@ -1,0 +1,36 @@
+"""Result of the simulation of one training step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slipstream.forecast.simulate.resources import ResourceSpan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedStep:
+    """Durations of a step in seconds, on the slowest rank.
+
+    Args:
+        seconds: Whole step.
+        compute: Computation on the device.
+        moved: Part of `compute` in operators that memory bandwidth limits.
+        tensor: Exchange between tensor, context and expert ranks within the passes.
+        bubble: Waiting time for other pipeline stages.
+        exchange: Gradient exchange that no computation hides.
+        optimizer: Parameter update.
+        host: Waiting time for the host.
+        input: Waiting time for input samples.
+        spans: Tasks of each resource.
+    """
+
+    seconds: float
+    compute: float
+    moved: float
+    tensor: float
+    bubble: float
+    exchange: float
+    optimizer: float
+    host: float
+    input: float
+    spans: tuple[ResourceSpan, ...]
