@@ -207,7 +207,7 @@ def test_a_gpu_has_a_gap_and_a_context_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[rates]\nmatrices = 1.0", "rates has 'matrices'; allowed are matrix"),
+        ("[rates]\nmatrices = 1.0", "rates has 'matrices'; allowed: matrix"),
         ("[wire]\nbetween = 'all'", "cannot be read as calibrated parameters"),
         ("[runtimes.pytorch2]\nforward = 1", "runtimes.pytorch2 has 'forward'"),
     ],

@@ -59,7 +59,7 @@ def test_devices_without_a_switch_reach_a_share_of_their_links():
 def test_more_ranks_than_a_lone_host_has_are_refused():
     alone = replace(CLUSTER, between=None)
     assert len(dimensions(alone, WIRE, 4)) == 1
-    with pytest.raises(ValueError, match="5 ranks 1 apart need hosts that are joined"):
+    with pytest.raises(ValueError, match="5 ranks at a distance of 1 need several hosts"):
         dimensions(alone, WIRE, 5)
 
 

@@ -54,7 +54,8 @@ def test_both_micro_batches_run_the_same_operators():
     count = len(small.operators)
     fewer = replace(large, operators=large.operators[:-1])
     with pytest.raises(
-        UsageError, match=f"two runs {count} operators for 2 samples and {count - 1} others for 4"
+        UsageError,
+        match=f"two runs {count} operators for a micro-batch of 2 and {count - 1} for one of 4",
     ):
         Resizable(small, fewer)
     for one, two in ((large, small), (small, small)):

@@ -216,7 +216,11 @@ def test_named_architectures_take_shapes_and_tokens() -> None:
     ("name", "more", "message"),
     [
         ("resnet18", {"tokens": 64}, "resnet18 reads no sequences"),
-        ("bert-base", {"tokens": 1024}, "1024 tokens: bert-base-seq128 has only 512 positions"),
+        (
+            "bert-base",
+            {"tokens": 1024},
+            "tokens is 1024, but bert-base-seq128 has only 512 positions",
+        ),
         ("gpt2", {"shape": (3, 8, 8)}, "gpt2 defines its own inputs"),
         ("resnet18", {"shape": (8, 8)}, "resnet18 defines its own inputs"),
     ],

@@ -33,7 +33,7 @@ def test_stages_of_zero(zero: int):
         ({"zero": 4}, "zero is 4; allowed are 0, 1, 2 and 3"),
         ({"zero": -1}, "zero is -1"),
         ({"codec": "fp8"}, "codec is 'fp8'; allowed are none, fp16, bf16, int8"),
-        ({"data": 6, "expert": 4}, "expert is 4; .* it divides data, 6"),
+        ({"data": 6, "expert": 4}, "expert is 4; .* it must divide data, 6"),
     ],
 )
 def test_what_is_out_of_range_is_named(changes: dict[str, Any], says: str):

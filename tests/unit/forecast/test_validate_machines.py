@@ -94,7 +94,7 @@ def test_a_generation_stands_for_the_gpu_that_was_trained_on(row_of: RowOf, text
 
 @pytest.mark.parametrize("text", ["P100 + V100", "V100+T4", "mixed GPUs"])
 def test_devices_of_two_kinds_are_not_read(row_of: RowOf, text: str):
-    with pytest.raises(UnreadableError, match="devices of one kind can be read"):
+    with pytest.raises(UnreadableError, match="rows with one kind of device can be read"):
         machine(row_of(gpu=text), load())
 
 

@@ -192,5 +192,5 @@ def test_whole_numbers_may_have_commas(text: str, number: int):
 
 @pytest.mark.parametrize("text", ["", "0", "000", "-1", "1.5", "1e3", "²"])
 def test_what_is_no_whole_number_says_its_column(text: str):
-    with pytest.raises(UnreadableError, match=r"num_gpus is .* at least 1, can be read"):
+    with pytest.raises(UnreadableError, match=r"num_gpus is .* at least 1 can be read"):
         whole(text, "num_gpus")
