@@ -98,16 +98,18 @@ void bind_arrays(nb::module_& m) {
   m.def("array_view", &view, nb::arg("array"),
         nb::sig("def array_view(array: object) -> tuple[int, int, DType, tuple[int, ...], bool, "
                 "object]"),
-        "(address, count, DType, shape, writable, owner) of a contiguous array in CPU memory; the "
-        "memory lives as long as the owner.");
-  nb::class_<ListenAddress>(m, "ListenAddress", "Where a rank should listen, and why.")
+        "Return (address, count, DType, shape, writable, owner) of a contiguous array"
+        " in CPU memory; the memory lives as long as the owner.");
+  nb::class_<ListenAddress>(m, "ListenAddress",
+                            "Address on which a rank should listen, with the reason.")
       .def_ro("address", &ListenAddress::address)
       .def_ro("interface", &ListenAddress::interface)
       .def_ro("reason", &ListenAddress::reason);
   m.def("choose_listen_addresses", &choose_listen_addresses, nb::arg("filter"), nb::arg("towards"),
         nb::call_guard<nb::gil_scoped_release>(),  // it may ask a name server
-        "Where this rank should listen, the best first: filter in NCCL's syntax or empty, towards "
-        "a host of the job or empty.");
+        "Return the addresses on which this rank should listen, the best first. "
+        "`filter` is empty or has NCCL's syntax; `towards` is empty or a host of the "
+        "job.");
 }
 
 }  // namespace slipstream

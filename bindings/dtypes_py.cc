@@ -13,7 +13,7 @@
 namespace slipstream {
 
 void bind_dtypes(nb::module_& m) {
-  nb::enum_<DType>(m, "DType", "Type of an element.")
+  nb::enum_<DType>(m, "DType", "Element type.")
       .value("INT8", DType::kInt8)
       .value("UINT8", DType::kUInt8)
       .value("INT16", DType::kInt16)
@@ -29,7 +29,7 @@ void bind_dtypes(nb::module_& m) {
       .value("COMPLEX64", DType::kComplex64)
       .value("COMPLEX128", DType::kComplex128)
       .value("BOOL", DType::kBool);
-  nb::enum_<ReduceOp>(m, "ReduceOp", "How elements of several ranks become one.")
+  nb::enum_<ReduceOp>(m, "ReduceOp", "Operation that combines the elements of several ranks.")
       .value("SUM", ReduceOp::kSum)
       .value("AVERAGE", ReduceOp::kAverage)
       .value("MIN", ReduceOp::kMin)
@@ -38,7 +38,7 @@ void bind_dtypes(nb::module_& m) {
       .value("BAND", ReduceOp::kBand)
       .value("BOR", ReduceOp::kBor)
       .value("BXOR", ReduceOp::kBxor);
-  nb::enum_<Algorithm>(m, "Algorithm", "How a collective is computed.")
+  nb::enum_<Algorithm>(m, "Algorithm", "Algorithm of a collective.")
       .value("AUTO", Algorithm::kAuto)
       .value("RING", Algorithm::kRing)
       .value("DIMENSIONS", Algorithm::kDimensions)
@@ -46,20 +46,23 @@ void bind_dtypes(nb::module_& m) {
       .value("BINOMIAL", Algorithm::kBinomial)
       .value("DIRECT", Algorithm::kDirect)
       .value("ENCODED", Algorithm::kEncoded);
-  nb::class_<CodecTraits>(m, "CodecTraits", "The layout of a codec on the wire.")
+  nb::class_<CodecTraits>(m, "CodecTraits", "Layout of a codec on the wire; the ratio is fixed.")
       .def_prop_ro("name", [](const CodecTraits& traits) { return std::string(traits.name); })
-      .def_ro("block", &CodecTraits::block, "Elements that are encoded together.")
-      .def_ro("header_bytes", &CodecTraits::header_bytes, "Bytes of each block's scale.")
-      .def_ro("element_bytes", &CodecTraits::element_bytes, "Bytes of each element.");
+      .def_ro("block", &CodecTraits::block, "Number of elements that are encoded together.")
+      .def_ro("header_bytes", &CodecTraits::header_bytes, "Size of each block's scale in bytes.")
+      .def_ro("element_bytes", &CodecTraits::element_bytes,
+              "Size of each encoded element in bytes.");
   m.def(
       "codecs", [] { return std::vector(kCodecTraits.begin(), kCodecTraits.end()); },
-      "The codecs of float32 on the wire, the exact one first.");
-  m.def("simd_target", &simd_target_name, "The SIMD target chosen for this CPU, such as 'AVX3'.");
+      "Return the codecs of float32 on the wire, the exact one first.");
+  m.def("simd_target", &simd_target_name,
+        "Return the SIMD target chosen for this CPU, such as 'AVX3'.");
   m.def("algorithm_table", &algorithm_table,
-        "The table by which algorithms are chosen: a line a rule, columns separated by tabs.");
+        "Return the table of rules that choose algorithms: one rule per line, with "
+        "columns separated by tabs.");
   m.def(
       "itemsize", [](DType dtype) { return size_of(dtype); }, nb::arg("dtype"),
-      "Bytes of one element.");
+      "Size of one element in bytes.");
 }
 
 }  // namespace slipstream

@@ -91,11 +91,13 @@ using GroupClass = nb::class_<PyGroup>;
 
 void bind_handle(nb::module_& m) {
   nb::class_<Handle>(m, "Handle", "An operation in flight.")
-      .def("done", &Handle::done, "Whether it has ended; does not block.")
+      .def("done", &Handle::done, "Tell whether the operation has ended, without blocking.")
       .def("wait", wait, nb::arg("timeout") = 0.0,
-           "Blocks without the GIL until done; raises the operation's error, or PeerTimeoutError "
-           "after `timeout` seconds (0: no limit but the operation's own).")
-      .def("source", &Handle::source, "After a receive: the rank in the group that sent.");
+           "Wait without the GIL until the operation has ended; raise its error, or "
+           "PeerTimeoutError after `timeout` seconds (0: only the operation's own "
+           "limit).")
+      .def("source", &Handle::source,
+           "Return the sender of a received message, as rank in the group.");
 }
 
 void bind_basics(GroupClass& group) {
@@ -104,14 +106,16 @@ void bind_basics(GroupClass& group) {
       .def("name", [](const PyGroup& g) { return name_of(*g.group); })
       .def(
           "dimensions", [](const PyGroup& g) { return dimensions_of(*g.group); },
-          "The sizes of the dimensions in which its ranks are laid out, the innermost first.")
+          "Return the sizes of the dimensions of the group's ranks, the innermost "
+          "first.")
       .def(
           "abort",
           [](const PyGroup& g, const std::string& reason) {
             const nb::gil_scoped_release release;
             g.runtime->abort_group(*g.group, reason);
           },
-          nb::arg("reason"), "Ends every operation of the group on every member. Any thread.")
+          nb::arg("reason"),
+          "End all operations of the group on all members; any thread may call it.")
       .def(
           "tune",
           [](const PyGroup& g, std::uint64_t direct, std::uint64_t doubling,
@@ -120,16 +124,16 @@ void bind_basics(GroupClass& group) {
           },
           nb::kw_only(), nb::arg("direct_bytes"), nb::arg("doubling_bytes"),
           nb::arg("segment_bytes") = 0,
-          "For allreduces from now on, up to how many bytes they are direct or by recursive"
-          " doubling, and the bytes of a segment (0: the engine's). All members call it between the"
-          " same two operations.")
+          "Set the largest sizes in bytes at which later allreduces use direct exchange"
+          " and recursive doubling, and the segment size (0: the engine's). All members"
+          " must call it between the same two operations.")
       .def(
           "close",
           [](const PyGroup& g) {
             const nb::gil_scoped_release release;
             g.runtime->close_group(*g.group);
           },
-          "Leaves the group; operations in flight end with AbortedError on every member.");
+          "Leave the group; operations in flight end with AbortedError on all members.");
 }
 
 void bind_reductions(GroupClass& group) {
@@ -148,9 +152,9 @@ void bind_reductions(GroupClass& group) {
           },
           nb::arg("input"), nb::arg("output"), nb::arg("count"), nb::arg("dtype"), nb::arg("op"),
           SLIPSTREAM_OPTIONS, nb::arg("codec") = "none", nb::arg("residual") = Address{0},
-          "The codec applies between hosts only, to sums and averages of float32; `residual` is "
-          "the "
-          "address of `count` floats, or 0.")
+          "Combine the buffers of all ranks. The codec applies only between hosts, to "
+          "float32 sums and averages; `residual` is the address of `count` floats, or "
+          "0.")
       .def(
           "reduce_scatter",
           [](const PyGroup& g, Address input, Address output, std::uint64_t count_per_rank,
@@ -290,7 +294,7 @@ void bind_exchanges(GroupClass& group) {
 
 void bind_group(nb::module_& m) {
   bind_handle(m);
-  GroupClass group(m, "Group", "A set of ranks with a sequence of operations of its own.");
+  GroupClass group(m, "Group", "Set of ranks with its own sequence of operations.");
   bind_basics(group);
   bind_reductions(group);
   bind_gathers(group);

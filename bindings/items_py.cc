@@ -21,8 +21,8 @@ nb::object items_of(nb::handle type, nb::handle otherwise, nb::handle value) {
 
 void bind_items(nb::module_& m) {
   m.def("items_of", items_of, nb::arg("type"), nb::arg("otherwise"), nb::arg("value"),
-        "Return the items of a list or tuple if all are instances of the type, without running"
-        " Python code; else what `otherwise` makes of the value.");
+        "Return the items of a list or tuple if all are instances of the type, "
+        "without running Python code; otherwise return otherwise(value).");
 }
 
 }  // namespace slipstream

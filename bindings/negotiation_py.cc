@@ -45,7 +45,7 @@ std::shared_ptr<const TensorSpec> make_spec(std::string name, const std::string&
 }
 
 void bind_tensor(nb::module_& m) {
-  nb::class_<PyTensor>(m, "Tensor", "What all ranks must pass alike for a tensor.")
+  nb::class_<PyTensor>(m, "Tensor", "Properties of a tensor that must be equal on all ranks.")
       .def(
           "__init__",
           [](PyTensor* self, std::string name, DType dtype, std::vector<std::int64_t> shape,
@@ -71,22 +71,22 @@ void bind_tensor(nb::module_& m) {
 }
 
 void bind_outcome(nb::module_& m) {
-  nb::class_<AgreedTensor>(m, "AgreedTensor", "A tensor that is ready on all ranks.")
+  nb::class_<AgreedTensor>(m, "AgreedTensor", "Tensor that is ready on all ranks.")
       .def_prop_ro("tensor", [](const AgreedTensor& a) { return PyTensor{a.tensor}; })
       .def_ro("token", &AgreedTensor::token)
       .def_ro("submitted", &AgreedTensor::submitted,
-              "False where this rank has joined: it takes part without data of its own.")
+              "False if this rank has joined and takes part without data of its own.")
       .def_ro("fused", &AgreedTensor::fused,
-              "Equal for those that were submitted together; 0 for one alone.");
-  nb::class_<FailedTensor>(m, "FailedTensor", "A tensor of this rank that will not be ready.")
+              "Equal for tensors that were submitted together; 0 for a single one.");
+  nb::class_<FailedTensor>(m, "FailedTensor", "Tensor of this rank that has failed.")
       .def_prop_ro("tensor", [](const FailedTensor& f) { return PyTensor{f.tensor}; })
       .def_ro("token", &FailedTensor::token)
       .def(
           "check", [](const FailedTensor& f) { throw Error(f.error); },
-          "Raises what it failed with.");
-  nb::class_<Outcome>(m, "Outcome", "What the ranks agreed on in a round.")
+          "Raise the error with which the tensor failed.");
+  nb::class_<Outcome>(m, "Outcome", "Result of a round.")
       .def_ro("round", &Outcome::round)
-      .def_ro("ready", &Outcome::ready, "In the same order on all ranks.")
+      .def_ro("ready", &Outcome::ready, "Ready tensors, in the same order on all ranks.")
       .def_prop_ro(
           "tokens",
           [](const Outcome& o) {
@@ -96,12 +96,12 @@ void bind_outcome(nb::module_& m) {
             }
             return tokens;
           },
-          "Of those in `ready` that this rank has submitted.")
+          "Tokens of the tensors in `ready` that this rank has submitted.")
       .def_ro("failed", &Outcome::failed)
       .def_ro("some_joined", &Outcome::some_joined,
-              "What is ready is so without data of some rank, which has joined.")
+              "True if some rank had joined and takes part in `ready` without data.")
       .def_ro("last_joined", &Outcome::last_joined,
-              "Where all have joined: the rank that was the last to do so.");
+              "Rank that joined last, once all ranks have joined.");
   nb::class_<NegotiationStats>(m, "NegotiationStats", "Counters of a negotiator.")
       .def_ro("rounds", &NegotiationStats::rounds)
       .def_ro("void_rounds", &NegotiationStats::void_rounds)
@@ -152,7 +152,7 @@ void bind_negotiation(nb::module_& m) {
             n.submit_each(all);
           },
           nb::arg("tensors"), nb::arg("first_token") = 0,
-          "As submit() of one after another, with tokens that count up, but in one round.")
+          "Submit one tensor after another, with ascending tokens, for the same round.")
       .def(
           "submit_fused",
           [](Negotiator& n, const std::vector<PyTensor>& tensors,
@@ -167,11 +167,13 @@ void bind_negotiation(nb::module_& m) {
             }
             n.submit(unit);
           },
-          nb::arg("tensors"), nb::arg("tokens"), "They become ready together, or not at all.")
+          nb::arg("tensors"), nb::arg("tokens"),
+          "Submit tensors that become ready together or not at all.")
       .def("join", &Negotiator::join,
-           "This rank has no more data once what it has submitted is ready.")
+           "State that this rank has no more data than it has submitted.")
       .def("next", next, nb::arg("timeout"),
-           "Blocks without the GIL for the next outcome; None after `timeout` seconds.")
+           "Wait without the GIL for the next outcome; return None after `timeout` "
+           "seconds.")
       .def("stats", &Negotiator::stats)
       .def(
           "close",
@@ -179,7 +181,7 @@ void bind_negotiation(nb::module_& m) {
             const nb::gil_scoped_release release;
             n.close();
           },
-          "Ends what waits, here and at the members. Idempotent.");
+          "Fail all waiting tensors, here and on the other members. Idempotent.");
   m.def(
       "make_negotiator",
       [](const PyGroup& group, double cycle, double hold, double stall_after,
@@ -191,7 +193,8 @@ void bind_negotiation(nb::module_& m) {
       },
       nb::arg("group"), nb::kw_only(), nb::arg("cycle") = 0.0, nb::arg("hold") = 0.5,
       nb::arg("stall_after") = 60.0, nb::arg("most_tensors") = 65536,
-      "This rank's part in negotiations of the group, which all members make alike.");
+      "Create this rank's part in the negotiations of the group; all members must "
+      "create it.");
 }
 
 }  // namespace slipstream

@@ -22,7 +22,7 @@ namespace {
 nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
 
 void bind_config(nb::module_& m) {
-  nb::class_<RuntimeConfig>(m, "Config", "How a runtime works; times in seconds.")
+  nb::class_<RuntimeConfig>(m, "Config", "Options of a runtime; times are in seconds.")
       .def(
           "__init__",
           [](RuntimeConfig* self, std::vector<std::string> bind, std::string host_name,
@@ -61,7 +61,7 @@ void bind_config(nb::module_& m) {
 }
 
 void bind_stats(nb::module_& m) {
-  nb::class_<Stats>(m, "Stats", "Counters since the runtime was made; bytes include headers.")
+  nb::class_<Stats>(m, "Stats", "Counters since the runtime was created; bytes include headers.")
       .def_ro("operations", &Stats::operations)
       .def_ro("failed_operations", &Stats::failed_operations)
       .def_ro("network_bytes_sent", &Stats::network_bytes_sent)
@@ -76,7 +76,8 @@ void bind_stats(nb::module_& m) {
       .def_ro("blocked_nanoseconds", &Stats::blocked_nanoseconds)
       .def_ro("last_submit_nanoseconds", &Stats::last_submit_nanoseconds)
       .def_ro("last_complete_nanoseconds", &Stats::last_complete_nanoseconds);
-  nb::class_<OperationRecord>(m, "OperationRecord", "A completed operation; times in ns.")
+  nb::class_<OperationRecord>(m, "OperationRecord",
+                              "Completed operation; times are in nanoseconds.")
       .def_prop_ro("collective",
                    [](const OperationRecord& r) { return std::string(name_of(r.collective)); })
       .def_ro("name", &OperationRecord::name)
@@ -110,7 +111,7 @@ void bind_life(RuntimeClass& runtime) {
           nb::arg("key"), nb::arg("config") = RuntimeConfig{})
       .def(
           "address", [](const Runtime& r) { return to_bytes(r.address()); },
-          "What the peers need to reach this rank.")
+          "Return the address at which peers reach this rank.")
       .def(
           "connect",
           [](Runtime& r, const std::vector<nb::bytes>& addresses, double timeout) {
@@ -120,8 +121,8 @@ void bind_life(RuntimeClass& runtime) {
             r.connect(texts, to_nanoseconds(timeout), check_signals);
           },
           nb::arg("addresses"), nb::arg("timeout"),
-          "Connects to all ranks, whose addresses are given by rank. Blocks without the GIL.")
-      .def("local_ranks", &Runtime::local_ranks, "Ranks of this host, in order.")
+          "Connect to all ranks, with one address for each rank; block without the GIL.")
+      .def("local_ranks", &Runtime::local_ranks, "Return the ranks of this host, in order.")
       .def(
           "group",
           [](const std::shared_ptr<Runtime>& r, const std::string& name,
@@ -130,14 +131,14 @@ void bind_life(RuntimeClass& runtime) {
             return PyGroup{r, r->make_group(name, std::move(ranks))};
           },
           nb::arg("name"), nb::arg("ranks"),
-          "A group of world ranks that includes this one; no communication. All members make it "
-          "alike.");
+          "Create a group of world ranks that includes this one, without communication."
+          " All members must create it.");
 }
 
 void bind_reports(RuntimeClass& runtime) {
   runtime
       .def("notify", &Runtime::notify, nb::arg("handle"), nb::arg("token"),
-           "Has next_event() return the token once the operation is done.")
+           "Make next_event() return the token once the operation is done.")
       .def(
           "next_event",
           [](Runtime& r, double timeout) -> std::optional<std::pair<std::string, std::uint64_t>> {
@@ -149,7 +150,7 @@ void bind_reports(RuntimeClass& runtime) {
             if (!token) return std::nullopt;
             return std::make_pair("done", *token);
           },
-          nb::arg("timeout"), "The next ('done', token), or None after `timeout` seconds.")
+          nb::arg("timeout"), "Return the next ('done', token), or None after `timeout` seconds.")
       .def(
           "next_log",
           [](Runtime& r, double timeout) -> std::optional<std::pair<int, std::string>> {
@@ -161,24 +162,25 @@ void bind_reports(RuntimeClass& runtime) {
             if (!record) return std::nullopt;
             return std::make_pair(static_cast<int>(record->first) * 10 + 10, record->second);
           },
-          nb::arg("timeout"), "The next (level of logging, text), or None after `timeout` seconds.")
+          nb::arg("timeout"),
+          "Return the next (logging level, text), or None after `timeout` seconds.")
       .def(
           "stats",
           [](Runtime& r) {
             const nb::gil_scoped_release release;
             return r.stats();
           },
-          "Counters so far.")
+          "Return the counters.")
       .def("keep_records", &Runtime::keep_records, nb::arg("keep"),
-           "Whether completed operations are recorded for take_records().")
-      .def("take_records", &Runtime::take_records, "The records since the last call.")
+           "Set whether completed operations are recorded for take_records().")
+      .def("take_records", &Runtime::take_records, "Return the records since the last call.")
       .def(
           "close",
           [](Runtime& r) {
             const nb::gil_scoped_release release;
             r.close();
           },
-          "Says goodbye and ends everything in flight. Idempotent.");
+          "Tell the peers and end all operations in flight. Idempotent.");
 }
 
 }  // namespace
@@ -186,7 +188,7 @@ void bind_reports(RuntimeClass& runtime) {
 void bind_runtime(nb::module_& m) {
   bind_config(m);
   bind_stats(m);
-  RuntimeClass runtime(m, "Runtime", "The engine of one rank with its transports.");
+  RuntimeClass runtime(m, "Runtime", "Engine of one rank with its transports.");
   bind_life(runtime);
   bind_reports(runtime);
 }

@@ -3,7 +3,7 @@ import enum
 
 
 class DType(enum.Enum):
-    """Type of an element."""
+    """Element type."""
 
     INT8 = 0
 
@@ -36,7 +36,7 @@ class DType(enum.Enum):
     BOOL = 14
 
 class ReduceOp(enum.Enum):
-    """How elements of several ranks become one."""
+    """Operation that combines the elements of several ranks."""
 
     SUM = 0
 
@@ -55,7 +55,7 @@ class ReduceOp(enum.Enum):
     BXOR = 7
 
 class Algorithm(enum.Enum):
-    """How a collective is computed."""
+    """Algorithm of a collective."""
 
     AUTO = 0
 
@@ -72,44 +72,44 @@ class Algorithm(enum.Enum):
     ENCODED = 6
 
 class CodecTraits:
-    """The layout of a codec on the wire."""
+    """Layout of a codec on the wire; the ratio is fixed."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def block(self) -> int:
-        """Elements that are encoded together."""
+        """Number of elements that are encoded together."""
 
     @property
     def header_bytes(self) -> int:
-        """Bytes of each block's scale."""
+        """Size of each block's scale in bytes."""
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of each element."""
+        """Size of each encoded element in bytes."""
 
 def codecs() -> list[CodecTraits]:
-    """The codecs of float32 on the wire, the exact one first."""
+    """Return the codecs of float32 on the wire, the exact one first."""
 
 def simd_target() -> str:
-    """The SIMD target chosen for this CPU, such as 'AVX3'."""
+    """Return the SIMD target chosen for this CPU, such as 'AVX3'."""
 
 def algorithm_table() -> str:
     """
-    The table by which algorithms are chosen: a line a rule, columns separated by tabs.
+    Return the table of rules that choose algorithms: one rule per line, with columns separated by tabs.
     """
 
 def itemsize(dtype: DType) -> int:
-    """Bytes of one element."""
+    """Size of one element in bytes."""
 
 def array_view(array: object) -> tuple[int, int, DType, tuple[int, ...], bool, object]:
     """
-    (address, count, DType, shape, writable, owner) of a contiguous array in CPU memory; the memory lives as long as the owner.
+    Return (address, count, DType, shape, writable, owner) of a contiguous array in CPU memory; the memory lives as long as the owner.
     """
 
 class ListenAddress:
-    """Where a rank should listen, and why."""
+    """Address on which a rank should listen, with the reason."""
 
     @property
     def address(self) -> str: ...
@@ -122,25 +122,25 @@ class ListenAddress:
 
 def choose_listen_addresses(filter: str, towards: str) -> list[ListenAddress]:
     """
-    Where this rank should listen, the best first: filter in NCCL's syntax or empty, towards a host of the job or empty.
+    Return the addresses on which this rank should listen, the best first. `filter` is empty or has NCCL's syntax; `towards` is empty or a host of the job.
     """
 
 class Handle:
     """An operation in flight."""
 
     def done(self) -> bool:
-        """Whether it has ended; does not block."""
+        """Tell whether the operation has ended, without blocking."""
 
     def wait(self, timeout: float = 0.0) -> None:
         """
-        Blocks without the GIL until done; raises the operation's error, or PeerTimeoutError after `timeout` seconds (0: no limit but the operation's own).
+        Wait without the GIL until the operation has ended; raise its error, or PeerTimeoutError after `timeout` seconds (0: only the operation's own limit).
         """
 
     def source(self) -> int:
-        """After a receive: the rank in the group that sent."""
+        """Return the sender of a received message, as rank in the group."""
 
 class Group:
-    """A set of ranks with a sequence of operations of its own."""
+    """Set of ranks with its own sequence of operations."""
 
     def rank(self) -> int: ...
 
@@ -150,25 +150,27 @@ class Group:
 
     def dimensions(self) -> list[int]:
         """
-        The sizes of the dimensions in which its ranks are laid out, the innermost first.
+        Return the sizes of the dimensions of the group's ranks, the innermost first.
         """
 
     def abort(self, reason: str) -> None:
-        """Ends every operation of the group on every member. Any thread."""
+        """
+        End all operations of the group on all members; any thread may call it.
+        """
 
     def tune(self, *, direct_bytes: int, doubling_bytes: int, segment_bytes: int = 0) -> None:
         """
-        For allreduces from now on, up to how many bytes they are direct or by recursive doubling, and the bytes of a segment (0: the engine's). All members call it between the same two operations.
+        Set the largest sizes in bytes at which later allreduces use direct exchange and recursive doubling, and the segment size (0: the engine's). All members must call it between the same two operations.
         """
 
     def close(self) -> None:
         """
-        Leaves the group; operations in flight end with AbortedError on every member.
+        Leave the group; operations in flight end with AbortedError on all members.
         """
 
     def allreduce(self, input: int, output: int, count: int, dtype: DType, op: ReduceOp, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False, codec: str = 'none', residual: int = 0) -> Handle:
         """
-        The codec applies between hosts only, to sums and averages of float32; `residual` is the address of `count` floats, or 0.
+        Combine the buffers of all ranks. The codec applies only between hosts, to float32 sums and averages; `residual` is the address of `count` floats, or 0.
         """
 
     def reduce_scatter(self, input: int, output: int, count_per_rank: int, dtype: DType, op: ReduceOp, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> Handle: ...
@@ -197,11 +199,11 @@ class Group:
 
 def items_of(type: object, otherwise: object, value: object) -> object:
     """
-    Return the items of a list or tuple if all are instances of the type, without running Python code; else what `otherwise` makes of the value.
+    Return the items of a list or tuple if all are instances of the type, without running Python code; otherwise return otherwise(value).
     """
 
 class Tensor:
-    """What all ranks must pass alike for a tensor."""
+    """Properties of a tensor that must be equal on all ranks."""
 
     def __init__(self, name: str, dtype: DType, shape: Sequence[int], *, collective: str = 'allreduce', op: ReduceOp = ReduceOp.SUM, root: int = 0, codec: str = 'none', note: str = '') -> None: ...
 
@@ -230,7 +232,7 @@ class Tensor:
     def note(self) -> str: ...
 
 class AgreedTensor:
-    """A tensor that is ready on all ranks."""
+    """Tensor that is ready on all ranks."""
 
     @property
     def tensor(self) -> Tensor: ...
@@ -240,16 +242,14 @@ class AgreedTensor:
 
     @property
     def submitted(self) -> bool:
-        """
-        False where this rank has joined: it takes part without data of its own.
-        """
+        """False if this rank has joined and takes part without data of its own."""
 
     @property
     def fused(self) -> int:
-        """Equal for those that were submitted together; 0 for one alone."""
+        """Equal for tensors that were submitted together; 0 for a single one."""
 
 class FailedTensor:
-    """A tensor of this rank that will not be ready."""
+    """Tensor of this rank that has failed."""
 
     @property
     def tensor(self) -> Tensor: ...
@@ -258,32 +258,32 @@ class FailedTensor:
     def token(self) -> int: ...
 
     def check(self) -> None:
-        """Raises what it failed with."""
+        """Raise the error with which the tensor failed."""
 
 class Outcome:
-    """What the ranks agreed on in a round."""
+    """Result of a round."""
 
     @property
     def round(self) -> int: ...
 
     @property
     def ready(self) -> list[AgreedTensor]:
-        """In the same order on all ranks."""
+        """Ready tensors, in the same order on all ranks."""
 
     @property
     def tokens(self) -> list[int]:
-        """Of those in `ready` that this rank has submitted."""
+        """Tokens of the tensors in `ready` that this rank has submitted."""
 
     @property
     def failed(self) -> list[FailedTensor]: ...
 
     @property
     def some_joined(self) -> bool:
-        """What is ready is so without data of some rank, which has joined."""
+        """True if some rank had joined and takes part in `ready` without data."""
 
     @property
     def last_joined(self) -> int | None:
-        """Where all have joined: the rank that was the last to do so."""
+        """Rank that joined last, once all ranks have joined."""
 
 class NegotiationStats:
     """Counters of a negotiator."""
@@ -319,37 +319,37 @@ class Negotiator:
 
     def submit_all(self, tensors: Sequence[Tensor], first_token: int = 0) -> None:
         """
-        As submit() of one after another, with tokens that count up, but in one round.
+        Submit one tensor after another, with ascending tokens, for the same round.
         """
 
     def submit_fused(self, tensors: Sequence[Tensor], tokens: Sequence[int]) -> None:
-        """They become ready together, or not at all."""
+        """Submit tensors that become ready together or not at all."""
 
     def join(self) -> None:
-        """This rank has no more data once what it has submitted is ready."""
+        """State that this rank has no more data than it has submitted."""
 
     def next(self, timeout: float) -> Outcome | None:
         """
-        Blocks without the GIL for the next outcome; None after `timeout` seconds.
+        Wait without the GIL for the next outcome; return None after `timeout` seconds.
         """
 
     def stats(self) -> NegotiationStats: ...
 
     def close(self) -> None:
-        """Ends what waits, here and at the members. Idempotent."""
+        """Fail all waiting tensors, here and on the other members. Idempotent."""
 
 def make_negotiator(group: Group, *, cycle: float = 0.0, hold: float = 0.5, stall_after: float = 60.0, most_tensors: int = 65536) -> Negotiator:
     """
-    This rank's part in negotiations of the group, which all members make alike.
+    Create this rank's part in the negotiations of the group; all members must create it.
     """
 
 class Config:
-    """How a runtime works; times in seconds."""
+    """Options of a runtime; times are in seconds."""
 
     def __init__(self, *, bind: Sequence[str] = ['127.0.0.1'], host_name: str = '', host_id: str = '', rack: str = '', dimensions: Sequence[int] = [], streams: int = 0, first_streams: int = 0, congestion: str = '', dscp: int = 0, pacing_bytes: int = 0, segment_bytes: int = 131072, eager_bytes: int = 8192, connect_timeout: float = 120.0, peer_timeout: float = 5.0, stall_after: float = 60.0, timeout: float = 1800.0, algorithm: str = 'auto') -> None: ...
 
 class Stats:
-    """Counters since the runtime was made; bytes include headers."""
+    """Counters since the runtime was created; bytes include headers."""
 
     @property
     def operations(self) -> int: ...
@@ -394,7 +394,7 @@ class Stats:
     def last_complete_nanoseconds(self) -> int: ...
 
 class OperationRecord:
-    """A completed operation; times in ns."""
+    """Completed operation; times are in nanoseconds."""
 
     @property
     def collective(self) -> str: ...
@@ -424,43 +424,45 @@ class OperationRecord:
     def failed(self) -> bool: ...
 
 class Runtime:
-    """The engine of one rank with its transports."""
+    """Engine of one rank with its transports."""
 
     def __init__(self, *, rank: int, world_size: int, epoch: int = 0, key: bytes, config: Config = ...) -> None: ...
 
     def address(self) -> bytes:
-        """What the peers need to reach this rank."""
+        """Return the address at which peers reach this rank."""
 
     def connect(self, addresses: Sequence[bytes], timeout: float) -> None:
         """
-        Connects to all ranks, whose addresses are given by rank. Blocks without the GIL.
+        Connect to all ranks, with one address for each rank; block without the GIL.
         """
 
     def local_ranks(self) -> list[int]:
-        """Ranks of this host, in order."""
+        """Return the ranks of this host, in order."""
 
     def group(self, name: str, ranks: Sequence[int]) -> Group:
         """
-        A group of world ranks that includes this one; no communication. All members make it alike.
+        Create a group of world ranks that includes this one, without communication. All members must create it.
         """
 
     def notify(self, handle: Handle, token: int) -> None:
-        """Has next_event() return the token once the operation is done."""
+        """Make next_event() return the token once the operation is done."""
 
     def next_event(self, timeout: float) -> tuple[str, int] | None:
-        """The next ('done', token), or None after `timeout` seconds."""
+        """Return the next ('done', token), or None after `timeout` seconds."""
 
     def next_log(self, timeout: float) -> tuple[int, str] | None:
-        """The next (level of logging, text), or None after `timeout` seconds."""
+        """
+        Return the next (logging level, text), or None after `timeout` seconds.
+        """
 
     def stats(self) -> Stats:
-        """Counters so far."""
+        """Return the counters."""
 
     def keep_records(self, keep: bool) -> None:
-        """Whether completed operations are recorded for take_records()."""
+        """Set whether completed operations are recorded for take_records()."""
 
     def take_records(self) -> list[OperationRecord]:
-        """The records since the last call."""
+        """Return the records since the last call."""
 
     def close(self) -> None:
-        """Says goodbye and ends everything in flight. Idempotent."""
+        """Tell the peers and end all operations in flight. Idempotent."""
