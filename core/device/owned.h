@@ -7,7 +7,7 @@
 
 namespace slipstream {
 
-/// A stream or an event of a device, which goes when its owner goes.
+/// A stream or an event of a device, which is destroyed together with its owner.
 template <typename Handle>
 class Owned {
  public:

@@ -10,21 +10,21 @@
 namespace slipstream {
 
 /// Host memory that a device has registered: a mapping of a memfd, so that other processes of the
-/// host can map it, too. Registering makes the pages and costs about 0.5 s for a GiB, so there is
-/// one region, for good. It has whole pages.
+/// host can map it too. Registration creates the pages and costs about 0.5 s per GiB, so there is
+/// one region for the whole lifetime. It consists of whole pages.
 class PinnedMemory {
  public:
   PinnedMemory(Device& device, std::size_t num_bytes);
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;
-  /// No stream of the device may wait for a word, or it blocks.
+  /// It blocks if a stream of the device waits for a word.
   ~PinnedMemory();
 
   [[nodiscard]] std::span<std::byte> bytes() const noexcept {
     return {mapping_.data(), mapping_.size()};
   }
   [[nodiscard]] int memory_fd() const noexcept { return fd_.get(); }
-  /// The device's address of something in here.
+  /// The device's address of a place in this memory.
   [[nodiscard]] DeviceAddress address_of(const void* place) const noexcept {
     const auto* byte = static_cast<const std::byte*>(place);
     return address_ + static_cast<std::size_t>(byte - mapping_.data());

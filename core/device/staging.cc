@@ -69,7 +69,7 @@ void Staging::submit(const Transfer& transfer, StreamHandle current, DeviceAddre
     device_.wait_event(to_host_.get(), submitted_.get());
     enqueue_all(transfer, source, target);
   } catch (...) {
-    ring_.open();  // some chunks have no way back, so later ones would be taken for them
+    ring_.open();  // some chunks have no way back, so later ones would be mistaken for them
     throw;
   }
 }
@@ -77,8 +77,8 @@ void Staging::submit(const Transfer& transfer, StreamHandle current, DeviceAddre
 void Staging::enqueue_all(const Transfer& transfer, DeviceAddress source, DeviceAddress target) {
   const std::uint64_t num_chunks = transfer.num_chunks;
   const std::uint64_t num_slots = ring_.shape().num_slots;
-  // The ring is filled before the first wait, for streams that share a queue of the hardware: a
-  // copy behind a wait would begin late there.
+  // The ring is filled before the first wait, for streams that share a hardware queue: a copy
+  // behind a wait would begin late there.
   for (std::uint64_t i = 0; i < num_chunks; ++i) {
     if (i >= num_slots) enqueue_to_device(chunk(transfer, i - num_slots), target);
     make_room();
@@ -121,7 +121,8 @@ void Staging::make_room() {
     look_what_is_back();
     if (num_sent_ - num_back_ >= options_.max_chunks_ahead) options_.while_full();
   }
-  refuse_if_open();  // now, as chunks that passed an open gate are back before they went
+  refuse_if_open();  // checked now, because chunks that passed an open gate came back without their
+                     // data
 }
 
 void Staging::refuse_if_open() const {
@@ -131,7 +132,7 @@ void Staging::refuse_if_open() const {
 }
 
 void Staging::look_what_is_back() {
-  // Chunks come back in order, so the first that is not back is found by halving.
+  // Chunks come back in order, so binary search finds the first that is not back.
   std::uint64_t end = num_returned_;
   while (num_back_ < end) {
     const std::uint64_t middle = num_back_ + (end - num_back_) / 2;

@@ -16,57 +16,58 @@ constexpr std::size_t kMinSlotBytes = 512 << 10, kMaxSlotBytes = 4 << 20;
 
 struct StagingOptions {
   RingShape ring{};
-  /// Chunks that are enqueued and not yet back on the device; more than the ring has slots. A chunk
-  /// takes four calls in one stream at most, and a GPU holds 1,020 calls of a stream.
+  /// Most chunks that are enqueued and not yet back on the device; more than the ring has slots. A
+  /// chunk takes at most four calls in one stream, and a GPU can queue 1,020 calls per stream.
   std::uint32_t max_chunks_ahead = 240;
-  /// Called again and again while submit() waits for chunks to come back. It may drive the engine.
-  /// By default it sleeps.
+  /// Called repeatedly while submit() waits for chunks to come back. It may drive the engine. By
+  /// default it sleeps.
   std::function<void()> while_full{};
-  bool allow_small_slots = false;  ///< of less than kMinSlotBytes, for tests
+  bool allow_small_slots = false;  ///< slots below kMinSlotBytes, for tests
 };
 
 /// The chunks of one tensor, which the engine finds in the ring.
 struct Transfer {
   std::uint64_t first = 0;  ///< number of the first chunk, counted from 0 without wrapping
   std::uint32_t num_chunks = 0;
-  std::uint32_t sequence = 0;  ///< that the ring has for the first chunk
+  std::uint32_t sequence = 0;  ///< sequence number of the first chunk in the ring
   std::size_t num_bytes = 0;
 };
 
-/// Takes tensors of a device through host memory, where the engine works on them, and back.
+/// Moves tensors of a device to host memory, where the engine works on them, and back.
 ///
-/// All is enqueued by submit(), chunk by chunk: copy to the host, write the gate's `in`; wait for
-/// the gate's `out`, copy to the device. While the engine has one chunk, others are copied both
-/// ways. Engine and device meet in the ring's memory only. Only the stream to the device waits for
-/// words, and each wait is enqueued after the copy that lets the engine end it. A slot is filled
-/// again after the event of its last copy to the device. Streams, events and memory are made at the
-/// beginning and none later, because some of these calls block while a word is waited for.
+/// submit() enqueues everything, chunk by chunk: copy to the host, write the gate's `in`, wait for
+/// the gate's `out`, copy to the device. While the engine works on one chunk, others are copied in
+/// both directions. Engine and device interact only through the ring's memory. Only the stream to
+/// the device waits for words, and each wait is enqueued after the copy that allows the engine to
+/// end it. A slot is filled again after the event of its last copy to the device. Streams, events
+/// and memory are created at the beginning and never later, because some of these calls block while
+/// a stream waits for a word.
 ///
-/// One thread at a time may call it, and it is no thread of the engine.
+/// One thread at a time may call it, but no thread of the engine.
 class Staging {
  public:
   /// `device` must outlive the staging.
   Staging(Device& device, StagingOptions options);
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
-  /// Opens the ring and blocks until the device is done with it.
+  /// Opens the ring, and blocks until the device has finished with it.
   ~Staging();
 
-  /// For the engine. Whoever finds that an operation has failed opens it.
+  /// The ring that the engine uses. A thread that finds that an operation has failed opens it.
   [[nodiscard]] GatedRing& ring() noexcept { return ring_; }
 
-  /// The transfer that the next submit() of `num_bytes` will be. The engine must know it before it
-  /// is submitted, because submit() may have to wait for its first chunks.
+  /// The transfer that the next submit() of `num_bytes` will create. The engine must know it before
+  /// submission, because submit() may have to wait for its first chunks.
   [[nodiscard]] Transfer plan(std::size_t num_bytes) const;
-  /// Enqueues the way of the memory at `source` to the host and back to `target`, after all that
-  /// `current` has enqueued so far. Blocks while max_chunks_ahead chunks are not back. Both
-  /// memories must stay until the transfer is done.
+  /// Enqueues the copies of the memory at `source` to the host and back to `target`, after
+  /// everything that `current` has enqueued so far. Blocks while max_chunks_ahead chunks are not
+  /// back. Both memories must stay valid until the transfer is done.
   ///
-  /// Throws Error(kAborted) if the ring is open or is opened meanwhile, and whatever the device
-  /// throws. The ring is open then, and a part of the transfer may be enqueued.
+  /// Throws Error(kAborted) if the ring is open or is opened meanwhile, and the errors of the
+  /// device. After an error the ring is open, and part of the transfer may be enqueued.
   void submit(const Transfer& transfer, StreamHandle current, DeviceAddress source,
               DeviceAddress target);
-  /// Lets a stream wait until the transfer, which was submitted, is back on the device.
+  /// Makes a stream wait until the transfer, which must have been submitted, is back on the device.
   void wait(StreamHandle stream, const Transfer& transfer);
   /// Whether the transfer is back on the device; never if its submit() threw.
   [[nodiscard]] bool is_done(const Transfer& transfer);
@@ -100,9 +101,10 @@ class Staging {
   OwnedStream to_host_;
   OwnedStream to_device_;
   OwnedEvent submitted_;
-  std::vector<OwnedEvent> events_;  ///< of chunk `number`, at number % size: it is back
+  /// Events by number % size of a chunk: the chunk is back.
+  std::vector<OwnedEvent> events_;
   // Chunks by number: [0, num_back_) are known to be back, [.., num_sent_) were enqueued to the
-  // host, [.., num_returned_) to the device, too.
+  // host, and [.., num_returned_) also to the device.
   std::uint64_t num_back_ = 0;
   std::uint64_t num_returned_ = 0;
   std::uint64_t num_sent_ = 0;

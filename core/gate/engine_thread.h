@@ -2,9 +2,9 @@
 
 namespace slipstream {
 
-/// Marks the calling thread as one of the engine's while it lives: a caller that drives the engine
-/// for a moment is one for that moment. Every call of a device throws in such a thread, because a
-/// call that blocks until a gate opens would hold up the thread that has to open it.
+/// Marks the calling thread as a thread of the engine while the object lives; a caller that drives
+/// the engine for a moment is one meanwhile. All calls of a device throw in such a thread, because
+/// a call that blocks until a gate opens would hold up the thread that must open it.
 class EngineThread {
  public:
   EngineThread() noexcept;

@@ -8,7 +8,7 @@ namespace slipstream {
 
 constexpr std::size_t kCacheLineBytes = 64;
 
-/// Whether a 32-bit counter that wraps is at `target` or past it, by less than 2^31 steps. A device
+/// Whether a wrapping 32-bit counter is at `target`, or past it by less than 2^31 steps. A device
 /// that waits for a word compares in the same way.
 [[nodiscard]] constexpr bool reached(std::uint32_t value, std::uint32_t target) noexcept {
   return static_cast<std::int32_t>(value - target) >= 0;

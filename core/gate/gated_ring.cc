@@ -10,7 +10,8 @@ namespace slipstream {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
-/// How far open() moves a gate: past every chunk that may still come, and less than 2^31.
+/// The distance by which open() moves a gate: past every chunk that may still come, and less than
+/// 2^31.
 constexpr std::uint32_t kOpenDistance = 1U << 30;
 
 std::size_t gate_bytes(const RingShape& shape) {

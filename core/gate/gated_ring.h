@@ -17,12 +17,12 @@ struct RingShape {
 
 /// A ring of slots in host memory, as the engine sees it. Chunks have sequence numbers that wrap,
 /// and chunk `sequence` is in slot `sequence % num_slots`. The device fills a slot and writes the
-/// gate's `in`; the engine works on the slot and releases it; the device, which waits for `out`,
-/// copies it back. A ring only touches memory and never blocks. It may be used by several threads
-/// if each chunk is handled by one of them.
+/// gate's `in`. The engine works on the slot and releases it. The device, which waits for `out`,
+/// copies the slot back. A ring only touches memory and never blocks. Several threads may use it if
+/// each chunk is handled by one of them.
 class GatedRing {
  public:
-  /// Takes `memory`, which holds bytes_for(shape) and begins at a page, and closes all gates.
+  /// Uses `memory`, which must have bytes_for(shape) bytes and begin at a page; closes all gates.
   GatedRing(std::span<std::byte> memory, const RingShape& shape);
   GatedRing(const GatedRing&) = delete;
   GatedRing& operator=(const GatedRing&) = delete;
@@ -42,14 +42,14 @@ class GatedRing {
   [[nodiscard]] bool ready(std::uint32_t sequence) const noexcept {
     return reached(gate(sequence).in.value.load(std::memory_order_acquire), sequence);
   }
-  /// Hands the slot back to the device, which copies it to where the chunk belongs.
+  /// Returns the slot to the device, which copies it to the chunk's place.
   void release(std::uint32_t sequence) noexcept;
   /// For a chunk that is ready and whose operation has failed: fills the first `num_bytes` of the
   /// slot with bytes of 0xff, which are NaN in every floating-point type, and releases it.
   void spoil(std::uint32_t sequence, std::size_t num_bytes) noexcept;
 
-  /// Opens all gates for good, so that the device waits for nothing, now or later. Whatever is in a
-  /// slot that was not released is copied back, so the tensors mean nothing any more: raise an
+  /// Opens all gates for good, so that the device never waits again. Slots that were not released
+  /// are copied back too, so the tensors have no meaning any more, and the caller must raise an
   /// error. Any thread may call it, more than once.
   void open() noexcept;
   [[nodiscard]] bool is_open() const noexcept { return open_.load(std::memory_order_acquire); }

@@ -18,8 +18,8 @@ Handle handle_of(CudaHandle handle) {
 
 }  // namespace
 
-/// What every call begins with, and, as it goes, ends with: the device's context is current
-/// meanwhile. The thread gets back the one that it had, for CUDA's runtime takes the current
+/// The beginning and, in its destructor, the end of every call: the device's context is current
+/// meanwhile. The thread gets its previous context back, because CUDA's runtime takes the current
 /// context for the current device.
 class CudaDevice::Call {
  public:

@@ -6,8 +6,8 @@
 
 namespace slipstream {
 
-/// The CUDA driver, opened at run time. A value: copies use the same library, which stays open
-/// until the process ends, as the driver has threads of its own.
+/// The CUDA driver, opened at run time. This is a value: copies use the same library, which stays
+/// open until the process ends because the driver has its own threads.
 class CudaDriver {
  public:
   static constexpr const char* kLibrary = "libcuda.so.1";
@@ -17,7 +17,7 @@ class CudaDriver {
 
   [[nodiscard]] const CudaApi& api() const noexcept { return api_; }
   [[nodiscard]] int num_devices() const;
-  /// Throws Error, which names the function, the result and what to do, unless it succeeded.
+  /// Throws an Error with the function, the result and the remedy, unless `result` is success.
   void check(CudaResult result, const char* function) const;
 
  private:

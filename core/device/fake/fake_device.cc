@@ -121,7 +121,7 @@ StreamHandle FakeDevice::add_stream() {
 
 void FakeDevice::destroy(StreamHandle handle) {
   const Lock lock = enter("destroy");
-  stream("destroy", handle).destroyed = true;  // what is enqueued is executed all the same
+  stream("destroy", handle).destroyed = true;  // enqueued commands are executed all the same
 }
 
 EventHandle FakeDevice::make_event() {

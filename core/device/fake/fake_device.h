@@ -16,40 +16,42 @@
 namespace slipstream {
 
 struct FakeDeviceOptions {
-  /// A thread for each stream; without, step() executes what is enqueued, in an order that depends
-  /// on the seed and on nothing else.
+  /// One thread per stream. Without threads, step() executes the commands, in an order that depends
+  /// only on the seed.
   bool threads = true;
   std::uint64_t seed = 1;
   Nanoseconds longest_delay{0};  ///< before each command, if there are threads
-  /// All streams share one queue, as they may with CUDA_DEVICE_MAX_CONNECTIONS=1.
+  /// All streams share one queue, as may happen with CUDA_DEVICE_MAX_CONNECTIONS=1.
   bool one_queue = false;
-  bool allow_late_writes = false;  ///< writes of words that end waits enqueued before
-  std::size_t queue_depth = 1020;  ///< commands of a stream, after which a call blocks
+  bool allow_late_writes = false;  ///< allow writes of words that end waits enqueued before them
+  std::size_t queue_depth = 1020;  ///< commands of a stream above which a call blocks
   std::size_t memory_bytes = 64 << 20;
   std::uint64_t failing_call = 0;     ///< number of the call that throws, from 1; 0: none
   std::uint64_t failing_command = 0;  ///< number of the command that ends the device; 0: none
-  Nanoseconds patience{10s};          ///< after which a call that blocks throws and says who waits
-  std::function<void()> before_call{};  ///< other things that happen; may call step()
+  /// Time after which a blocked call throws and names the waiting streams.
+  Nanoseconds patience{10s};
+  std::function<void()> before_call{};  ///< actions between calls; may call step()
 };
 
 struct FakeDeviceCounts {
   std::uint64_t calls = 0;
   std::uint64_t bytes_to_host = 0;
   std::uint64_t bytes_to_device = 0;
-  std::uint64_t made_while_waiting = 0;  ///< memory, streams, events while a word was waited for
+  /// Memory, streams and events that were created while a stream waited for a word.
+  std::uint64_t made_while_waiting = 0;
   std::size_t deepest_queue = 0;
 };
 
-/// A device for tests, which holds its callers to what a GPU needs and often does not tell: memory
-/// that the host must not touch, memory that was freed, host memory that is not registered, waits
-/// in a circle, writes that come too late, calls of the engine's threads. Whatever a stream finds
-/// wrong makes every later call throw, as a GPU does. Thread-safe.
+/// A device for tests. It checks that its callers follow rules that a GPU has but often does not
+/// report: it detects access to memory that the host must not touch, freed memory, unregistered
+/// host memory, circular waits, writes that come too late, and calls from the engine's threads. Any
+/// fault in a stream makes every later call throw, as on a GPU. Thread-safe.
 class FakeDevice final : public Device {
  public:
   explicit FakeDevice(FakeDeviceOptions options = {});
   FakeDevice(const FakeDevice&) = delete;
   FakeDevice& operator=(const FakeDevice&) = delete;
-  /// Drops what is enqueued.
+  /// Drops the enqueued commands.
   ~FakeDevice() override;
 
   [[nodiscard]] std::string describe() const override { return "a fake device"; }
@@ -72,23 +74,24 @@ class FakeDevice final : public Device {
   [[nodiscard]] bool is_done(EventHandle event) override;
   void synchronize(StreamHandle stream) override;
 
-  /// Without threads: executes one command, or half a copy, of a stream that is drawn at random.
-  /// False when no stream can do anything.
+  /// Without threads: executes one command, or half a copy, of a randomly drawn stream. Returns
+  /// false if no stream can do anything.
   bool step();
-  /// What the streams found wrong, the first of which every later call throws.
+  /// The faults of the streams; every later call throws the first one.
   [[nodiscard]] std::vector<std::string> faults() const;
   [[nodiscard]] FakeDeviceCounts counts() const;
-  /// What each stream does, for messages.
+  /// The current command of each stream, for messages.
   [[nodiscard]] std::string describe_queues() const;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  /// What every call begins with. Takes the lock.
+  /// The beginning of every call. Takes the lock.
   Lock enter(const char* call);
   Lock enter_to_make(const char* call);
   StreamHandle add_stream();
-  // All of these are called with the lock held; those that take it may give it back meanwhile.
+  // All of these are called with the lock held; those that take it as an argument may release it
+  // meanwhile.
   FakeStream& stream(const char* call, StreamHandle handle);
   FakeEvent& event(const char* call, EventHandle handle);
   std::atomic<std::uint32_t>* word(const char* call, DeviceAddress address);
@@ -106,7 +109,7 @@ class FakeDevice final : public Device {
   FakeDeviceOptions options_;
   mutable std::mutex mutex_;  ///< guards everything below
   std::condition_variable changed_;
-  std::mutex copying_;  ///< two copies that touch the same bytes are no race of ours
+  std::mutex copying_;  ///< two copies that touch the same bytes are not our race
   FakeMemory memory_;
   FakeQueues queues_;
   std::mt19937_64 random_;

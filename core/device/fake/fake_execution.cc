@@ -4,13 +4,13 @@
 #include "device/fake/fake_device.h"
 #include "slipstream/error.h"
 
-// How a fake device executes what is enqueued.
+// The execution of the commands that are enqueued in a fake device.
 namespace slipstream {
 namespace {
 
 using Kind = FakeCommand::Kind;
 
-/// How long a stream sleeps that waits for a word, which the CPU may write at any time.
+/// The sleep of a stream that waits for a word, which the CPU may write at any time.
 constexpr auto kGlance = 20us;
 
 }  // namespace

@@ -49,7 +49,8 @@ std::vector<std::size_t> enders(const FakeQueues& queues, const FakeCommand& wai
   return found;
 }
 
-/// Whether the stream's first command will be executed, as far as `hopeful` says of other streams.
+/// Whether the stream's first command can be executed sometime, given `hopeful` for the other
+/// streams.
 bool has_hope(const FakeQueues& queues, const std::vector<bool>& hopeful, std::size_t index) {
   const FakeStream& stream = queues.streams[index];
   if (stream.queue.empty()) return true;
@@ -63,7 +64,7 @@ bool has_hope(const FakeQueues& queues, const std::vector<bool>& hopeful, std::s
   }
   if (!is_held(queues, head)) return true;
   const std::vector<std::size_t> others = enders(queues, head);
-  // A word that no stream writes is the CPU's to write.
+  // A word that no stream writes is written by the CPU.
   return others.empty() || std::ranges::any_of(others, is_hopeful);
 }
 

@@ -14,7 +14,7 @@
 
 namespace slipstream {
 
-/// Something that a stream of a fake device has still to do.
+/// A command that a stream of a fake device has not finished.
 struct FakeCommand {
   enum class Kind : std::uint8_t {
     kCopyToHost,
@@ -37,20 +37,20 @@ struct FakeCommand {
 };
 
 struct FakeStream {
-  std::deque<FakeCommand> queue;  ///< the first one may be under way
+  std::deque<FakeCommand> queue;  ///< the first one may be in progress
   std::mt19937_64 random;
   std::thread thread;
   bool destroyed = false;
 };
 
-/// An event is recorded again and again; a wait is for one of these times.
+/// An event can be recorded repeatedly; a wait is for one of its recordings.
 struct FakeEvent {
   std::uint64_t num_recorded = 0;
   std::uint64_t num_reached = 0;
   bool destroyed = false;
 };
 
-/// All that is enqueued in a fake device.
+/// All commands that are enqueued in a fake device.
 struct FakeQueues {
   std::deque<FakeStream> streams;
   std::deque<FakeEvent> events;
@@ -59,15 +59,14 @@ struct FakeQueues {
 
 /// Whether the first command of the stream can be executed now.
 [[nodiscard]] bool can_run(const FakeQueues& queues, const FakeStream& stream);
-/// Whether some stream waits for a word.
+/// Whether any stream waits for a word.
 [[nodiscard]] bool waits_for_word(const FakeQueues& queues);
-/// Whether the write of a word ends a wait that is enqueued already and that no write enqueued
-/// before ends.
+/// Whether the write of a word ends a wait that is enqueued already and that no earlier write ends.
 [[nodiscard]] bool ends_earlier_wait(const FakeQueues& queues, const FakeCommand& write);
-/// The streams that wait for one another, or behind those that do, so that neither the CPU nor time
-/// can help them; one line for each. Nothing if there are none.
+/// The streams that wait for one another, or behind such streams, so that neither the CPU nor time
+/// can end the waits; one line for each. Nothing if there are none.
 [[nodiscard]] std::optional<std::string> find_circle(const FakeQueues& queues);
-/// What each stream that is not empty does next, one line for each.
+/// The next command of each stream that is not empty, one line for each.
 [[nodiscard]] std::string describe(const FakeQueues& queues);
 
 }  // namespace slipstream
