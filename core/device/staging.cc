@@ -121,8 +121,8 @@ void Staging::make_room() {
     look_what_is_back();
     if (num_sent_ - num_back_ >= options_.max_chunks_ahead) options_.while_full();
   }
-  refuse_if_open();  // checked now, because chunks that passed an open gate came back without their
-                     // data
+  // Chunks that pass an open gate come back before the engine has worked on them.
+  refuse_if_open();
 }
 
 void Staging::refuse_if_open() const {
