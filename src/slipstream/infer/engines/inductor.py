@@ -1,4 +1,4 @@
-"""PyTorch's compiler Inductor, over the module that a graph was imported from."""
+"""PyTorch's compiler Inductor, which runs the module that a graph was imported from."""
 
 # The types of torch are open in places.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false

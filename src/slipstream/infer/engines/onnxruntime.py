@@ -67,7 +67,7 @@ class OnnxRuntime(GraphEngine):
         return ("fp32", "int8", "int8-dynamic", "int8-weights")
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
-        """See `Engine`. Nothing is cached: optimising takes less time than reading the result."""
+        """See `Engine`. Nothing is cached: optimising is faster than reading an optimised graph."""
         if recipe.rest != "fp32":
             raise UnsupportedError(
                 f"ONNX Runtime mixes int8 with fp32 on CPUs, not with {recipe.rest}"

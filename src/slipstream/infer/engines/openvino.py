@@ -73,9 +73,9 @@ class OpenVino(GraphEngine):
 def openvino_core() -> Any:
     """Return this process's only core, which is never released.
 
-    The CPU plugin of a core gives the thread an alternate stack for signals, and restores the stack
-    before it when it ends. If cores do not end in the opposite order, the thread keeps a stack that
-    was freed, and the next signal ends the process (OpenVINO 2026.4.1).
+    The CPU plugin of a core gives the thread an alternate stack for signals, and restores the
+    previous stack when the core ends. If cores do not end in the opposite order, the thread keeps a
+    stack that was freed, and the next signal ends the process (OpenVINO 2026.4.1).
     """
     with CORE_CREATION:
         return _core()

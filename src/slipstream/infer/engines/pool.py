@@ -1,4 +1,4 @@
-"""A pool of objects of which each call needs one for itself."""
+"""A pool of objects that one call at a time may use."""
 
 from __future__ import annotations
 

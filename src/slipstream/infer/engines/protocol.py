@@ -77,9 +77,9 @@ class Executable(Protocol):
 
     @property
     def small(self) -> Mapping[str, Small]:
-        """The constants that are read with less precision than they have, in their converted form.
+        """Constants that the engine reads with less precision than they have, as converted.
 
-        They stand by name; other nodes may read some of them at full precision.
+        They are keyed by name; other nodes may read some of them at full precision.
         """
         ...
 
@@ -187,7 +187,7 @@ class Engine(Protocol):
 
 
 class GraphEngine:
-    """The traits of most engines, which run any graph and need no module; the others override."""
+    """The traits of most engines, which run any graph and need no module; others override them."""
 
     is_packable = True
     runs_rewritten = True

@@ -37,7 +37,7 @@ class Lowering:
         views: Values that share the memory of another value: its name, and the function from its
             location to theirs.
         splits: All outputs of the Split that a value comes from.
-        gates: Factors of a value by which its reader multiplies the weights.
+        gates: Name of the factors by which the reader of a value multiplies its weights.
         emits: Value that each planned operator computes, and the function that makes its steps.
         locations: Memory of each value, known after planning.
         constants: Constants of the graph that the caller passes as buffers.

@@ -107,7 +107,7 @@ def pixels(shape: Sequence[int]) -> tuple[int, int, int, int]:
     """Return a shape of the graph as (batch, rows, columns, channels).
 
     Raises:
-        UnsupportedError: the shape has no or more than four dimensions.
+        UnsupportedError: the shape has no dimension, or more than four.
     """
     if len(shape) == 4:
         return shape[0], shape[2], shape[3], shape[1]

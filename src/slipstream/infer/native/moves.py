@@ -49,7 +49,7 @@ def channels_of(shape: Sequence[int]) -> int:
 
 
 def _with_splits_joined(lowering: Lowering, names: Sequence[str]) -> list[str]:
-    """Return the names, with all parts of a Split in their order replaced by what it split."""
+    """Return the names, with the input of a Split in place of all its outputs in order."""
     result: list[str] = []
     at = 0
     while at < len(names):

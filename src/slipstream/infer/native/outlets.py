@@ -1,7 +1,7 @@
 """Rewrite the heads of detectors so that their outputs stay in our kernels' channels-last order.
 
 A detector's head is a convolution whose channels are cut in two, and one part is moved to the end.
-If the channels are the last axis from the beginning, that moves runs of numbers, not single ones.
+If the channels already are the last axis, that moves runs of numbers, not single ones.
 """
 
 from __future__ import annotations

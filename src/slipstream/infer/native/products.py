@@ -150,7 +150,7 @@ def _dense(lowering: Lowering, stage: Stage, product: _DenseProduct) -> None:
 
 
 def _become_bytes(lowering: Lowering, name: str) -> bool:
-    """Tell whether only products read the value that quantise it first."""
+    """Tell whether nothing but products that quantise their input reads the value."""
     readers, graph = lowering.graph.uses().get(name, []), lowering.graph
     return name not in graph.outputs and all(is_large(graph, node) for node in readers)
 
@@ -199,7 +199,7 @@ def _depthwise(
 
 
 def packed(format_: Format, matrix: Array, bias: Array) -> tuple[Array, Array, Array]:
-    """Return what `for_bytes` does, with the weights rounded to the format and in rows."""
+    """Return the results of `for_bytes`, with the weights rounded to the format and in rows."""
     numbers, scale, bias = for_bytes(format_, matrix, bias)
     if isinstance(format_, Bytes):
         return numbers, scale, bias

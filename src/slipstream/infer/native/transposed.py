@@ -2,7 +2,7 @@
 
 Output pixels that are `stride` apart use the same taps of the kernel. A transposed convolution is
 therefore computed as stride x stride ordinary convolutions (phases), each of which writes every
-stride-th pixel of every stride-th row. So no product has a factor that is a padded zero.
+stride-th pixel of every stride-th row. So nothing is multiplied by an inserted zero.
 """
 
 # NumPy is typed but for its element types.
@@ -150,7 +150,7 @@ class _PhaseConvolution:
         return kernels.Window((len(self.rows.taps), len(self.columns.taps)), (1, 1), (1, 1), (0, 0))
 
     def weights(self, kernel: Array) -> Array:
-        """Return its taps of a kernel [in, out, rows, columns]; zeros if it has none."""
+        """Return this phase's taps of a kernel [in, out, rows, columns]; zeros if it has none."""
         height, width = kernel.shape[2:]
         if self.rows.taps[0] >= height or self.columns.taps[0] >= width:
             sizes = len(self.rows.taps), len(self.columns.taps)

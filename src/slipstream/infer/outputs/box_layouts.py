@@ -154,7 +154,7 @@ def _hint(shapes: Shapes) -> str:
 
 
 def _has_rows(least: int) -> Callable[[Shapes], bool]:
-    """Return a test for one output with `least` or more fields on the shorter of two last axes."""
+    """Return a test for one output with at least `least` fields on the shorter of its last axes."""
     return lambda shapes: len(shapes) == 1 and len(shapes[0]) == 3 and min(shapes[0][1:]) >= least
 
 
