@@ -89,7 +89,7 @@ def test_weights_beside_an_onnx_model_are_mapped(tmp_path: Path):
     """The case that was reported: 2.4 GB of weights took 19 GB."""
     taken, notes = compiled(tmp_path, write_with_external_data(tmp_path))
     assert taken < 2 * WEIGHTS_BYTES
-    assert "so candidates were tried one at a time: no mixtures, no parts" in notes
+    assert "so candidates were tried one at a time: no mixed precision, no parts" in notes
 
 
 def test_weights_of_a_module_of_pytorch_are_not_copied_on_their_way(tmp_path: Path):

@@ -57,7 +57,7 @@ ELSEWHERE = {
     "slipstream compile --list": (
         "tests/e2e/test_compile.py::test_the_list_names_engines_and_rewrites"
     ),
-    "slipstream forecast resnet18 --batch 64 --gpus T4 --most 4": (
+    "slipstream forecast resnet18 --batch 64 --gpus T4 --max-devices 4": (
         "tests/e2e/test_forecast_command.py::test_an_architecture_is_ranked_on_clouds"
     ),
     "slipstream tour": (

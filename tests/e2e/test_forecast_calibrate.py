@@ -19,7 +19,7 @@ COMMAND = [str(Path(sys.executable).with_name("slipstream")), "forecast", "calib
 def test_help_says_what_is_measured_and_how_it_is_used() -> None:
     ran = in_process("forecast", "calibrate", "--help")
     assert ran.code == 0
-    for word in ("--out", "--comm", "--quick", "--hardware", "bench comm"):
+    for word in ("--output", "--comm", "--quick", "--hardware", "bench comm"):
         assert word in ran.stdout
 
 
@@ -28,7 +28,7 @@ def test_a_name_that_no_option_could_take_is_refused(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     path = str(tmp_path / "node.toml")
-    ran = in_process("forecast", "calibrate", "--name", "my node", "--out", path)
+    ran = in_process("forecast", "calibrate", "--name", "my node", "--output", path)
     assert ran.code == 2
     assert "the name is 'my node'; allowed: letters" in ran.stderr
     assert not list(tmp_path.iterdir())
@@ -41,7 +41,7 @@ def test_what_it_writes_is_a_device_to_forecast_with(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     path = tmp_path / "node.toml"
     ran = subprocess.run(
-        [*COMMAND, "--quick", "--name", "node", "--out", str(path), "--json"],
+        [*COMMAND, "--quick", "--name", "node", "-o", str(path), "--json"],
         capture_output=True,
         text=True,
         check=False,

@@ -63,7 +63,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 ARGUMENTS = (
-    "models.py:make", "--shape", "3,32,32", "--batch", "4", "--seconds", "0.2", "--json",
+    "models.py:make", "--shape", "3,32,32", "--batch", "4", "--time", "0.2", "--json",
     "--hardware", "here.toml",
 )  # fmt: skip
 
@@ -102,7 +102,7 @@ def test_a_step_in_16_bits_is_forecast_and_run(folder: Path) -> None:
 def test_a_language_model_is_trained_in_16_bits_as_a_whole(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(GPT))
     ran = in_process(
-        "forecast", "check", "config.json", "--tokens", "8", "--batch", "1", "--seconds", "0.1",
+        "forecast", "check", "config.json", "--tokens", "8", "--batch", "1", "--time", "0.1",
         "--precision", "bf16", "--hardware", "here.toml",
     )  # fmt: skip
     assert ran.code == 0, ran.stderr
@@ -127,7 +127,7 @@ def test_what_cannot_be_run_says_why(
     folder: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     del folder
-    ran = in_process("forecast", "check", *arguments, "--seconds", "0.1", "--hardware", "here.toml")
+    ran = in_process("forecast", "check", *arguments, "--time", "0.1", "--hardware", "here.toml")
     assert ran.code != 0
     assert message in " ".join(ran.stderr.split())
     assert "Traceback" not in ran.stderr

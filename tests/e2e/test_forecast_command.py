@@ -59,12 +59,14 @@ def program(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_an_architecture_is_ranked_on_clouds(folder: Path) -> None:
     ran = program(
-        "resnet18", "--batch", "128", "--gpus", "A100,T4", "--most", "16", "--samples", "50000",
-        "--epochs", "10", "--precision", "bf16", "--json", "out/plans.json",
+        "resnet18", "--batch", "128", "--gpus", "A100,T4", "--max-devices", "16", "--epochs", "10",
+        "--samples", "50000", "--precision", "bf16", "-o", "out/plans.json",
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
-    # A line every five seconds says how far it is.
-    assert all(re.match(r"\d+ s: ", line) for line in ran.stderr.splitlines()), ran.stderr
+    *progress, written = ran.stderr.splitlines()
+    assert written == "written: out/plans.json"
+    # A line every five seconds reports the progress.
+    assert all(re.match(r"\d+ s: ", line) for line in progress), ran.stderr
     lines = ran.stdout.splitlines()
     assert (
         lines[0] == "resnet18, 128 samples a step, bf16, adam, 50,000 samples an epoch, 10 epochs,"
@@ -93,8 +95,8 @@ def test_an_architecture_is_ranked_on_clouds(folder: Path) -> None:
 
 def test_sequences_on_hosts_of_ones_own_as_json(forecast: Forecast) -> None:
     ran = forecast(
-        "gpt2", "--tokens", "128", "--batch", "64", "--own", "4xA100", "--hosts", "2",
-        "--network", "100g", "--codec", "int8", "--total-tokens", "0.3B", "--json", "-",
+        "gpt2", "--tokens", "128", "--batch", "64", "--own", "4xA100", "--max-hosts", "2",
+        "--network", "100g", "--codec", "int8", "--total-tokens", "0.3B", "--json",
     )  # fmt: skip
     assert ran.code == 0, ran.stderr
     content = json.loads(ran.stdout)
@@ -148,7 +150,7 @@ def test_where_nothing_fits_it_says_what_is_needed(forecast: Forecast) -> None:
 def test_what_was_measured_on_one_device_is_taken(forecast: Forecast) -> None:
     ran = forecast(
         "resnet18", "--batch", "64", "--own", "1xT4", "--alone", "100@64", "--input-rate", "110",
-        "--json", "-",
+        "--json",
     )  # fmt: skip
     assert ran.code == 0, ran.stderr
     said = json.loads(ran.stdout)

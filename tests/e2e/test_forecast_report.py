@@ -37,8 +37,8 @@ def folder_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
         out.writerow(next(rows))
         out.writerows(row for row in rows if row[1] in ("VGG16", "GreenNet CNN"))
     _made(
-        "resnet18", "--batch", "128", "--gpus", "A100,T4", "--most", "16", "--precision", "bf16",
-        "--html", str(folder / "out" / "plans.html"),
+        "resnet18", "--batch", "128", "--gpus", "A100,T4", "--max-devices", "16",
+        "--precision", "bf16", "--html", str(folder / "out" / "plans.html"),
     )  # fmt: skip
     _made("validate", str(folder / "thin.csv"), "--html", str(folder / "out" / "errors.html"))
     return folder / "out"

@@ -59,7 +59,7 @@ def help_text(command: Any, context: Any, columns: int) -> str:
 
 def usage(command: Any, context: Any) -> str:
     """Return the words of a command line: its command, options and arguments."""
-    pieces = [context.command_path, "[OPTIONS]"]
+    pieces = [" ".join(context.command_path.split()), "[OPTIONS]"]
     for param in command.get_params(context):
         if param.param_type_name == "argument":
             name = _argument_name(param)

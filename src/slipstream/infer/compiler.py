@@ -58,8 +58,9 @@ def compile_model(
 
     Args:
         model: ONNX file or its bytes; PyTorch module, exported program or .pt2 file; Keras model
-            or file; SavedModel folder; file of Caffe, MXNet or Kaldi; or the name of a factory of
-            one of these or of a JAX function, "package.module:function".
+            or file; SavedModel folder; file of Caffe, MXNet or Kaldi; or the name of a function
+            that returns one of these, or of a JAX function: "package.module:function" or
+            "path.py:function".
         output: Path of the package, by convention model.slip. An existing file is replaced.
         options: Options of the compilation (default `CompileOptions()`).
         tell: Function called with the current step and the share of `options.seconds` that has

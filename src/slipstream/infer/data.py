@@ -19,11 +19,14 @@ from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array, Graph, Value
 from slipstream.infer.images.folders import read_folder
 from slipstream.infer.images.reader import ImageOptions
-from slipstream.infer.importers import FACTORY, resolve
+from slipstream.infer.importers import FACTORY
 from slipstream.infer.importers.user_errors import called
+from slipstream.user_modules import import_user_object
 
-MOST_ITEMS = 10_000  # of a loader: whoever has more is not waited for
-MOST_BYTES = 2**30  # of a loader's items, which are all held in memory
+# Most items that are taken from a loader, and most bytes, because they stay in memory. Chosen by
+# hand, not measured.
+MOST_ITEMS = 10_000
+MOST_BYTES = 2**30
 LABELS = ("label", "labels")
 
 Item: TypeAlias = "tuple[Mapping[str, Array], int | None]"
@@ -31,11 +34,11 @@ Item: TypeAlias = "tuple[Mapping[str, Array], int | None]"
 
 @dataclass(frozen=True)
 class Sample:
-    """What one run of the model takes.
+    """The inputs of one run of the model.
 
     Args:
-        inputs: every input by name, in its dtype and shape, C-contiguous.
-        labels: the right classes, shape (batch,), int64; None where they are not known.
+        inputs: All inputs by name, in their dtypes and shapes, C-contiguous.
+        labels: Right classes, int64 of shape (batch,); None if they are unknown.
     """
 
     inputs: dict[str, Array]
@@ -43,46 +46,54 @@ class Sample:
 
 
 class Samples(Protocol):
-    """Samples by number; reading one may take time, so none is held."""
+    """Samples by index. Each access may read from a file, and nothing stays in memory."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Sample: ...
 
 
 def load_data(source: Any, graph: Graph, images: ImageOptions | None = None) -> Batches:
-    """The samples that `source` has for the inputs of a graph.
+    """Return the samples of a source for the inputs of a graph.
 
     Args:
-        source: a folder of images, whose sub-folders, if any, are the labels (by number where
-            their names are numbers, else in alphabetical order); a folder of .npy or .npz files,
-            one sample each; an .npz file, whose arrays have one sample per row; "package.module:
-            loader", a function without arguments or an iterable; or an iterable itself. Its items
-            are arrays, dictionaries by input, or tuples (either of these, label). In .npz files
-            and dictionaries a label is called "label" or "labels".
-        graph: shapes fixed. Items lack the batch dimension, or have it.
-        images: how they are read, default as ImageNet's customs are.
+        source: Folder of images, whose sub-folders, if any, are the labels (the names if they are
+            numbers, else the positions in alphabetical order); folder of .npy or .npz files with
+            one sample each; .npz file whose arrays have one sample per row; name of a function
+            without arguments or of an iterable, "package.module:loader" or "path.py:loader"; or
+            an iterable. Its items are arrays, dictionaries by input, or pairs of one of these and
+            a label. In .npz files and dictionaries a label is called "label" or "labels".
+        graph: Graph with fixed shapes. Items may have the batch dimension or lack it.
+        images: Options for reading images (default `ImageOptions()`).
 
-    Raises UsageError where there is nothing, for items that do not suit the graph, and where the
-    loader raises.
+    Raises UsageError if there is no sample, an item does not suit the graph, or the loader raises.
     """
     if isinstance(source, (str, Path)) and not FACTORY.fullmatch(str(source)):
         return _of_path(Path(source), graph, images or ImageOptions())
     origin = source if isinstance(source, str) else f"the {type(source).__name__}"
     if isinstance(source, str):
-        source = resolve(source)
+        source = import_user_object(source)
     if callable(source) and not isinstance(source, Iterable):
         source = called(f"the loader {origin}", source)
     if not isinstance(source, Iterable):
-        raise UsageError(f"{origin}: the data is no iterable, but a {type(source).__name__}")
+        raise UsageError(
+            f"{origin}: the data is a {type(source).__name__}; allowed: an iterable of samples"
+        )
     iterable = cast("Iterable[Any]", source)
-    items = called(f"the data of {origin}", lambda: _held(iterable, graph, origin))
+    items = called(f"the data of {origin}", lambda: _items(iterable, graph, origin))
     return Batches(len(items), lambda index: items[index], graph, origin)
 
 
 def synthetic(graph: Graph, count: int, example: Mapping[str, Array] | None = None) -> Samples:
-    """Samples of random numbers, the same each time: normal floats, integers that are in range of
-    the tables that they index, else 0 and 1. They show whether a candidate computes the same, and
-    no more. With an example, that is the first of them."""
+    """Return samples of random numbers, which are the same for every call.
+
+    Floats are normally distributed. Integers are in the range of the tables that they index, or 0
+    and 1. Such samples show only whether a candidate computes the same function.
+
+    Args:
+        graph: Graph whose inputs the samples fill.
+        count: Number of samples.
+        example: Inputs of the first sample (default: random, too).
+    """
 
     def make(index: int) -> Sample:
         if index == 0 and example is not None:
@@ -90,11 +101,11 @@ def synthetic(graph: Graph, count: int, example: Mapping[str, Array] | None = No
         random = np.random.default_rng(index)
         return Sample({name: _random(random, graph, name) for name in graph.inputs})
 
-    return _Made(count, make)
+    return _FunctionSamples(count, make)
 
 
 @dataclass(frozen=True)
-class _Made:
+class _FunctionSamples:
     count: int
     make: Callable[[int], Sample]
 
@@ -116,7 +127,7 @@ def _random(random: np.random.Generator, graph: Graph, name: str) -> Array:
 
 
 def _num_entries(graph: Graph, name: str) -> int:
-    """How many entries the smallest table has that the input indexes; 2 where it indexes none."""
+    """Return the entries of the smallest table that the input indexes; 2 if it indexes none."""
     names, sizes = {name}, [2**31]
     for node in graph.nodes:
         if node.op in ("Cast", "Reshape", "Squeeze", "Unsqueeze") and node.inputs[0] in names:
@@ -131,7 +142,19 @@ def _num_entries(graph: Graph, name: str) -> int:
 
 
 class Batches:
-    """Items, as many to a sample as the graph's batch is. What is left over is left out."""
+    """Samples of several items each, as many as the graph's batch size.
+
+    Items that do not fill a sample are left out.
+
+    Args:
+        count: Number of items.
+        item: Function that returns the item of an index.
+        graph: Graph whose inputs the samples fill.
+        origin: Source of the items, for error messages.
+        classes: Names of the labels from 0 on (default none).
+
+    Raises UsageError if the items do not fill one sample.
+    """
 
     def __init__(
         self,
@@ -141,7 +164,6 @@ class Batches:
         origin: str,
         classes: tuple[str, ...] = (),
     ) -> None:
-        """`classes` are the names of the labels from 0 on, where they have any."""
         self.classes = classes
         self._item, self._graph, self._origin = item, graph, origin
         if count == 0:
@@ -149,7 +171,7 @@ class Batches:
         self._batch = 1 if self._is_whole(item(0)) else self._batch_size()
         self._count = count // self._batch
         if self._count == 0:
-            raise UsageError(f"{origin}: {count} items make no batch of {self._batch}")
+            raise UsageError(f"{origin}: {count} items do not fill a batch of {self._batch}")
 
     def __len__(self) -> int:
         return self._count
@@ -171,13 +193,14 @@ class Batches:
         sizes = {(value.fixed or (1,))[0] for value in self._graph.inputs.values()}
         if len(sizes) != 1:
             raise UsageError(
-                f"{self._origin}: the items have no batch, and the inputs' first dimensions differ:"
-                f" {sorted(sizes)}; give items of the inputs' whole shapes"
+                f"{self._origin}: the items have no batch dimension, and the first dimensions of"
+                f" the inputs differ: {sorted(sizes)}; give items with the full shapes of the"
+                " inputs"
             )
         return sizes.pop()
 
     def _is_whole(self, item: Item) -> bool:
-        """The item has the batch dimension."""
+        """Return whether an item has the batch dimension."""
         name, value = next(iter(self._graph.inputs.items()))
         array = item[0].get(name)
         return array is not None and array.shape == value.fixed
@@ -185,21 +208,21 @@ class Batches:
     def _joined(self, name: str, value: Value, items: Sequence[Mapping[str, Array]]) -> Array:
         missing = [item for item in items if name not in item]
         if missing:
-            given = ", ".join(missing[0]) or "nothing"
-            raise UsageError(f"{self._origin}: a sample has {given}, and lacks the input {name!r}")
+            names = ", ".join(missing[0]) or "nothing"
+            raise UsageError(f"{self._origin}: a sample has {names}, and lacks the input {name!r}")
         arrays = [item[name] for item in items]
-        whole = arrays[0] if arrays[0].shape == value.fixed else np.stack(arrays)
-        if whole.shape != value.fixed:
+        batch = arrays[0] if arrays[0].shape == value.fixed else np.stack(arrays)
+        if batch.shape != value.fixed:
             raise UsageError(
                 f"{self._origin}: the input {name!r} has the shape {value.fixed}, and a sample has"
                 f" {arrays[0].shape}"
             )
-        dtype = value.dtype or whole.dtype
-        if dtype.kind != whole.dtype.kind and {dtype.kind, whole.dtype.kind} != {"i", "u"}:
+        dtype = value.dtype or batch.dtype
+        if dtype.kind != batch.dtype.kind and {dtype.kind, batch.dtype.kind} != {"i", "u"}:
             raise UsageError(
-                f"{self._origin}: the input {name!r} is {dtype}, and a sample is {whole.dtype}"
+                f"{self._origin}: the input {name!r} is {dtype}, and a sample is {batch.dtype}"
             )
-        return np.asarray(whole, dtype, order="C")
+        return np.asarray(batch, dtype, order="C")
 
 
 def _of_path(path: Path, graph: Graph, options: ImageOptions) -> Batches:
@@ -207,20 +230,20 @@ def _of_path(path: Path, graph: Graph, options: ImageOptions) -> Batches:
         return _of_rows(path, graph)
     if not path.is_dir():
         raise UsageError(
-            f"{path}: the data is a folder of images, .npy or .npz files, an .npz file, or"
-            " package.module:loader; this is none of them"
+            f"{path} is no data; allowed: a folder of images, .npy or .npz files, an .npz file,"
+            " package.module:loader or path.py:loader"
         )
     files = sorted([*path.glob("*.npy"), *path.glob("*.npz")])
     if files:
         return Batches(len(files), lambda index: _of_file(files[index], graph), graph, str(path))
     name = _only_input(graph, str(path))
-    found = read_folder(path, graph.inputs[name], options)
+    folder = read_folder(path, graph.inputs[name], options)
 
     def item(index: int) -> Item:
-        array, label = found(index)
+        array, label = folder(index)
         return {name: array}, label
 
-    return Batches(len(found), item, graph, str(path), found.classes)
+    return Batches(len(folder), item, graph, str(path), folder.classes)
 
 
 def _of_rows(path: Path, graph: Graph) -> Batches:
@@ -232,9 +255,9 @@ def _of_rows(path: Path, graph: Graph) -> Batches:
         )
     counts = {len(array) for array in arrays.values() if array.ndim}
     if len(counts) != 1 or (labels is not None and len(labels) not in counts):
-        told = arrays if labels is None else {**arrays, "labels": labels}
-        sizes = ", ".join(f"{name} {array.shape}" for name, array in told.items())
-        raise UsageError(f"{path}: its arrays have no common number of rows: {sizes or 'none'}")
+        named = arrays if labels is None else {**arrays, "labels": labels}
+        sizes = ", ".join(f"{name} {array.shape}" for name, array in named.items())
+        raise UsageError(f"{path}: the arrays have no common number of rows: {sizes or 'none'}")
     named = _named(arrays, graph, str(path))
 
     def item(index: int) -> Item:
@@ -251,53 +274,54 @@ def _of_file(path: Path, graph: Graph) -> Item:
 def _loaded(path: Path) -> dict[str, Array]:
     try:
         with path.open("rb") as file:
-            found = np.load(file, allow_pickle=False)
-            return dict(found.items()) if isinstance(found, np.lib.npyio.NpzFile) else {"": found}
+            content = np.load(file, allow_pickle=False)
+            is_archive = isinstance(content, np.lib.npyio.NpzFile)
+            return dict(content.items()) if is_archive else {"": content}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UsageError(f"{path}: NumPy cannot read it: {error}") from error
 
 
-def _held(items: Iterable[Any], graph: Graph, origin: str) -> list[Item]:
-    """Items of an iterable in memory, up to the limits."""
-    held: list[Item] = []
+def _items(iterable: Iterable[Any], graph: Graph, origin: str) -> list[Item]:
+    """Return the items of an iterable, up to the limits."""
+    items: list[Item] = []
     size = 0
-    for given in itertools.islice(items, MOST_ITEMS):
-        item = _item(given, graph, origin)
+    for value in itertools.islice(iterable, MOST_ITEMS):
+        item = _item(value, graph, origin)
         size += sum(array.nbytes for array in item[0].values())
-        if held and size > MOST_BYTES:
+        if items and size > MOST_BYTES:
             break
-        held.append(item)
-    return held
+        items.append(item)
+    return items
 
 
-def _item(given: Any, graph: Graph, origin: str) -> Item:
+def _item(value: Any, graph: Graph, origin: str) -> Item:
     label: Any = None
-    if isinstance(given, (tuple, list)) and len(given) == 2:
-        given, label = given
-    if not isinstance(given, Mapping):
-        return _named({"": _array(given)}, graph, origin), _label(label)
-    arrays = {str(name): _array(item) for name, item in given.items()}
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        value, label = value
+    if not isinstance(value, Mapping):
+        return _named({"": _array(value)}, graph, origin), _label(label)
+    arrays = {str(name): _array(array) for name, array in value.items()}
     for name in LABELS:
         if name in arrays and name not in graph.inputs:
             label = arrays.pop(name)
     return _named(arrays, graph, origin), _label(label)
 
 
-def _array(given: Any) -> Array:
-    return given if isinstance(given, np.ndarray) else np.asarray(given)
+def _array(value: Any) -> Array:
+    return value if isinstance(value, np.ndarray) else np.asarray(value)
 
 
-def _label(given: Any) -> int | None:
-    if given is None:
+def _label(value: Any) -> int | None:
+    if value is None:
         return None
-    label = np.asarray(given)
+    label = np.asarray(value)
     if label.size != 1 or label.dtype.kind not in "iu":
         raise UsageError(f"a label is {label.dtype} {label.shape}; allowed: one whole number")
     return int(label.item())
 
 
 def _named(arrays: Mapping[str, Array], graph: Graph, origin: str) -> dict[str, Array]:
-    """Arrays by input: the only one is the only input's, whatever its name."""
+    """Return arrays by input; a single array belongs to a single input, whatever its name."""
     if len(arrays) == 1 and len(graph.inputs) == 1:
         return dict(zip(graph.inputs, arrays.values(), strict=True))
     if "" in arrays:

@@ -1,4 +1,4 @@
-"""What is measured on: a machine and the versions of what runs on it."""
+"""The machine of a measurement, and the versions of the packages on it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from slipstream.processor import processor_name
 
-LARGE_BYTES = 2**30  # of a model's constants, from which no more copies are made than have to be
+# Bytes of a model's constants from which no avoidable copy is made. Chosen by hand, not measured.
+LARGE_BYTES = 2**30
 PACKAGES = ("slipstream", "numpy", "onnx", "onnxruntime", "openvino", "torch")
 
 
 class Machine(BaseModel):
-    """A machine as measurements name it.
+    """A machine in the report of a measurement.
 
     Args:
-        processor: its model, as the system calls it.
-        cores: that this process may use.
-        system: kernel and architecture.
-        versions: of Python and packages that measurements depend on.
+        processor: Model of the processor, as the system names it.
+        cores: Number of cores that this process may use.
+        system: Kernel and architecture.
+        versions: Versions of Python and of the packages that measurements depend on.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -35,8 +36,8 @@ class Machine(BaseModel):
 
 
 def this_machine() -> Machine:
-    """The machine that this runs on."""
-    versions = {name: found for name in PACKAGES if (found := _version(name)) is not None}
+    """Return the machine that runs this process."""
+    versions = {name: text for name in PACKAGES if (text := _version(name)) is not None}
     return Machine(
         processor=processor_name(),
         cores=usable_cores(),
@@ -46,7 +47,7 @@ def this_machine() -> Machine:
 
 
 def usable_cores() -> int:
-    """Processors that this process may run on."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -58,8 +59,10 @@ def _version(name: str) -> str | None:
 
 
 def give_memory_back() -> None:
-    """Give memory that was freed back to the system: glibc keeps what is smaller than 32 MiB, and
-    so the weights of a whole model."""
+    """Return freed memory to the system.
+
+    glibc keeps freed blocks below 32 MiB, which can be the weights of a whole model.
+    """
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -1,4 +1,4 @@
-"""Times of several things that do the same, measured by turns."""
+"""Times of several functions that do the same work, measured in alternation."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-WARM_UPS = 2
-LEAST_ROUNDS = 5
-LEAST_CALLS = WARM_UPS + LEAST_ROUNDS  # of what is timed, however slow it is
-MOST_ROUNDS = 200
-TURN = 0.1  # seconds
-CALLS = 10  # in a turn
-FINAL = 1.3  # of the fastest median: whose best round is slower is measured no more
+# Numbers of calls and rounds, duration of a turn in seconds, and most calls of a turn. Chosen by
+# hand, not measured.
+WARM_UPS, LEAST_ROUNDS, MOST_ROUNDS = 2, 5, 200
+TURN, CALLS = 0.1, 10
+LEAST_CALLS = WARM_UPS + LEAST_ROUNDS  # of every function, however slow it is
+# A function is dropped if its best round is slower than the fastest median by this factor. Chosen
+# by hand, not measured.
+FINAL = 1.3
 
 Run = Callable[[], object]
 Tell = Callable[[float], None]
@@ -21,13 +22,13 @@ Tell = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Timing:
-    """What a call of one contender took in its rounds, in seconds.
+    """The time of one call of a function over its rounds, in seconds.
 
     Args:
-        median: of all rounds.
-        low: a quarter of the rounds took this or less.
-        high: a quarter took this or more.
-        rounds: how many there were.
+        median: Median of all rounds.
+        low: Lower quartile of all rounds.
+        high: Upper quartile of all rounds.
+        rounds: Number of rounds.
     """
 
     median: float
@@ -43,8 +44,11 @@ class _Contender:
     seconds: list[float] = field(default_factory=list[float])
 
     def turn(self, least: float) -> None:
-        """Some calls one after the other, no more than begin in `least` seconds: the first one of
-        several is not counted, as it finds in the processor's caches what others left."""
+        """Call the function repeatedly; calls begin within `least` seconds, and one at least.
+
+        The first of several calls does not count, because it finds the data of other functions in
+        the processor's caches.
+        """
         calls: list[float] = []
         begin = now = time.perf_counter()
         while not calls or (now - begin < least and len(calls) < CALLS):
@@ -68,19 +72,20 @@ def interleave(
     turn: float = TURN,
     tell: Tell = lambda share: None,
 ) -> dict[str, Timing]:
-    """Time every run by turns, so that whatever disturbs the machine disturbs all alike.
+    """Time functions in alternation, so that a disturbance of the machine affects all of them.
 
-    A turn is of calls as a user makes them, one after the other. The order turns round from one
-    round to the next. All have their turn in the first rounds; then those go on whose best round is
-    within `final` of the fastest median.
+    In every round each function has a turn of several calls; the order is reversed from round to
+    round. After the first five rounds, the functions go on whose best round is at most `final`
+    times the fastest median.
 
     Args:
-        runs: by name; each is called with nothing, first without being timed.
-        seconds: all in all, warm-up included; the first rounds take place in any case.
-        most_rounds: ends it earlier, default 200.
-        final: a ratio, 1 or more, default 1.3.
-        turn: seconds in which its calls begin, ten at most, default 0.1; 0: one call.
-        tell: called between rounds with the share of the work that is done, 0 to 1.
+        runs: Functions without arguments, by name; they are called without timing first.
+        seconds: Duration of the measurement, warm-up included; five rounds take place in any case.
+        most_rounds: Greatest number of rounds (default 200).
+        final: Ratio of times, 1 or more, above which a function is dropped (default 1.3).
+        turn: Seconds in which the calls of a turn begin, ten calls at most (default 0.1); 0 for
+            one call.
+        tell: Function called between rounds with the share of the work that is done, 0 to 1.
 
     Returns: medians and quartiles by name, in the order of `runs`. Blocks.
     """
@@ -91,17 +96,17 @@ def interleave(
     for contender in contenders:
         for _ in range(WARM_UPS):
             contender.run()
-    left = contenders
+    finalists = contenders
     turn = min(turn, seconds / (LEAST_ROUNDS * len(contenders)))
     for number in range(max(most_rounds, LEAST_ROUNDS)):
-        for contender in left if number % 2 == 0 else left[::-1]:
+        for contender in finalists if number % 2 == 0 else finalists[::-1]:
             contender.turn(turn)
         spent = (time.monotonic() - begin) / max(seconds, 1e-9)
         tell(min(max(spent, (number + 1) / most_rounds), 1.0))
         if number + 1 >= LEAST_ROUNDS:
             if spent >= 1:
                 break
-            left = _finalists(left, final)
+            finalists = _finalists(finalists, final)
     return {contender.name: _timing(contender.seconds) for contender in contenders}
 
 

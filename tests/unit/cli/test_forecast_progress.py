@@ -8,7 +8,7 @@ import pytest
 from cli import in_process
 
 from slipstream.cli.forecast import progress as forecast_progress
-from slipstream.cli.forecast.progress import EVERY_SECONDS, Lines
+from slipstream.cli.forecast.progress import EVERY_SECONDS, LogLines
 
 
 class Clock:
@@ -24,7 +24,7 @@ class Clock:
 
 def test_a_line_comes_every_few_seconds() -> None:
     clock, lines = Clock(), list[str]()
-    told = Lines(lines.append, clock)
+    told = LogLines(lines.append, clock)
     told.tell("tracing gpt2", 0, 0)
     assert lines == []
     clock.now += EVERY_SECONDS
@@ -42,10 +42,13 @@ def test_a_line_comes_every_few_seconds() -> None:
     ("arguments", "plan"),
     [
         (
-            ["--own", "1xT4", "--hosts", "2", "--network", "25g"],
+            ["--own", "1xT4", "--max-hosts", "2", "--network", "25g"],
             r"\d x 1 x T4, .*, [\d.]+ m?s a step",
         ),
-        (["--gpus", "T4", "--most", "2"], r"\d x aws g4dn.xlarge, .* a step, \$[\d.]+ /1k steps"),
+        (
+            ["--gpus", "T4", "--max-devices", "2"],
+            r"\d x aws g4dn.xlarge, .* a step, \$[\d.]+ /1k steps",
+        ),
     ],
 )
 def test_lines_have_the_best_plan_so_far(

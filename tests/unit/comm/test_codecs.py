@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from slipstream import _core as core
-from slipstream.cli.forecast.asked import CodecChoice
+from slipstream.cli.forecast.options import CodecChoice
 from slipstream.codecs import CODECS, LOSSY, wire_bytes, wire_share
 from slipstream.settings.variables import AlgorithmName
 

@@ -162,10 +162,10 @@ def test_a_loader_is_found_by_its_name(net, tmp_path, monkeypatch):
         ([], "there is no sample"),
         ([np.zeros((4, 4), "f4")], r"shape \(1, 3, 8, 8\), and a sample has \(4, 4\)"),
         ([np.zeros((3, 8, 8), int)], "is float32, and a sample is int64"),
-        ([{"image": np.zeros(3), "more": 1}], "has image, more, and lacks the input 'image'"),
-        (3, "is no iterable, but a int"),
+        ([{"picture": np.zeros(3), "more": 1}], "has picture, more, and lacks the input 'image'"),
+        (3, "the data is a int; allowed: an iterable of samples"),
         ("no_such_module:load", "no_such_module"),
-        ("/no/such/folder", "this is none of them"),
+        ("/no/such/folder", "is no data; allowed: a folder of images"),
     ],
 )
 def test_data_that_does_not_suit_is_refused(net, source, message):

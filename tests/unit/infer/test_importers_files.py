@@ -256,7 +256,7 @@ def test_any_number_of_arguments_is_taken_from_the_example(factories):
 def test_a_script_that_reads_arguments_as_it_is_imported_is_told_how_not_to(factories):
     text = "import argparse\nargparse.ArgumentParser('theirs').parse_args(['--no-such'])\n"
     (factories / "of_a_script.py").write_text(text)
-    with pytest.raises(UsageError, match=r"of_a_script exited while it was imported \(2\): move"):
+    with pytest.raises(UsageError, match=r"of_a_script exited during its import \(2\): put the"):
         load_model("of_a_script:make")
 
 

@@ -44,7 +44,9 @@ def test_too_few_samples_to_judge_bytes_leave_it_in_floating_point(net, images, 
     """The case that was reported: bytes were chosen on the word of one sample."""
     found = found_by(net, images[:count])
     assert precisions(found) <= set(FLOATS)
-    assert found.notes[0].startswith(f"it stays in floating point: there are {count} samples, and")
+    assert found.notes[0].startswith(
+        f"the model stays in floating point: there are {count} samples, and"
+    )
     assert "needs 16" in found.notes[0]
     assert found.accuracy.data == f"{count} sample{'s' * (count > 1)}, all of which judged"
     assert (found.accuracy.sure_db is None) == (count < ENOUGH)
@@ -62,15 +64,15 @@ def test_enough_samples_are_divided_and_the_held_out_ones_give_the_figure(net, i
 def test_no_sample_has_two_tasks(images, count):
     divided = Division.of(load_data([np.float32([n])[None] for n in range(count)], _Graph()))
     parts = divided.calibration, divided.judged, divided.held_out
-    numbers = [set(part.numbers) for part in parts]
+    numbers = [set(part.indices) for part in parts]
     assert set.union(*numbers) == set(range(count))
     assert sum(map(len, numbers)) == count
     assert len(divided.calibration) == min(count // 4, 64)
     assert len(divided.held_out) == count // 4
-    assert [int(part[0].inputs["x"][0, 0]) for part in parts] == [part.numbers[0] for part in parts]
+    assert [int(part[0].inputs["x"][0, 0]) for part in parts] == [part.indices[0] for part in parts]
     # Each of them has samples of all the data: the middle of the numbers is about the same.
     for part in parts:
-        assert abs(np.mean(part.numbers) - count / 2) < count / 4
+        assert abs(np.mean(part.indices) - count / 2) < count / 4
 
 
 class _Graph:
@@ -117,7 +119,7 @@ def test_what_there_is_no_time_to_judge_is_not_tried(slow):
 
 def test_what_is_worse_on_samples_held_out_is_not_chosen(net, images):
     """Those have a hundred times the values of the others, so the ranges of bytes are theirs."""
-    held_out = Division.of(load_data(list(images), net)).held_out.numbers
+    held_out = Division.of(load_data(list(images), net)).held_out.indices
     strange = images.copy()
     strange[list(held_out)] *= 100
     found = found_by(net, strange, target="memory")
@@ -150,7 +152,9 @@ def test_each_output_is_told_where_there_are_several():
     judged = comparison(1, 1e-2)
     judged.powers["z"] = Powers([1.0], [0.0])
     judged.answers, judged.same = 40, 39
-    words = "20.0 dB of signal to noise; of each: y 20.0 dB, z equal; 97.5 % of the answers are the"
+    words = (
+        "20.0 dB of signal to noise; by group: y 20.0 dB, z equal; 97.5 % of the answers equal the"
+    )
     assert accuracy_of(judged, None, 0, is_real=True).words.startswith(words)
 
 
@@ -168,14 +172,14 @@ def test_a_model_that_is_no_better_than_chance_is_warned_of(right, classes, is_w
     note = chance_note(judged)
     assert bool(note) == is_warned
     if is_warned:
-        assert note.startswith(f"the model in float32 is right in {right} of 100, and guessing")
+        assert note.startswith(f"the model in float32 is right in {right} of 100 answers, and")
 
 
 def test_a_wrong_order_of_labels_is_warned_of(net, images):
     random = np.random.default_rng(3)
     data = [(image, int(random.integers(5))) for image in images]
     found = search(Imported(net, None, "the net"), goal(), load_data(data, net))
-    assert any("are the labels those of its classes?" in note for note in found.notes)
+    assert any("check that the labels are the numbers" in note for note in found.notes)
 
 
 # ---- what no model or data may do ----------------------------------------------------------------

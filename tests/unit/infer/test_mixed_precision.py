@@ -146,7 +146,7 @@ def test_a_mixture_that_cannot_be_good_enough_is_not_proposed(graph, samples):
         Imported(graph, None, "it"), Objective(most_rounds=5, seconds=5, snr_db=90), samples
     )
     assert not any(item.kept for item in found.candidates)
-    assert any("no mixture" in note for note in found.notes)
+    assert any("no mixed precision" in note for note in found.notes)
 
 
 def test_bytes_that_are_good_enough_are_not_mixed(net):

@@ -33,7 +33,7 @@ def answered(same, answers):
 def test_as_much_noise_as_is_allowed_passes():
     assert Objective(snr_db=10.0).objection(BYTES, judged(0.09999)) == ""
     said = Objective(snr_db=10.0).objection(BYTES, judged(0.1001))
-    assert said == "10.0 dB, and 10 is the least"
+    assert said == "10.0 dB, and 10 dB are required"
 
 
 def test_as_many_lost_answers_as_are_allowed_pass():
@@ -45,7 +45,7 @@ def test_as_many_lost_answers_as_are_allowed_pass():
 def test_float32_is_right_from_60_dB():  # noqa: N802
     assert Objective(snr_db=0.0).objection(FLOATS, judged(1e-6)) == ""
     said = Objective(snr_db=0.0).objection(FLOATS, judged(1.01e-6))
-    assert said == "its float32 is wrong: 60.0 dB, and rounding leaves 60"
+    assert said == "its float32 is wrong: 60.0 dB, and rounding leaves 60 dB or more"
 
 
 @pytest.mark.parametrize("recipe", [FLOATS, HALF])
@@ -65,7 +65,7 @@ def test_labels_tell_alone_where_no_more_than_the_budget_can_be_lost_on_others(l
 
 def test_a_limit_in_decibels_holds_beside_labels():
     goal, found = Objective(snr_db=10.0), judged(0.2, lost=0)
-    assert goal.objection(BYTES, found) == "7.0 dB, and 10 is the least"
+    assert goal.objection(BYTES, found) == "7.0 dB, and 10 dB are required"
     assert goal.allowed(found).endswith("top-1 lost, and a signal to noise of 10 dB or more")
 
 
@@ -74,7 +74,7 @@ def test_answers_have_to_be_the_models(same, is_enough):
     said = Objective().objection(BYTES, answered(same, 100))
     assert (said == "") == is_enough
     if not is_enough:
-        assert said == "94.0 % of its answers are the model's, and 95 % have to"
+        assert said == "94.0 % of its answers equal the model's, and 95 % are required"
     assert Objective(agreement=90.0).objection(BYTES, answered(same, 100)) == ""
     words = "a signal to noise of 20 dB or more, and 95 % of the answers the same"
     assert Objective().allowed(answered(same, 100)) == words
@@ -89,7 +89,7 @@ def test_with_labels_it_is_right_answers_that_count():
 @pytest.mark.parametrize("samples", [1, ENOUGH - 1])
 def test_bytes_need_samples_that_tell(samples):
     said = Objective().objection(BYTES, judged(1e-5, samples=samples))
-    assert said == f"{samples} samples do not tell; 8 are the least"
+    assert said == f"{samples} samples are too few to judge bytes; 8 are required"
     assert Objective().objection(BYTES, judged(1e-5, samples=ENOUGH)) == ""
     assert Objective().objection(FLOATS, judged(1e-9, samples=samples)) == ""
 
@@ -97,7 +97,7 @@ def test_bytes_need_samples_that_tell(samples):
 def test_numbers_of_16_bits_have_ten_decibels_to_spare_where_samples_are_few():
     assert Objective().objection(HALF, judged(0.00099, samples=4)) == ""
     said = Objective().objection(HALF, judged(0.0011, samples=4))
-    assert said == "29.6 dB, and 30 is the least of numbers of 16 bits"
+    assert said == "29.6 dB, and numbers of 16 bits require 30 dB"
     assert Objective().objection(HALF, judged(0.0011, samples=ENOUGH)) == ""
 
 
@@ -106,15 +106,17 @@ def test_a_doubt_about_other_samples_is_told_where_these_pass():
     for noise in (0.05, 0.15) * 8:
         found.add({"y": np.array([1 + noise])}, {"y": np.array([1.0])})
     said = Objective(snr_db=18.5).objection(BYTES, found)
-    assert said == f"19.0 dB (on other samples perhaps {found.sure_db:.1f}), and 18.5 is the least"
-    assert Objective(snr_db=19.5).objection(BYTES, found) == "19.0 dB, and 19.5 is the least"
+    assert (
+        said == f"19.0 dB (on other samples perhaps {found.sure_db:.1f}), and 18.5 dB are required"
+    )
+    assert Objective(snr_db=19.5).objection(BYTES, found) == "19.0 dB, and 19.5 dB are required"
 
 
 def test_samples_held_out_refute_what_is_not_as_good_on_them():
     goal = Objective()
     assert goal.refutes(BYTES, judged(1e-3), judged(9e-3, samples=16)) == ""
     said = goal.refutes(BYTES, judged(1e-3), judged(0.0101, samples=16))
-    assert said == "20.0 dB, and 20 is the least"
+    assert said == "20.0 dB, and 20 dB are required"
     said = goal.refutes(BYTES, judged(1e-3, lost=2), judged(1e-3, lost=8))
     assert said == "it loses 0.50 points of top-1, and 0.3 are allowed"
 

@@ -118,12 +118,12 @@ def test_models_of_bytes_stay_as_they_are(build):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("(float[1,8] x) => (float[1,8] y) { y = Relu(x) }", "inputs none of x"),
+        ("(float[1,8] x) => (float[1,8] y) { y = Relu(x) }", "0 of the inputs x"),
         ("(float[1,8,8,3] x) => (float[1,8,8,3] y) { y = Relu(x) }", "'x' is float32"),
         ("(uint8[1,3,8,8] x) => (uint8[1,3,8,8] y) { y = Identity(x) }", "'x' is uint8"),
         (
             "(float[1,3,8,8] a, float[1,3,8,8] b) => (float[1,3,8,8] y) { y = Add(a, b) }",
-            "inputs a, b of",
+            "2 of the inputs a",
         ),
     ],
 )
@@ -133,7 +133,7 @@ def test_inputs_that_are_no_image_are_named(build, text, message):
 
 
 def test_options_have_to_suit_the_channels(model):
-    with pytest.raises(UsageError, match="2 channels; there are 3"):
+    with pytest.raises(UsageError, match="2 channels; the image has 3"):
         with_pixels(model(1, 3, 8, 8), ImageOptions(mean=(0.5, 0.5)))
     with pytest.raises(UsageError, match="std is"):
         with_pixels(model(1, 3, 8, 8), ImageOptions(std=(0.0,)))

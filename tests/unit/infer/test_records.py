@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 pytest.importorskip("starlette")
 
 from slipstream import infer, serve
+from slipstream.infer.engines import ENGINES
 from slipstream.infer.engines.protocol import Part, Recipe, Small
 from slipstream.infer.graph.graph import Node
 from slipstream.infer.package.package import Accuracy, Manifest, Reading, Tensor
@@ -95,7 +96,8 @@ def test_what_is_stored_cannot_be_changed_and_has_nothing_else():
 
 def test_nodes_and_trials_are_themselves_only():
     assert Node("Relu", ["x"], ["y"]) != Node("Relu", ["x"], ["y"])
-    assert Trial(Recipe(engine="native")) != Trial(Recipe(engine="native"))
+    engine, recipe = ENGINES["native"], Recipe(engine="native")
+    assert Trial(engine, recipe) != Trial(engine, recipe)
 
 
 def test_a_recipe_is_of_floats_on_a_rewritten_graph_one_call_at_a_time():

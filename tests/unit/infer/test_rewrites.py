@@ -57,7 +57,7 @@ def test_old_operators_are_refused(build):
 def test_names_are_unique_and_each_says_what_it_does():
     names = [item.name for item in REWRITES]
     assert len(set(names)) == len(names)
-    assert all(item.what for item in REWRITES)
+    assert all(item.effect for item in REWRITES)
 
 
 def test_optimising_twice_finds_nothing_more(graph):

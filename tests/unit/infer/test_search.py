@@ -119,7 +119,7 @@ def test_without_data_it_stays_in_floating_point_and_says_so(imported):
     found = search(imported, goal())
     assert {item.precision for item in found.candidates} - {None} <= set(FLOATS)
     assert "int8 was not tried" in found.notes[0]
-    assert found.accuracy.data == "4 random inputs, as there is no data"
+    assert found.accuracy.data == "4 random inputs, because there is no data"
     assert found.accuracy.sure_db is None
 
 
@@ -180,7 +180,7 @@ def test_inductor_is_measured_beside_and_never_chosen():
     assert found.recipe.engine == "onnxruntime"
     plain = search(load_model(module, torch.ones(1, 4)), goal())
     (inductor,) = (item for item in plain.candidates if item.engine == "inductor")
-    assert (inductor.state, "cannot hold" in inductor.reason) == (State.UNTRIED, True)
+    assert (inductor.state, "cannot store" in inductor.reason) == (State.UNTRIED, True)
 
 
 def test_the_first_samples_are_judged_and_timed_however_little_time_there_is(imported, samples):

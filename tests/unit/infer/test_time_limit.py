@@ -73,7 +73,7 @@ def test_a_limit_that_was_exceeded_names_the_longest_steps():
         machine.now += seconds
     (note,) = limit.notes()
     assert "took 19.0 s, and 10 s were allowed" in note
-    assert note.endswith("longest took: two 9.0 s, one 7.0 s, four 2.0 s")
+    assert note.endswith("the longest steps were: two 9.0 s, one 7.0 s, four 2.0 s")
 
 
 @pytest.mark.parametrize("passed", [0.0, 9.9])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slipstream.infer.accuracy.accuracy import Comparison
-from slipstream.infer.accuracy.yardstick import Group, Yardstick
+from slipstream.infer.accuracy.yardstick import ChannelGroup, Yardstick
 
 
 def yardstick(*outputs, **more):
@@ -70,19 +70,19 @@ def test_good_boxes_do_not_hide_bad_scores(random):
 )
 def test_outputs_of_one_size_stay_whole(random, shape):
     arrays = [random.standard_normal(shape) * 3 for _ in range(8)]
-    assert yardstick(*arrays).of_output("y") == (Group("y"),)
+    assert yardstick(*arrays).of_output("y") == (ChannelGroup("y"),)
 
 
 def test_features_that_hardly_ever_come_up_do_not_count_by_themselves(random):
     features = np.maximum(random.standard_normal((1, 2048)), 0)
     features[0, 17] = 1e-6
     arrays = [features * random.uniform(0.5, 1.5, (1, 2048)) for _ in range(8)]
-    assert yardstick(*arrays).of_output("y") == (Group("y"),)
+    assert yardstick(*arrays).of_output("y") == (ChannelGroup("y"),)
 
 
 def test_classes_that_never_come_up_count_as_a_thousandth(random):
     scores = np.concatenate([np.full((1, 40, 300), 1e-9), np.full((1, 40, 300), 3e-3)], 1)
-    assert yardstick(scores).of_output("y") == (Group("y"),)
+    assert yardstick(scores).of_output("y") == (ChannelGroup("y"),)
 
 
 def test_channels_that_are_nothing_belong_to_the_smallest(random):
@@ -161,4 +161,4 @@ def test_attention_gives_no_answers(random):
 
 def test_outputs_without_channels_are_whole():
     for shape in ((), (1,), (7,)):
-        assert yardstick(*[np.ones(shape)] * 8).of_output("y") == (Group("y"),)
+        assert yardstick(*[np.ones(shape)] * 8).of_output("y") == (ChannelGroup("y"),)

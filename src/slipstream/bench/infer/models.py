@@ -12,7 +12,7 @@ from pathlib import Path
 
 from slipstream.bench.zoo import ZOO, ZooModel
 from slipstream.errors import UsageError
-from slipstream.infer.importers import resolve
+from slipstream.user_modules import import_user_object
 
 # What cached files depend on, beside the networks' source: packages, and modules beside this one.
 PACKAGES = ("torch", "onnx", "onnxruntime", "openvino", "nncf")
@@ -32,10 +32,10 @@ def find_model(name: str) -> ZooModel:
             f"the model is {name!r}; allowed: {', '.join(ZOO)}, or package.module:attribute of a"
             " slipstream.bench.zoo.ZooModel"
         )
-    found = resolve(name)
-    if not isinstance(found, ZooModel):
-        raise UsageError(f"{name} is a {type(found).__name__}; it has to be a ZooModel")
-    return found
+    model = import_user_object(name)
+    if not isinstance(model, ZooModel):
+        raise UsageError(f"{name} is a {type(model).__name__}; it has to be a ZooModel")
+    return model
 
 
 @contextmanager

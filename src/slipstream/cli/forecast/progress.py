@@ -7,22 +7,22 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
 from slipstream.cli.output import stderr_console
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from slipstream.forecast import Plan
 
 # Seconds between two log lines without a terminal; a shorter search writes none.
 EVERY_SECONDS = 5.0
 
 
-class Watching(Protocol):
+class SearchDisplay(Protocol):
     """Receiver of the progress of a search."""
 
-    def tell(self, what: str, done: int, of: int) -> None:
-        """Show the current action, completed steps and total steps; 0 of 0 is unknown."""
+    def tell(self, step: str, done: int, total: int) -> None:
+        """Show the current step, and how many of all steps are done; 0 of 0 is unknown."""
         ...
 
     def better(self, plan: Plan) -> None:
@@ -30,7 +30,7 @@ class Watching(Protocol):
         ...
 
 
-class Lines:
+class LogLines:
     """Display that writes a log line every few seconds.
 
     Args:
@@ -46,13 +46,13 @@ class Lines:
         self._begin = self._last = clock()
         self._best = ""
 
-    def tell(self, what: str, done: int, of: int) -> None:
-        """Write the current action, unless the last line is recent."""
+    def tell(self, step: str, done: int, total: int) -> None:
+        """Write the current step, unless the last line is recent."""
         now = self._clock()
         if now - self._last < EVERY_SECONDS:
             return
         self._last = now
-        tried = f"{done} of {of} tried, now {what}" if of else what
+        tried = f"{done} of {total} tried, now {step}" if total else step
         self._write(f"{now - self._begin:.0f} s: {tried}{self._best}")
 
     def better(self, plan: Plan) -> None:
@@ -60,7 +60,7 @@ class Lines:
         self._best = f"; best so far: {brief(plan)}"
 
 
-class Bar:
+class SearchBar:
     """Progress bar that disappears when the search ends.
 
     Args:
@@ -70,27 +70,29 @@ class Bar:
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
         self._task = bar.add_task("", total=None)
-        self._what = self._best = ""
+        self._step = self._best = ""
 
-    def tell(self, what: str, done: int, of: int) -> None:
-        """Show the current action."""
-        self._what = what
+    def tell(self, step: str, done: int, total: int) -> None:
+        """Show the current step."""
+        self._step = step
         self._bar.update(
-            self._task, description=what + self._best, completed=done, total=of or None
+            self._task, description=step + self._best, completed=done, total=total or None
         )
 
     def better(self, plan: Plan) -> None:
-        """Show the best plan so far below the current action."""
+        """Show the best plan so far below the current step."""
         self._best = f"\nbest so far: {brief(plan)}"
-        self._bar.update(self._task, description=self._what + self._best)
+        self._bar.update(self._task, description=self._step + self._best)
 
 
 @contextmanager
-def searching() -> Generator[Watching]:
+def searching() -> Generator[SearchDisplay]:
     """Yield a display of the search on the standard error stream."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     console = stderr_console()
     if not console.is_terminal:
-        yield Lines(lambda line: console.print(line, markup=False, soft_wrap=True))
+        yield LogLines(lambda line: console.print(line, markup=False, soft_wrap=True))
         return
     columns = (
         SpinnerColumn(),
@@ -99,7 +101,7 @@ def searching() -> Generator[Watching]:
         TextColumn("{task.description}", markup=False),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        yield Bar(bar)
+        yield SearchBar(bar)
 
 
 def brief(plan: Plan) -> str:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import Progress
 
-from slipstream.cli.files import writable
-from slipstream.cli.output import make_console, stderr_console
+from slipstream.cli.options import AsJson, HtmlFile, OutputFile
+from slipstream.cli.output import emit, stderr_console, write_file
 
 if TYPE_CHECKING:
     from slipstream.forecast.search.intervals import Intervals
@@ -25,12 +22,12 @@ EXAMPLES = """\b
   slipstream forecast validate measurements.csv --leave model --json
   slipstream forecast validate measurements.csv --html errors.html
 
-\b
 The columns are source, model, gpu, gpus_per_node, network_gbps, framework, batch_per_gpu, num_gpus,
 images_per_sec_or_speedup, unit and address. Each row is forecast by parameters that were fitted
 without its source; what cannot be read is listed with the reason. Rows that state a peak of memory
-("mem_GiB=71.9" in the model) are judged by it too. Models are traced first, which
-takes some seconds for each.
+("mem_GiB=71.9" in the model) are judged by it too. Models are traced first, which takes some
+seconds for each.
+
 [bold]Exit code[/bold]: 2 if the table cannot be read.
 """
 
@@ -59,7 +56,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def validate_table(
-    table: Annotated[Path, typer.Argument(help="CSV file of published measurements.")],
+    table: Annotated[
+        Path, typer.Argument(metavar="TABLE", help="CSV file of published measurements.")
+    ],
     by: Annotated[
         KeyChoice, typer.Option(help="Column by which rows are grouped.")
     ] = KeyChoice.SOURCE,
@@ -67,19 +66,20 @@ def validate_table(
         LeaveChoice,
         typer.Option(help="Rows with the same value are excluded from the calibration."),
     ] = LeaveChoice.SOURCE,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
-    html_file: Annotated[
-        Path | None, typer.Option("--html", callback=writable, help="File for a page with charts.")
-    ] = None,
+    as_json: AsJson = False,
+    output: OutputFile = None,
+    html: HtmlFile = None,
 ) -> None:
     """Forecast published measurements and report the errors."""
+    from rich.progress import Progress
+
     from slipstream.forecast.search import intervals
     from slipstream.forecast.validate import display, folds
     from slipstream.forecast.validate.score import validate
 
-    if html_file is not None:
-        from slipstream.forecast.report import validation_page as validation_page  # if installed
-    known = intervals.load()
+    if html is not None:
+        from slipstream.forecast.report import validation_page as validation_page  # raises first
+    fitted = intervals.load()
     with Progress(console=stderr_console(), transient=True) as bar:
         task = bar.add_task("rows", total=None)
         report = validate(
@@ -88,22 +88,18 @@ def validate_table(
             leave.value,
             lambda done, of: bar.update(task, completed=done, total=of),
         )
-    if html_file is not None:
-        _write_page(report, known, table.name, html_file)
-    if as_json:
-        print(json.dumps(display.as_json(report, known), indent=1))
-        return
-    console = make_console(sys.stdout)
-    console.print(display.score_table(report, by.value))
-    if report.footprints:
-        console.print(display.memory_table(report))
-    console.print(display.worst_table(report))
-    for line in display.notes(report, known):
-        console.print(line, markup=False)
+    shown = [
+        display.score_table(report, by.value),
+        *([display.memory_table(report)] if report.footprints else []),
+        display.worst_table(report),
+        *display.notes(report, fitted),
+    ]
+    emit(display.as_json(report, fitted), shown, as_json=as_json, output=output)
+    if html is not None:
+        _write_page(report, fitted, table.name, html)
 
 
-def _write_page(report: ValidationReport, known: Intervals, name: str, file: Path) -> None:
+def _write_page(report: ValidationReport, fitted: Intervals, name: str, file: Path) -> None:
     from slipstream.forecast.report import validation_page
 
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(validation_page(report, known, name), encoding="utf-8")
+    write_file(file, validation_page(report, fitted, name))

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
@@ -17,8 +12,7 @@ from torch import Tensor, nn
 
 from slipstream.errors import UsageError
 from slipstream.forecast.trace.architectures.names import Architecture
-
-_SPELLING = "write package.module:function or path/to/file.py:function"
+from slipstream.user_modules import import_user_module, member
 
 
 def architecture(
@@ -41,7 +35,7 @@ def architecture(
             callable; or nothing defines the arguments of its module.
     """
     place, _, names = text.rpartition(":")
-    module = _module(place)
+    module = import_user_module(place)
     name, _, inputs_name = names.partition(",")
     make = _function(module, place, name)
     inputs = _function(module, place, inputs_name) if inputs_name else None
@@ -82,63 +76,13 @@ def dtype_of(name: str) -> torch.dtype:
     return dtype
 
 
-def _module(place: str) -> ModuleType:
-    """Import a module of a package, or a file, which may import from its own folder."""
-    is_file = place.endswith(".py")
-    path = Path(place)
-    if is_file and not path.is_file():
-        raise UsageError(f"there is no file {place}; {_SPELLING}")
-    with _importing_from(path.resolve().parent if is_file else Path.cwd()):
-        try:
-            return _of_file(path) if is_file else importlib.import_module(place)
-        except (
-            SystemExit
-        ) as error:  # argparse raises it when it reads the arguments of this command
-            raise UsageError(
-                f"{place} exited during its import ({error}): put the code that it runs by itself,"
-                " such as the reading of its arguments, under if __name__ == '__main__':"
-            ) from error
-        except Exception as error:  # the user's code may raise anything
-            reason = f"{type(error).__name__}: {error}"
-            raise UsageError(f"{place} cannot be imported: {reason}; {_SPELLING}") from error
-
-
-def _of_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None, path
-    assert spec.loader is not None, path
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses, among others, look up the module that they are in.
-    before = sys.modules.get(path.stem)
-    sys.modules[path.stem] = module
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        if before is not None:
-            sys.modules[path.stem] = before
-    return module
-
-
-@contextmanager
-def _importing_from(folder: Path) -> Generator[None]:
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))
-
-
 def _function(module: ModuleType, place: str, name: str) -> Callable[..., Any]:
-    attribute: Any = module
-    for part in name.split("."):
-        if not hasattr(attribute, part):
-            raise UsageError(f"{place} has no {name!r}; {_SPELLING}")
-        attribute = getattr(attribute, part)
-    if isinstance(attribute, nn.Module):
+    function = member(module, place, name)
+    if isinstance(function, nn.Module):
         raise UsageError(f"{place}:{name} is a module; name a function that makes it")
-    if not callable(attribute):
-        raise UsageError(f"{place}:{name} is a {type(attribute).__name__}, not a function")
-    return attribute
+    if not callable(function):
+        raise UsageError(f"{place}:{name} is a {type(function).__name__}, not a function")
+    return function
 
 
 def _made(text: str, make: Callable[..., Any]) -> nn.Module:

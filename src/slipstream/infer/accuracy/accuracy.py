@@ -1,7 +1,7 @@
-"""How far results are from those of the reference: as signal to noise, and in right answers.
+"""The comparison of outputs with the reference's: signal-to-noise ratio, answers, right labels.
 
-What holds for samples that nobody has seen is a bound: the noise that samples of their kind have at
-most on average, with a confidence of 95 %.
+For unseen samples it gives bounds: the mean noise of all samples of the kind is below the bound
+with a confidence of 95 %.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -20,28 +20,34 @@ import numpy as np
 from slipstream.infer.accuracy.yardstick import Yardstick
 from slipstream.infer.graph.graph import Array
 
-EXACT = 200.0  # dB: more than float64 could tell; what equals bit by bit has it
-CONFIDENCE = 0.95  # of bounds: so many of all draws of samples have a mean below
-LEAST_RATIO = 0.01  # of the mean noise: what has less counts as so much
-ENOUGH = 8  # samples that tell how noise differs from one to the next
+EXACT = 200.0  # dB of outputs that are equal bit by bit; float64 cannot resolve more
+CONFIDENCE = 0.95  # share of all draws of samples whose mean is below a bound
+# Least noise of a sample in a bound, as a share of the mean noise. Chosen by hand, not measured.
+LEAST_RATIO = 0.01
+# Least samples from which the variance of the noise is estimated. Chosen by hand, not measured.
+ENOUGH = 8
 
 
 @dataclass
 class Powers:
-    """Signal and noise of one group of numbers, sample by sample."""
+    """Signal and noise of one group of numbers, as sums of squares by sample.
+
+    Args:
+        signal: Sum of the squared reference, by sample.
+        noise: Sum of the squared differences from the reference, by sample.
+    """
 
     signal: list[float] = field(default_factory=list[float])
     noise: list[float] = field(default_factory=list[float])
 
     @property
     def db(self) -> float:
-        """Signal to noise over all samples, in dB."""
+        """Signal-to-noise ratio over all samples, in dB."""
         return _decibels(math.fsum(self.signal), sum(self.noise))
 
     @property
     def sure_db(self) -> float:
-        """What `db` is at least over all samples of the kind, as far as these tell; -200 where
-        they are too few to tell."""
+        """Lower 95 % confidence bound of `db` for unseen samples; -200 if there are too few."""
         signal, noise = np.array(self.signal), np.array(self.noise)
         if len(noise) < ENOUGH:
             return -EXACT
@@ -53,10 +59,19 @@ class Powers:
 
 @dataclass
 class Comparison:
-    """What the samples so far say about one candidate beside the reference.
+    """The difference of one candidate's outputs from the reference's, over the samples so far.
 
     Args:
-        yardstick: which numbers of an output are judged together.
+        yardstick: Groups of numbers that are compared together (default: all of an output).
+        powers: Signal and noise, by the title of the group.
+        samples: Number of samples.
+        labelled: Number of labels.
+        right: Number of the candidate's right answers.
+        reference_right: Number of the reference's right answers.
+        changed: Number of labelled answers that only one of the two has right.
+        classes: Labels that occurred.
+        answers: Number of answers.
+        same: Number of answers that equal the reference's.
     """
 
     yardstick: Yardstick = field(default_factory=Yardstick)
@@ -65,8 +80,8 @@ class Comparison:
     labelled: int = 0
     right: int = 0
     reference_right: int = 0
-    changed: int = 0  # labelled answers that are right in one of the two
-    classes: set[int] = field(default_factory=set[int])  # that samples with labels have
+    changed: int = 0
+    classes: set[int] = field(default_factory=set[int])
     answers: int = 0
     same: int = 0
 
@@ -76,17 +91,17 @@ class Comparison:
         reference: Mapping[str, Array],
         labels: Array | None = None,
     ) -> None:
-        """Take the outputs for one input in.
+        """Add the outputs for one sample.
 
         Args:
-            outputs: by name, any dtype that is a number.
-            reference: the same names and shapes.
-            labels: the right classes, shape (batch,) of integers, where there are any. The answer
-                is the largest number along the last axis of the first output.
+            outputs: Outputs by name, of any numeric dtype.
+            reference: Outputs of the reference, with the same names and shapes.
+            labels: Right classes, integers of shape (batch,), or None. The answer is the largest
+                number along the last axis of the first output.
         """
         self.samples += 1
-        for name, right in reference.items():
-            signal, noise = _powers(outputs[name], right)
+        for name, expected in reference.items():
+            signal, noise = _powers(outputs[name], expected)
             for group in self.yardstick.of_output(name):
                 powers = self.powers.setdefault(group.title, Powers())
                 powers.signal.append(group.sum(signal))
@@ -96,59 +111,70 @@ class Comparison:
             self.same += same
         if labels is not None:
             first = next(iter(reference))
-            found, right = _are_right(outputs[first], labels), _are_right(reference[first], labels)
+            right = _are_right(outputs[first], labels)
+            reference_right = _are_right(reference[first], labels)
             self.labelled += len(labels)
-            self.right += int(found.sum())
-            self.reference_right += int(right.sum())
-            self.changed += int((found != right).sum())
+            self.right += int(right.sum())
+            self.reference_right += int(reference_right.sum())
+            self.changed += int((right != reference_right).sum())
             self.classes |= set(labels.tolist())
 
     def together(self, other: Comparison) -> Comparison:
-        """What both say, which have the same yardstick."""
-        found = Comparison(self.yardstick)
-        for one in (self, other):
-            for title, powers in one.powers.items():
-                into = found.powers.setdefault(title, Powers())
-                into.signal += powers.signal
-                into.noise += powers.noise
-        for name in ("samples", "labelled", "right", "reference_right", "changed"):
-            setattr(found, name, getattr(self, name) + getattr(other, name))
-        found.answers, found.same = self.answers + other.answers, self.same + other.same
-        found.classes = self.classes | other.classes
-        return found
+        """Return the comparison over the samples of both, which must have the same yardstick."""
+        both = Comparison(
+            self.yardstick,
+            samples=self.samples + other.samples,
+            labelled=self.labelled + other.labelled,
+            right=self.right + other.right,
+            reference_right=self.reference_right + other.reference_right,
+            changed=self.changed + other.changed,
+            classes=self.classes | other.classes,
+            answers=self.answers + other.answers,
+            same=self.same + other.same,
+        )
+        for comparison in (self, other):
+            for title, powers in comparison.powers.items():
+                total = both.powers.setdefault(title, Powers())
+                total.signal += powers.signal
+                total.noise += powers.noise
+        return both
 
     @property
     def snr_db(self) -> float:
-        """Signal to noise in dB of the group where it is least; -200 to 200, and 200 where all
-        outputs are answers."""
+        """Least signal-to-noise ratio of all groups in dB, -200 to 200.
+
+        It is 200 if all outputs are answers.
+        """
         return min((powers.db for powers in self.powers.values()), default=EXACT)
 
     @property
     def sure_db(self) -> float:
-        """What `snr_db` is at least over all samples of the kind, with a confidence of 95 %."""
+        """Lower 95 % confidence bound of `snr_db` for unseen samples."""
         return min((powers.sure_db for powers in self.powers.values()), default=EXACT)
 
     @property
     def is_finite_alike(self) -> bool:
-        """Whether outputs are infinite, or no number, only where the reference is so too."""
+        """Whether outputs are infinite or NaN at the same positions as the reference's only."""
         return all(math.isfinite(sum(powers.noise)) for powers in self.powers.values())
 
     @property
     def agreement(self) -> float | None:
-        """Percent of the answers that are the reference's; None where no output answers."""
+        """Percentage of answers that equal the reference's; None if no output has answers."""
         return 100 * self.same / self.answers if self.answers else None
 
     @property
     def top1_loss(self) -> float | None:
-        """Percentage points of right answers less than the reference has; None without labels."""
+        """Loss of right answers against the reference in percentage points; None without labels."""
         if self.labelled == 0:
             return None
         return 100 * (self.reference_right - self.right) / self.labelled
 
     @property
     def most_loss(self) -> float | None:
-        """What `top1_loss` is at most over all samples of the kind, with a confidence of 95 %: of
-        paired answers, one change being added to those seen (Agresti and Min, 2005)."""
+        """Upper 95 % confidence bound of `top1_loss` for unseen samples; None without labels.
+
+        It is the bound for paired answers, with one change added (Agresti and Min, 2005).
+        """
         loss = self.top1_loss
         if loss is None:
             return None
@@ -157,34 +183,34 @@ class Comparison:
 
     @property
     def top1(self) -> float | None:
-        """Percent of right answers; None without labels."""
+        """Percentage of right answers; None without labels."""
         return 100 * self.right / self.labelled if self.labelled else None
 
     @property
     def reference_top1(self) -> float | None:
-        """Percent of answers of the reference that are right; None without labels."""
+        """Percentage of right answers of the reference; None without labels."""
         return 100 * self.reference_right / self.labelled if self.labelled else None
 
 
 def _doubt(signal: Array, noise: Array) -> float:
-    """By how much noise beside signal may be more over all samples than over these.
+    """Return the factor by which the noise-to-signal ratio of unseen samples may be greater.
 
-    The greater of two bounds: Student's for the ratio of two means, by its residuals (Cochran,
-    Sampling Techniques, 6.4), and Cox's for a mean of numbers whose logarithms are normal (Zhou and
-    Gao, 1997), of as many samples as count where some have more signal (Kish, 1965). Some samples
-    have many times the noise of others, and Student's alone is too hopeful then: test_accuracy.py
-    draws from six distributions.
+    It is the greater of two bounds: Student's for the ratio of two means, by its residuals
+    (Cochran, Sampling Techniques, 6.4), and Cox's for the mean of a log-normal distribution (Zhou
+    and Gao, 1997), with the effective number of samples if some have more signal (Kish, 1965). If
+    some samples have many times the noise of others, Student's bound alone is too low:
+    test_accuracy.py draws from six distributions.
     """
     count = len(noise)
     quantile = _quantile(count - 1)
     residuals = noise - signal * (noise.sum() / signal.sum())
     spread = math.sqrt(float(np.square(residuals).sum()) / (count - 1))
     student = 1 + quantile * spread / (math.sqrt(count) * float(noise.mean()))
-    both = (signal > 0) & (noise > 0)
-    if both.sum() < 2:
+    are_positive = (signal > 0) & (noise > 0)
+    if are_positive.sum() < 2:
         return student
-    ratios = noise[both] / signal[both]
-    # How far below the mean the least are says nothing of it: of probabilities some are exact.
+    ratios = noise[are_positive] / signal[are_positive]
+    # The least ratios must not widen the bound: some probabilities are exact.
     least = LEAST_RATIO * float(noise.sum() / signal.sum())
     variance = float(np.log(np.maximum(ratios, least)).var(ddof=1))
     counted = float(signal.sum() ** 2 / np.square(signal).sum())
@@ -195,20 +221,22 @@ def _doubt(signal: Array, noise: Array) -> float:
 
 @cache
 def _quantile(freedom: float) -> float:
-    """Standard errors, found with so many degrees of freedom, that a mean is off at most in 95 % of
-    all draws."""
+    """Return the 95 % quantile of Student's distribution, in standard errors."""
     from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs]
 
     return float(stdtrit(freedom, CONFIDENCE))
 
 
-def _powers(found: Array, right: Array) -> tuple[Array, Array]:
-    """Signal and noise of each number; what is infinite or no number in both alike is neither."""
-    real = right.astype(np.float64)
+def _powers(output: Array, expected: Array) -> tuple[Array, Array]:
+    """Return the signal and the noise of each number.
+
+    A number that is infinite or NaN in both arrays counts as neither.
+    """
+    real = expected.astype(np.float64)
     signal = np.square(np.where(np.isfinite(real), real, 0.0))
-    if found.shape != right.shape:
-        return signal, np.full(right.shape, math.inf)
-    other = found.astype(np.float64)
+    if output.shape != expected.shape:
+        return signal, np.full(expected.shape, math.inf)
+    other = output.astype(np.float64)
     same = (real == other) | (np.isnan(real) & np.isnan(other))
     with np.errstate(invalid="ignore"):
         return signal, np.square(np.where(same, 0.0, real - other))

@@ -1,7 +1,7 @@
-"""Samples divided: some calibrate bytes, some judge candidates, and some are held out to the end.
+"""The division of samples: some calibrate bytes, some judge candidates, some are held out.
 
-Those that are held out neither calibrate nor choose, so what is measured on them is what samples
-that nobody has seen will have.
+The held-out samples neither calibrate nor choose, so the accuracy on them is the accuracy to expect
+on unseen samples.
 """
 
 from __future__ import annotations
@@ -14,60 +14,68 @@ import numpy as np
 from slipstream.infer.accuracy.accuracy import ENOUGH
 from slipstream.infer.data import Sample, Samples
 
-MOST_CALIBRATION = 64
-LEAST = 2 * ENOUGH  # samples that are divided: half of them judge
+MOST_CALIBRATION = 64  # samples. Chosen by hand, not measured.
+LEAST = 2 * ENOUGH  # samples to divide; half of them judge
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """Some of the samples, by their numbers."""
+class SampleSubset:
+    """A subset of samples.
+
+    Args:
+        samples: All samples.
+        indices: Indices of the subset's samples, in its order.
+    """
 
     samples: Samples
-    numbers: Sequence[int]
+    indices: Sequence[int]
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return len(self.indices)
 
     def __getitem__(self, index: int) -> Sample:
-        return self.samples[self.numbers[index]]
+        return self.samples[self.indices[index]]
 
-    def first(self, count: int) -> Chosen:
-        """The first so many of them, or all."""
-        return Chosen(self.samples, self.numbers[:count])
+    def first(self, count: int) -> SampleSubset:
+        """Return the first `count` samples, or all if there are fewer."""
+        return SampleSubset(self.samples, self.indices[:count])
 
-    def turns(self, other: Chosen) -> Chosen:
-        """Theirs and another's of the same samples by turns."""
+    def turns(self, other: SampleSubset) -> SampleSubset:
+        """Return the samples of this and of another subset in turn."""
         longest = range(max(len(self), len(other)))
-        pairs = (each.numbers[at : at + 1] for at in longest for each in (self, other))
-        return Chosen(self.samples, [number for pair in pairs for number in pair])
+        pairs = (subset.indices[at : at + 1] for at in longest for subset in (self, other))
+        return SampleSubset(self.samples, [index for pair in pairs for index in pair])
 
 
 @dataclass(frozen=True)
 class Division:
-    """Which samples do what.
+    """Samples by their purpose.
 
     Args:
-        calibration: those whose values give the ranges of bytes; none where there are too few to
+        calibration: Samples that give the ranges of bytes; empty if there are too few samples to
             divide, and then no bytes are tried.
-        judged: those that candidates are compared on.
-        held_out: those that the chosen one is compared on at the end; none where there are too few.
+        judged: Samples on which all candidates are compared.
+        held_out: Samples on which the chosen candidate is compared at the end; empty if there are
+            too few samples to divide.
     """
 
-    calibration: Chosen
-    judged: Chosen
-    held_out: Chosen
+    calibration: SampleSubset
+    judged: SampleSubset
+    held_out: SampleSubset
 
     @staticmethod
     def of(samples: Samples) -> Division:
-        """A quarter calibrates, 64 at most, a quarter is held out, and the others judge.
+        """Divide samples: a quarter calibrates, 64 at most, a quarter is held out, the rest judge.
 
-        Data is often in an order (by class, by date), so they are drawn, the same ones each time.
+        The samples are drawn at random, always in the same way, because data is often in an order,
+        such as by class or by date.
         """
         count = len(samples)
-        numbers = np.random.default_rng(0).permutation(count).tolist()
         if count < LEAST:
-            return Division(Chosen(samples, ()), Chosen(samples, range(count)), Chosen(samples, ()))
+            none = SampleSubset(samples, ())
+            return Division(none, SampleSubset(samples, range(count)), none)
+        indices = np.random.default_rng(0).permutation(count).tolist()
         first, last = min(count // 4, MOST_CALIBRATION), count // 4
-        parts = numbers[:first], numbers[first:-last], numbers[-last:]
-        calibration, judged, held_out = (Chosen(samples, sorted(part)) for part in parts)
+        parts = indices[:first], indices[first:-last], indices[-last:]
+        calibration, judged, held_out = (SampleSubset(samples, sorted(part)) for part in parts)
         return Division(calibration, judged, held_out)

@@ -1,4 +1,4 @@
-"""What a package promises of its accuracy, and on which samples that rests."""
+"""The accuracy that a package promises, and the samples on which it was measured."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from slipstream.infer.accuracy.accuracy import ENOUGH, EXACT, Comparison
 
 
 class Accuracy(BaseModel):
-    """How far results are from those of the imported model in float32, on the samples that were
-    held out where there are any, else on those that judged.
+    """The difference of the outputs from those of the imported model in float32.
+
+    It is measured on the held-out samples if there are any, else on the judging samples.
 
     Args:
-        snr_db: signal to noise in dB of the group of numbers where it is least, 200 where they are
-            equal.
-        sure_db: lower bound of it over all samples of the kind, with a confidence of 95 %; None
-            where samples were too few or random.
-        groups: dB of each output, or of each group of its channels where their sizes differ.
-        agreement: percent of the answers that are the model's; None where no output answers.
-        top1: percent of right answers; None without labels.
-        reference_top1: the same of the model in float32.
-        top1_loss: percentage points of right answers lost; None without labels.
-        samples: number of inputs that this was measured on.
-        labelled: labels among them.
-        data: what they were, in words.
+        snr_db: Least signal-to-noise ratio of all groups of numbers, in dB; 200 if all are equal.
+        sure_db: Lower 95 % confidence bound of this ratio for unseen samples; None if the samples
+            were too few or random.
+        groups: Ratio in dB of each output, or of each group of its channels if their magnitudes
+            differ.
+        agreement: Percentage of answers that equal the model's; None if no output has answers.
+        top1: Percentage of right answers; None without labels.
+        reference_top1: Percentage of right answers of the model in float32; None without labels.
+        top1_loss: Loss of right answers in percentage points; None without labels.
+        samples: Number of samples of the measurement.
+        labelled: Number of their labels.
+        data: Description of the samples.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,31 +44,31 @@ class Accuracy(BaseModel):
 
     @property
     def words(self) -> str:
-        """It, in a few words."""
+        """The accuracy in a few words."""
         is_equal = self.snr_db >= EXACT
-        found = ["equal to float32" if is_equal else f"{self.snr_db:.1f} dB of signal to noise"]
+        parts = ["equal to float32" if is_equal else f"{self.snr_db:.1f} dB of signal to noise"]
         if not is_equal and self.sure_db is not None and self.sure_db < EXACT:
-            found[0] += f" ({self.sure_db:.1f} or more on others like them, 95 % sure)"
+            parts[0] += f" ({self.sure_db:.1f} or more on unseen samples, 95 % sure)"
         if len(self.groups) > 1:
-            each = ", ".join(f"{title} {_spelled(db)}" for title, db in self.groups.items())
-            found.append(f"of each: {each}")
+            groups = ", ".join(f"{title} {_spelled(db)}" for title, db in self.groups.items())
+            parts.append(f"by group: {groups}")
         if self.agreement is not None:
-            found.append(f"{self.agreement:.4g} % of the answers are the model's")
+            parts.append(f"{self.agreement:.4g} % of the answers equal the model's")
         if self.top1 is not None and self.reference_top1 is not None:
-            found.append(f"top-1 {self.top1:.2f} %, {self.reference_top1:.2f} % in float32")
-        return "; ".join(found)
+            parts.append(f"top-1 {self.top1:.2f} %, {self.reference_top1:.2f} % in float32")
+        return "; ".join(parts)
 
 
 def accuracy_of(
     judged: Comparison, held_out: Comparison | None, calibrated: int, *, is_real: bool
 ) -> Accuracy:
-    """What comparisons with the reference come to.
+    """Return the accuracy that comparisons with the reference show.
 
     Args:
-        judged: differences on the samples that judged.
-        held_out: differences on those that had no part in the choice; None where there were none.
-        calibrated: number of others that calibrated bytes.
-        is_real: they are real samples, no random numbers.
+        judged: Comparison on the judging samples.
+        held_out: Comparison on the held-out samples; None if there were none.
+        calibrated: Number of other samples, which calibrated bytes.
+        is_real: True if the samples are real, False if they are random numbers.
     """
     measured = judged if held_out is None else held_out
     both = judged if held_out is None else judged.together(held_out)
@@ -89,7 +90,7 @@ def _data(
     judged: Comparison, held_out: Comparison | None, calibrated: int, *, is_real: bool
 ) -> str:
     if not is_real:
-        return f"{judged.samples} random inputs, as there is no data"
+        return f"{judged.samples} random inputs, because there is no data"
     if held_out is None:
         return f"{_samples(judged)}, all of which judged"
     return f"{_samples(held_out)} held out; {judged.samples} others judged, {calibrated} calibrated"
@@ -105,9 +106,11 @@ def _spelled(db: float) -> str:
 
 
 def chance_note(comparison: Comparison) -> str:
-    """A warning where the model itself is no better than chance, as where folders of images are
-    not in the order of its classes; "" where it is better, and where there are no labels of two
-    classes or more."""
+    """Return a warning if the model itself is no better than chance, else "".
+
+    It is no better, for example, if folders of images are not in the order of the model's classes.
+    Without labels of two or more classes there is no warning.
+    """
     classes = len(comparison.classes)
     if classes < 2:
         return ""
@@ -117,7 +120,7 @@ def chance_note(comparison: Comparison) -> str:
     if comparison.reference_right > expected + 2 * spread:
         return ""
     return (
-        f"the model in float32 is right in {comparison.reference_right} of {comparison.labelled},"
-        f" and guessing among {classes} classes would be in {expected:.3g}: are the labels those of"
-        " its classes?"
+        f"the model in float32 is right in {comparison.reference_right} of {comparison.labelled}"
+        f" answers, and a guess among {classes} classes would be right in {expected:.3g}: check"
+        " that the labels are the numbers of the model's classes"
     )

@@ -1,9 +1,13 @@
-"""What is right: the graph as imported, run by ONNX Runtime in float32, not optimised."""
+"""The reference: the outputs of the graph as imported, run by ONNX Runtime without optimisations.
+
+It computes in float32; the outputs of every candidate are compared with its outputs.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.accuracy.accuracy import Comparison
@@ -14,21 +18,73 @@ from slipstream.infer.engines.onnxruntime import graph_session
 from slipstream.infer.engines.protocol import Recipe
 from slipstream.infer.engines.standard import standard_graph
 from slipstream.infer.graph.graph import Array, Graph
-from slipstream.infer.search.mixed_precision import ReferenceCase
+
+
+@dataclass(frozen=True)
+class ReferenceCase:
+    """A sample and the reference's outputs for it.
+
+    Args:
+        sample: Sample.
+        outputs: Outputs of the reference by name.
+    """
+
+    sample: Sample
+    outputs: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class ReferenceCases:
+    """Samples with the reference's outputs, with which many candidates are compared.
+
+    Args:
+        cases: Samples and outputs.
+        yardstick: Groups of numbers that are compared together (default: all of an output).
+    """
+
+    cases: tuple[ReferenceCase, ...]
+    yardstick: Yardstick
+
+    def __len__(self) -> int:
+        return len(self.cases)
+
+    def first(self, count: int) -> ReferenceCases:
+        """Return the first `count` cases, or all if there are fewer."""
+        return replace(self, cases=self.cases[:count])
+
+    def compare(self, executable: Executable) -> Comparison:
+        """Run an executable on all samples and compare its outputs with the reference's."""
+        comparison = Comparison(self.yardstick)
+        for case in self.cases:
+            outputs = executable.run(case.sample.inputs)
+            comparison.add(outputs, case.outputs, case.sample.labels)
+        return comparison
 
 
 class Reference:
-    """Results that are right, and what candidates' results are measured by."""
+    """The reference of one model.
+
+    Args:
+        graph: Graph as imported.
+        threads: Threads of one run.
+        origin: Source of the model, for error messages.
+
+    Raises UsageError if ONNX Runtime cannot run the graph.
+    """
 
     def __init__(self, graph: Graph, threads: int, origin: str) -> None:
-        """Raises UsageError where it cannot be run."""
         recipe = Recipe(engine="onnxruntime", rewrites=False)
-        self.yardstick = Yardstick()
-        self.seconds = 0.0
+        self._yardstick = Yardstick()
+        self._seconds = 0.0
         try:
             self._executable = graph_session(standard_graph(graph, recipe), threads)
         except UnsupportedError as error:
             raise UsageError(f"{origin} cannot be run: {error}") from error
+
+    @property
+    def seconds(self) -> float:
+        """Seconds to read and run the fastest sample of `learn`; 0 before it was called."""
+        return self._seconds
 
     def learn(
         self,
@@ -37,9 +93,14 @@ class Reference:
         is_classifier: bool,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Find the yardstick by the results for some samples, one or more, and how long it takes to
-        read and to run one (`seconds`, of the fastest, by `clock`). `is_classifier` is as
-        `Yardstick.of` has it."""
+        """Choose the yardstick by the outputs for some samples, and measure the time of a run.
+
+        Args:
+            samples: Samples, one or more.
+            is_classifier: True if the first output has a number for each class along its last
+                axis; see `Yardstick.of`.
+            clock: Function that returns the time in seconds.
+        """
         outputs: list[Mapping[str, Array]] = []
         times: list[float] = []
         begin = clock()
@@ -48,31 +109,32 @@ class Reference:
             now = clock()
             times.append(now - begin)
             begin = now
-        self.seconds = min(times)
-        self.yardstick = Yardstick.of(outputs, is_classifier=is_classifier)
+        self._seconds = min(times)
+        self._yardstick = Yardstick.of(outputs, is_classifier=is_classifier)
 
     def comparison(self) -> Comparison:
-        """A comparison without any sample yet."""
-        return Comparison(self.yardstick)
+        """Return a comparison that has no samples yet."""
+        return Comparison(self._yardstick)
 
     def compare(
         self, rivals: Sequence[tuple[Executable, Comparison]], samples: Iterable[Sample]
     ) -> None:
-        """Add to the comparisons of executables, sample by sample."""
+        """Run executables on samples, and add their outputs to their comparisons."""
         for sample in samples:
-            right = self._run(sample)
+            reference = self._run(sample)
             for executable, comparison in rivals:
-                comparison.add(executable.run(sample.inputs), right, sample.labels)
+                comparison.add(executable.run(sample.inputs), reference, sample.labels)
 
-    def cases(self, samples: Iterable[Sample]) -> list[ReferenceCase]:
-        """Samples with the right results for them."""
-        return [ReferenceCase(sample, self._run(sample)) for sample in samples]
+    def cases(self, samples: Iterable[Sample]) -> ReferenceCases:
+        """Run the reference on samples, and return them with its outputs."""
+        cases = tuple(ReferenceCase(sample, self._run(sample)) for sample in samples)
+        return ReferenceCases(cases, self._yardstick)
 
     def _run(self, sample: Sample) -> dict[str, Array]:
-        """The results for a sample; UsageError where its labels are none of the model's classes."""
-        found = self._executable.run(sample.inputs)
+        """Return the outputs for a sample; raise UsageError if a label is none of the classes."""
+        outputs = self._executable.run(sample.inputs)
         if sample.labels is not None:
-            name, first = next(iter(found.items()))
+            name, first = next(iter(outputs.items()))
             classes = first.size // len(sample.labels)
             if classes < 2 or first.size % len(sample.labels):
                 raise UsageError(
@@ -84,8 +146,8 @@ class Reference:
                     f"a label is {sample.labels.max()}; the output {name} {first.shape} has the"
                     f" classes 0 to {classes - 1}"
                 )
-        return found
+        return outputs
 
     def close(self) -> None:
-        """Give its memory back."""
+        """Close the session and release its memory."""
         self._executable.close()

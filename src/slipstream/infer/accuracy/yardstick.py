@@ -1,9 +1,9 @@
-"""How a model's outputs are held against the reference's: which numbers of them belong together.
+"""The yardstick: the groups of numbers in which outputs are compared with the reference's.
 
-One figure over numbers of different sizes hides the small ones: where boxes in pixels and scores
-between 0 and 1 are in one array, the scores could be all wrong and the figure still be fine. So
-channels whose sizes differ by an order of magnitude are judged apart. And where an output has the
-probabilities of classes, the class that is most probable counts as well.
+One ratio over numbers of different magnitudes hides the small ones: if boxes in pixels and scores
+between 0 and 1 are in one array, the ratio can be good although all scores are wrong. Therefore
+channels whose magnitudes differ by a factor of 10 are compared separately. If an output has the
+probabilities of classes, the most probable class is compared as well.
 """
 
 # NumPy is typed but for its element types.
@@ -19,24 +19,30 @@ import numpy as np
 
 from slipstream.infer.graph.graph import Array
 
-# Between the sizes of channels that are judged apart: 10 dB of power where they follow one another,
-# as what was concatenated does, else an order of magnitude.
+# Least ratio of the magnitudes of two groups: 10 dB of power if the channels of each group follow
+# one another, as after Concat, else 20 dB. Chosen by hand, not measured.
 GAP, WIDE_GAP = 10.0**0.5, 10.0
-LEAST_SIZE = 1e-3  # of probabilities: classes that never come up are as likely as each other
-LEAST_CHANNELS, LEAST_SHARE = 2, 0.002  # of a group: fewer are taken along by their neighbours
-MOST_CHANNELS = 4096  # more are positions
-ENOUGH_NUMBERS = 8  # of each channel, to tell its size
-ONE = 1e-3  # how far probabilities may be from one in all
+# Magnitude below which channels between 0 and 1 are not told apart: classes that never occur are
+# all equally improbable. Chosen by hand, not measured.
+LEAST_SIZE = 1e-3
+# Least channels of a group, and their least share; smaller groups join their neighbours. Chosen by
+# hand, not measured.
+LEAST_CHANNELS, LEAST_SHARE = 2, 0.002
+MOST_CHANNELS = 4096  # a longer axis counts positions. Chosen by hand, not measured.
+# Least numbers of a channel, from which its magnitude is computed. Chosen by hand, not measured.
+ENOUGH_NUMBERS = 8
+# Greatest difference of a sum of probabilities from 1. Chosen by hand, not measured.
+ONE = 1e-3
 
 
 @dataclass(frozen=True)
-class Group:
-    """Numbers of an output that are judged together.
+class ChannelGroup:
+    """Channels of an output that are compared together.
 
     Args:
-        title: for people: the output's name, with the channels where they are not all.
-        axis: along which the channels lie.
-        channels: their numbers; None for all.
+        title: Name of the output, followed by the channels if they are not all.
+        axis: Axis of the channels (default 0).
+        channels: Indices of the channels; None (the default) for all.
     """
 
     title: str
@@ -44,7 +50,7 @@ class Group:
     channels: tuple[int, ...] | None = None
 
     def sum(self, powers: Array) -> float:
-        """The sum over the group of an array of the output's shape."""
+        """Return the sum of the group's elements of an array that has the output's shape."""
         if self.channels is not None:
             powers = powers.take(self.channels, self.axis)
         return float(powers.sum())
@@ -52,29 +58,33 @@ class Group:
 
 @dataclass(frozen=True)
 class Yardstick:
-    """What is measured of each output. Without anything it is one group of numbers.
+    """The groups and answers of each output. By default each output is one group.
 
     Args:
-        groups: by output, those that are judged apart; none for answers that are integers.
-        classes: by output, the axis along which the classes lie, of which the largest is the
-            answer. Those that are integers are answers themselves and need not be here.
+        groups: Groups that are compared separately, by output; none for an output of integers,
+            which are answers.
+        classes: Axis of the classes, by output; the answer is the class with the largest number.
+            Outputs of integers are not listed.
     """
 
-    groups: Mapping[str, tuple[Group, ...]] = field(default_factory=dict[str, tuple[Group, ...]])
+    groups: Mapping[str, tuple[ChannelGroup, ...]] = field(
+        default_factory=dict[str, tuple[ChannelGroup, ...]]
+    )
     classes: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @staticmethod
     def of(outputs: Sequence[Mapping[str, Array]], *, is_classifier: bool = False) -> Yardstick:
-        """The yardstick for a model that gave these outputs for some inputs, one or more.
+        """Return the yardstick for a model, from its outputs for one or more inputs.
 
         Args:
-            outputs: results for each input, by name; the same shapes for all.
-            is_classifier: the first output has a number for each class along its last axis.
+            outputs: Outputs by name, for each input; all have the same shapes.
+            is_classifier: True if the first output has a number for each class along its last
+                axis (default False).
         """
-        groups: dict[str, tuple[Group, ...]] = {}
+        groups: dict[str, tuple[ChannelGroup, ...]] = {}
         classes: dict[str, int] = {}
         for number, name in enumerate(outputs[0]):
-            arrays = [each[name] for each in outputs]
+            arrays = [arrays_of[name] for arrays_of in outputs]
             if arrays[0].dtype.kind != "f":
                 groups[name] = ()
                 continue
@@ -88,43 +98,50 @@ class Yardstick:
                 groups[name] = _groups(name, stacked)
         return Yardstick(groups, classes)
 
-    def of_output(self, name: str) -> tuple[Group, ...]:
-        """The groups of an output."""
-        return self.groups.get(name, (Group(name),))
+    def of_output(self, name: str) -> tuple[ChannelGroup, ...]:
+        """Return the groups of an output."""
+        return self.groups.get(name, (ChannelGroup(name),))
 
     def agreements(
         self, outputs: Mapping[str, Array], reference: Mapping[str, Array]
     ) -> Iterator[tuple[int, int]]:
-        """How many answers each output has that answers, and how many are the reference's."""
-        for name, right in reference.items():
+        """Yield, for each output with answers, their number and how many equal the reference's."""
+        for name, expected in reference.items():
             axis = self.classes.get(name)
-            if axis is None and right.dtype.kind == "f":
+            if axis is None and expected.dtype.kind == "f":
                 continue
-            found = outputs[name]
-            if found.shape != right.shape:
+            output = outputs[name]
+            if output.shape != expected.shape:
                 yield 1, 0
             elif axis is None:
-                yield right.size, int((found == right).sum())
+                yield expected.size, int((output == expected).sum())
             else:
-                yield _agreement(found.argmax(axis), right.argmax(axis))
+                yield _agreement(output.argmax(axis), expected.argmax(axis))
 
 
-def _agreement(found: Array, right: Array) -> tuple[int, int]:
-    """How many answers there are, and how many are the same. A row of classes is one answer, as a
-    line of text is, in which what comes several times in a row counts once (CTC, Graves 2006)."""
-    if right.ndim != 2:
-        return right.size, int((found == right).sum())
-    rows = zip(found, right, strict=True)
-    return len(right), sum(np.array_equal(_merged(one), _merged(other)) for one, other in rows)
+def _agreement(answers: Array, expected: Array) -> tuple[int, int]:
+    """Return the number of answers, and of those that equal the expected ones.
+
+    A row of classes is one answer, such as a line of text. Repetitions of a class in it count once
+    (CTC, Graves 2006).
+    """
+    if expected.ndim != 2:
+        return expected.size, int((answers == expected).sum())
+    rows = zip(answers, expected, strict=True)
+    return len(expected), sum(np.array_equal(_merged(one), _merged(other)) for one, other in rows)
 
 
 def _merged(row: Array) -> Array:
+    """Return a row without repetitions of the element before."""
     return row[np.r_[True, row[1:] != row[:-1]]]
 
 
 def _axis_of_classes(stacked: Array) -> int | None:
-    """Along which axis of an output the numbers are probabilities, or their logarithms, that are
-    one in all. The first axis of `stacked` counts inputs."""
+    """Return the axis of an output along which probabilities, or their logarithms, sum to 1.
+
+    Args:
+        stacked: Outputs for several inputs, which are counted by the first axis.
+    """
     ndim = stacked.ndim - 1
     axes = {2: (1,), 3: (2, 1), 4: (1,)}.get(ndim, ())
     for axis in axes:
@@ -141,13 +158,13 @@ def _are_one(sums: Array) -> bool:
     return bool(np.abs(sums - 1).max() <= ONE)
 
 
-# ---- channels of different sizes -----------------------------------------------------------------
+# ---- channels of different magnitudes ------------------------------------------------------------
 
 
-def _groups(name: str, stacked: Array) -> tuple[Group, ...]:
-    """The groups of an output, along the axis where sizes differ most."""
+def _groups(name: str, stacked: Array) -> tuple[ChannelGroup, ...]:
+    """Return the groups of an output along the axis on which magnitudes differ most."""
     ndim = stacked.ndim - 1
-    found: list[tuple[float, tuple[Group, ...]]] = []
+    divisions: list[tuple[float, tuple[ChannelGroup, ...]]] = []
     for axis in {axis for axis in (1, ndim - 1) if 0 < axis < ndim}:
         count = stacked.shape[axis + 1]
         if 2 * LEAST_CHANNELS <= count <= MOST_CHANNELS and stacked.size >= ENOUGH_NUMBERS * count:
@@ -156,14 +173,16 @@ def _groups(name: str, stacked: Array) -> tuple[Group, ...]:
             if not all(map(_is_range, parts)):
                 parts = _parts(sizes, WIDE_GAP)
             if len(parts) > 1:
-                groups = (Group(f"{name}[{_spelled(part)}]", axis, part) for part in parts)
-                found.append((max(sizes) / min(sizes[sizes > 0]), tuple(groups)))
-    return max(found, key=lambda item: item[0])[1] if found else (Group(name),)
+                groups = (ChannelGroup(f"{name}[{_spelled(part)}]", axis, part) for part in parts)
+                divisions.append((max(sizes) / min(sizes[sizes > 0]), tuple(groups)))
+    return max(divisions, key=lambda item: item[0])[1] if divisions else (ChannelGroup(name),)
 
 
 def _sizes(stacked: Array, axis: int) -> Array:
-    """The root mean square of each channel; 0 of those that are nothing. What is between 0 and 1
-    counts as LEAST_SIZE at least."""
+    """Return the root mean square of each channel; 0 if all its numbers are 0.
+
+    For a channel of numbers between 0 and 1 it is at least LEAST_SIZE.
+    """
     others = tuple(other for other in range(stacked.ndim) if other != axis)
     numbers = np.where(np.isfinite(stacked), stacked, 0.0)
     sizes = np.sqrt(np.square(numbers).mean(axis=others))
@@ -172,7 +191,10 @@ def _sizes(stacked: Array, axis: int) -> Array:
 
 
 def _parts(sizes: Array, gap: float) -> list[tuple[int, ...]]:
-    """Channels of like sizes, divided at gaps; those that are nothing belong to the smallest."""
+    """Return groups of channels of similar size, divided at gaps.
+
+    Channels of size 0 belong to the group of the smallest.
+    """
     order = np.argsort(sizes, kind="stable")
     least = max(LEAST_CHANNELS, int(np.ceil(LEAST_SHARE * len(sizes))))
     parts: list[list[int]] = [[]]
@@ -190,7 +212,7 @@ def _is_range(channels: Sequence[int]) -> bool:
 
 
 def _spelled(channels: Sequence[int]) -> str:
-    """`0:4` where the channels follow one another, else `0,2,...5`."""
+    """Return "0:4" if the channels follow one another, else "0,2,...5"."""
     if _is_range(channels):
         return f"{channels[0]}:{channels[-1] + 1}"
     return f"{channels[0]},{channels[1]},...{channels[-1]}"

@@ -1,8 +1,8 @@
-"""What a graph costs before anything runs: operations, bytes, and how the two compare.
+"""The cost of a graph, computed without running it: operations, bytes, and their ratio.
 
-Counted are the operations of products (convolutions, matrix products, attention): two for a
-multiplication and its addition. Everything else counts one for each element that it gives. Bytes
-are those that a node reads and writes if every value is in memory once.
+A product (convolution, matrix product, attention) counts two operations for each multiplication and
+its addition. Any other node counts one operation per element of its outputs. The bytes are those
+that a node reads and writes if every value is in memory once.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -30,15 +30,15 @@ MOVES = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeCost:
-    """What one node costs.
+    """The cost of one node.
 
     Args:
-        op: its operator.
-        output: its first output.
-        flops: operations; of products and of elements, see above.
-        bytes_read: of constants and of values that other nodes gave.
-        bytes_written: of its outputs.
-        is_product: it multiplies and adds up.
+        op: Operator of the node.
+        output: First output of the node.
+        flops: Operations; see the module's docstring.
+        bytes_read: Bytes of the constants and values that it reads.
+        bytes_written: Bytes of its outputs.
+        is_product: True for a convolution, a matrix product or attention.
     """
 
     op: str
@@ -50,18 +50,18 @@ class NodeCost:
 
     @property
     def intensity(self) -> float:
-        """Operations per byte: below the machine's own ratio, memory is what limits the node."""
+        """Operations per byte; below the machine's own ratio, memory limits the node."""
         return self.flops / max(self.bytes_read + self.bytes_written, 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Analysis:
-    """What a graph costs.
+    """The cost of a graph.
 
     Args:
-        nodes: each in its order; values whose shape is not known count as nothing.
-        dead: first outputs of nodes that no output of the graph needs.
-        duplicates: first outputs of nodes that compute what an earlier node has computed.
+        nodes: Costs of the nodes in their order; values of unknown shape count as 0 bytes.
+        dead: First outputs of nodes that no output of the graph needs.
+        duplicates: First outputs of nodes that repeat the computation of an earlier node.
     """
 
     nodes: tuple[NodeCost, ...]
@@ -75,7 +75,7 @@ class Analysis:
 
     @property
     def bytes_moved(self) -> int:
-        """Bytes read and written, if each node ran by itself."""
+        """Bytes read and written if each node runs by itself."""
         return sum(node.bytes_read + node.bytes_written for node in self.nodes)
 
     @property
@@ -85,7 +85,7 @@ class Analysis:
 
 
 def analyse(graph: Graph) -> Analysis:
-    """Count what every node of a graph costs; nothing runs."""
+    """Return the cost of a graph; nothing runs."""
     return Analysis(
         nodes=tuple(_cost(graph, node) for node in graph.nodes),
         dead=_dead(graph),
@@ -120,13 +120,13 @@ def _bytes(graph: Graph, name: str) -> int:
 
 
 def _convolution(graph: Graph, node: Node) -> int:
-    """Each element of the output sums a window over the channels of its group."""
+    """Return the operations: each output element sums a window over the channels of its group."""
     weights = graph.shape(node.inputs[1])
     return 0 if weights is None else 2 * _elements(graph, node.output) * math.prod(weights[1:])
 
 
 def _transposed_convolution(graph: Graph, node: Node) -> int:
-    """Each element of the input is added to a window over the channels of its group."""
+    """Return the operations: each input element is added to a window of its group's channels."""
     weights = graph.shape(node.inputs[1])
     return 0 if weights is None else 2 * _elements(graph, node.inputs[0]) * math.prod(weights[1:])
 
@@ -140,7 +140,7 @@ def _matrix_product(graph: Graph, node: Node) -> int:
 
 
 def _attention(graph: Graph, node: Node) -> int:
-    """Scores and their mean of values: both products have as many operations, of whatever heads."""
+    """Return the operations of both products; their number does not depend on the heads."""
     queries, keys = graph.shape(node.inputs[0]), graph.shape(node.inputs[1])
     return 0 if queries is None or keys is None else 4 * math.prod(queries) * keys[-2]
 
@@ -167,10 +167,13 @@ def _dead(graph: Graph) -> tuple[str, ...]:
 
 
 def _duplicates(graph: Graph) -> tuple[str, ...]:
-    """Equal operators with equal attributes on the same values, or on what is the same as they."""
+    """Return the outputs of nodes with the operator, attributes and inputs of an earlier node.
+
+    Values that are duplicates of each other count as the same input.
+    """
     same: dict[str, str] = {}
     first: dict[tuple[object, ...], Node] = {}
-    found: list[str] = []
+    duplicates: list[str] = []
     for node in graph.nodes:
         key = (
             node.domain,
@@ -180,9 +183,9 @@ def _duplicates(graph: Graph) -> tuple[str, ...]:
         )
         earlier = first.setdefault(key, node)
         if earlier is not node and len(earlier.outputs) == len(node.outputs):
-            found.append(node.output)
+            duplicates.append(node.output)
             same.update(zip(node.outputs, earlier.outputs, strict=True))
-    return tuple(found)
+    return tuple(duplicates)
 
 
 def _key(value: object) -> str:

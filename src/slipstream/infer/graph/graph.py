@@ -1,10 +1,10 @@
-"""The graph that everything here reads and rewrites: ONNX's operators on named values.
+"""The graph that importers build and engines run: operators of ONNX on named values.
 
-A value is a name. It is an input of the graph, a constant, or what one node gives; so a graph is a
-list of nodes in an order in which they can run, and a few dictionaries. Operators, attributes and
-their meaning are those of ONNX, so that any graph can go back to a file and to any engine at any
-time; operators that ONNX has not are of the domain `slipstream` and have an expansion into those it
-has (`infer.rewrites.expand`).
+A value is a name. It is an input of the graph, a constant, or the output of one node. A graph is a
+list of nodes in an order in which they can run, and a few dictionaries. Operators and attributes
+have the meaning of ONNX, so that a graph can be written to a file and given to any engine at any
+time. Operators that ONNX lacks are in the domain `slipstream`; `infer.rewrites.expand` replaces
+them by operators of ONNX.
 """
 
 from __future__ import annotations
@@ -21,19 +21,25 @@ from slipstream.errors import InternalError
 Array: TypeAlias = npt.NDArray[Any]
 Attribute: TypeAlias = "int | float | str | list[int] | list[float] | list[str] | Array | Subgraph"
 
-SLIPSTREAM = "slipstream"  # the domain of operators that ONNX has not
+SLIPSTREAM = "slipstream"  # domain of the operators that ONNX lacks
 
 
 @dataclass(frozen=True)
 class Value:
-    """What is known of a value. A dimension that is not known has a name, or is None."""
+    """The type of a value.
+
+    Args:
+        dtype: Type of the elements; None if it is unknown.
+        shape: Sizes of the dimensions; an unknown size has a name or is None. None if the number
+            of dimensions is unknown.
+    """
 
     dtype: np.dtype[Any] | None
     shape: tuple[int | str | None, ...] | None
 
     @property
     def fixed(self) -> tuple[int, ...] | None:
-        """The shape, where every dimension is known."""
+        """The shape if all sizes are known, else None."""
         if self.shape is None or not all(isinstance(size, int) for size in self.shape):
             return None
         return tuple(size for size in self.shape if isinstance(size, int))
@@ -41,15 +47,29 @@ class Value:
 
 @dataclass(frozen=True)
 class Subgraph:
-    """The body of If, Loop or Scan, as ONNX stores it: carried along, never rewritten."""
+    """The body of If, Loop or Scan, which is never rewritten.
+
+    Args:
+        data: Body in the form that ONNX stores.
+        reads: Values of the surrounding graph that the body uses.
+    """
 
     data: bytes
-    reads: frozenset[str]  # values of the graph around it that it uses
+    reads: frozenset[str]
 
 
 @dataclass(eq=False)
 class Node:
-    """One operation. Inputs that an operator allows to be absent are ""."""
+    """One operation.
+
+    Args:
+        op: Operator.
+        inputs: Names of the values that it reads; "" for an optional input that is absent.
+        outputs: Names of the values that it computes.
+        attributes: Attributes by name.
+        domain: Domain of the operator; "" for ONNX's own.
+        name: Name of the node, which may be "".
+    """
 
     op: str
     inputs: list[str]
@@ -64,11 +84,11 @@ class Node:
         return self.outputs[0]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """An attribute, or `default` where the node has none."""
+        """Return an attribute, or `default` if the node lacks it."""
         return self.attributes.get(name, default)
 
     def reads(self) -> Iterator[str]:
-        """Every value that it uses, those of subgraphs too."""
+        """Yield every value that the node reads, those that its subgraphs read included."""
         yield from (name for name in self.inputs if name)
         for attribute in self.attributes.values():
             if isinstance(attribute, Subgraph):
@@ -77,7 +97,17 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes in an order in which they can run. Change `nodes` only through the methods."""
+    """Nodes in an order in which they can run. Change `nodes` only through the methods.
+
+    Args:
+        inputs: Types of the inputs, by name.
+        outputs: Names of the outputs.
+        nodes: Nodes.
+        constants: Constants by name.
+        values: Types of other values that are known, by name.
+        opsets: Versions of the operators, by domain.
+        name: Name of the graph.
+    """
 
     inputs: dict[str, Value]
     outputs: list[str]
@@ -88,7 +118,7 @@ class Graph:
     name: str = "graph"
 
     def copy(self) -> Graph:
-        """A graph of its own nodes and tables; the arrays are shared, as nobody writes to them."""
+        """Return a copy; it shares the arrays, which nobody changes."""
         nodes = [
             replace(
                 node,
@@ -111,60 +141,60 @@ class Graph:
     # ---- looking ---------------------------------------------------------------------------
 
     def uses(self) -> dict[str, list[Node]]:
-        """For every value the nodes that read it, one entry per reading. Outputs count as none."""
-        found: dict[str, list[Node]] = {}
+        """Return the nodes that read each value, once per read; graph outputs do not count."""
+        readers: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in node.reads():
-                found.setdefault(name, []).append(node)
-        return found
+                readers.setdefault(name, []).append(node)
+        return readers
 
     def read_constants(self) -> dict[str, Array]:
-        """Constants that nodes read, or that are outputs."""
+        """Return the constants that nodes read, or that are outputs."""
         read = {name for node in self.nodes for name in node.reads()} | set(self.outputs)
         return {name: array for name, array in self.constants.items() if name in read}
 
     def producers(self) -> dict[str, Node]:
-        """For every value that a node gives, that node."""
+        """Return the node that computes each value, by the value's name."""
         return {output: node for node in self.nodes for output in node.outputs if output}
 
     def value(self, name: str) -> Value:
-        """What is known of `name`."""
+        """Return the type of a value."""
         constant = self.constants.get(name)
         if constant is not None:
             return Value(constant.dtype, constant.shape)
         return self.inputs.get(name) or self.values.get(name) or Value(None, None)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """The shape of `name`, where every dimension is known."""
+        """Return the shape of a value if all sizes are known, else None."""
         return self.value(name).fixed
 
     # ---- changing --------------------------------------------------------------------------
 
     def fresh(self, stem: str) -> str:
-        """A name that no value has, made from `stem`."""
-        taken = {output for node in self.nodes for output in node.outputs}
-        taken |= self.inputs.keys() | self.constants.keys()
+        """Return a name that no value has: the stem, with a number if it is in use."""
+        used = {output for node in self.nodes for output in node.outputs}
+        used |= self.inputs.keys() | self.constants.keys()
         name, number = stem, 0
-        while name in taken:
+        while name in used:
             number += 1
             name = f"{stem}_{number}"
         return name
 
     def constant(self, stem: str, array: Array) -> str:
-        """Add a constant; its name is made from `stem`."""
+        """Add a constant, and return its name, which `fresh` makes from the stem."""
         name = self.fresh(stem)
         self.constants[name] = array
         return name
 
     def put(self, nodes: Sequence[Node], *, before: Node) -> None:
-        """Insert `nodes` where `before` is, ahead of it."""
+        """Insert nodes directly before another node."""
         at = self._position(before)
         self.nodes[at:at] = nodes
 
     def rename(self, names: Mapping[str, str]) -> None:
-        """Let everything that reads an old name read the new one instead.
+        """Replace names in the inputs of all nodes.
 
-        Graph outputs keep their names, so callers rename the node's output where they must.
+        Graph outputs keep their names, so callers rename the output of a node if necessary.
         """
         for node in self.nodes:
             node.inputs = [names.get(name, name) for name in node.inputs]

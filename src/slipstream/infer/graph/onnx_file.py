@@ -1,4 +1,4 @@
-"""Graphs from ONNX models and back."""
+"""Conversion of ONNX models to graphs, and of graphs to ONNX models."""
 
 # The stubs of onnx leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -27,15 +27,16 @@ from onnx import (
 from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import SLIPSTREAM, Array, Attribute, Graph, Node, Subgraph, Value
 
-LARGEST_SHAPE = 1024  # elements of a constant that may be a shape, an index or the like
+# Most elements of a constant from which a shape may follow. Chosen by hand, not measured.
+LARGEST_SHAPE = 1024
 BFLOAT16 = helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16)
 
 
 def read(source: str | Path | bytes) -> Graph:
-    """The graph of an ONNX model: a file, or its bytes.
+    """Return the graph of an ONNX model, from its file or its bytes.
 
-    Functions that the model defines are put in their places, shapes are inferred. Raises UsageError
-    where it is no valid model.
+    Functions that the model defines are expanded, and shapes are inferred. Raises UsageError for an
+    invalid model.
     """
     try:
         if isinstance(source, bytes):
@@ -44,13 +45,13 @@ def read(source: str | Path | bytes) -> Graph:
             model = onnx.load(str(source))
         onnx.checker.check_model(model)
     except Exception as error:  # protobuf, onnx and the file system have many
-        what = "these bytes are" if isinstance(source, bytes) else f"{source} is"
-        raise UsageError(f"{what} no valid ONNX model: {error}") from error
+        subject = "these bytes are" if isinstance(source, bytes) else f"{source} is"
+        raise UsageError(f"{subject} no valid ONNX model: {error}") from error
     return from_model(model)
 
 
 def from_model(model: ModelProto) -> Graph:
-    """The graph of a model in memory, with what shape inference finds."""
+    """Return the graph of a model in memory, with inferred shapes."""
     if len(model.functions) > 0:
         model = onnx.inliner.inline_local_functions(model)
     model = onnx.shape_inference.infer_shapes(model, data_prop=True)
@@ -68,7 +69,7 @@ def from_model(model: ModelProto) -> Graph:
 
 
 def read_nodes(proto: GraphProto) -> tuple[list[Node], dict[str, Array]]:
-    """The nodes of a graph, or of a branch or body in one, and its constants by name."""
+    """Return the nodes of a graph, or of a subgraph, and its constants by name."""
     constants = {item.name: numpy_helper.to_array(item) for item in proto.initializer}
     nodes: list[Node] = []
     for item in proto.node:
@@ -81,7 +82,7 @@ def read_nodes(proto: GraphProto) -> tuple[list[Node], dict[str, Array]]:
 
 
 def to_model(graph: Graph) -> ModelProto:
-    """The ONNX model of a graph; operators of ours stay in their domain, which no engine knows."""
+    """Return the ONNX model of a graph; operators of the domain `slipstream` stay as they are."""
     nodes = [
         helper.make_node(
             node.op, node.inputs, node.outputs, name=node.name or None, domain=node.domain or None
@@ -90,7 +91,7 @@ def to_model(graph: Graph) -> ModelProto:
     ]
     for proto, node in zip(nodes, graph.nodes, strict=True):
         proto.attribute.extend(_attribute(name, item) for name, item in node.attributes.items())
-    # Branches and bodies may use domains that no node of the graph itself is of.
+    # Subgraphs may use domains that no node of the graph itself uses.
     domains = {node.domain for node in graph.nodes} | set(graph.opsets) | {""}
     opsets = [helper.make_opsetid(name, graph.opsets.get(name, 1)) for name in sorted(domains)]
     proto = helper.make_graph(
@@ -112,8 +113,11 @@ def to_model(graph: Graph) -> ModelProto:
 
 
 def split_model(graph: Graph) -> tuple[ModelProto, dict[str, Array]]:
-    """The ONNX model of a graph, in which large constants are said to be in another file, and these
-    by name, C-contiguous. Nothing is copied, and 2 GiB are no limit."""
+    """Return the ONNX model of a graph without its large constants, and these by name.
+
+    The model refers to another file for them. They are C-contiguous; nothing is copied, and the
+    limit of 2 GiB for a model does not apply.
+    """
     large = _large(graph)
     small = {name: array for name, array in graph.constants.items() if name not in large}
     model = to_model(replace(graph, constants=small))
@@ -121,17 +125,25 @@ def split_model(graph: Graph) -> tuple[ModelProto, dict[str, Array]]:
     return model, large
 
 
-def bare_graph(graph: Graph, is_wanted: Callable[[Array], bool]) -> tuple[Graph, dict[str, Array]]:
-    """The graph of which the large constants that are wanted are inputs behind its own, and these
-    by name, C-contiguous."""
-    large = {name: array for name, array in _large(graph).items() if is_wanted(array)}
-    given = {name: Value(array.dtype, array.shape) for name, array in large.items()}
+def bare_graph(
+    graph: Graph, is_selected: Callable[[Array], bool]
+) -> tuple[Graph, dict[str, Array]]:
+    """Return a graph in which selected large constants are inputs, and these constants by name.
+
+    Args:
+        graph: Graph, which is not changed.
+        is_selected: Function that returns whether a large constant becomes an input.
+
+    Returns: the graph, whose new inputs follow its own, and the constants, C-contiguous.
+    """
+    large = {name: array for name, array in _large(graph).items() if is_selected(array)}
+    inputs = {name: Value(array.dtype, array.shape) for name, array in large.items()}
     constants = {name: array for name, array in graph.constants.items() if name not in large}
-    return replace(graph, inputs={**graph.inputs, **given}, constants=constants), large
+    return replace(graph, inputs={**graph.inputs, **inputs}, constants=constants), large
 
 
 def _large(graph: Graph) -> dict[str, Array]:
-    """Constants that are no shapes and the like, C-contiguous."""
+    """Return the constants that are too large for shapes and indices, C-contiguous."""
     return {
         name: np.asarray(array, order="C")
         for name, array in graph.read_constants().items()
@@ -144,16 +156,16 @@ def _has_whole_bytes(array: Array) -> bool:
 
 
 def _elsewhere(name: str, array: Array) -> TensorProto:
-    made = TensorProto(name=name, dims=array.shape, data_location=TensorProto.EXTERNAL)
-    made.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
-    made.external_data.add(key="location", value="memory")
-    return made
+    proto = TensorProto(name=name, dims=array.shape, data_location=TensorProto.EXTERNAL)
+    proto.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+    proto.external_data.add(key="location", value="memory")
+    return proto
 
 
 def infer_shapes(graph: Graph) -> Graph:
-    """The same graph with shapes inferred anew.
+    """Return the graph with newly inferred shapes.
 
-    Of large constants only the types go along: no shape follows from their elements.
+    Of large constants only the types are used, because no shape depends on their elements.
     """
     bare = graph.copy()
     bare.nodes = [_stand_in(node) for node in graph.nodes if not _is_pixels(node)]
@@ -165,15 +177,15 @@ def infer_shapes(graph: Graph) -> Graph:
         if array.size > LARGEST_SHAPE:
             bare.inputs[name] = Value(array.dtype, array.shape)
             del bare.constants[name]
-    found = from_model(to_model(bare))
-    known = {name: value for name, value in graph.values.items() if value.fixed is not None}
+    inferred = from_model(to_model(bare))
+    fixed = {name: value for name, value in graph.values.items() if value.fixed is not None}
     result = graph.copy()
-    result.values = {**found.values, **known}
+    result.values = {**inferred.values, **fixed}
     return result
 
 
 def _stand_in(node: Node) -> Node:
-    """An operator of ONNX that gives a value of the same type and shape."""
+    """Return a node of ONNX whose output has the same type and shape."""
     if node.domain != SLIPSTREAM:
         return node
     op, num_inputs = ("MatMul", 2) if node.op == "Linear" else ("Identity", 1)
@@ -181,7 +193,10 @@ def _stand_in(node: Node) -> Node:
 
 
 def _is_pixels(node: Node) -> bool:
-    """It changes dtype and layout in one, which nothing can stand in for; its shape is known."""
+    """Return whether a node is Pixels, whose output shape is known.
+
+    It changes dtype and layout at once, so no single node of ONNX can replace it.
+    """
     return node.domain == SLIPSTREAM and node.op == "Pixels"
 
 
@@ -227,7 +242,7 @@ def _read_attribute(proto: AttributeProto) -> Attribute:
 
 
 def tensors_in(graph: GraphProto) -> Iterator[TensorProto]:
-    """Every tensor that is written in a graph, those of its subgraphs too."""
+    """Yield every tensor in a graph and its subgraphs."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
@@ -237,15 +252,15 @@ def tensors_in(graph: GraphProto) -> Iterator[TensorProto]:
 
 
 def _outer_names(graph: GraphProto) -> set[str]:
-    own = {item.name for item in [*graph.input, *graph.initializer]}
+    defined = {item.name for item in [*graph.input, *graph.initializer]}
     read: set[str] = {item.name for item in graph.output}
     for node in graph.node:
         read.update(node.input)
         for attribute in node.attribute:
             if attribute.type == AttributeProto.GRAPH:
                 read |= _outer_names(attribute.g)
-        own.update(node.output)
-    return read - own - {""}
+        defined.update(node.output)
+    return read - defined - {""}
 
 
 def _attribute(name: str, value: Attribute) -> AttributeProto:
@@ -272,7 +287,7 @@ def _value(proto: Any) -> Value:
 
 def _dimension(proto: Any) -> int | str | None:
     if proto.HasField("dim_value") and proto.dim_value >= 0:
-        return int(proto.dim_value)  # some exporters write -1 for a dimension that is open
+        return int(proto.dim_value)  # some exporters write -1 for an unknown size
     return str(proto.dim_param) if proto.dim_param else None
 
 

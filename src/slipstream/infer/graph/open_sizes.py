@@ -1,5 +1,7 @@
-"""Sizes of outputs that follow from the numbers of an input, as how many boxes there are: they stay
-open, and all others are those of a run."""
+"""Shapes of outputs, of which some sizes are open and the others are taken from a run.
+
+A size that depends on the numbers of an input, such as the number of boxes, is open.
+"""
 
 from __future__ import annotations
 
@@ -10,45 +12,45 @@ from onnx import GraphProto
 
 from slipstream.infer.graph.graph import Array, Graph, Node, Subgraph, Value
 
-# Operators whose results are as large as the numbers that they read say (ONNX 1.23).
+# Operators whose outputs have sizes that depend on the numbers that they read (ONNX 1.23).
 COUNTING = frozenset(("Compress", "NonMaxSuppression", "NonZero", "StringSplit", "Unique"))
 
 
 def with_output_shapes(graph: Graph, runs: Sequence[Mapping[str, Array]]) -> Graph:
-    """The graph with what is known of the shapes of its outputs.
+    """Return a copy of a graph in which the shapes of outputs are completed.
 
     Args:
-        graph: stays as it is. Shape inference does not see through every If and Loop.
-        runs: the outputs of one run or more, by name.
+        graph: Graph, which is not changed. Shape inference does not follow every If and Loop.
+        runs: Outputs of one or more runs, by name.
 
-    Returns: a copy in which the sizes of outputs that it did not know are those of the runs, but
-    for those that follow from numbers or differ from run to run: these are None.
+    Returns: the copy. A size that the graph lacks is taken from the runs, or is None if it depends
+    on numbers or differs between runs.
     """
-    found: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for name in graph.outputs:
-        known = graph.value(name)
-        if known.fixed is None:
+        value = graph.value(name)
+        if value.fixed is None:
             arrays = [run[name] for run in runs]
             is_counted = _is_counted(graph, name)
-            found[name] = Value(arrays[0].dtype, _shape(known, arrays, is_counted=is_counted))
-    return replace(graph, values={**graph.values, **found})
+            values[name] = Value(arrays[0].dtype, _shape(value, arrays, is_counted=is_counted))
+    return replace(graph, values={**graph.values, **values})
 
 
 def _shape(
-    known: Value, arrays: Sequence[Array], *, is_counted: bool
+    value: Value, arrays: Sequence[Array], *, is_counted: bool
 ) -> tuple[int | None, ...] | None:
     if len({array.ndim for array in arrays}) != 1:
         return None
-    said = known.shape or (None,) * arrays[0].ndim
+    inferred = value.shape or (None,) * arrays[0].ndim
     columns = zip(*(array.shape for array in arrays), strict=True)
     return tuple(
-        size if isinstance(size, int) else None if is_counted or len(set(seen)) > 1 else seen[0]
-        for size, seen in zip(said, columns, strict=True)
+        size if isinstance(size, int) else None if is_counted or len(set(sizes)) > 1 else sizes[0]
+        for size, sizes in zip(inferred, columns, strict=True)
     )
 
 
 def _is_counted(graph: Graph, name: str) -> bool:
-    """Whether an operator that counts is among those that an output follows from."""
+    """Return whether an output depends on an operator that counts."""
     producers = graph.producers()
     left, seen = [name], {name}
     while left:

@@ -1,4 +1,4 @@
-"""Constants that are mapped from a file: the system takes their memory back when it needs it."""
+"""Constants that are mapped from a file, so that the system can reclaim their memory."""
 
 # NumPy's stubs leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -14,26 +14,28 @@ import numpy as np
 
 from slipstream.infer.graph.graph import Graph
 
-SMALL = 2**16  # bytes: less is not worth a mapping of its own
-ALIGNMENT = 64
+SMALL = 2**16  # bytes of a constant that is not mapped. Chosen by hand, not measured.
+ALIGNMENT = 64  # bytes
 
 
 def spilled(graph: Graph, beside: Graph) -> Graph:
-    """Return a graph whose constants are mapped from a file, but for those that another graph holds
-    too, and small ones. The file is in the folder for temporary ones (`TMPDIR`), has no name, and
-    is there as long as the arrays are."""
-    held = {id(array) for array in beside.constants.values()}
+    """Return a graph whose constants are mapped from a file.
+
+    Small constants, and those that the graph `beside` contains too, stay in memory. The file is in
+    the folder for temporary files (`TMPDIR`). It has no name and exists as long as the arrays.
+    """
+    shared = {id(array) for array in beside.constants.values()}
     names = [
         name
         for name, array in graph.constants.items()
-        if id(array) not in held and array.nbytes >= SMALL and array.dtype.kind in "fiub"
+        if id(array) not in shared and array.nbytes >= SMALL and array.dtype.kind in "fiub"
     ]
     constants = dict(graph.constants)
     with tempfile.TemporaryFile() as file:
         for name in names:
             array = np.asarray(graph.constants[name], order="C")
-            place = file.seek(-(-file.seek(0, os.SEEK_END) // ALIGNMENT) * ALIGNMENT)
+            offset = file.seek(-(-file.seek(0, os.SEEK_END) // ALIGNMENT) * ALIGNMENT)
             file.write(array.reshape(-1).view(np.uint8).data)
             file.flush()
-            constants[name] = np.asarray(np.memmap(file, array.dtype, "r", place, array.shape))
+            constants[name] = np.asarray(np.memmap(file, array.dtype, "r", offset, array.shape))
     return replace(graph, constants=constants)

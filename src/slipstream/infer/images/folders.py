@@ -22,21 +22,21 @@ ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".
 
 @dataclass(frozen=True)
 class Folder:
-    """The images of a folder, by number.
+    """The images of a folder, by index.
 
     Args:
-        files: each with its label.
-        classes: names of the labels from 0 on; none where folders are numbers.
-        read: gives the pixels of a file.
-        is_first: the channels come before rows and columns.
-        dtype: of the model's input.
-        options: how images are read.
+        files: Image files, each with its label; the label is None without sub-folders.
+        classes: Names of the labels from 0 on; empty if the names of the sub-folders are numbers.
+        read: Reader that returns the pixels of a file.
+        has_channels_first: True if the channels come before the rows and columns.
+        dtype: Type of the model's input.
+        options: Options for reading images.
     """
 
     files: tuple[tuple[Path, int | None], ...]
     classes: tuple[str, ...]
     read: ImageReader
-    is_first: bool
+    has_channels_first: bool
     dtype: np.dtype[np.generic]
     options: ImageOptions
 
@@ -44,7 +44,7 @@ class Folder:
         return len(self.files)
 
     def __call__(self, index: int) -> tuple[Array, int | None]:
-        """An image without batch dimension, and its label."""
+        """Return an image without a batch dimension, and its label."""
         path, label = self.files[index]
         try:
             pixels: Array = self.read(path.read_bytes())
@@ -52,17 +52,17 @@ class Folder:
             raise UsageError(f"{path}: {error}") from error
         if self.dtype != np.uint8:
             mean, std = (
-                per_channel(each, self.read.channels)
-                for each in (self.options.mean, self.options.std)
+                per_channel(values, self.read.channels)
+                for values in (self.options.mean, self.options.std)
             )
             pixels = ((pixels.astype(np.float32) / 255 - mean) / std).astype(self.dtype)
-        return (pixels.transpose(2, 0, 1) if self.is_first else pixels), label
+        return (pixels.transpose(2, 0, 1) if self.has_channels_first else pixels), label
 
 
 def read_folder(folder: Path, value: Value, options: ImageOptions) -> Folder:
-    """The images of a folder for an input of shape (n, channels, h, w) or (n, h, w, channels).
+    """Return the images of a folder for an input (n, channels, h, w) or (n, h, w, channels).
 
-    Raises UsageError where the input is no image, or the folder has none.
+    Raises UsageError if the input has another shape, or the folder has no images.
     """
     reason = missing("PIL")
     if reason is not None:
@@ -71,8 +71,8 @@ def read_folder(folder: Path, value: Value, options: ImageOptions) -> Folder:
     is_first = len(shape) == 4 and shape[1] in (1, 3)
     if len(shape) != 4 or not (is_first or shape[3] in (1, 3)):
         raise UsageError(
-            f"{folder}: an input of shape {shape} is no image of 1 or 3 channels; give .npy or"
-            " .npz files"
+            f"{folder}: the model's input of shape {shape} is no image of 1 or 3 channels; give"
+            " .npy or .npz files"
         )
     channels, height, width = shape[1:] if is_first else (shape[3], *shape[1:3])
     names = _sub_folders(folder)
@@ -86,11 +86,13 @@ def read_folder(folder: Path, value: Value, options: ImageOptions) -> Folder:
 
 
 def _sub_folders(folder: Path) -> list[str]:
-    """The names of those with images, in the order of their labels; none where the folder has
-    images itself."""
+    """Return the names of the sub-folders with images, in the order of their labels.
+
+    The list is empty if the folder contains images itself.
+    """
     if _images(folder):
         return []
-    names = [each.name for each in folder.iterdir() if each.is_dir() and _images(each)]
+    names = [path.name for path in folder.iterdir() if path.is_dir() and _images(path)]
     return sorted(names, key=int if _are_numbers(names) else str)
 
 
@@ -99,8 +101,10 @@ def _are_numbers(names: Sequence[str]) -> bool:
 
 
 def _labelled(folder: Path, names: Sequence[str]) -> list[tuple[Path, int | None]]:
-    """Every image with its label: images of all labels by turns, so that any first part of
-    them is a fair sample."""
+    """Return every image with its label.
+
+    The labels take turns, so that any first part of the list is a fair sample.
+    """
     if not names:
         return [(path, None) for path in _images(folder)]
     are_numbers = _are_numbers(names)

@@ -1,4 +1,4 @@
-"""How an image is read: decoded, resized, its middle cut out, for calibration as for serving."""
+"""The reader of images, for calibration and serving: it decodes, resizes and crops the centre."""
 
 # The types of Pillow and NumPy are open in places, and simplejpeg has none.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -23,31 +23,33 @@ from slipstream.infer.graph.graph import Array
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 JPEG = b"\xff\xd8\xff"
-MARGIN = 256 / 224  # of the resized image over what is cut out, as is the custom for ImageNet
-# Pixels of a file. Decoding took 14 bytes of memory for each of a PNG, 22 of a WebP, however few
-# bytes the file has (files of 8000 x 8000 pixels of one colour, Pillow 12).
+MARGIN = 256 / 224  # shorter side of the resized image over that of the crop, as for ImageNet
+# Most pixels of a file. Decoding took 14 bytes of memory per pixel of a PNG file and 22 of a WebP
+# file, even if the file is small (8000 x 8000 pixels of one colour, Pillow 12).
 MOST_PIXELS = 64 << 20
-LARGE_PIXELS = 4 << 20  # files with more are decoded one at a time, so that memory is bounded
+# Pixels from which files are decoded one at a time, to bound the memory. Chosen by hand, not
+# measured.
+LARGE_PIXELS = 4 << 20
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 ImageSource: TypeAlias = "bytes | bytearray | memoryview | Pixels"
 
 
 class TooManyPixelsError(UsageError):
-    """Send a smaller image: it has more pixels than are decoded."""
+    """An image has more pixels than are decoded; send a smaller one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageOptions:
-    """How an image becomes numbers.
+    """Options for converting an image into numbers.
 
     Args:
-        size: pixels to which the shorter side is resized before the middle is cut out; default: a
-            seventh more than the model's input, as 256 is to 224.
-        mean: that is subtracted from each channel of 0 to 1, default ImageNet's. One for all, or
-            one each.
-        std: by which each is divided then, above 0, default ImageNet's. Models that read bytes
-            get neither.
+        size: Pixels to which the shorter side is resized before the centre is cropped (default: 8/7
+            of the model's input, the ratio of 256 to 224).
+        mean: Numbers that are subtracted from the channels, which range from 0 to 1: one for all
+            channels, or one per channel (default ImageNet's).
+        std: Numbers above 0 by which the channels are divided then, one for all or one per channel
+            (default ImageNet's). Models that take bytes use neither.
     """
 
     size: int | None = None
@@ -55,19 +57,19 @@ class ImageOptions:
     std: tuple[float, ...] = STD
 
     def __post_init__(self) -> None:
-        if not all(each > 0 for each in self.std):
+        if not all(value > 0 for value in self.std):
             raise UsageError(f"std is {self.std}; allowed: numbers above 0")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageReader:
-    """Reads images for one model. Any number of threads may use it at a time.
+    """A reader of images for one model. Any number of threads may use it at the same time.
 
     Args:
-        size: pixels to which the shorter side is resized, or more where the cut needs it.
-        height: rows that are cut out of the middle.
-        width: columns of that.
-        channels: 1 (grey) or 3 (red, green, blue).
+        size: Pixels to which the shorter side is resized; more if the crop would not fit otherwise.
+        height: Rows of the crop.
+        width: Columns of the crop.
+        channels: Channels of the pixels, 1 (grey) or 3 (red, green, blue).
     """
 
     size: int
@@ -77,34 +79,35 @@ class ImageReader:
 
     @staticmethod
     def of(options: ImageOptions, height: int, width: int, channels: int) -> ImageReader:
-        """The reader for a model's input."""
+        """Return the reader for a model's input."""
         size = options.size or round(min(height, width) * MARGIN)
         return ImageReader(size=size, height=height, width=width, channels=channels)
 
     def __call__(self, image: ImageSource, target: Pixels | None = None) -> Pixels:
-        """The pixels of an image as the model takes them.
+        """Return the pixels of an image in the form that the model takes.
 
         Args:
-            image: the bytes of a JPEG, PNG or whatever else Pillow reads, or uint8 pixels (rows,
-                columns, channels), (rows, columns) where they are grey.
-            target: array to write to, uint8 (height, width, channels), C-contiguous; default a new
-                one.
+            image: Bytes of a JPEG file, PNG file or another file that Pillow reads; or uint8 pixels
+                (rows, columns, channels), or (rows, columns) if they are grey.
+            target: Array to write to, uint8 (height, width, channels), C-contiguous (default: a new
+                array).
 
-        Resizing takes the mean over all pixels that become one (Pillow's BILINEAR). JPEG files of
-        twice the needed size or more are decoded to a half, quarter or eighth. A rotation that
-        EXIF asks for is not done. Files of over 4 million pixels wait for one another.
+        Resizing computes the mean over all pixels that become one (Pillow's BILINEAR). JPEG files
+        of at least twice the needed size are decoded to a half, quarter or eighth. The rotation in
+        EXIF data is ignored. Files of more than 4 million pixels are decoded one at a time.
 
         Raises UsageError for bytes that are no image, and for other arrays; TooManyPixelsError
-        for files of over 67,108,864 pixels, which are not decoded. Blocks; lets other threads run.
+        for files of more than 67,108,864 pixels, which are not decoded. Blocks, and releases the
+        GIL.
         """
         if target is None:
             target = np.empty((self.height, self.width, self.channels), np.uint8)
         is_array = isinstance(image, np.ndarray)
         pixels = self._checked(image) if is_array else self._decoded(bytes_of(image))
         rows, columns = pixels.shape[:2]
-        whole_rows, whole_columns = self._whole(rows, columns)
-        top, left = (whole_rows - self.height) // 2, (whole_columns - self.width) // 2
-        down, right = rows / whole_rows, columns / whole_columns
+        resized_rows, resized_columns = self._resized(rows, columns)
+        top, left = (resized_rows - self.height) // 2, (resized_columns - self.width) // 2
+        down, right = rows / resized_rows, columns / resized_columns
         box = (
             top * down,
             left * right,
@@ -114,8 +117,8 @@ class ImageReader:
         _kernels().resize(pixels, box, target)
         return target
 
-    def _whole(self, rows: int, columns: int) -> tuple[int, int]:
-        """Rows and columns of the image that the middle is cut out of."""
+    def _resized(self, rows: int, columns: int) -> tuple[int, int]:
+        """Return the rows and columns of the resized image, before the crop."""
         ratio = max(self.size / min(rows, columns), self.height / rows, self.width / columns)
         return round(rows * ratio), round(columns * ratio)
 
@@ -124,7 +127,7 @@ class ImageReader:
         if pixels.dtype != np.uint8 or len(shape) != 3 or shape[2] != self.channels or 0 in shape:
             raise UsageError(
                 f"the image is {pixels.dtype} {pixels.shape}; allowed: uint8 (rows, columns,"
-                f" {self.channels}), or the bytes of a file"
+                f" {self.channels}), or the bytes of an image file"
             )
         return np.ascontiguousarray(pixels).reshape(shape)
 
@@ -136,19 +139,19 @@ class ImageReader:
         return self._of_file(data)
 
     def _of_jpeg(self, data: bytes) -> Pixels | None:
-        """None where Pillow has to look at it: colours of print, damage."""
+        """Return the pixels; None if Pillow must read the file: for colours of print, or damage."""
         import simplejpeg
 
         try:
             rows, columns, *_ = simplejpeg.decode_jpeg_header(data)
-            whole_rows, whole_columns = self._whole(int(rows), int(columns))
+            resized_rows, resized_columns = self._resized(int(rows), int(columns))
             with _room(int(rows), int(columns)):
                 return simplejpeg.decode_jpeg(
                     data,
                     "GRAY" if self.channels == 1 else "RGB",
-                    min_height=whole_rows,
-                    min_width=whole_columns,
-                    min_factor=2,  # others are decoded by slower code
+                    min_height=resized_rows,
+                    min_width=resized_columns,
+                    min_factor=2,  # other factors use slower code
                 )
         except ValueError:
             return None
@@ -162,9 +165,9 @@ class ImageReader:
                 return np.asarray(image).reshape(image.height, image.width, self.channels)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
             raise TooManyPixelsError(f"{error}; allowed: at most {MOST_PIXELS} pixels") from error
-        except UnidentifiedImageError as error:  # which says where in memory it was
-            words = f"its {len(data)} bytes are of no kind of image that it knows"
-            raise UsageError(f"Pillow cannot read the image: {words}") from error
+        except UnidentifiedImageError as error:  # its message has an address in memory
+            reason = f"its {len(data)} bytes are of no format that it knows"
+            raise UsageError(f"Pillow cannot read the image: {reason}") from error
         except (OSError, SyntaxError, ValueError) as error:
             raise UsageError(f"Pillow cannot read the image: {error}") from error
 
@@ -174,28 +177,31 @@ _large = threading.Lock()  # held while a large file is decoded
 
 @contextmanager
 def _room(rows: int, columns: int) -> Generator[None]:
-    """Lets a file be decoded that is not too large, and large ones one after the other."""
+    """Admit a file that is not too large to be decoded; large files wait for one another."""
     pixels = rows * columns
     if pixels > MOST_PIXELS:
         raise TooManyPixelsError(
             f"the image has {rows} rows and {columns} columns, {pixels} pixels; allowed: at most"
-            f" {MOST_PIXELS}. Make it smaller: the model takes less"
+            f" {MOST_PIXELS}; send a smaller image"
         )
     with _large if pixels > LARGE_PIXELS else nullcontext():
         yield
 
 
 def bytes_of(data: bytes | bytearray | memoryview) -> bytes:
-    """The same as bytes."""
+    """Return the data as bytes; bytes are not copied."""
     return data if isinstance(data, bytes) else bytes(data)
 
 
 def per_channel(values: tuple[float, ...], channels: int) -> Array:
-    """One number for all channels, or one each, as float32; grey takes the mean of colours'."""
+    """Return one number for all channels, or one per channel, as float32.
+
+    A grey image takes the mean of the numbers for colours.
+    """
     if len(values) not in (1, channels):
         if channels != 1:
             raise UsageError(
-                f"{values} are numbers for {len(values)} channels; there are {channels}"
+                f"{values} are numbers for {len(values)} channels; the image has {channels}"
             )
         values = (sum(values) / len(values),)
     return np.asarray(values, np.float32)
@@ -206,7 +212,6 @@ def _kernels() -> Any:
         from slipstream import _kernels
     except ImportError as error:
         raise UnsupportedError(
-            f"this build of Slipstream has no kernels to resize images with ({error}); build it"
-            " anew"
+            f"this build of Slipstream has no kernels that resize images ({error}); build it again"
         ) from error
     return _kernels

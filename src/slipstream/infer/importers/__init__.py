@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,18 +25,19 @@ from slipstream.infer.importers.tensorflow.models import (
 from slipstream.infer.importers.torch_modules import Exported, export, is_torch, read_program
 from slipstream.infer.importers.user_errors import called
 from slipstream.infer.machine import LARGE_BYTES
+from slipstream.user_modules import import_user_object
 
 SUPPORTED = (
     "an ONNX model (a .onnx file, or its bytes), a torch.nn.Module or torch.export.ExportedProgram,"
     " a .pt2 file, a Keras model, a SavedModel folder, a .keras or .h5 file, a tf.function, a JAX"
     " function with its inputs, a .prototxt file of Caffe, a -symbol.json file of MXNet, a .mdl,"
-    " .raw or .nnet3 file of Kaldi, or package.module:factory that returns a model or (model,"
-    " inputs)"
+    " .raw or .nnet3 file of Kaldi, or package.module:function or path.py:function that returns"
+    " a model or (model, inputs)"
 )
 TORCH = "pip install torch"
 JAX = "pip install 'slipstream[jax]'"
 TENSORFLOW = "pip install 'slipstream[tensorflow]'"
-FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+FACTORY = re.compile(r"(?:[A-Za-z_][\w.]*|[^:]+\.py):[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -113,33 +112,6 @@ def load_model(
     return _of_object(source, example_inputs, input_shapes, origin, large_bytes)
 
 
-def resolve(name: str) -> Any:
-    """Import the object that `package.module:attribute` names.
-
-    Modules are searched for beside the program and in the current folder.
-
-    Raises:
-        UsageError: If the module or the attribute does not exist.
-    """
-    module_name, _, attribute = name.partition(":")
-    here = str(Path.cwd())
-    is_added = here not in sys.path
-    if is_added:
-        sys.path.insert(0, here)
-    try:
-        return getattr(importlib.import_module(module_name), attribute)
-    except SystemExit as error:  # argparse raises it when the module reads our command line
-        raise UsageError(
-            f"{module_name} exited while it was imported ({error}): move the code that it runs as a"
-            " script, such as the parsing of arguments, under if __name__ == '__main__':"
-        ) from error
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"{name}: {error}; allowed: package.module:name") from error
-    finally:
-        if is_added:
-            sys.path.remove(here)
-
-
 def _of_file(path: Path, example: object, shapes: Mapping[str, Any]) -> Imported:
     if path.suffix == ".pt2":
         _need("torch", TORCH)
@@ -169,7 +141,7 @@ def _is_factory(text: str) -> bool:
 
 
 def _made(name: str, example_inputs: object) -> tuple[Any, object]:
-    result: Any = called(f"the factory {name}", resolve(name))
+    result: Any = called(f"the factory {name}", import_user_object(name))
     if not isinstance(result, tuple):
         return result, example_inputs
     module, inputs = result if len(result) == 2 else (None, None)  # pyright: ignore

@@ -73,7 +73,7 @@ class OutputReduction:
         reference = Reference(graph, threads, imported.origin)
         try:
             examples = [inputs[index] for index in range(min(EXAMPLES, len(inputs)))]
-            outputs = [case.right for case in reference.cases(examples)]
+            outputs = [case.outputs for case in reference.cases(examples).cases]
         finally:
             reference.close()
         layout = detect_layout(

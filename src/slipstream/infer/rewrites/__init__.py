@@ -1,7 +1,8 @@
-"""Rewrites of a graph that leave what it computes the same, up to rounding, and cost less to run.
+"""Rewrites that make a graph cheaper to run and leave its outputs the same, up to rounding.
 
-Each can be switched off by its name. What they make of several operators is one of ONNX's where
-there is one, or of the domain `slipstream`, which `expand` writes in ONNX's again.
+Each can be switched off by its name. If a rewrite merges several operators, the result is an
+operator of ONNX if there is one, else of the domain `slipstream`; `expand` replaces the latter by
+operators of ONNX again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from slipstream.infer.rewrites import (
 from slipstream.infer.rewrites.editor import Rewrite as Rewrite
 from slipstream.infer.rewrites.expand import expand as expand
 
-OLDEST_OPSET = 13  # before, axes and the like were attributes
+OLDEST_OPSET = 13  # in older versions, axes and similar inputs were attributes
 
 EARLY_REWRITES = (
     *constants.REWRITES,
@@ -98,7 +99,7 @@ def optimise(graph: Graph, *, without: Collection[str] = ()) -> tuple[Graph, tup
 
 
 class _Course:
-    """A graph and what was done to it."""
+    """A graph, and the effect of the rewrites that were applied to it."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -126,16 +127,15 @@ def _chosen(without: Collection[str]) -> list[Rewrite]:
     unknown = [name for name in without if name not in names]
     if unknown:
         raise UsageError(
-            f"no rewrite is called {', '.join(map(repr, unknown))};"
-            f" those that can be left out are {', '.join(names)}"
+            f"no rewrite is called {', '.join(map(repr, unknown))}; allowed: {', '.join(names)}"
         )
     return [item for item in REWRITES if item.name not in without]
 
 
 def _tidied(graph: Graph) -> Graph:
-    """Remove the constants and the value information that no node uses any more."""
+    """Remove the constants and the types of values that no node uses any more."""
     read = {name for node in graph.nodes for name in node.reads()} | set(graph.outputs)
-    given = {output for node in graph.nodes for output in node.outputs}
+    computed = {output for node in graph.nodes for output in node.outputs}
     graph.constants = {name: array for name, array in graph.constants.items() if name in read}
-    graph.values = {name: value for name, value in graph.values.items() if name in given}
+    graph.values = {name: value for name, value in graph.values.items() if name in computed}
     return graph

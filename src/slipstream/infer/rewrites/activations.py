@@ -1,4 +1,4 @@
-"""Activations that exporters write as several operators: one pass over the elements each.
+"""Activations that exporters write as several operators; as one, they read the elements once.
 
 `slipstream.Silu(x)` is x sigmoid(x); `slipstream.Gelu(x)` with the attribute `approximate` is
 x Phi(x), by erf ("none") or by tanh ("tanh"); HardSwish is ONNX's.
@@ -26,7 +26,7 @@ def _pair(editor: Editor, node: Node, scale: float) -> list[tuple[str, str]]:
 
 
 def _silu(editor: Editor, node: Node) -> Replacement:
-    """x * Sigmoid(x)."""
+    """Match x * Sigmoid(x)."""
     for x, gate in _pair(editor, node, 1):
         sigmoid = editor.only(gate, "Sigmoid")
         if sigmoid is not None and sigmoid.inputs[0] == x:
@@ -38,12 +38,12 @@ def _silu(editor: Editor, node: Node) -> Replacement:
 
 
 def _hard_swish(editor: Editor, node: Node) -> Replacement:
-    """x * HardSigmoid(x), or x * Clip(x + 3, 0, 6) / 6."""
+    """Match x * HardSigmoid(x), or x * Clip(x + 3, 0, 6) / 6."""
     if editor.opset < HARD_SWISH_OPSET:
         return None
-    found = [x for x, gate in _pair(editor, node, 1) if _is_hard_sigmoid(editor, gate, x)]
-    found += [x for x, gate in _pair(editor, node, 1 / 6) if _clipped(editor, gate) == x]
-    return [Node("HardSwish", found[:1], node.outputs, name=node.name)] if found else None
+    matched = [x for x, gate in _pair(editor, node, 1) if _is_hard_sigmoid(editor, gate, x)]
+    matched += [x for x, gate in _pair(editor, node, 1 / 6) if _clipped(editor, gate) == x]
+    return [Node("HardSwish", matched[:1], node.outputs, name=node.name)] if matched else None
 
 
 def _is_hard_sigmoid(editor: Editor, name: str, x: str) -> bool:
@@ -52,7 +52,7 @@ def _is_hard_sigmoid(editor: Editor, name: str, x: str) -> bool:
 
 
 def is_sixth(node: Node) -> bool:
-    """Tell whether a HardSigmoid is the one of PyTorch, relu6(x + 3) / 6."""
+    """Return whether a HardSigmoid is the one of PyTorch, relu6(x + 3) / 6."""
     return is_close(node.get("alpha", 0.2), 1 / 6) and is_close(node.get("beta", 0.5), 0.5)
 
 
@@ -66,7 +66,7 @@ def _clipped(editor: Editor, name: str) -> str | None:
 
 
 def _hard_sigmoid(editor: Editor, node: Node) -> Replacement:
-    """Clip(x + 3, 0, 6) / 6 where it is not multiplied by x."""
+    """Match Clip(x + 3, 0, 6) / 6 if it is not multiplied by x."""
     number, values = factors_of(editor, node)
     x = _clipped(editor, values[0]) if is_close(number, 1 / 6) and len(values) == 1 else None
     if x is None:
@@ -78,7 +78,7 @@ def _hard_sigmoid(editor: Editor, node: Node) -> Replacement:
 
 
 def _gelu(editor: Editor, node: Node) -> Replacement:
-    """x * 0.5 * (1 + Erf(x / sqrt(2))), or the same with Tanh(sqrt(2 / pi) (x + c x^3))."""
+    """Match x * 0.5 * (1 + Erf(x / sqrt(2))), or with Tanh(sqrt(2 / pi) (x + c x^3))."""
     for x, gate in _pair(editor, node, 0.5):
         inner = plus(editor, gate, 1)
         if inner is None:
@@ -123,7 +123,7 @@ def _other_term(editor: Editor, name: str, x: str) -> str | None:
 
 
 def _is_cubic(editor: Editor, name: str, x: str, exponent: int) -> bool:
-    """Tell whether the value is 0.044715 times a power of x."""
+    """Return whether the value is 0.044715 times a power of x."""
     scale, values = factors(editor, name)
     return is_close(scale, CUBIC) and sum(_degree(editor, value, x) for value in values) == exponent
 
@@ -139,10 +139,14 @@ def _degree(editor: Editor, name: str, x: str) -> float:
 
 
 REWRITES = (
-    rewrite("silu", "x sigmoid(x) is one operator", _silu, "Mul"),
-    rewrite("hard-swish", "x relu6(x + 3) / 6 is one operator", _hard_swish, "Div", "Mul"),
-    rewrite("hard-sigmoid", "relu6(x + 3) / 6 is one operator", _hard_sigmoid, "Div", "Mul"),
+    rewrite("silu", "x sigmoid(x) becomes one operator", _silu, "Mul"),
+    rewrite("hard-swish", "x relu6(x + 3) / 6 becomes one operator", _hard_swish, "Div", "Mul"),
+    rewrite("hard-sigmoid", "relu6(x + 3) / 6 becomes one operator", _hard_sigmoid, "Div", "Mul"),
     rewrite(
-        "gelu", "x (1 + erf(x / sqrt(2))) / 2, or by tanh, is one operator", _gelu, "Div", "Mul"
+        "gelu",
+        "x (1 + erf(x / sqrt(2))) / 2, or by tanh, becomes one operator",
+        _gelu,
+        "Div",
+        "Mul",
     ),
 )

@@ -1,8 +1,8 @@
-"""Linear layers: their form, and the scales and shifts around them that their weights take in.
+"""Linear layers, and the scales and shifts around them that are folded into their weights.
 
 `slipstream.Linear(x, weight[K, N], bias[N])` is x @ weight + bias for x of any rank; the bias may
-be absent. A convolution's or linear layer's output channels may be scaled and shifted for free by
-constants: in its weights and bias.
+be absent. Scaling and shifting the output channels of a convolution or linear layer by constants
+costs nothing, because its weights and bias can be changed instead.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -64,7 +64,7 @@ def _without_zeros(editor: Editor, node: Node) -> Replacement:
     return [replace(node, inputs=node.inputs[:2], outputs=list(node.outputs))]
 
 
-# ---- what layers take in ----------------------------------------------------------------------
+# ---- folding into layers ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class AffineLayer:
 
     @property
     def num_channels(self) -> int:
-        """Of the output."""
+        """Number of output channels."""
         match self.node.op:
             case "Conv":
                 return self.weight.shape[0]
@@ -135,37 +135,37 @@ def _with(editor: Editor, layer: AffineLayer, scale: Array, shift: Array, output
 
 
 def _batch_norm(editor: Editor, node: Node) -> tuple[Array, Array] | None:
-    """Scale and shift per channel, float64."""
+    """Return the scale and the shift of each channel in float64, or None while training."""
     arrays = [editor.constant(name) for name in node.inputs[1:]]
     is_training = node.get("training_mode", 0) or any(node.outputs[1:])
-    found = [array.astype(np.float64) for array in arrays if array is not None]
-    if is_training or len(found) != 4:
+    matched = [array.astype(np.float64) for array in arrays if array is not None]
+    if is_training or len(matched) != 4:
         return None
-    gain, offset, mean, variance = found
+    gain, offset, mean, variance = matched
     scale = gain / np.sqrt(variance + node.get("epsilon", 1e-5))
     return scale, offset - mean * scale
 
 
 def _fold_batch_norm(editor: Editor, node: Node) -> Replacement:
-    layer, found = layer_of(editor, node.inputs[0]), _batch_norm(editor, node)
-    if layer is None or found is None:
+    layer, matched = layer_of(editor, node.inputs[0]), _batch_norm(editor, node)
+    if layer is None or matched is None:
         return None
-    # Its channels are axis 1; those of a linear layer are the last.
+    # Its channels are on axis 1; those of a linear layer are on the last axis.
     if kind(layer.node) == LINEAR and editor.rank(node.inputs[0]) != 2:
         return None
-    return [_with(editor, layer, *found, node.output)]
+    return [_with(editor, layer, *matched, node.output)]
 
 
 def _lone_batch_norm(editor: Editor, node: Node) -> Replacement:
-    found, rank = _batch_norm(editor, node), editor.rank(node.inputs[0])
+    matched, rank = _batch_norm(editor, node), editor.rank(node.inputs[0])
     dtype = editor.value(node.inputs[0]).dtype
-    if found is None or rank is None or rank < 2 or dtype is None:
+    if matched is None or rank is None or rank < 2 or dtype is None:
         return None
     scale, shift = (
         editor.add_constant(
-            f"{node.output}_{what}", array.astype(dtype).reshape(-1, *[1] * (rank - 2))
+            f"{node.output}_{name}", array.astype(dtype).reshape(-1, *[1] * (rank - 2))
         )
-        for what, array in zip(("scale", "shift"), found, strict=True)
+        for name, array in zip(("scale", "shift"), matched, strict=True)
     )
     scaled = editor.name(f"{node.output}_scaled")
     return [
@@ -175,17 +175,17 @@ def _lone_batch_norm(editor: Editor, node: Node) -> Replacement:
 
 
 def _absorb(editor: Editor, node: Node) -> Replacement:
-    """Mul, Add, Sub or Div by one number per output channel."""
-    found = operands(editor, node)
-    layer = None if found is None else layer_of(editor, found.value)
+    """Match Mul, Add, Sub or Div by one number per output channel."""
+    matched = operands(editor, node)
+    layer = None if matched is None else layer_of(editor, matched.value)
     channels = (
-        None if found is None or layer is None else _per_channel(editor, layer, found.constant)
+        None if matched is None or layer is None else _per_channel(editor, layer, matched.constant)
     )
-    if found is None or layer is None or channels is None:
+    if matched is None or layer is None or channels is None:
         return None
     one, none = np.ones(1), np.zeros(1)
     if node.op == "Div":
-        if found.constant_first or not channels.all():
+        if matched.constant_first or not channels.all():
             return None
         scale, shift = 1 / channels, none
     elif node.op == "Mul":
@@ -193,7 +193,7 @@ def _absorb(editor: Editor, node: Node) -> Replacement:
     elif node.op == "Add":
         scale, shift = one, channels
     else:
-        scale, shift = (-one, channels) if found.constant_first else (one, -channels)
+        scale, shift = (-one, channels) if matched.constant_first else (one, -channels)
     return [_with(editor, layer, scale, shift, node.output)]
 
 
@@ -216,14 +216,14 @@ def _per_channel(editor: Editor, layer: AffineLayer, constant: Array) -> Array |
 def _scale_before(editor: Editor, node: Node) -> Replacement:
     """Move a scalar factor of the layer's input into the weights."""
     product = editor.only(node.inputs[0], "Mul")
-    found = None if product is None else operands(editor, product)
+    matched = None if product is None else operands(editor, product)
     weight = editor.constant(node.inputs[1])
-    if found is None or weight is None or weight.dtype != np.float32:
+    if matched is None or weight is None or weight.dtype != np.float32:
         return None
-    if found.constant.size != 1 or found.constant.ndim > 1:
+    if matched.constant.size != 1 or matched.constant.ndim > 1:
         return None
-    scaled = editor.add_constant(node.inputs[1], weight * found.constant.reshape(()))
-    inputs = [found.value, scaled, *node.inputs[2:]]
+    scaled = editor.add_constant(node.inputs[1], weight * matched.constant.reshape(()))
+    inputs = [matched.value, scaled, *node.inputs[2:]]
     return [Node(node.op, inputs, node.outputs, dict(node.attributes), node.domain, node.name)]
 
 
@@ -231,7 +231,7 @@ def _scale_before(editor: Editor, node: Node) -> Replacement:
 
 
 def _cheaper(editor: Editor, node: Node) -> Replacement:
-    """Mul for Div, Add for Sub, Mul or Sqrt for Pow, where the right operand is a constant."""
+    """Replace Div by Mul, Sub by Add, Pow by Mul or Sqrt, if the right operand is a constant."""
     left, right = node.inputs
     array = editor.constant(right)
     if array is None or array.dtype != np.float32 or editor.constant(left) is not None:
@@ -275,7 +275,7 @@ def _merge_constants(editor: Editor, node: Node) -> Replacement:
 REWRITES = (
     rewrite("matmul-linear", "MatMul by a constant is a linear layer", _from_matmul, "MatMul"),
     rewrite("gemm-linear", "Gemm by a constant is a linear layer", _from_gemm, "Gemm"),
-    rewrite("zero-bias", "a bias of zeros is none", _without_zeros, *LAYERS),
+    rewrite("zero-bias", "a bias of zeros is removed", _without_zeros, *LAYERS),
     rewrite(
         "batch-norm",
         "normalisation after a layer goes into its weights",
@@ -288,19 +288,30 @@ REWRITES = (
 LATE_REWRITES = (
     rewrite(
         "lone-batch-norm",
-        "normalisation after anything else is one scale and one shift",
+        "normalisation after any other node becomes one scale and one shift",
         _lone_batch_norm,
         "BatchNormalization",
     ),
     rewrite(
         "affine",
-        "a number per channel added, subtracted, multiplied or divided after a layer goes into it",
+        "a number per channel after a layer (Add, Sub, Mul, Div) goes into its weights",
         _absorb,
         *("Add", "Div", "Mul", "Sub"),
     ),
     rewrite(
-        "scaled-input", "a number multiplied before a layer goes into it", _scale_before, *LAYERS
+        "scaled-input",
+        "a factor of the input of a layer goes into its weights",
+        _scale_before,
+        *LAYERS,
     ),
-    rewrite("cheaper", "Mul for Div and for squares, Add for Sub", _cheaper, "Div", "Pow", "Sub"),
-    rewrite("constant-chains", "two constants become one", _merge_constants, "Add", "Mul"),
+    rewrite(
+        "cheaper", "Mul replaces Div and squares, Add replaces Sub", _cheaper, "Div", "Pow", "Sub"
+    ),
+    rewrite(
+        "constant-chains",
+        "two constants that are added or multiplied in turn become one",
+        _merge_constants,
+        "Add",
+        "Mul",
+    ),
 )

@@ -1,10 +1,10 @@
-"""Attention of several heads (Vaswani et al. 2017) as one operator.
+"""Multi-head attention (Vaswani et al. 2017) as one operator.
 
 `slipstream.Attention(q, k, v, mask)` is softmax(scale q k^T + mask) v in each head, with q
-(batch, tokens, heads * size), k and v (batch, other tokens, heads * size), and a mask, which may be
-absent, that broadcasts to (batch, heads, tokens, other tokens); its attributes are `heads` and
-`scale`. Heads lie side by side in the last axis, so nothing is moved before and after, and an
-engine need not store the scores.
+(batch, tokens, heads * size), k and v (batch, other tokens, heads * size), and an optional mask
+that broadcasts to (batch, heads, tokens, other tokens). Its attributes are `heads` and `scale`. The
+heads are adjacent in the last axis, so no Transpose is needed before and after, and an engine need
+not store the scores.
 """
 
 from __future__ import annotations
@@ -23,7 +23,16 @@ ATTENTION = "slipstream.Attention"
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Where in a value of shape (batch, tokens, parts * heads * size) an operand's heads are."""
+    """The position of an operand's heads in a value of shape (batch, tokens, parts * heads * size).
+
+    Args:
+        source: Name of the value.
+        heads: Number of heads.
+        size: Channels of a head.
+        part: Index of the operand's part (default 0).
+        parts: Number of parts, such as 3 for queries, keys and values together (default 1).
+        scale: Factor of the operand (default 1).
+    """
 
     source: str
     heads: int
@@ -35,7 +44,14 @@ class Heads:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The product of queries and keys, its factor and what is added."""
+    """The product of queries and keys.
+
+    Args:
+        query: Heads of the queries.
+        key: Heads of the keys.
+        scale: Factor of the product.
+        mask: Name of the value that is added to it; None if there is none.
+    """
 
     query: Heads
     key: Heads
@@ -44,7 +60,7 @@ class Scores:
 
 
 def _attention(editor: Editor, node: Node) -> Replacement:
-    """Reshape(Transpose(MatMul(Softmax(...), v))) and all that leads to it."""
+    """Match Reshape(Transpose(MatMul(Softmax(...), v))) and the nodes before it."""
     order = editor.only(node.inputs[0], "Transpose")
     product = None if order is None else editor.only(order.inputs[0], "MatMul")
     if order is None or product is None or order.get("perm") != [0, 2, 1, 3]:
@@ -68,7 +84,7 @@ def _attention(editor: Editor, node: Node) -> Replacement:
 
 
 def _fits(editor: Editor, node: Node, scores: Scores, value: Heads) -> bool:
-    """Tell whether the heads agree and the result has the shape of the queries' tokens."""
+    """Return whether the heads agree and the result has the shape of the queries' tokens."""
     sizes = {(heads.heads, heads.size) for heads in (scores.query, scores.key, value)}
     result, tokens = editor.value(node.output).shape, editor.value(scores.query.source).shape
     if len(sizes) > 1 or result is None or tokens is None or len(result) != 3:
@@ -77,20 +93,20 @@ def _fits(editor: Editor, node: Node, scores: Scores, value: Heads) -> bool:
 
 
 def _scores(editor: Editor, name: str) -> Scores | None:
-    """scale q k^T, perhaps with a mask added."""
-    found = _product(editor, name)
+    """Match scale q k^T, or scale q k^T + mask."""
+    matched = _product(editor, name)
     node = editor.only(name, "Add")
-    if found is not None or node is None:
-        return found
+    if matched is not None or node is None:
+        return matched
     for scaled, mask in (node.inputs, node.inputs[::-1]):
-        found = _product(editor, scaled)
-        if found is not None and _broadcasts(editor.value(mask), editor.value(scaled)):
-            return replace(found, mask=mask)
+        matched = _product(editor, scaled)
+        if matched is not None and _broadcasts(editor.value(mask), editor.value(scaled)):
+            return replace(matched, mask=mask)
     return None
 
 
 def _broadcasts(mask: Value, scores: Value) -> bool:
-    """Tell whether the scores keep their shape when the mask is added."""
+    """Return whether the scores keep their shape when the mask is added."""
     if mask.shape is None or scores.shape is None or len(mask.shape) > len(scores.shape):
         return False
     pairs = zip(mask.shape[::-1], scores.shape[::-1], strict=False)
@@ -132,13 +148,15 @@ def _heads(editor: Editor, name: str, *, is_turned: bool = False) -> Heads | Non
         if order is None:
             return None
         if order.get("perm") == [0, 1, 3, 2]:
-            found = _heads(editor, order.inputs[0])
-            return None if found is None else replace(found, scale=found.scale * scale)
-        found = _side_by_side(editor, order, [0, 2, 3, 1])
+            matched = _heads(editor, order.inputs[0])
+            return None if matched is None else replace(matched, scale=matched.scale * scale)
+        matched = _side_by_side(editor, order, [0, 2, 3, 1])
     else:
         order = editor.only(name, "Transpose")
-        found = _part(editor, name) if order is None else _side_by_side(editor, order, [0, 2, 1, 3])
-    return None if found is None else replace(found, scale=scale)
+        matched = (
+            _part(editor, name) if order is None else _side_by_side(editor, order, [0, 2, 1, 3])
+        )
+    return None if matched is None else replace(matched, scale=scale)
 
 
 def _side_by_side(editor: Editor, order: Node, perm: list[int]) -> Heads | None:
@@ -157,11 +175,11 @@ def _side_by_side(editor: Editor, order: Node, perm: list[int]) -> Heads | None:
 
 def _part(editor: Editor, name: str) -> Heads | None:
     """Return the heads of one part of x, for x (batch, tokens, parts * heads * size)."""
-    found = _selected(editor, name)
-    if found is None:
+    matched = _selected(editor, name)
+    if matched is None:
         return None
-    part, whole = found
-    order = editor.producer(whole, "Transpose")
+    part, source = matched
+    order = editor.producer(source, "Transpose")
     split = None if order is None else editor.only(order.inputs[0], "Reshape")
     if order is None or split is None or order.get("perm") != [2, 0, 3, 1, 4]:
         return None
@@ -179,26 +197,26 @@ def _selected(editor: Editor, name: str) -> tuple[int, str] | None:
     node = editor.only(name, "Gather", "Squeeze", "Reshape")
     if node is None:
         return None
-    whole = node.inputs[0]
+    source = node.inputs[0]
     if node.op == "Gather":
         index = editor.constant(node.inputs[1])
         is_element = index is not None and index.ndim == 0 and node.get("axis", 0) == 0
-        size = (editor.value(whole).shape or (None,))[0]
+        size = (editor.value(source).shape or (None,))[0]
         if not is_element or index is None or not isinstance(size, int):
             return None
-        return int(index) % size, whole
+        return int(index) % size, source
     if not _drops_first(editor, node):
         return None
-    part = editor.only(whole, "Split", "Slice")
+    part = editor.only(source, "Split", "Slice")
     if part is None:
         return None
     if part.op == "Slice":
         return _sliced(editor, part)
-    return (part.outputs.index(whole), part.inputs[0]) if part.get("axis", 0) == 0 else None
+    return (part.outputs.index(source), part.inputs[0]) if part.get("axis", 0) == 0 else None
 
 
 def _drops_first(editor: Editor, node: Node) -> bool:
-    """Tell whether a Squeeze or Reshape only removes a first axis of length 1."""
+    """Return whether a Squeeze or Reshape only removes a first axis of length 1."""
     if node.op == "Squeeze":
         return axes(editor, node) == [0]
     old, new = editor.shape(node.inputs[0]), editor.shape(node.output)
@@ -243,19 +261,19 @@ def split_last(editor: Editor, name: str, sizes: list[int]) -> Node:
 
 
 def _join_projections(editor: Editor, node: Node) -> Replacement:
-    """Three linear layers of the same x become one, whose result is split."""
+    """Join three linear layers of the same x into one, whose output is split."""
     layers = [editor.only(name, LINEAR) for name in node.inputs[:3]]
-    found = [layer for layer in layers if layer is not None]
-    if len({id(layer) for layer in found}) != 3:
+    layers = [layer for layer in layers if layer is not None]
+    if len({id(layer) for layer in layers}) != 3:
         return None
-    x = found[0].inputs[0]
-    weights = [editor.constant(layer.inputs[1]) for layer in found]
-    biases = [editor.constant(layer.inputs[2]) for layer in found if len(layer.inputs) > 2]
+    x = layers[0].inputs[0]
+    weights = [editor.constant(layer.inputs[1]) for layer in layers]
+    biases = [editor.constant(layer.inputs[2]) for layer in layers if len(layer.inputs) > 2]
     arrays = [array for array in weights if array is not None]
     shifts = [array for array in biases if array is not None]
     if len(arrays) != 3 or len(shifts) not in (0, 3):
         return None
-    if any(layer.inputs[0] != x for layer in found):
+    if any(layer.inputs[0] != x for layer in layers):
         return None
     sizes = [array.shape[1] for array in arrays]
     joined = editor.name(f"{x}_projected")
@@ -264,7 +282,7 @@ def _join_projections(editor: Editor, node: Node) -> Replacement:
     split = split_last(editor, joined, sizes)
     inputs = [*split.outputs, *node.inputs[3:]]
     return [
-        linear(x, weight, bias, joined, found[0].name),
+        linear(x, weight, bias, joined, layers[0].name),
         split,
         replace(node, inputs=inputs, outputs=list(node.outputs)),
     ]
@@ -273,13 +291,13 @@ def _join_projections(editor: Editor, node: Node) -> Replacement:
 REWRITES = (
     rewrite(
         "attention",
-        "softmax(q k^T) v of several heads is one operator, and no head is moved",
+        "softmax(q k^T) v of several heads becomes one operator without Transposes",
         _attention,
         "Reshape",
     ),
     rewrite(
         "projections",
-        "the linear layers of an attention's queries, keys and values are one",
+        "the linear layers of the queries, keys and values of an attention become one",
         _join_projections,
         ATTENTION,
     ),

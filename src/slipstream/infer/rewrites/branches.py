@@ -1,4 +1,4 @@
-"""If, where its condition is known: the branch that is taken becomes part of the graph."""
+"""Replacement of If nodes with a constant condition by the nodes of the selected branch."""
 
 # The stubs of onnx leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -20,11 +20,11 @@ def _take(editor: Editor, node: Node) -> Replacement:
     condition = editor.constant(node.inputs[0])
     if condition is None or condition.size != 1:
         return None
-    taken = node.get("then_branch" if condition.all() else "else_branch")
-    branch = GraphProto.FromString(taken.data)
+    selected = node.get("then_branch" if condition.all() else "else_branch")
+    branch = GraphProto.FromString(selected.data)
     nodes, constants = read_nodes(branch)
-    own = [*constants, *(output for inner in nodes for output in inner.outputs if output)]
-    names = {name: editor.name(name) for name in own}
+    defined = [*constants, *(output for inner in nodes for output in inner.outputs if output)]
+    names = {name: editor.name(name) for name in defined}
     if any(_reads_inside(inner, names) for inner in nodes):
         return None
     for name, array in constants.items():
@@ -38,7 +38,7 @@ def _take(editor: Editor, node: Node) -> Replacement:
 
 
 def _reads_inside(node: Node, names: Mapping[str, str]) -> bool:
-    """Tell whether a subgraph of the node reads a value that was renamed."""
+    """Return whether a subgraph of the node reads a value that was renamed."""
     renamed = {old for old, new in names.items() if old != new}
     return any(
         isinstance(attribute, Subgraph) and not renamed.isdisjoint(attribute.reads)
@@ -54,4 +54,11 @@ def _renamed(node: Node, names: Mapping[str, str]) -> Node:
     )
 
 
-REWRITES = (rewrite("branches", "of an If whose condition is known one branch stays", _take, "If"),)
+REWRITES = (
+    rewrite(
+        "branches",
+        "an If with a constant condition is replaced by the selected branch",
+        _take,
+        "If",
+    ),
+)

@@ -1,4 +1,4 @@
-"""What does nothing, or is done twice: dead nodes, duplicates, identities, chains of layout."""
+"""Removal of nodes without effect: dead nodes, duplicates, identities, chains of layout changes."""
 
 # NumPy's stubs leave the types of what its methods return open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -16,24 +16,26 @@ from slipstream.infer.rewrites.patterns import RESHAPES, axes, operands, target
 
 # ---- dead nodes, duplicates -------------------------------------------------------------------
 
-MAY_DIFFER = (  # from one time to the next, or by what a subgraph does
+# Operators whose outputs may differ for equal inputs, or depend on a subgraph.
+MAY_DIFFER = (
     *("Bernoulli", "Dropout", "If", "Loop", "Multinomial", "RandomNormal", "RandomNormalLike"),
     *("RandomUniform", "RandomUniformLike", "Scan"),
 )
 COMMUTATIVE = ("Add", "And", "Equal", "Max", "Mean", "Min", "Mul", "Or", "Sum", "Xor")
-SAMPLES = 64  # elements that tell most constants apart
+# Elements by which constants are compared first. Chosen by hand, not measured.
+SAMPLES = 64
 
 
 def _drop_dead(graph: Graph) -> int:
-    wanted = set(graph.outputs)
-    kept: list[Node] = []
+    needed = set(graph.outputs)
+    nodes: list[Node] = []
     for node in reversed(graph.nodes):
-        if not wanted.isdisjoint(node.outputs):
-            kept.append(node)
-            wanted.update(node.reads())
-    count = len(graph.nodes) - len(kept)
-    graph.nodes = kept[::-1]
-    graph.constants = {name: array for name, array in graph.constants.items() if name in wanted}
+        if not needed.isdisjoint(node.outputs):
+            nodes.append(node)
+            needed.update(node.reads())
+    count = len(graph.nodes) - len(nodes)
+    graph.nodes = nodes[::-1]
+    graph.constants = {name: array for name, array in graph.constants.items() if name in needed}
     return count
 
 
@@ -51,13 +53,13 @@ def _merge_duplicates(graph: Graph) -> int:
 
 
 def _key(node: Node) -> Hashable:
-    """Return a key that nodes of equal results share, or None if the results may differ."""
+    """Return a key that is equal for nodes with equal outputs; None if these may differ."""
     if node.op in MAY_DIFFER:
         return None
     inputs = sorted(node.inputs) if node.op in COMMUTATIVE else node.inputs
     attributes = sorted((name, _frozen(value)) for name, value in node.attributes.items())
-    given = tuple(bool(output) for output in node.outputs)
-    return (node.domain, node.op, tuple(inputs), tuple(attributes), given)
+    present = tuple(bool(output) for output in node.outputs)
+    return (node.domain, node.op, tuple(inputs), tuple(attributes), present)
 
 
 def _frozen(value: object) -> str:
@@ -67,7 +69,7 @@ def _frozen(value: object) -> str:
 
 
 def _merge_constants(graph: Graph) -> None:
-    """Let equal constants be one; that adds no match, as it removes no node."""
+    """Merge equal constants; this counts as no match, because it removes no node."""
     fixed = set(graph.outputs)
     for node in graph.nodes:
         for attribute in node.attributes.values():
@@ -99,11 +101,11 @@ def _is_equal(one: Array, other: Array) -> bool:
 
 # ---- identities -------------------------------------------------------------------------------
 
-END = np.iinfo(np.int32).max  # an end of Slice from here on means the end of the axis
+END = np.iinfo(np.int32).max  # ends of a Slice from this number on mean the end of the axis
 
 
 def _identity(editor: Editor, node: Node) -> Replacement:
-    """Return the value that the node passes on unchanged."""
+    """Return the input of a node that passes it on unchanged."""
     return node.inputs[0]
 
 
@@ -129,11 +131,14 @@ def _keeps_shape(editor: Editor, node: Node) -> Replacement:
 
 
 def _reshape(editor: Editor, node: Node) -> Replacement:
-    shape, wanted = editor.value(node.inputs[0]).shape, editor.constant(node.inputs[1])
-    if shape is None or wanted is None or len(shape) != wanted.size or node.get("allowzero", 0):
+    shape, target_shape = editor.value(node.inputs[0]).shape, editor.constant(node.inputs[1])
+    if shape is None or target_shape is None or len(shape) != target_shape.size:
         return _keeps_shape(editor, node)
-    sizes = [size for old, size in zip(shape, wanted.tolist(), strict=True) if size not in (0, old)]
-    return node.inputs[0] if sizes in ([], [-1]) else None
+    if node.get("allowzero", 0):
+        return _keeps_shape(editor, node)
+    pairs = zip(shape, target_shape.tolist(), strict=True)
+    changed = [new for old, new in pairs if new not in (0, old)]
+    return node.inputs[0] if changed in ([], [-1]) else None
 
 
 def _slice(editor: Editor, node: Node) -> Replacement:
@@ -146,18 +151,18 @@ def _slice(editor: Editor, node: Node) -> Replacement:
 
 
 def _neutral(editor: Editor, node: Node) -> Replacement:
-    """Adding 0, multiplying by 1 and the like."""
-    found = operands(editor, node)
+    """Match an operation without effect, such as adding 0 or multiplying by 1."""
+    matched = operands(editor, node)
     neutral = 0 if node.op in ("Add", "Sub") else 1
-    if found is None or (found.constant != neutral).any():
+    if matched is None or (matched.constant != neutral).any():
         return None
-    if found.constant_first and node.op in ("Sub", "Div", "Pow"):
+    if matched.constant_first and node.op in ("Sub", "Div", "Pow"):
         return None
-    rank = editor.rank(found.value)
-    if found.constant.size == 1 and rank is not None and found.constant.ndim <= rank:
-        return found.value
-    old, new = editor.shape(found.value), editor.shape(node.output)
-    return found.value if old is not None and old == new else None
+    rank = editor.rank(matched.value)
+    if matched.constant.size == 1 and rank is not None and matched.constant.ndim <= rank:
+        return matched.value
+    old, new = editor.shape(matched.value), editor.shape(node.output)
+    return matched.value if old is not None and old == new else None
 
 
 def _pad(editor: Editor, node: Node) -> Replacement:
@@ -218,7 +223,10 @@ def _merge_reshapes(editor: Editor, node: Node) -> Replacement:
 
 
 def _transpose_of_batches(editor: Editor, node: Node) -> Replacement:
-    """Reshape(Transpose(Reshape(x))) that makes leading axes one, so as to swap the last two."""
+    """Match Reshape(Transpose(Reshape(x))) that swaps the last two axes of x.
+
+    The Reshapes only merge the leading axes into one, and divide them again.
+    """
     order = editor.only(node.inputs[0], "Transpose")
     inner = None if order is None else editor.only(order.inputs[0], "Reshape")
     if order is None or inner is None or order.get("perm") != [0, 2, 1]:
@@ -230,11 +238,11 @@ def _transpose_of_batches(editor: Editor, node: Node) -> Replacement:
     if 0 in sizes:
         return None
     batches = editor.name(f"{node.output}_batches")
-    wanted = editor.add_constant(f"{batches}_shape", sizes)
+    shape_name = editor.add_constant(f"{batches}_shape", sizes)
     last = len(shape) - 1
     perm = [*range(last - 1), last, last - 1]
     return [
-        Node("Reshape", [inner.inputs[0], wanted], [batches]),
+        Node("Reshape", [inner.inputs[0], shape_name], [batches]),
         Node("Transpose", [batches], node.outputs, {"perm": perm}, name=node.name),
     ]
 
@@ -262,26 +270,41 @@ def _mean_of_pixels(editor: Editor, node: Node) -> Replacement:
 
 
 REWRITES = (
-    Rewrite("dead-nodes", "nodes whose results nobody reads are removed", _drop_dead),
-    Rewrite("duplicates", "equal constants and nodes that compute the same", _merge_duplicates),
-    rewrite("identities", "nodes that pass their input on", _remove_identity, *IDENTITIES),
+    Rewrite("dead-nodes", "nodes whose outputs no other node reads are removed", _drop_dead),
+    Rewrite(
+        "duplicates",
+        "equal constants, and nodes that compute the same, become one",
+        _merge_duplicates,
+    ),
+    rewrite(
+        "identities",
+        "nodes that pass their input on unchanged are removed",
+        _remove_identity,
+        *IDENTITIES,
+    ),
     rewrite("transposes", "two Transposes become one, or none", _merge_transposes, "Transpose"),
     rewrite(
-        "transpose-ones", "moving axes of length 1 is Reshape", _transpose_of_ones, "Transpose"
+        "transpose-ones",
+        "a Transpose that moves only axes of length 1 becomes a Reshape",
+        _transpose_of_ones,
+        "Transpose",
     ),
     rewrite(
         "transpose-batches",
-        "swapping the last two axes needs no Reshape around it",
+        "a Transpose of the last two axes loses the Reshapes around it",
         _transpose_of_batches,
         "Reshape",
     ),
     rewrite(
         "reshapes",
-        "a chain of Reshape, Squeeze and the like becomes one",
+        "a chain of Reshape, Squeeze, Unsqueeze and Flatten becomes one",
         _merge_reshapes,
         *RESHAPES,
     ),
     rewrite(
-        "global-pools", "ReduceMean over height and width is a pool", _mean_of_pixels, "ReduceMean"
+        "global-pools",
+        "ReduceMean over height and width becomes GlobalAveragePool",
+        _mean_of_pixels,
+        "ReduceMean",
     ),
 )

@@ -1,4 +1,4 @@
-"""What can be computed before the first input arrives: constants, and arithmetic with shapes."""
+"""Folding of nodes that need no input: arithmetic with constants and with shapes."""
 
 # NumPy's stubs leave the types of what its methods return open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -17,8 +17,11 @@ from slipstream.infer.graph.graph import Array, Graph, Node, Value
 from slipstream.infer.graph.onnx_file import to_model
 from slipstream.infer.rewrites.editor import Editor, Replacement, rewrite
 
-LARGEST_BYTES = 64 << 20  # of a result that is larger than what it is computed from
-SMALL = 4096  # elements; no operator here makes a large result of so few, but for those in _size
+# Most bytes of a folded output that is larger than its inputs. Chosen by hand, not measured.
+LARGEST_BYTES = 64 << 20
+# Elements of inputs from which no operator computes a large output, except those in `_size`. Chosen
+# by hand, not measured.
+SMALL = 4096
 
 FOLDED = (
     *("Abs", "Acos", "Add", "And", "ArgMax", "ArgMin", "Asin", "Atan", "Cast"),
@@ -41,11 +44,11 @@ def _fold(editor: Editor, node: Node) -> Replacement:
     arrays = {name: editor.constant(name) for name in node.inputs if name}
     if not arrays or any(array is None for array in arrays.values()):
         return None
-    known = cast("dict[str, Array]", arrays)
+    inputs = cast("dict[str, Array]", arrays)
     is_answer = any(editor.is_output(output) for output in node.outputs)
-    if (node.op == "Identity" and is_answer) or _grows_too_large(editor, node, known):
+    if (node.op == "Identity" and is_answer) or _grows_too_large(editor, node, inputs):
         return None
-    results = _run(editor, node, known)
+    results = _run(editor, node, inputs)
     nodes: list[Node] = []
     for output, array in zip(node.outputs, results, strict=True):
         if editor.is_output(output):
@@ -57,7 +60,7 @@ def _fold(editor: Editor, node: Node) -> Replacement:
 
 
 def _cast_like(editor: Editor, node: Node) -> Replacement:
-    """CastLike of a constant, to the type of a value that is none."""
+    """Match CastLike of a constant to the type of another value."""
     array, dtype = editor.constant(node.inputs[0]), editor.value(node.inputs[1]).dtype
     if array is None or dtype is None or editor.is_output(node.output):
         return None
@@ -72,7 +75,7 @@ def _grows_too_large(editor: Editor, node: Node, arrays: dict[str, Array]) -> bo
 
 
 def _size(editor: Editor, node: Node, output: str) -> int | None:
-    """Return an upper bound of the result's bytes: None if it may be large, 0 if it is small."""
+    """Return an upper bound of an output's bytes; None if it may be large, 0 if it is small."""
     first = editor.constant(node.inputs[0])
     if first is None:
         return None
@@ -138,43 +141,44 @@ def _fold_shape(editor: Editor, node: Node) -> Replacement:
 
 
 def _fixed_target(editor: Editor, node: Node) -> Replacement:
-    """Reshape to dimensions of its input that are unknown, and so can be copied or implied."""
-    data, wanted = node.inputs
-    entries = _entries(editor, wanted)
+    """Match a Reshape whose open sizes can be copied from its input, or inferred."""
+    data, target_shape = node.inputs
+    entries = _entries(editor, target_shape)
     if entries is None or (node.get("allowzero", 0) and 0 in entries):
         return None
-    own = _dimensions(editor, data)
-    sizes = [_target_size(entry, at, own) for at, entry in enumerate(entries)]
-    sizes = _copied(sizes, own)
-    is_done = editor.constant(wanted) is not None and sizes == entries
+    dimensions = _dimensions(editor, data)
+    sizes = [_target_size(entry, at, dimensions) for at, entry in enumerate(entries)]
+    sizes = _copied(sizes, dimensions)
+    is_done = editor.constant(target_shape) is not None and sizes == entries
     if sizes.count(-1) > 1 or is_done:
         return None
     shape = editor.add_constant(f"{node.output}_shape", np.array(sizes, np.int64))
     return [Node("Reshape", [data, shape], [node.output], name=node.name)]
 
 
-def _copied(sizes: list[int], own: Sequence[Entry] | None) -> list[int]:
-    """Copy the inferred size into the targets if it is their only unknown size."""
+def _copied(sizes: list[int], dimensions: Sequence[Entry] | None) -> list[int]:
+    """Return the sizes with 0, which copies, in place of -1 if both mean the same size."""
     at = sizes.index(-1) if sizes.count(-1) == 1 else len(sizes)
-    if own is None or at >= len(own) or isinstance(own[at], int):
+    if dimensions is None or at >= len(dimensions) or isinstance(dimensions[at], int):
         return sizes
-    given = [size if size else own[axis] for axis, size in enumerate(sizes[: len(own)])]
-    new = [size for axis, size in enumerate([*given, *sizes[len(own) :]]) if axis != at]
-    old = [size for axis, size in enumerate(own) if axis != at]
+    first = [size or dimensions[axis] for axis, size in enumerate(sizes[: len(dimensions)])]
+    new = [size for axis, size in enumerate([*first, *sizes[len(dimensions) :]]) if axis != at]
+    old = [size for axis, size in enumerate(dimensions) if axis != at]
     if not all(isinstance(size, int) and size > 0 for size in (*new, *old)):
         return sizes
     is_equal = math.prod(cast("list[int]", new)) == math.prod(cast("list[int]", old))
     return [*sizes[:at], 0, *sizes[at + 1 :]] if is_equal else sizes
 
 
-def _target_size(entry: Entry, at: int, own: Sequence[Entry] | None) -> int:
+def _target_size(entry: Entry, at: int, dimensions: Sequence[Entry] | None) -> int:
     if isinstance(entry, int):
         return entry
-    return 0 if own is not None and at < len(own) and own[at] == entry else -1
+    is_same = dimensions is not None and at < len(dimensions) and dimensions[at] == entry
+    return 0 if is_same else -1
 
 
 def _entries(editor: Editor, name: str) -> Sequence[Entry] | None:
-    """Return the elements of an integer constant, or of one that follows from known shapes."""
+    """Return the elements of an integer vector that is constant or follows from known shapes."""
     array = editor.constant(name)
     if array is not None:
         is_vector = array.ndim <= 1 and array.dtype.kind == "i"
@@ -184,8 +188,8 @@ def _entries(editor: Editor, name: str) -> Sequence[Entry] | None:
         return None
     match node.op:
         case "Shape":
-            own = _dimensions(editor, node.inputs[0])
-            return None if own is None else own[slice(node.get("start", 0), node.get("end"))]
+            sizes = _dimensions(editor, node.inputs[0])
+            return None if sizes is None else sizes[slice(node.get("start", 0), node.get("end"))]
         case "Size":
             shape = editor.shape(node.inputs[0])
             return None if shape is None else [math.prod(shape)]
@@ -220,7 +224,7 @@ def _dimensions(editor: Editor, name: str) -> Sequence[Entry] | None:
     shape = editor.value(name).shape
     if shape is None:
         return None
-    # Shape inference names what it does not know "unk__N", and begins anew at each call.
+    # Shape inference calls unknown sizes "unk__N", and counts from 0 again in each call.
     return [
         (name, axis) if size is None or str(size).startswith("unk__") else size
         for axis, size in enumerate(shape)
@@ -229,13 +233,16 @@ def _dimensions(editor: Editor, name: str) -> Sequence[Entry] | None:
 
 REWRITES = (
     rewrite("constants", "nodes that read only constants become constants", _fold),
-    rewrite("casts", "a constant in the type of another value is one", _cast_like, "CastLike"),
     rewrite(
-        "shapes", "arithmetic with known dimensions becomes a constant", _fold_shape, *SHAPE_OPS
+        "casts",
+        "a cast of a constant to the type of another value becomes a constant",
+        _cast_like,
+        "CastLike",
     ),
+    rewrite("shapes", "arithmetic with known sizes becomes a constant", _fold_shape, *SHAPE_OPS),
     rewrite(
         "reshape-targets",
-        "Reshape to copied dimensions needs no Shape, Slice and Concat",
+        "a Reshape that copies sizes loses the Shape, Slice and Concat before it",
         _fixed_target,
         "Reshape",
     ),

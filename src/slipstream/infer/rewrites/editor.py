@@ -1,9 +1,9 @@
-"""What every rewrite is made of: rules that look at one node and say what stands in its place.
+"""The parts of a rewrite: rules, which look at one node and return its replacement, and an editor.
 
-A rule sees the graph through an `Editor`, which knows who gives and who reads each value and keeps
-that knowledge up to date. What a rule returns takes the node's place and gives the node's outputs;
-whatever was read by that node only disappears with it. So a rule cannot take away a value that
-another node, or the caller of the graph, reads.
+A rule reads the graph through an `Editor`, which keeps track of the producer and the readers of
+each value. The replacement must compute the node's outputs. Nodes that only the replaced node read
+are removed with it. So a rule cannot remove a value that another node, or the caller of the graph,
+reads.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -19,27 +19,27 @@ from typing import TypeAlias
 from slipstream.infer.graph.graph import Array, Graph, Node, Subgraph, Value
 
 Replacement: TypeAlias = Sequence[Node] | str | None
-"""Nodes in the node's place, the value that its output equals, or None: the node stays."""
+"""Nodes that replace a node; or the value that equals its output; or None if the node stays."""
 
 Rule: TypeAlias = "Callable[[Editor, Node], Replacement]"
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A change of graphs that leaves what they compute the same, up to rounding.
+    """A change of graphs that leaves their outputs the same, up to rounding.
 
     Args:
-        name: switches it off, and names it in reports.
-        what: the pattern and what it saves, in a sentence.
-        apply: changes a graph in place; returns how many matches it rewrote.
+        name: Name in reports and for switching the rewrite off.
+        effect: Pattern and its replacement, in a sentence.
+        apply: Function that changes a graph in place and returns the number of rewritten matches.
     """
 
     name: str
-    what: str
+    effect: str
     apply: Callable[[Graph], int]
 
 
-def rewrite(name: str, what: str, rule: Rule, *kinds: str) -> Rewrite:
+def rewrite(name: str, effect: str, rule: Rule, *kinds: str) -> Rewrite:
     """Return a rewrite that tries the rule on each node of the kinds, or on every node."""
 
     def apply(graph: Graph) -> int:
@@ -51,7 +51,7 @@ def rewrite(name: str, what: str, rule: Rule, *kinds: str) -> Rewrite:
         editor.close()
         return count
 
-    return Rewrite(name, what, apply)
+    return Rewrite(name, effect, apply)
 
 
 def kind(node: Node) -> str:
@@ -60,7 +60,11 @@ def kind(node: Node) -> str:
 
 
 class Editor:
-    """A graph while a rewrite goes through it; `close` makes the changes part of the graph."""
+    """A graph that a rewrite changes; `close` makes the changes part of the graph.
+
+    Args:
+        graph: Graph to change in place.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -68,14 +72,14 @@ class Editor:
         self._readers = graph.uses()
         self._outputs = frozenset(graph.outputs)
         self._fixed_names = self._outputs | frozenset(_subgraph_reads(graph.nodes))
-        self._taken = self._producers.keys() | graph.inputs.keys() | graph.constants.keys()
+        self._used_names = self._producers.keys() | graph.inputs.keys() | graph.constants.keys()
         self._placed: dict[int, Sequence[Node]] = {}
         self._gone: dict[int, Node] = {}
 
     # ---- looking ---------------------------------------------------------------------------
 
     def has(self, node: Node) -> bool:
-        """Tell whether the node is still in the graph."""
+        """Return whether the node is still in the graph."""
         return id(node) not in self._gone
 
     def producer(self, name: str, *kinds: str) -> Node | None:
@@ -88,15 +92,15 @@ class Editor:
         return self.producer(name, *kinds) if self.is_private(name) else None
 
     def is_private(self, name: str) -> bool:
-        """Tell whether the value is read once and is no output of the graph."""
+        """Return whether the value is read once and is no output of the graph."""
         return len(self._readers.get(name, ())) == 1 and name not in self._outputs
 
     def is_output(self, name: str) -> bool:
-        """Tell whether the value is an output of the graph."""
+        """Return whether the value is an output of the graph."""
         return name in self._outputs
 
     def is_read(self, name: str) -> bool:
-        """Tell whether a node or an output of the graph reads the value."""
+        """Return whether a node or an output of the graph reads the value."""
         return name in self._outputs or bool(self._readers.get(name))
 
     def constant(self, name: str) -> Array | None:
@@ -133,10 +137,10 @@ class Editor:
     def name(self, stem: str) -> str:
         """Return an unused name for a new value."""
         name, number = stem, 0
-        while name in self._taken:
+        while name in self._used_names:
             number += 1
             name = f"{stem}_{number}"
-        self._taken.add(name)
+        self._used_names.add(name)
         return name
 
     def add_constant(self, stem: str, array: Array) -> str:
@@ -146,7 +150,7 @@ class Editor:
         return name
 
     def put(self, replacement: Replacement, *, instead_of: Node) -> bool:
-        """Carry out what a rule says of a node; whether that changed the graph."""
+        """Replace a node by what its rule returned; return whether that changed the graph."""
         if replacement is None:
             return False
         if isinstance(replacement, str):
@@ -157,7 +161,10 @@ class Editor:
         return True
 
     def merge(self, node: Node, other: Node) -> bool:
-        """Let `other`, an earlier node that computes the same, stand for `node` too."""
+        """Replace a node by an earlier node that computes the same; return whether it was done.
+
+        It is not done if an output of the node is an output of the graph, or read by a subgraph.
+        """
         if any(output in self._fixed_names for output in node.outputs):
             return False
         for old, new in zip(node.outputs, other.outputs, strict=True):
@@ -166,7 +173,7 @@ class Editor:
         return True
 
     def close(self) -> None:
-        """Bring the graph's nodes up to date."""
+        """Write the changed list of nodes to the graph."""
         self.graph.nodes = list(self._current(self.graph.nodes))
 
     def _current(self, nodes: Iterable[Node]) -> Iterable[Node]:

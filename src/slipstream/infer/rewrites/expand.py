@@ -1,6 +1,6 @@
-"""Operators of the domain `slipstream` written in those of ONNX, for engines that know no others.
+"""Expansion of operators of the domain `slipstream` into operators of ONNX, for other engines.
 
-The forms are those that ONNX Runtime and OpenVINO look for when they fuse operators themselves.
+The results have the patterns that ONNX Runtime and OpenVINO recognise when they fuse operators.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -19,7 +19,7 @@ from slipstream.infer.graph.onnx_file import infer_shapes
 from slipstream.infer.rewrites.activations import CUBIC
 from slipstream.infer.rewrites.editor import Editor
 
-FLOAT32 = 1  # ONNX's number of the type
+FLOAT32 = 1  # ONNX's number for the type
 
 
 def expand(graph: Graph, keep: Collection[str] = ()) -> Graph:
@@ -34,7 +34,12 @@ def expand(graph: Graph, keep: Collection[str] = ()) -> Graph:
 
 
 class _Writer:
-    """Makes the nodes and constants that a node expands to, with names after the node's output."""
+    """A writer of the nodes and constants to which a node expands.
+
+    Args:
+        editor: Editor of the graph.
+        node: Node that is expanded; the names of new values begin with that of its output.
+    """
 
     def __init__(self, editor: Editor, node: Node) -> None:
         self.editor = editor
@@ -44,7 +49,7 @@ class _Writer:
     def __call__(
         self, op: str, *inputs: str, to: str = "", **attributes: int | float | list[int]
     ) -> str:
-        """Add a node; its output's name."""
+        """Add a node, and return the name of its output."""
         output = to or self.editor.name(f"{self.stem}/{op}")
         self.nodes.append(Node(op, list(inputs), [output], {**attributes}))
         return output

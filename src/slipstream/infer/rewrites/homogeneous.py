@@ -1,7 +1,7 @@
-"""Positive numbers pass through what is linear on each side of zero: f(c x) = c f(x).
+"""Factors that move through operators with f(c x) = c f(x) for positive c, such as ReLU.
 
-So a number that is multiplied after a (leaky) ReLU goes before it, and on to the layer whose
-weights take it in. Also the root's inverse as one operator, which has a kernel of its own.
+A positive factor of the output of a (leaky) ReLU moves before it, and on into the weights of the
+layer before that. The inverse root, which has a kernel of its own, becomes one operator here, too.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -21,15 +21,15 @@ HOMOGENEOUS = ("LeakyRelu", "Relu")
 
 
 def _before(editor: Editor, node: Node) -> Replacement:
-    """Mul by a positive number: before a (leaky) ReLU."""
-    found = operands(editor, node)
-    bend = None if found is None else editor.only(found.value, *HOMOGENEOUS)
-    if found is None or bend is None or found.constant.size != 1 or found.constant.ndim > 1:
+    """Move Mul by a positive number before a (leaky) ReLU."""
+    matched = operands(editor, node)
+    bend = None if matched is None else editor.only(matched.value, *HOMOGENEOUS)
+    if matched is None or bend is None or matched.constant.size != 1 or matched.constant.ndim > 1:
         return None
-    if not found.constant.item() > 0 or not _ends_in_layer(editor, bend.inputs[0]):
+    if not matched.constant.item() > 0 or not _ends_in_layer(editor, bend.inputs[0]):
         return None
     scaled = editor.name(f"{node.output}_scaled")
-    number = editor.add_constant(f"{node.output}_number", found.constant)
+    number = editor.add_constant(f"{node.output}_number", matched.constant)
     return [
         Node("Mul", [bend.inputs[0], number], [scaled]),
         Node(bend.op, [scaled], node.outputs, dict(bend.attributes), bend.domain, bend.name),
@@ -37,21 +37,21 @@ def _before(editor: Editor, node: Node) -> Replacement:
 
 
 def _through(editor: Editor, node: Node) -> Replacement:
-    """Mul by a number: before Add of a constant, and before Mul by another value."""
-    found = operands(editor, node)
-    if found is None or found.constant.size != 1 or found.constant.ndim > 1:
+    """Move Mul by a number before Add of a constant, and before Mul by another value."""
+    matched = operands(editor, node)
+    if matched is None or matched.constant.size != 1 or matched.constant.ndim > 1:
         return None
-    if not _ends_in_layer(editor, found.value) or editor.only(found.value, *LAYERS):
+    if not _ends_in_layer(editor, matched.value) or editor.only(matched.value, *LAYERS):
         return None
-    inner = editor.only(found.value, "Add", "Mul")
+    inner = editor.only(matched.value, "Add", "Mul")
     assert inner is not None
     base, other = _layer_first(editor, inner)
     if inner.op == "Add":
         shifted = editor.constant(other)
         assert shifted is not None
-        other = editor.add_constant(other, np.asarray(shifted * found.constant.reshape(())))
+        other = editor.add_constant(other, np.asarray(shifted * matched.constant.reshape(())))
     scaled = editor.name(f"{node.output}_scaled")
-    number = editor.add_constant(f"{node.output}_number", found.constant)
+    number = editor.add_constant(f"{node.output}_number", matched.constant)
     return [
         Node("Mul", [base, number], [scaled]),
         Node(inner.op, [scaled, other], node.outputs, name=inner.name),
@@ -59,7 +59,7 @@ def _through(editor: Editor, node: Node) -> Replacement:
 
 
 def _ends_in_layer(editor: Editor, name: str) -> bool:
-    """Tell whether a value is a layer's result, perhaps scaled and plus a constant."""
+    """Return whether a value is the output of a layer, or one that was scaled or shifted."""
     if editor.only(name, *LAYERS):
         return True
     node = editor.only(name, "Add", "Mul")
@@ -91,15 +91,15 @@ def _inverse_root(editor: Editor, node: Node) -> Replacement:
 LATE_REWRITES = (
     rewrite(
         "positive-factor",
-        "a number multiplied after a (leaky) ReLU goes before it, and into the layer",
+        "a factor of the output of a (leaky) ReLU goes into the layer before it",
         _before,
         "Mul",
     ),
     rewrite(
         "factor-first",
-        "a number multiplied after a value and a constant goes into the layer before these",
+        "a factor after Add or Mul goes into the layer before these",
         _through,
         "Mul",
     ),
-    rewrite("inverse-root", "1 / sqrt(x) is one operator", _inverse_root, "Div", "Reciprocal"),
+    rewrite("inverse-root", "1 / sqrt(x) becomes one operator", _inverse_root, "Div", "Reciprocal"),
 )

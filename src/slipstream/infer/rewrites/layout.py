@@ -1,8 +1,8 @@
-"""Transposes between images with channels last and first, moved until two meet and cancel.
+"""Transposes between images with channels last and channels first, moved until two cancel.
 
-Importers of frameworks that have channels last put a Transpose before and after each convolution
-and pool. One after a convolution is moved behind what follows, as long as that does not mind the
-order of axes: operators of single elements, and those whose axes can be renamed.
+Importers of frameworks with channels last put a Transpose before and after each convolution and
+pool. The Transpose after a convolution is moved behind the nodes that follow, if these do not
+depend on the order of axes: elementwise operators, and operators whose axes can be renumbered.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -20,7 +20,8 @@ from slipstream.infer.graph.graph import Array, Attribute, Graph, Node, Value
 from slipstream.infer.rewrites.editor import Editor, Replacement, Rewrite, kind
 from slipstream.infer.rewrites.patterns import axes
 
-SOURCES = (  # of images with channels first
+# Operators whose outputs are images with channels first.
+SOURCES = (
     *("AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "DepthToSpace"),
     *("GlobalAveragePool", "GlobalMaxPool", "InstanceNormalization", "MaxPool", "Resize"),
     *("SpaceToDepth",),
@@ -41,13 +42,13 @@ REDUCTIONS = (
 
 @dataclass
 class _Moved:
-    """A node on the other side of a Transpose.
+    """A node that is moved before a Transpose.
 
     Args:
         editor: Editor of the graph.
-        node: The node before it is moved.
-        order: The attribute `perm` of the Transpose.
-        before: Nodes that bring other operands into the order of axes before the Transpose.
+        node: Node before it is moved.
+        order: Attribute `perm` of the Transpose.
+        before: Nodes that change other operands to the order of axes before the Transpose.
     """
 
     editor: Editor
@@ -131,8 +132,8 @@ def _inverse(order: Sequence[int]) -> list[int]:
 
 def _elementwise(moved: _Moved) -> Replacement:
     inputs = [moved.inner(name) for name in moved.node.inputs]
-    found = [name for name in inputs if name is not None]
-    return moved.placed(found) if len(found) == len(inputs) else None
+    matched = [name for name in inputs if name is not None]
+    return moved.placed(matched) if len(matched) == len(inputs) else None
 
 
 def _clip(moved: _Moved) -> Replacement:
@@ -148,15 +149,15 @@ def _along(moved: _Moved) -> Replacement:
     axis = moved.node.get("axis", default)
     operands = moved.node.inputs[:1] if moved.node.op == "Split" else moved.node.inputs
     inputs = [_whole(moved, name) for name in operands]
-    found = [name for name in inputs if name is not None]
-    if len(found) != len(inputs):
+    matched = [name for name in inputs if name is not None]
+    if len(matched) != len(inputs):
         return None
     rest = moved.node.inputs[len(operands) :]
-    return moved.placed([*found, *rest], {"axis": moved.order[axis % rank]})
+    return moved.placed([*matched, *rest], {"axis": moved.order[axis % rank]})
 
 
 def _whole(moved: _Moved, name: str) -> str | None:
-    """Return an operand that has all axes and needs no broadcast."""
+    """Return an operand that has all axes and is not broadcast."""
     array = moved.editor.constant(name)
     if array is None:
         return moved.inner(name)
@@ -189,7 +190,7 @@ def _slice(moved: _Moved) -> Replacement:
 
 
 def _reduction(moved: _Moved) -> Replacement:
-    """Move a reduction; the axes left keep their order and may need no Transpose."""
+    """Move a reduction; if the remaining axes keep their order, they need no Transpose."""
     node, editor, order = moved.node, moved.editor, moved.order
     over, inner = axes(editor, node), moved.inner(node.inputs[0])
     if over is None or inner is None:
@@ -219,12 +220,12 @@ RULES: dict[str, Callable[[_Moved], Replacement]] = {
 
 
 def _images(graph: Graph) -> set[str]:
-    """Collect the results of convolutions and pools, and all that follows without a Transpose."""
-    found: set[str] = set()
+    """Return the outputs of convolutions, of pools, and of the nodes after them."""
+    matched: set[str] = set()
     for node in graph.nodes:
-        if kind(node) in SOURCES or (kind(node) in RULES and not found.isdisjoint(node.inputs)):
-            found.update(node.outputs)
-    return found
+        if kind(node) in SOURCES or (kind(node) in RULES and not matched.isdisjoint(node.inputs)):
+            matched.update(node.outputs)
+    return matched
 
 
 def _order(editor: Editor, node: Node, images: set[str]) -> list[int] | None:
@@ -260,7 +261,7 @@ def _outputs(node: Node | str) -> list[str]:
 REWRITES = (
     Rewrite(
         "channels-first",
-        "Transposes after convolutions and pools move on, until they meet another and cancel",
+        "Transposes after convolutions and pools move on until two cancel",
         _sink,
     ),
 )

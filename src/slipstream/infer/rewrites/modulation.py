@@ -1,8 +1,9 @@
 """Modulated convolutions with constant weights (Karras et al. 2020, StyleGAN2, section 2.2).
 
-A convolution whose weights W[o, i] are multiplied by a style s[i], and perhaps by d[o] =
-1 / sqrt(sum((W s)^2) + epsilon), is a convolution by W of x s, times d; and d follows from s^2 by a
-matrix of W's squares. So for one sample the weights need not be computed again for each input.
+The weights W[o, i] of such a convolution are multiplied by a style s[i], and perhaps by d[o] =
+1 / sqrt(sum((W s)^2) + epsilon). It equals the convolution of x s by W, times d, and d is computed
+from s^2 with a matrix of the squares of W. So for one sample the weights need not be computed again
+for each input.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -29,44 +30,53 @@ from slipstream.infer.rewrites.patterns import (
 
 @dataclass(frozen=True, slots=True)
 class ModulatedProduct:
-    """Weights that are a constant times a style, and perhaps normalised per output channel."""
+    """Weights that are the product of a constant and a style, normalised or not.
+
+    Args:
+        weight: Constant.
+        style: Name of the style, which has one number per input channel.
+        style_axis: Axis of the constant along which the style varies.
+        epsilon: Number that is added to the sum of squares; None if the weights are not normalised.
+        shape: Shape of the product, before operators change its layout.
+        demodulated_axis: Axis of the constant that the sum of squares keeps (default 0).
+    """
 
     weight: Array
-    style: str  # one number per input channel
-    style_axis: int  # of the weight
-    epsilon: float | None  # None: not normalised
-    shape: tuple[int, ...]  # before what the layout's operators do
-    demodulated_axis: int = 0  # of the weight that is normalised, which sums leave
+    style: str
+    style_axis: int
+    epsilon: float | None
+    shape: tuple[int, ...]
+    demodulated_axis: int = 0
 
 
 def _modulated_conv(editor: Editor, node: Node) -> Replacement:
-    """Conv or ConvTranspose of one group, and the weights before it."""
+    """Match Conv or ConvTranspose of one group, and the computation of its weights."""
     bias = None if len(node.inputs) < 3 else editor.constant(node.inputs[2])
     if (len(node.inputs) > 2 and bias is None) or node.get("group", 1) != 1:
         return None
     layout, product = _layout(editor, node.inputs[1])
-    found = _weights(editor, product)
-    if found is None:
+    matched = _weights(editor, product)
+    if matched is None:
         return None
-    weight = _laid_out(editor, found.weight, found.shape, layout)
-    channels = _axis(editor, found, found.style_axis, layout)
-    outputs = _axis(editor, found, found.demodulated_axis, layout)
+    weight = _laid_out(editor, matched.weight, matched.shape, layout)
+    channels = _axis(editor, matched, matched.style_axis, layout)
+    outputs = _axis(editor, matched, matched.demodulated_axis, layout)
     inputs_at, outputs_at = (1, 0) if node.op == "Conv" else (0, 1)
     is_image = weight.ndim == editor.rank(node.inputs[0])
     if not is_image or channels != inputs_at:
         return None
-    if found.epsilon is not None and outputs != outputs_at:
+    if matched.epsilon is not None and outputs != outputs_at:
         return None
-    return _scaled_conv(editor, node, found, np.ascontiguousarray(weight))
+    return _scaled_conv(editor, node, matched, np.ascontiguousarray(weight))
 
 
 def _layout(editor: Editor, name: str) -> tuple[list[Node], str]:
-    """Return the operators, last first, that only change the layout of a value; and the value."""
+    """Return the nodes that only change the layout of a value, last first, and that value."""
     node = editor.only(name, "Transpose", *RESHAPES)
     if node is None or editor.shape(name) is None:
         return [], name
-    rest, inner = _layout(editor, node.inputs[0])
-    return [node, *rest], inner
+    nodes, inner = _layout(editor, node.inputs[0])
+    return [node, *nodes], inner
 
 
 def _laid_out(editor: Editor, array: Array, shape: tuple[int, ...], layout: list[Node]) -> Array:
@@ -80,11 +90,11 @@ def _laid_out(editor: Editor, array: Array, shape: tuple[int, ...], layout: list
     return array
 
 
-def _axis(editor: Editor, found: ModulatedProduct, axis: int, layout: list[Node]) -> int | None:
+def _axis(editor: Editor, matched: ModulatedProduct, axis: int, layout: list[Node]) -> int | None:
     """Return the new position of an axis of the weights."""
-    size = found.shape[axis]
-    places = np.arange(size).reshape(-1, *[1] * (len(found.shape) - axis - 1))
-    result = _laid_out(editor, places, found.shape, layout)
+    size = matched.shape[axis]
+    places = np.arange(size).reshape(-1, *[1] * (len(matched.shape) - axis - 1))
+    result = _laid_out(editor, places, matched.shape, layout)
     for at, length in enumerate(result.shape):
         line = np.arange(size).reshape(-1, *[1] * (result.ndim - at - 1))
         if length == size > 1 and (result == line).all():
@@ -93,20 +103,20 @@ def _axis(editor: Editor, found: ModulatedProduct, axis: int, layout: list[Node]
 
 
 def _weights(editor: Editor, name: str) -> ModulatedProduct | None:
-    """W s, or W s / sqrt(sum((W s)^2) + epsilon)."""
+    """Match W s, or W s / sqrt(sum((W s)^2) + epsilon)."""
     node = editor.only(name, "Mul")
     plain = None if node is None else _styled(editor, node)
     if node is None or plain is not None:
         return plain
     for product, factor in (node.inputs, node.inputs[::-1]):
         inner = editor.producer(product, "Mul")
-        found = None if inner is None else _styled(editor, inner)
-        norm = None if found is None else _norm(editor, reshaped(editor, factor), product)
-        if found is None or norm is None:
+        matched = None if inner is None else _styled(editor, inner)
+        norm = None if matched is None else _norm(editor, reshaped(editor, factor), product)
+        if matched is None or norm is None:
             continue
         epsilon, axis = norm
-        if _long_axis(editor.shape(factor), len(found.shape)) == axis:
-            return replace(found, epsilon=epsilon, demodulated_axis=axis)
+        if _long_axis(editor.shape(factor), len(matched.shape)) == axis:
+            return replace(matched, epsilon=epsilon, demodulated_axis=axis)
     return None
 
 
@@ -130,41 +140,43 @@ def _long_axis(shape: tuple[int, ...] | None, rank: int) -> int | None:
 
 
 def _norm(editor: Editor, name: str, product: str) -> tuple[float, int] | None:
-    """Return epsilon and the axis left if a value is 1 / sqrt(sum(product^2) + epsilon)."""
+    """Return epsilon and the axis that is not summed, for 1 / sqrt(sum(product^2) + epsilon)."""
     inner = inverse_root(editor, name)
-    found = None if inner is None else plus_epsilon(editor, inner)
-    total = None if found is None else editor.only(reshaped(editor, found[0]), "ReduceSum")
-    if found is None or total is None or squared(editor, total.inputs[0]) != product:
+    matched = None if inner is None else plus_epsilon(editor, inner)
+    total = None if matched is None else editor.only(reshaped(editor, matched[0]), "ReduceSum")
+    if matched is None or total is None or squared(editor, total.inputs[0]) != product:
         return None
     over, shape = axes(editor, total), editor.shape(product)
     if over is None or shape is None:
         return None
     left = [axis for axis, size in enumerate(shape) if axis not in over and size > 1]
-    return (found[1], left[0]) if len(left) == 1 else None
+    return (matched[1], left[0]) if len(left) == 1 else None
 
 
-def _scaled_conv(editor: Editor, node: Node, found: ModulatedProduct, weight: Array) -> Replacement:
-    """x s, the convolution by the constant, and times d."""
+def _scaled_conv(
+    editor: Editor, node: Node, matched: ModulatedProduct, weight: Array
+) -> Replacement:
+    """Return the nodes of x s, the convolution by the constant, and the product with d."""
     rank = weight.ndim
     is_conv = node.op == "Conv"
     num_inputs, num_outputs = weight.shape[:2][::-1] if is_conv else weight.shape[:2]
     stem = node.output
-    style, x = (editor.name(f"{stem}_{what}") for what in ("style", "styled"))
+    style, x = (editor.name(f"{stem}_{suffix}") for suffix in ("style", "styled"))
     nodes = [
-        _reshape(editor, found.style, style, (1, num_inputs, *[1] * (rank - 2))),
+        _reshape(editor, matched.style, style, (1, num_inputs, *[1] * (rank - 2))),
         Node("Mul", [node.inputs[0], style], [x]),
     ]
     name = editor.add_constant(f"{stem}_weight", weight)
     attributes, bias = dict(node.attributes), node.inputs[2:]
-    if found.epsilon is None:
+    if matched.epsilon is None:
         return [*nodes, Node(node.op, [x, name, *bias], node.outputs, attributes, name=node.name)]
     squares = np.square(weight, dtype=np.float64).sum(axis=tuple(range(2, rank)))
     lengths = (squares.T if is_conv else squares).astype(np.float32)
     names = ("plain", "scale", "scale_channels")
-    plain, scale, channels = (editor.name(f"{stem}_{what}") for what in names)
+    plain, scale, channels = (editor.name(f"{stem}_{suffix}") for suffix in names)
     nodes += [
         Node(node.op, [x, name], [plain], attributes, name=node.name),
-        *_demodulation(editor, found, np.ascontiguousarray(lengths), scale),
+        *_demodulation(editor, matched, np.ascontiguousarray(lengths), scale),
         _reshape(editor, scale, channels, (1, num_outputs, *[1] * (rank - 2))),
     ]
     if not bias:
@@ -179,16 +191,18 @@ def _scaled_conv(editor: Editor, node: Node, found: ModulatedProduct, weight: Ar
 
 
 def _demodulation(
-    editor: Editor, found: ModulatedProduct, lengths: Array, scale: str
+    editor: Editor, matched: ModulatedProduct, lengths: Array, scale: str
 ) -> list[Node]:
-    """d[1, outputs] from s and from the squares' sums [inputs, outputs]."""
-    names = [editor.name(f"{scale}_{what}") for what in ("style", "squares", "sums", "sum", "root")]
+    """Return the nodes that compute d[1, outputs] from s and sums of squares [inputs, outputs]."""
+    names = [
+        editor.name(f"{scale}_{suffix}") for suffix in ("style", "squares", "sums", "sum", "root")
+    ]
     matrix = editor.add_constant(f"{scale}_matrix", lengths)
-    epsilon = editor.add_constant(f"{scale}_epsilon", np.array(found.epsilon, np.float32))
+    epsilon = editor.add_constant(f"{scale}_epsilon", np.array(matched.epsilon, np.float32))
     one = editor.add_constant(f"{scale}_one", np.ones((), np.float32))
     style, squares, sums, total, root = names
     return [
-        _reshape(editor, found.style, style, (1, lengths.shape[0])),
+        _reshape(editor, matched.style, style, (1, lengths.shape[0])),
         Node("Mul", [style, style], [squares]),
         Node("MatMul", [squares, matrix], [sums]),
         Node("Add", [sums, epsilon], [total]),
@@ -205,7 +219,7 @@ def _reshape(editor: Editor, name: str, output: str, shape: tuple[int, ...]) -> 
 REWRITES = (
     rewrite(
         "modulated-conv",
-        "weights times a style are constants, and the style scales inputs and outputs",
+        "the style of modulated weights scales inputs and outputs, and the weights are constant",
         _modulated_conv,
         *("Conv", "ConvTranspose"),
     ),

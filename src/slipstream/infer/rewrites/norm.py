@@ -1,8 +1,8 @@
-"""Normalisation over the last axes, written as means and roots.
+"""Normalisation over the last axes that is written with means and roots.
 
-LayerNormalization is ONNX's, from operators' version 17 on. `slipstream.RmsNorm(x, scale)` with the
-attributes `axis` and `epsilon` is x / sqrt(mean(x^2) + epsilon) * scale, with the mean over `axis`
-and the axes after it.
+LayerNormalization is an operator of ONNX from version 17 on. `slipstream.RmsNorm(x, scale)` with
+the attributes `axis` and `epsilon` is x / sqrt(mean(x^2) + epsilon) * scale. The mean is over
+`axis` and the axes after it.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -32,7 +32,13 @@ NORMS = ("LayerNormalization", "slipstream.RmsNorm")
 
 @dataclass(frozen=True, slots=True)
 class Normalised:
-    """A value divided by the root of the mean of its squares."""
+    """A value divided by the root of the mean of its squares.
+
+    Args:
+        x: Name of the value.
+        axes: Axes of the mean.
+        epsilon: Number that is added to the mean.
+    """
 
     x: str
     axes: Sequence[int]
@@ -46,75 +52,75 @@ def _normalised(editor: Editor, node: Node) -> Normalised | None:
         orders = [] if root is None else [(node.inputs[0], root.inputs[0])]
     else:
         one, other = node.inputs
-        found = [(one, inverse_root(editor, other)), (other, inverse_root(editor, one))]
-        orders = [(x, variance) for x, variance in found if variance is not None]
+        matched = [(one, inverse_root(editor, other)), (other, inverse_root(editor, one))]
+        orders = [(x, variance) for x, variance in matched if variance is not None]
     for x, variance in orders:
-        found = _mean_square(editor, x, variance)
-        if found is not None:
-            return found
+        matched = _mean_square(editor, x, variance)
+        if matched is not None:
+            return matched
     return None
 
 
 def _mean_square(editor: Editor, x: str, variance: str) -> Normalised | None:
     """Return the axes and epsilon if a value is mean(x^2) + epsilon."""
-    found = plus_epsilon(editor, variance)
-    mean = None if found is None else editor.only(found[0], "ReduceMean")
-    if found is None or mean is None or mean.get("keepdims", 1) != 1:
+    matched = plus_epsilon(editor, variance)
+    mean = None if matched is None else editor.only(matched[0], "ReduceMean")
+    if matched is None or mean is None or mean.get("keepdims", 1) != 1:
         return None
     over, rank = axes(editor, mean), editor.rank(x)
     if over is None or rank is None or over != list(range(over[0], rank)):
         return None
-    return Normalised(x, over, found[1]) if squared(editor, mean.inputs[0]) == x else None
+    return Normalised(x, over, matched[1]) if squared(editor, mean.inputs[0]) == x else None
 
 
-def _centred(editor: Editor, found: Normalised) -> str | None:
-    """Return x if the value is x less its own mean."""
-    difference = editor.producer(found.x, "Sub")
+def _centred(editor: Editor, matched: Normalised) -> str | None:
+    """Return x if the value is x minus its own mean."""
+    difference = editor.producer(matched.x, "Sub")
     mean = None if difference is None else editor.producer(difference.inputs[1], "ReduceMean")
     if difference is None or mean is None or mean.inputs[0] != difference.inputs[0]:
         return None
-    is_same_mean = axes(editor, mean) == found.axes and mean.get("keepdims", 1) == 1
+    is_same_mean = axes(editor, mean) == matched.axes and mean.get("keepdims", 1) == 1
     return mean.inputs[0] if is_same_mean else None
 
 
 def _ones(editor: Editor, name: str, over: Sequence[int]) -> str | None:
     value = editor.value(name)
     sizes = value.shape[over[0] :] if value.shape is not None else (None,)
-    known = [size for size in sizes if isinstance(size, int)]
-    if len(known) != len(sizes) or value.dtype != np.float32:
+    fixed = [size for size in sizes if isinstance(size, int)]
+    if len(fixed) != len(sizes) or value.dtype != np.float32:
         return None
-    return editor.add_constant(f"{name}_ones", np.ones(known, np.float32))
+    return editor.add_constant(f"{name}_ones", np.ones(fixed, np.float32))
 
 
 def _layer_norm(editor: Editor, node: Node) -> Replacement:
-    found = _normalised(editor, node) if editor.opset >= LAYER_NORM_OPSET else None
-    x = None if found is None else _centred(editor, found)
-    ones = None if found is None or x is None else _ones(editor, x, found.axes)
-    if found is None or x is None or ones is None:
+    matched = _normalised(editor, node) if editor.opset >= LAYER_NORM_OPSET else None
+    x = None if matched is None else _centred(editor, matched)
+    ones = None if matched is None or x is None else _ones(editor, x, matched.axes)
+    if matched is None or x is None or ones is None:
         return None
-    attributes = {"axis": -len(found.axes), "epsilon": found.epsilon}
+    attributes = {"axis": -len(matched.axes), "epsilon": matched.epsilon}
     return [Node("LayerNormalization", [x, ones], node.outputs, {**attributes}, name=node.name)]
 
 
 def _rms_norm(editor: Editor, node: Node) -> Replacement:
-    found = _normalised(editor, node)
-    if found is None or _centred(editor, found) is not None:
+    matched = _normalised(editor, node)
+    if matched is None or _centred(editor, matched) is not None:
         return None
-    ones = _ones(editor, found.x, found.axes)
+    ones = _ones(editor, matched.x, matched.axes)
     if ones is None:
         return None
-    attributes = {"axis": -len(found.axes), "epsilon": found.epsilon}
-    return [Node("RmsNorm", [found.x, ones], node.outputs, {**attributes}, SLIPSTREAM, node.name)]
+    attributes = {"axis": -len(matched.axes), "epsilon": matched.epsilon}
+    return [Node("RmsNorm", [matched.x, ones], node.outputs, {**attributes}, SLIPSTREAM, node.name)]
 
 
 def _scaled_norm(editor: Editor, node: Node) -> Replacement:
-    """Mul or Add of a constant that is the same for all that is normalised."""
-    found = operands(editor, node)
-    norm = None if found is None else editor.only(found.value, *NORMS)
+    """Match Mul or Add of a constant that is equal for all normalised vectors."""
+    matched = operands(editor, node)
+    norm = None if matched is None else editor.only(matched.value, *NORMS)
     scale = None if norm is None else editor.constant(norm.inputs[1])
-    if found is None or norm is None or scale is None or any(norm.outputs[1:]):
+    if matched is None or norm is None or scale is None or any(norm.outputs[1:]):
         return None
-    constant = _over(found.constant, scale, editor.rank(norm.output))
+    constant = _over(matched.constant, scale, editor.rank(norm.output))
     has_bias = len(norm.inputs) > 2
     if constant is None or has_bias or (node.op == "Add" and kind(norm) != NORMS[0]):
         return None
@@ -142,12 +148,14 @@ def _over(constant: Array, scale: Array, rank: int | None) -> Array | None:
 REWRITES = (
     rewrite(
         "layer-norm",
-        "(x - mean) / sqrt(variance + epsilon) is one operator",
+        "(x - mean) / sqrt(variance + epsilon) becomes one operator",
         _layer_norm,
         "Div",
         "Mul",
     ),
-    rewrite("rms-norm", "x / sqrt(mean(x^2) + epsilon) is one operator", _rms_norm, "Div", "Mul"),
+    rewrite(
+        "rms-norm", "x / sqrt(mean(x^2) + epsilon) becomes one operator", _rms_norm, "Div", "Mul"
+    ),
     rewrite(
         "scaled-norm",
         "a scale and a shift after a normalisation go into it",

@@ -1,4 +1,4 @@
-"""Activations next to the layers that they follow, where only a change of layout is between."""
+"""Activations that move before a change of layout, next to the layers that they follow."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _activation_first(editor: Editor, node: Node) -> Replacement:
 REWRITES = (
     rewrite(
         "activation-first",
-        "an activation goes before Reshape and Transpose, next to the layer before these",
+        "an activation after Reshape and Transpose moves before them, next to the layer",
         _activation_first,
         *ACTIVATIONS,
     ),

@@ -1,6 +1,6 @@
-"""Padding that stands alone goes into the convolution or pool after it.
+"""Padding nodes that are folded into the convolution or pool after them.
 
-Keras pads before each convolution of stride 2, as SAME would put the larger half behind.
+Keras pads before each convolution of stride 2, because SAME would put the larger half at the end.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -29,29 +29,35 @@ def _zeros(editor: Editor, name: str) -> tuple[Node, list[int]] | None:
 
 
 def _padded(editor: Editor, node: Node) -> Replacement:
-    found = _zeros(editor, node.inputs[0])
-    if found is None or node.get("auto_pad", "NOTSET") != "NOTSET" or node.get("ceil_mode", 0):
+    matched = _zeros(editor, node.inputs[0])
+    if matched is None or node.get("auto_pad", "NOTSET") != "NOTSET" or node.get("ceil_mode", 0):
         return None
-    pad, pads = found
-    own = node.get("pads") or [0] * len(pads)
-    sums = [one + other for one, other in zip(own, pads, strict=True)]
-    if node.op == "MaxPool" and not _keeps_maximum(editor, node, pad, own, sums):
+    pad, pads = matched
+    node_pads = node.get("pads") or [0] * len(pads)
+    sums = [one + other for one, other in zip(node_pads, pads, strict=True)]
+    if node.op == "MaxPool" and not _keeps_maximum(editor, node, pad, node_pads, sums):
         return None
     inputs = [pad.inputs[0], *node.inputs[1:]]
     attributes = {**node.attributes, "pads": sums}
     return [replace(node, inputs=inputs, outputs=list(node.outputs), attributes=attributes)]
 
 
-def _keeps_maximum(editor: Editor, node: Node, pad: Node, own: list[int], sums: list[int]) -> bool:
-    """Tell whether zeros at the border are never larger than the values within."""
+def _keeps_maximum(
+    editor: Editor, node: Node, pad: Node, node_pads: list[int], sums: list[int]
+) -> bool:
+    """Return whether zeros at the border are never larger than the values within."""
     kernel = node.get("kernel_shape")
     is_narrow = all(size < length for size, length in zip(sums, (*kernel, *kernel), strict=True))
     is_positive = editor.producer(pad.inputs[0], "Relu") is not None
-    return is_positive and is_narrow and not any(own) and len(node.outputs) == 1
+    return is_positive and is_narrow and not any(node_pads) and len(node.outputs) == 1
 
 
 REWRITES = (
     rewrite(
-        "pads", "zeros around an image are put there by what reads it", _padded, "Conv", "MaxPool"
+        "pads",
+        "zeros around an image become padding of the convolution or pool that reads it",
+        _padded,
+        "Conv",
+        "MaxPool",
     ),
 )

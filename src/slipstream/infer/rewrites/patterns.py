@@ -1,4 +1,4 @@
-"""What patterns have in common: operands, products, axes, shapes."""
+"""Common parts of patterns: operands, products, axes, shapes."""
 
 # NumPy's stubs leave the types of what its methods return open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -14,14 +14,20 @@ import numpy as np
 from slipstream.infer.graph.graph import Array, Node, Value
 from slipstream.infer.rewrites.editor import Editor
 
-CLOSE = 1e-5  # relative: constants of patterns are written with at least six digits
+CLOSE = 1e-5  # relative tolerance; exporters write constants with at least six digits
 
 RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Those of a binary operator of which one is a constant."""
+    """Operands of a binary operator, one of which is a constant.
+
+    Args:
+        value: Name of the other operand.
+        constant: Constant operand.
+        constant_first: True if the constant is the first operand.
+    """
 
     value: str
     constant: Array
@@ -40,12 +46,12 @@ def operands(editor: Editor, node: Node) -> Operands | None:
 
 
 def is_close(number: float | None, expected: float) -> bool:
-    """Tell whether a constant equals the pattern's, apart from rounding."""
+    """Return whether a constant equals the expected number, apart from rounding."""
     return number is not None and math.isclose(number, expected, rel_tol=CLOSE)
 
 
 def plus(editor: Editor, name: str, expected: float) -> str | None:
-    """Return x if a value that is read once is x plus the scalar constant."""
+    """Return x if a value that is read once is x plus the expected number."""
     node = editor.only(name, "Add")
     for one, other in _orders(node):
         if is_close(editor.scalar(other), expected):
@@ -79,8 +85,8 @@ def factors_of(editor: Editor, node: Node) -> tuple[float, list[str]]:
     for name in (first, second):
         number = editor.scalar(name)
         if number is None:
-            number, found = factors(editor, name)
-            others += found
+            number, more = factors(editor, name)
+            others += more
         scale *= number
     return scale, others
 
@@ -116,23 +122,23 @@ def plus_epsilon(editor: Editor, name: str) -> tuple[str, float] | None:
 
 def axes(editor: Editor, node: Node) -> list[int] | None:
     """Return the known axes of a reduction, Squeeze or Unsqueeze, counted from 0."""
-    given = node.get("axes")
-    if given is None and len(node.inputs) > 1:
+    numbers = node.get("axes")
+    if numbers is None and len(node.inputs) > 1:
         array = editor.constant(node.inputs[1])
-        given = None if array is None else array.reshape(-1).tolist()
+        numbers = None if array is None else array.reshape(-1).tolist()
     rank = editor.rank(node.inputs[0] if node.op != "Unsqueeze" else node.output)
-    if given is None or rank is None:
+    if numbers is None or rank is None:
         return None
-    return sorted(axis % rank for axis in given)
+    return sorted(axis % rank for axis in numbers)
 
 
 def is_same(one: int | str | None, other: int | str | None) -> bool:
-    """Tell whether two dimensions are known to be equal."""
+    """Return whether two sizes are known to be equal."""
     return one is not None and one == other
 
 
 def reshaped(editor: Editor, name: str) -> str:
-    """Follow a chain of operators that keep the order of the elements to its other end."""
+    """Return the value before a chain of operators that keep the order of the elements."""
     node = editor.only(name, *RESHAPES)
     return name if node is None else reshaped(editor, node.inputs[0])
 
@@ -148,7 +154,7 @@ def target(old: Value, new: Value) -> Array | None:
         else:
             is_kept = at < len(old.shape) and is_same(old.shape[at], size)
             sizes.append(0 if is_kept else -1)
-    # A dimension that is 0 would be taken for one to copy.
+    # Reshape would copy a size for each 0.
     if sizes.count(-1) > 1 or 0 in new.shape:
         return None
     return np.array(sizes, np.int64)

@@ -1,4 +1,4 @@
-"""Operators that frameworks spell out: softmax, means, clipping, erf of a negative number."""
+"""Operators that frameworks write as several others: softmax, means, clipping, erf of -x."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ def _reduced(editor: Editor, name: str, op: str, x: str) -> int | None:
 
 
 def _shifted(editor: Editor, name: str) -> tuple[str, int] | None:
-    """x and the axis, where a value is x - max(x)."""
+    """Return x and the axis if a value is x - max(x)."""
     node = editor.producer(name, "Sub")
     axis = None if node is None else _reduced(editor, node.inputs[1], "ReduceMax", node.inputs[0])
     return None if node is None or axis is None else (node.inputs[0], axis)
 
 
 def _softmax(editor: Editor, node: Node) -> Replacement:
-    """exp(x - max(x)) / sum(exp(x - max(x)))."""
+    """Match exp(x - max(x)) / sum(exp(x - max(x)))."""
     power, total = node.inputs
     exp = editor.producer(power, "Exp")
     axis = _reduced(editor, total, "ReduceSum", power)
-    found = None if exp is None else _shifted(editor, exp.inputs[0])
-    if found is None or found[1] != axis:
+    matched = None if exp is None else _shifted(editor, exp.inputs[0])
+    if matched is None or matched[1] != axis:
         return None
-    return [Node("Softmax", [found[0]], node.outputs, {"axis": found[1]}, name=node.name)]
+    return [Node("Softmax", [matched[0]], node.outputs, {"axis": matched[1]}, name=node.name)]
 
 
 def _log_softmax(editor: Editor, node: Node) -> Replacement:
-    """x - max(x) - log(sum(exp(x - max(x))))."""
+    """Match x - max(x) - log(sum(exp(x - max(x))))."""
     shifted, logarithm = node.inputs
     log = editor.only(logarithm, "Log")
     total = None if log is None else editor.producer(log.inputs[0], "ReduceSum")
     exp = None if total is None else editor.producer(total.inputs[0], "Exp")
-    found = _shifted(editor, shifted)
-    if log is None or exp is None or exp.inputs[0] != shifted or found is None:
+    matched = _shifted(editor, shifted)
+    if log is None or exp is None or exp.inputs[0] != shifted or matched is None:
         return None
-    if _reduced(editor, log.inputs[0], "ReduceSum", exp.output) != found[1]:
+    if _reduced(editor, log.inputs[0], "ReduceSum", exp.output) != matched[1]:
         return None
-    return [Node("LogSoftmax", [found[0]], node.outputs, {"axis": found[1]}, name=node.name)]
+    return [Node("LogSoftmax", [matched[0]], node.outputs, {"axis": matched[1]}, name=node.name)]
 
 
 # ---- means ------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def _quotient(editor: Editor, node: Node) -> tuple[str, float | None]:
 
 
 def _clip(editor: Editor, node: Node) -> Replacement:
-    """min(relu(x), c)."""
+    """Match min(relu(x), c)."""
     for one, other in (node.inputs, node.inputs[::-1]) if len(node.inputs) == 2 else ():
         relu, most = editor.only(one, "Relu"), editor.scalar(other)
         if relu is None or most is None or editor.value(other).dtype != np.float32:
@@ -125,9 +125,9 @@ def _erfc(editor: Editor, node: Node) -> Replacement:
 
 
 REWRITES = (
-    rewrite("softmax", "exp(x - max) / sum(exp(x - max)) is one operator", _softmax, "Div"),
-    rewrite("log-softmax", "x - max - log(sum) is one operator", _log_softmax, "Sub"),
-    rewrite("means", "a sum divided by the number of terms is a mean", _mean, "Div", "Mul"),
-    rewrite("clip", "min(relu(x), c) is one operator", _clip, "Min"),
-    rewrite("erfc", "1 - erf(-x) is 1 + erf(x)", _erfc, "Sub"),
+    rewrite("softmax", "exp(x - max) / sum(exp(x - max)) becomes one operator", _softmax, "Div"),
+    rewrite("log-softmax", "x - max - log(sum) becomes one operator", _log_softmax, "Sub"),
+    rewrite("means", "a sum divided by the number of terms becomes a mean", _mean, "Div", "Mul"),
+    rewrite("clip", "min(relu(x), c) becomes one operator", _clip, "Min"),
+    rewrite("erfc", "1 - erf(-x) becomes 1 + erf(x)", _erfc, "Sub"),
 )

@@ -1,4 +1,4 @@
-"""Squeeze-and-excitation (Hu et al. 2017): each channel scaled by what all channels' means say.
+"""Squeeze-and-excitation (Hu et al. 2017): channels scaled by a function of all their means.
 
 `slipstream.SqueezeExcite(x, w1[C, R], b1[R], w2[R, C], b2[C])` is x gate(act(mean(x) w1 + b1) w2 +
 b2), with the mean over height and width; the attributes `activation` (Relu, Silu, HardSwish) and
@@ -26,11 +26,17 @@ ACTIVATIONS = ("Relu", "slipstream.Silu", "HardSwish")
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """A linear layer, or a convolution of one pixel by 1 x 1."""
+    """A linear layer, or a convolution of one pixel by 1 x 1.
+
+    Args:
+        x: Name of the input.
+        weight: Weights of shape [inputs, outputs].
+        bias: Bias of shape [outputs].
+    """
 
     x: str
-    weight: Array  # [inputs, outputs]
-    bias: Array  # [outputs]
+    weight: Array
+    bias: Array
 
 
 def _squeeze_excite(editor: Editor, node: Node) -> Replacement:
@@ -40,9 +46,9 @@ def _squeeze_excite(editor: Editor, node: Node) -> Replacement:
             continue
         if editor.value(gated).shape not in ((shape[0], shape[1], 1, 1), (1, shape[1], 1, 1)):
             continue
-        found = _excitation(editor, gated, x)
-        if found is not None:
-            return [_node(editor, node, x, *found)]
+        matched = _excitation(editor, gated, x)
+        if matched is not None:
+            return [_node(editor, node, x, *matched)]
     return None
 
 
@@ -94,7 +100,7 @@ def _dense(editor: Editor, name: str) -> Dense | None:
 REWRITES = (
     rewrite(
         "squeeze-excite",
-        "the mean of each channel, two small layers and a gate are one operator",
+        "the mean of each channel, two small layers and a gate become one operator",
         _squeeze_excite,
         "Mul",
     ),

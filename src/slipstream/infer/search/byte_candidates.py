@@ -1,62 +1,69 @@
-"""Candidates that compute on bytes: all values that may be, or a mixture with floating point."""
+"""Candidates that compute on bytes: all values that can be bytes, or a mixed precision."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from slipstream.infer.accuracy.accuracy import ENOUGH, Comparison
+from slipstream.infer.accuracy.reference import ReferenceCases
 from slipstream.infer.data import Sample
-from slipstream.infer.engines import ENGINES, Engine, Precision, Recipe
+from slipstream.infer.engines import Engine, Precision, Recipe
 from slipstream.infer.graph.analysis import analyse
 from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.native.precision import storable
 from slipstream.infer.quantize.observe import METHODS, Histogram, Method, observe
 from slipstream.infer.quantize.shifts import shifts_of
 from slipstream.infer.search.autotuner import Autotuner
-from slipstream.infer.search.judging import some
-from slipstream.infer.search.mixed_precision import MixedPrecision, ReferenceCase
+from slipstream.infer.search.judging import samples_until
+from slipstream.infer.search.mixed_precision import MixedPrecision, PrecisionPart
 from slipstream.infer.search.trial import Trial
 
-# Shares of the time until which each part may go on.
+# Shares of the search time at which each step must end. Chosen by hand, not measured.
 OBSERVING_ENDS, CALIBRATION_ENDS, CASES_END, MIXING_ENDS, MIXED_ENDS = 0.2, 0.3, 0.35, 0.5, 0.7
-PARTS_SHARE = 0.7  # of the time for mixtures, in which the noise of each part is measured
-MOST_CASES = 64  # samples that judge mixtures
-LEAST_MIXTURES = 2 + len(METHODS)  # that are made ready to measure times, and the noise of a part
+# Share of the time for mixed precision in which the noise of each part is measured. Chosen by hand,
+# not measured.
+PARTS_SHARE = 0.7
+MOST_CASES = 64  # samples that judge mixed precisions. Chosen by hand, not measured.
+# Preparations of a mixed precision at least: two that are profiled, and one per method of
+# calibration to measure the noise of a part.
+LEAST_PREPARATIONS = 2 + len(METHODS)
 
 
 def add_bytes(tuner: Autotuner, add: Callable[[Trial], None]) -> dict[str, Histogram]:
-    """Make candidates with bytes ready, and `add` each; returns what values were seen.
+    """Prepare the candidates in bytes, and `add` each; return the values that were observed.
 
-    The first engine that can compute on them finds the method of calibration; ranges are the
-    graph's, so the others take the same.
+    The first engine that computes on bytes finds the method of calibration. The ranges belong to
+    the graph, so the other engines take the same.
     """
+    context = tuner.context
     for engine, recipe in tuner.recipes("int8-weights"):
         add(tuner.ready(engine, recipe))
-    wanted = list(tuner.recipes("int8"))
-    dynamic = list(tuner.recipes("int8-dynamic")) if _is_of_matrices(tuner.rewritten) else []
-    names = storable(tuner.rewritten)
-    if not (wanted or dynamic) or not names:
+    wholes = list(tuner.recipes("int8"))
+    are_matrices = _is_of_matrices(context.rewritten)
+    dynamic = list(tuner.recipes("int8-dynamic")) if are_matrices else []
+    names = storable(context.rewritten)
+    if not (wholes or dynamic) or not names:
         return {}
-    seen = some(tuner, tuner.samples.calibration, OBSERVING_ENDS, what="values are observed")
-    inputs: list[Mapping[str, Array]] = []
-    histograms = observe(tuner.rewritten, _recorded(seen, inputs), names)
-    tuner.calibrated = len(inputs)
+    histograms = _observe(tuner, names)
     means = {name: histogram.means for name, histogram in histograms.items()}
-    shifts = {"shifts": shifts_of(tuner.rewritten, means)}
+    update = {"shifts": shifts_of(context.rewritten, means)}
     for engine, recipe in dynamic:
-        add(tuner.ready(engine, recipe.model_copy(update=shifts)))
-    wanted = [(engine, recipe.model_copy(update=shifts)) for engine, recipe in wanted]
-    wanted.sort(key=lambda item: not item[0].is_quick_to_prepare)
-    first: Trial | None = None
-    for engine, recipe in wanted:
-        if first is None:
-            trial = _calibrated(tuner, engine, recipe, histograms)
-            first = None if trial.executable is None else trial
-        else:
-            same = recipe.model_copy(update={"ranges": first.recipe.ranges})
-            trial = tuner.ready(engine, same, first.method)
-        add(trial)
+        add(tuner.ready(engine, recipe.model_copy(update=update)))
+    wholes = [(engine, recipe.model_copy(update=update)) for engine, recipe in wholes]
+    wholes.sort(key=lambda item: not item[0].is_quick_to_prepare)
+    _add_wholes(tuner, add, wholes, histograms)
+    return histograms
+
+
+def _observe(tuner: Autotuner, names: Iterable[str]) -> dict[str, Histogram]:
+    """Run the calibrating samples, and return a histogram of each named value."""
+    calibration = tuner.context.samples.calibration
+    samples = samples_until(tuner, calibration, OBSERVING_ENDS, step="values are observed")
+    inputs: list[Mapping[str, Array]] = []
+    histograms = observe(tuner.context.rewritten, _recorded(samples, inputs), names)
+    tuner.set_calibrated(len(inputs))
     return histograms
 
 
@@ -69,120 +76,161 @@ def _recorded(
         yield sample.inputs
 
 
+def _add_wholes(
+    tuner: Autotuner,
+    add: Callable[[Trial], None],
+    recipes: Iterable[tuple[Engine, Recipe]],
+    histograms: Mapping[str, Histogram],
+) -> None:
+    """Add the candidates in which all values that can be bytes are bytes."""
+    calibrated: Trial | None = None
+    for engine, recipe in recipes:
+        if calibrated is None:
+            trial = _calibrated(tuner, engine, recipe, histograms)
+            calibrated = None if trial.executable is None else trial
+        else:
+            same = recipe.model_copy(update={"ranges": calibrated.recipe.ranges})
+            trial = tuner.ready(engine, same, calibrated.method)
+        add(trial)
+
+
 def _is_of_matrices(graph: Graph) -> bool:
     """Return whether most operations are products of matrices, which int8-dynamic covers."""
-    nodes = [node for node in analyse(graph).nodes if node.is_product]
-    of_images = sum(node.flops for node in nodes if node.op in ("Conv", "ConvTranspose"))
-    return 2 * of_images < sum(node.flops for node in nodes)
+    products = [node for node in analyse(graph).nodes if node.is_product]
+    convolutions = sum(node.flops for node in products if node.op in ("Conv", "ConvTranspose"))
+    return 2 * convolutions < sum(node.flops for node in products)
 
 
 def _calibrated(
     tuner: Autotuner, engine: Engine, recipe: Recipe, histograms: Mapping[str, Histogram]
 ) -> Trial:
-    """Return the candidate whose calibration method gives the most accurate results."""
-    few = tuner.reference.cases(some(tuner, tuner.samples.judged.first(ENOUGH), 1.0))
+    """Return the candidate whose calibration method gives the most accurate outputs."""
+    context = tuner.context
+    judged = context.samples.judged.first(ENOUGH)
+    cases = context.reference.cases(samples_until(tuner, judged, 1.0))
     best = tuner.ready(engine, _with(recipe, histograms, METHODS[0]), METHODS[0])
     if best.executable is None:
         return best
-    least = _compared(tuner, best, few).snr_db
+    best_db = _compared(best, cases).snr_db
     needed = tuner.ready_seconds(engine.name) + ENOUGH * best.run_seconds
     for method in METHODS[1:]:
-        if not tuner.limit.fits("calibrate by every method", needed, CALIBRATION_ENDS):
+        if not context.limit.fits("calibrate by every method", needed, CALIBRATION_ENDS):
             continue
         other = tuner.ready(engine, _with(recipe, histograms, method), method)
         if other.executable is None:
             continue
-        found = _compared(tuner, other, few).snr_db
-        if found > least:
-            best, other, least = other, best, found
+        snr_db = _compared(other, cases).snr_db
+        if snr_db > best_db:
+            best, other, best_db = other, best, snr_db
         other.close()
     return best
 
 
-def add_mixtures(tuner: Autotuner, histograms: Mapping[str, Histogram]) -> None:
+def add_mixed_precisions(tuner: Autotuner, histograms: Mapping[str, Histogram]) -> None:
     """Add candidates of mixed precision if bytes everywhere are not accurate enough.
 
     The first engine with bytes determines the values that stay in floating point; the other
     engines take the same values.
     """
-    bytes_ = [trial for trial in tuner.alive() if trial.recipe.precision == "int8"]
-    bytes_.sort(key=lambda trial: not ENGINES[trial.recipe.engine].measures_steps)
-    if not bytes_:
+    wholes = [trial for trial in tuner.alive() if trial.recipe.precision == "int8"]
+    wholes.sort(key=lambda trial: not trial.engine.measures_steps)
+    if not wholes:
         return
-    samples = tuner.samples.judged.turns(tuner.samples.calibration).first(MOST_CASES)
-    cases = tuner.reference.cases(some(tuner, samples, CASES_END))
-    first = bytes_[0]
-    if not _objections(tuner, first, cases):
+    context = tuner.context
+    samples = context.samples.judged.turns(context.samples.calibration).first(MOST_CASES)
+    cases = context.reference.cases(samples_until(tuner, samples, CASES_END))
+    whole = wholes[0]
+    if not _objection(tuner, whole, cases):
         return
-    engine = next(item for item in tuner.engines if item.name == first.recipe.engine)
-    trials = LEAST_MIXTURES + math.ceil(math.log2(max(len(histograms), 1) + 1))
-    needed = tuner.ready_seconds(engine.name) + len(cases) * first.run_seconds
-    if not tuner.limit.fits("mix bytes and floats", trials * needed, MIXING_ENDS):
+    seconds = tuner.ready_seconds(whole.engine.name) + len(cases) * whole.run_seconds
+    count = LEAST_PREPARATIONS + math.ceil(math.log2(max(len(histograms), 1) + 1))
+    if not context.limit.fits("mix bytes and floats", count * seconds, MIXING_ENDS):
         return
-    recipe = first.recipe.model_copy(update={"rest": _rest(tuner, engine, cases)})
-    ranges = [_ranges(histograms, method) for method in METHODS]
-    mixture = MixedPrecision(
-        engine,
-        tuner.rewritten,
-        recipe,
-        ranges,
-        tuner.objective.threads,
-        cases,
-        yardstick=tuner.reference.yardstick,
-    )
-    seconds = tuner.limit.left(MIXING_ENDS) * PARTS_SHARE
-    order = mixture.order(seconds, tuner.say, tuner.limit.clock)
-    tuner.say("a mixture of bytes and floats is looked for")
-
-    def is_good(found: Comparison) -> bool:
-        return not tuner.objective.objection(recipe, found)
-
-    def go_on() -> bool:
-        return tuner.limit.fits("mix bytes and floats", needed, MIXING_ENDS)
-
-    count = mixture.least(order, is_good, go_on)
-    if count == len(order):
-        tuner.note("no mixture with bytes was found that is good enough")
-        return
-    safer = order[(count + len(order)) // 2 :]
-    taken = mixture.pruned(order, count, is_good, lambda: tuner.share() <= MIXING_ENDS)
-    tried: list[Mapping[str, tuple[float, float]]] = []
-    for parts in (order[count:], taken, safer):
-        mixed = mixture.of(parts)
-        if mixed.ranges not in tried:
-            _add_mixture(tuner, len(histograms), mixed)
-            tried.append(mixed.ranges)
+    recipe = whole.recipe.model_copy(update={"rest": _rest(tuner, whole.engine, cases)})
+    mixing = _Mixing(tuner, whole.engine, recipe, histograms, cases, seconds)
+    added: list[Mapping[str, tuple[float, float]]] = []
+    for mixed in mixing.recipes():
+        if mixed.ranges not in added:
+            _add_mixed(tuner, len(histograms), mixed)
+            added.append(mixed.ranges)
 
 
-def _add_mixture(tuner: Autotuner, values: int, mixed: Recipe) -> None:
+@dataclass(frozen=True)
+class _Mixing:
+    """The search for mixed precisions on one engine, within the time limit.
+
+    Args:
+        tuner: Autotuner of the search.
+        engine: Engine that runs the candidates.
+        recipe: Recipe with bytes everywhere.
+        histograms: Observed values, by name.
+        cases: Cases that judge the candidates.
+        seconds: Time to prepare one candidate and to run all cases.
+    """
+
+    tuner: Autotuner
+    engine: Engine
+    recipe: Recipe
+    histograms: Mapping[str, Histogram]
+    cases: ReferenceCases
+    seconds: float
+
+    def recipes(self) -> list[Recipe]:
+        """Return the recipes to try: as found, with fewer floats, and with more; none if bad."""
+        tuner, context = self.tuner, self.tuner.context
+        mixed = MixedPrecision(
+            self.engine,
+            context.rewritten,
+            self.recipe,
+            [_ranges(self.histograms, method) for method in METHODS],
+            context.objective.threads,
+            self.cases,
+        )
+        seconds = context.limit.left(MIXING_ENDS) * PARTS_SHARE
+        order = mixed.order(seconds, tuner.say, context.limit.clock)
+        tuner.say("a mixed precision is searched for")
+        count = mixed.least(order, self._is_good, self._has_time)
+        if count == len(order):
+            tuner.note("no mixed precision with bytes was found that is accurate enough")
+            return []
+        pruned = mixed.pruned(order, count, self._is_good, lambda: tuner.share() <= MIXING_ENDS)
+        safer = order[(count + len(order)) // 2 :]
+        choices: tuple[list[PrecisionPart], ...] = (order[count:], pruned, safer)
+        return [mixed.of(parts) for parts in choices]
+
+    def _is_good(self, comparison: Comparison) -> bool:
+        return not self.tuner.context.objective.objection(self.recipe, comparison)
+
+    def _has_time(self) -> bool:
+        return self.tuner.context.limit.fits("mix bytes and floats", self.seconds, MIXING_ENDS)
+
+
+def _add_mixed(tuner: Autotuner, num_values: int, mixed: Recipe) -> None:
     """Add the mixed precision that one engine found, on every engine."""
     for engine, recipe in tuner.recipes("int8"):
         rest = mixed.rest if mixed.rest in _rests(engine) else "fp32"
         update = {"ranges": mixed.ranges, "shifts": mixed.shifts, "rest": rest}
         trial = tuner.ready(engine, recipe.model_copy(update=update), "noise", MIXED_ENDS)
-        trial.kept = values - len(mixed.ranges)
+        trial.kept = num_values - len(mixed.ranges)
         tuner.add(trial)
 
 
-def _objections(tuner: Autotuner, trial: Trial, cases: Sequence[ReferenceCase]) -> str:
-    """Return the objection to a trial by its results in some cases, or ""."""
-    return tuner.objective.objection(trial.recipe, _compared(tuner, trial, cases))
+def _objection(tuner: Autotuner, trial: Trial, cases: ReferenceCases) -> str:
+    """Return the objection to a candidate by its outputs in some cases, or ""."""
+    return tuner.context.objective.objection(trial.recipe, _compared(trial, cases))
 
 
-def _compared(tuner: Autotuner, trial: Trial, cases: Sequence[ReferenceCase]) -> Comparison:
+def _compared(trial: Trial, cases: ReferenceCases) -> Comparison:
     assert trial.executable is not None
-    found = tuner.reference.comparison()
-    for case in cases:
-        found.add(trial.executable.run(case.sample.inputs), case.right, case.sample.labels)
-    return found
+    return cases.compare(trial.executable)
 
 
-def _rest(tuner: Autotuner, engine: Engine, cases: Sequence[ReferenceCase]) -> Precision:
+def _rest(tuner: Autotuner, engine: Engine, cases: ReferenceCases) -> Precision:
     """Return the fastest precision beside bytes that is accurate enough, else fp32."""
     for precision in _rests(engine):
-        trials = (t for t in tuner.alive() if t.recipe.precision == precision)
-        trial = next((t for t in trials if t.recipe.engine == engine.name), None)
-        if trial is not None and not _objections(tuner, trial, cases):
+        trials = (trial for trial in tuner.alive() if trial.recipe.precision == precision)
+        trial = next((trial for trial in trials if trial.recipe.engine == engine.name), None)
+        if trial is not None and not _objection(tuner, trial, cases):
             return precision
     return "fp32"
 

@@ -18,49 +18,57 @@ from slipstream.infer.package.report import State
 from slipstream.infer.search.autotuner import NO_TIME, Autotuner
 from slipstream.infer.search.trial import Trial
 
-# Share of the search time at which judging must end. Chosen by hand, not measured.
-JUDGING_ENDS = 0.65
-LEAST_JUDGING = 0.15  # of the time, also where what came before took longer than it should
-OBSERVING = 3  # runs of the reference that observing a sample's values takes, about
+# Shares of the search time: when judging must end, and how much it has at least, even if the steps
+# before it took longer than planned. Chosen by hand, not measured.
+JUDGING_ENDS, LEAST_JUDGING = 0.65, 0.15
+# Time to observe the values of a sample, in runs of the reference. Estimated, not measured.
+OBSERVING = 3
 
 
-def some(
+def samples_until(
     tuner: Autotuner,
     samples: Samples,
     end: float,
     *,
     least: int = ENOUGH,
     first: int = 0,
-    what: str = "results are compared",
+    step: str = "outputs are compared",
 ) -> Iterator[Sample]:
-    """Yield samples from `first` on until a share `end` of the time has passed.
+    """Yield samples until a share of the search time has passed, and report each.
 
-    At least `least` samples are yielded, if there are so many.
+    Args:
+        tuner: Autotuner of the search.
+        samples: Samples.
+        end: Share of the search time at which to stop.
+        least: Number of samples that are yielded even after that time (default 8).
+        first: Index of the first sample to yield (default 0).
+        step: Description of the step for the report of progress.
     """
     for index in range(first, len(samples)):
         if index >= first + least and tuner.share() > end:
             break
-        tuner.say(f"{what}: sample {index + 1} of {len(samples)}")
+        tuner.say(f"{step}: sample {index + 1} of {len(samples)}")
         yield samples[index]
 
 
-def against_bytes(tuner: Autotuner) -> str:
+def reason_against_bytes(tuner: Autotuner) -> str:
     """Return the reason not to try bytes (too few samples or too little time), or ""."""
-    count = len(tuner.samples.calibration)
+    context = tuner.context
+    count = len(context.samples.calibration)
     if not count:
-        number = len(tuner.samples.judged)
         return (
-            f"there are {number} samples, and int8 needs {LEAST}: a quarter calibrates it,"
-            f" {ENOUGH} or more judge it, and a quarter is held out to tell how good it is"
+            f"there are {len(context.samples.judged)} samples, and int8 needs {LEAST}: a quarter"
+            f" calibrates it, {ENOUGH} or more judge it, and a quarter is held out to measure the"
+            " accuracy of the choice"
         )
     fastest = min((trial.run_seconds for trial in tuner.alive()), default=0.0)
     calls = OBSERVING * min(count, ENOUGH) + 2 * ENOUGH  # to observe, to calibrate, to judge
-    making = min((tuner.ready_seconds(engine.name) for engine in tuner.engines), default=0.0)
-    needed = making + calls * tuner.reference.seconds + 2 * ENOUGH * fastest
-    left = tuner.limit.left(JUDGING_ENDS)
+    preparation = min((tuner.ready_seconds(engine.name) for engine in context.engines), default=0.0)
+    needed = preparation + calls * context.reference.seconds + 2 * ENOUGH * fastest
+    left = context.limit.left(JUDGING_ENDS)
     if needed <= left:
         return ""
-    enough = tuner.objective.seconds + (needed - left) / JUDGING_ENDS
+    enough = context.objective.seconds + (needed - left) / JUDGING_ENDS
     return (
         f"int8 takes about {needed:.0f} s to calibrate and to judge on {ENOUGH} samples, and"
         f" {left:.0f} s are left for it; --time {math.ceil(enough / 10) * 10}s gives it enough"
@@ -72,15 +80,16 @@ def judge(tuner: Autotuner, trials: Sequence[Trial], end: float = JUDGING_ENDS) 
 
     A candidate that is hopeless after the first few samples is compared on no others.
     """
-    judged = tuner.samples.judged
+    context = tuner.context
+    judged, objective = context.samples.judged, context.objective
     least = min(ENOUGH, len(judged))
-    able = _affordable(tuner, trials, least, end)
-    tuner.reference.compare(_rivals(able), some(tuner, judged.first(least), end))
-    hopeful = [trial for trial in able if tuner.objective.is_hopeful(trial.comparison)]
-    others = some(tuner, judged, end, least=0, first=least)
-    tuner.reference.compare(_rivals(hopeful), others if hopeful else ())
-    for trial in able:
-        objection = tuner.objective.objection(trial.recipe, trial.comparison)
+    affordable = _affordable(tuner, trials, least, end)
+    context.reference.compare(_rivals(affordable), samples_until(tuner, judged.first(least), end))
+    hopeful = [trial for trial in affordable if objective.is_hopeful(trial.comparison)]
+    others = samples_until(tuner, judged, end, least=0, first=least)
+    context.reference.compare(_rivals(hopeful), others if hopeful else ())
+    for trial in affordable:
+        objection = objective.objection(trial.recipe, trial.comparison)
         if objection:
             trial.end(State.REJECTED, objection)
 
@@ -97,41 +106,44 @@ def confirmed(tuner: Autotuner, end: float) -> Trial:
 
 
 def _is_refuted(tuner: Autotuner, trial: Trial, end: float) -> bool:
-    held_out = tuner.samples.held_out
+    """Return whether a candidate is too inaccurate on the held-out samples; reject it if so."""
+    context = tuner.context
+    held_out = context.samples.held_out
     if not len(held_out):
         return False
     tuner.reopen(trial)
     if trial.executable is None:
         return True
-    trial.held_out = tuner.reference.comparison()
+    trial.held_out = context.reference.comparison()
     rivals = [(trial.executable, trial.held_out)]
-    tuner.reference.compare(rivals, some(tuner, held_out, end))
-    objection = tuner.objective.refutes(trial.recipe, trial.comparison, trial.held_out)
+    context.reference.compare(rivals, samples_until(tuner, held_out, end))
+    objection = context.objective.refutes(trial.recipe, trial.comparison, trial.held_out)
     if objection:
         trial.end(State.REJECTED, f"on {trial.held_out.samples} samples held out, {objection}")
     return bool(objection)
 
 
 def _affordable(tuner: Autotuner, trials: Sequence[Trial], count: int, end: float) -> list[Trial]:
-    """Return the candidates that can be compared on `count` samples in time.
+    """Return the candidates that can be compared on `count` samples in time; end the others.
 
-    The time ends when a share `end` has passed. These are the fastest ones, and always one in
-    float32.
+    The time ends when a share `end` of the search time has passed. The fastest candidates are
+    returned, and always the fastest in float32, if there is one.
     """
+    context = tuner.context
     share = max(end - tuner.share(), LEAST_JUDGING)
-    left = share * tuner.objective.seconds - count * tuner.reference.seconds
+    left = share * context.objective.seconds - count * context.reference.seconds
     order = sorted(trials, key=lambda trial: trial.run_seconds)
     safe = next((trial for trial in order if trial.recipe.precision == "fp32"), None)
     order.sort(key=lambda trial: trial is not safe)
-    found: list[Trial] = []
+    affordable: list[Trial] = []
     for trial in order:
         left -= count * trial.run_seconds
-        if found and left < 0:
+        if affordable and left < 0:
             trial.end(State.UNTRIED, f"{NO_TIME} to judge it on {count} samples")
-            tuner.limit.cut("judge all candidates", count * trial.run_seconds, end)
+            context.limit.cut("judge all candidates", count * trial.run_seconds, end)
         else:
-            found.append(trial)
-    return found
+            affordable.append(trial)
+    return affordable
 
 
 def _rivals(trials: Sequence[Trial]) -> list[tuple[Executable, Comparison]]:

@@ -1,10 +1,10 @@
-"""Which values become bytes where not all of them may: mixed precision, found by measuring.
+"""The search for a mixed precision: the values that become bytes if not all of them can.
 
-For every value (or a few neighbours at a time, where time is short) two things are measured: the
-noise in the results when that value alone is bytes, by each of several ranges, and the time that
-its readers save by it. Those that cost most noise for the time that they save stay in floating
-point; how many of them have to is found by halving, each time with the real results of the mixture.
-Then each of them is tried as bytes once more.
+For every value, or for a few neighbouring values together if time is short, two quantities are
+measured: the noise of the outputs when only this value is bytes, with each of several ranges, and
+the time that its readers save. The values that cost most noise for the time that they save stay in
+floating point. Their number is found by bisection with the outputs of the mixed precision. Then
+each of them is tried as bytes once more.
 """
 
 from __future__ import annotations
@@ -16,24 +16,18 @@ from dataclasses import dataclass
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.accuracy.accuracy import Comparison
-from slipstream.infer.accuracy.yardstick import Yardstick
-from slipstream.infer.data import Sample
+from slipstream.infer.accuracy.reference import ReferenceCases
 from slipstream.infer.engines import Engine, Executable, Recipe
 from slipstream.infer.graph.analysis import analyse
-from slipstream.infer.graph.graph import Array, Graph
+from slipstream.infer.graph.graph import Graph
 
 Ranges = Mapping[str, tuple[float, float]]
 
-LEAST_SAVED = 1e-9  # seconds, or operations: what saves less may as well stay as it is
-PROFILES = 5
-
-
-@dataclass(frozen=True)
-class ReferenceCase:
-    """A sample and the right results for it."""
-
-    sample: Sample
-    right: Mapping[str, Array]
+# Least saving of a part, in seconds or operations, so that noise is not divided by 0. Chosen by
+# hand, not measured.
+LEAST_SAVED = 1e-9
+PROFILES = 5  # profiled runs, of which the least time counts. Chosen by hand, not measured.
+FEW_CASES = 4  # cases on which the noise of a part is measured. Chosen by hand, not measured.
 
 
 @dataclass(frozen=True)
@@ -42,7 +36,7 @@ class PrecisionPart:
 
     Args:
         ranges: Ranges of the values, chosen for the least noise.
-        noise: Noise of the results relative to a signal of 1, when only these values are bytes.
+        noise: Noise of the outputs relative to a signal of 1, when only these values are bytes.
         saved: Time that the readers of the values save: seconds, or operations for all parts.
     """
 
@@ -60,9 +54,7 @@ class MixedPrecision:
         recipe: Recipe with bytes everywhere; `rest` is the precision of the other values.
         alternatives: Ranges of the same values, one mapping per method of calibration.
         threads: Threads of every candidate.
-        cases: Cases that judge the candidates; the noise is measured on the first `few`.
-        few: Number of cases for the noise, 1 or more (default 4).
-        yardstick: Groups of numbers that are judged together (default: all of an output).
+        cases: Cases that judge the candidates; the noise of a part is measured on the first four.
     """
 
     def __init__(
@@ -72,14 +64,11 @@ class MixedPrecision:
         recipe: Recipe,
         alternatives: Sequence[Ranges],
         threads: int,
-        cases: Sequence[ReferenceCase],
-        few: int = 4,
-        yardstick: Yardstick | None = None,
+        cases: ReferenceCases,
     ) -> None:
         self._engine, self._graph, self._recipe = engine, graph, recipe
         self._alternatives, self._threads = alternatives, threads
-        self._cases, self._few = cases, few
-        self._yardstick = yardstick or Yardstick()
+        self._cases = cases
 
     def order(
         self,
@@ -87,10 +76,13 @@ class MixedPrecision:
         tell: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> list[PrecisionPart]:
-        """Return the parts of all values, beginning with those that should stay floats first.
+        """Return the parts of all values; the parts that should first stay floats come first.
 
-        Takes about `seconds`: values are measured several at a time where there are too many, the
-        more the longer the parts before them took.
+        Args:
+            seconds: Duration allowed, which is kept approximately: if there are too many values,
+                several are measured together.
+            tell: Function called with the current step.
+            clock: Function that returns the time in seconds (default time.monotonic).
         """
         names = list(self._alternatives[0])
         saved = self._saved()
@@ -114,8 +106,8 @@ class MixedPrecision:
     ) -> int:
         """Return how many of the first parts must stay in floating point, by bisection.
 
-        Bisection ends early if `go_on` is false; the number is that of all parts if no smaller one
-        is known to be accurate enough.
+        Bisection ends early if `go_on` returns False. The result is the number of all parts if no
+        smaller one is known to be accurate enough.
         """
         good, bad = len(order), -1
         while good - bad > 1 and go_on():
@@ -135,8 +127,8 @@ class MixedPrecision:
     ) -> list[PrecisionPart]:
         """Return the parts that become bytes: all but the first `count`, and some of these.
 
-        Each of the first parts is tried as bytes in turn, the one that saves most time first, and
-        is taken if the results stay accurate enough.
+        Each of the first parts is tried as bytes in turn, in the order of the time that they save,
+        and becomes bytes if the outputs stay accurate enough. This ends if `go_on` returns False.
         """
         taken = list(order[count:])
         for part in sorted(order[:count], key=lambda part: -part.saved):
@@ -160,8 +152,8 @@ class MixedPrecision:
                 continue
             recipe = self._recipe.model_copy(update={"ranges": ranges, "rest": "fp32"})
             try:
-                noise = 10 ** (-self._compared(recipe, self._cases[: self._few]).snr_db / 10)
-            except UnsupportedError:  # the engine leaves what reads them to another one
+                noise = 10 ** (-self._compared(recipe, self._cases.first(FEW_CASES)).snr_db / 10)
+            except UnsupportedError:  # the engine leaves the readers of these values to another
                 return PrecisionPart(ranges, 0.0, 0.0)
             parts.append(PrecisionPart(ranges, noise, seconds))
         return min(parts, key=lambda part: part.noise)
@@ -171,19 +163,15 @@ class MixedPrecision:
     ) -> bool:
         try:
             return is_good(self._compared(self.of(parts), self._cases))
-        except UnsupportedError:  # none of these values is the engine's
+        except UnsupportedError:  # the engine computes none of these values
             return False
 
-    def _compared(self, recipe: Recipe, cases: Sequence[ReferenceCase]) -> Comparison:
+    def _compared(self, recipe: Recipe, cases: ReferenceCases) -> Comparison:
         executable = self._prepared(recipe)
-        comparison = Comparison(self._yardstick)
         try:
-            for case in cases:
-                found = executable.run(case.sample.inputs)
-                comparison.add(found, case.right, case.sample.labels)
+            return cases.compare(executable)
         finally:
             executable.close()
-        return comparison
 
     def _prepared(self, recipe: Recipe) -> Executable:
         return self._engine.prepare(self._graph, recipe, self._threads)
@@ -200,37 +188,39 @@ class MixedPrecision:
             costs = {node.output: float(node.flops) for node in analyse(self._graph).nodes}
             slow, fast = costs, dict.fromkeys(costs, 0.0)
         steps = _steps(self._graph, slow.keys() | fast.keys())
-        gained = {name: slow.get(name, 0.0) - fast.get(name, 0.0) for name in slow.keys() | fast}
+        saved = {name: slow.get(name, 0.0) - fast.get(name, 0.0) for name in slow.keys() | fast}
         return {
             name: math.fsum(
-                gained.get(steps.get(node.output, ""), 0.0) for node in readers.get(name, ())
+                saved.get(steps.get(node.output, ""), 0.0) for node in readers.get(name, ())
             )
             for name in self._alternatives[0]
         }
 
     def _profile(self, recipe: Recipe) -> dict[str, float] | None:
+        """Return the least seconds of each step; None if the engine does not measure its steps."""
         if not self._engine.measures_steps:
             return None
         executable = self._prepared(recipe)
         try:
-            runs = [executable.profile(self._cases[0].sample.inputs) for _ in range(PROFILES)]
+            inputs = self._cases.cases[0].sample.inputs
+            runs = [executable.profile(inputs) for _ in range(PROFILES)]
             return {name: min(run.get(name, 0.0) for run in runs) for name in runs[0]}
         finally:
             executable.close()
 
 
-def _steps(graph: Graph, known: set[str]) -> dict[str, str]:
+def _steps(graph: Graph, step_outputs: set[str]) -> dict[str, str]:
     """Return, for the output of every node, the output of the step that computes it.
 
     This is the node's own output, or that of a later node into which the engine fused it.
     """
     uses = graph.uses()
-    found: dict[str, str] = {}
+    steps: dict[str, str] = {}
     for node in reversed(graph.nodes):
         for output in node.outputs:
             readers = uses.get(output, [])
-            if output in known:
-                found[output] = output
+            if output in step_outputs:
+                steps[output] = output
             elif len(readers) == 1:
-                found[output] = found.get(readers[0].output, "")
-    return found
+                steps[output] = steps.get(readers[0].output, "")
+    return steps

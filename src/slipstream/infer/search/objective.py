@@ -16,10 +16,13 @@ from slipstream.infer.measure import LEAST_ROUNDS, MOST_ROUNDS
 Target = Literal["latency", "throughput", "memory"]
 TARGETS: tuple[Target, ...] = ("latency", "throughput", "memory")
 
-FAITHFUL_DB = 60.0  # float32 that differs more computes something else: rounding leaves 90 and more
-DEFAULT_DB = 20.0
-FLOATS_DB = 10.0  # margin in dB for 16-bit numbers if there are too few samples to be sure
-AGREEMENT = 95.0
+# Signal-to-noise ratio in dB below which float32 is wrong: rounding alone leaves 90 dB and more.
+FAITHFUL_DB = 60.0
+DEFAULT_DB = 20.0  # least ratio without labels. Chosen by hand, not measured.
+# Margin in dB for 16-bit numbers if there are too few samples for a bound. Chosen by hand, not
+# measured.
+FLOATS_DB = 10.0
+AGREEMENT = 95.0  # percent. Chosen by hand, not measured.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,13 +77,14 @@ class Objective:
         for name, limit in limits.items():
             if limit is not None and not math.isfinite(limit):
                 raise UsageError(f"the {name} is {limit}; allowed: a number")
+        if self.budget < 0:
+            raise UsageError(f"the budget is {self.budget:g}; allowed: 0 and more")
         if not 0 <= self.agreement <= 100:
             raise UsageError(f"the agreement is {self.agreement:g} %; allowed: 0 to 100")
-        if self.seconds <= 0 or self.budget < 0 or self.threads < 1:
-            raise UsageError(
-                f"seconds is {self.seconds}, budget {self.budget}, threads {self.threads};"
-                " allowed: more than 0, 0 and more, 1 and more"
-            )
+        if self.seconds <= 0:
+            raise UsageError(f"seconds is {self.seconds:g}; allowed: more than 0")
+        if self.threads < 1:
+            raise UsageError(f"threads is {self.threads}; allowed: 1 and more")
         if self.most_rounds < LEAST_ROUNDS:
             raise UsageError(
                 f"most_rounds is {self.most_rounds}; allowed: {LEAST_ROUNDS} and more,"
@@ -100,13 +104,18 @@ class Objective:
 
     def objection(self, recipe: Recipe, comparison: Comparison) -> str:
         """Return the reason why results are not accurate enough, or "" if they are."""
-        found, loss, same = comparison.snr_db, comparison.top1_loss, comparison.agreement
-        if recipe.precision == "fp32" and not recipe.parts and found < FAITHFUL_DB:
-            return f"its float32 is wrong: {_told(comparison)}, and rounding leaves {FAITHFUL_DB:g}"
+        loss, same = comparison.top1_loss, comparison.agreement
+        is_plain = recipe.precision == "fp32" and not recipe.parts
+        if is_plain and comparison.snr_db < FAITHFUL_DB:
+            ratio = _ratio(comparison)
+            return f"its float32 is wrong: {ratio}, and rounding leaves {FAITHFUL_DB:g} dB or more"
         if loss is not None and loss > self.budget:
             return f"it loses {loss:.2f} points of top-1, and {self.budget:g} are allowed"
         if loss is None and same is not None and same < self.agreement:
-            return f"{same:.1f} % of its answers are the model's, and {self.agreement:g} % have to"
+            return (
+                f"{same:.1f} % of its answers equal the model's, and {self.agreement:g} % are"
+                " required"
+            )
         if self.snr_db is None and self._is_sure(comparison):
             return ""
         return self._too_noisy(recipe, comparison)
@@ -121,24 +130,24 @@ class Objective:
         The candidate was accurate enough on the samples that judged it.
         """
         both = judged.together(held_out)
-        if self.snr_db is not None or not self._is_sure(both):
-            found, least = held_out.snr_db, self._least_db
-            if found < least:
-                return f"{_told(held_out)}, and {least:g} is the least"
+        needs_ratio = self.snr_db is not None or not self._is_sure(both)
+        if needs_ratio and held_out.snr_db < self._least_db:
+            return f"{_ratio(held_out)}, and {self._least_db:g} dB are required"
         return self.objection(recipe, both)
 
     def _too_noisy(self, recipe: Recipe, comparison: Comparison) -> str:
-        found, least = comparison.snr_db, self._least_db
-        if found < least:
-            return f"{_told(comparison)}, and {least:g} is the least"
+        """Return the objection to the noise of a recipe, or ""."""
+        snr_db, least_db = comparison.snr_db, self._least_db
+        if snr_db < least_db:
+            return f"{_ratio(comparison)}, and {least_db:g} dB are required"
         if not has_bytes(recipe):
             return self._too_near(recipe, comparison)
         if comparison.samples < ENOUGH:
-            return f"{comparison.samples} samples do not tell; {ENOUGH} are the least"
-        sure = comparison.sure_db
-        if sure < least:
-            other = f"on other samples perhaps {sure:.1f}"
-            return f"{found:.1f} dB ({other}), and {least:g} is the least"
+            return f"{comparison.samples} samples are too few to judge bytes; {ENOUGH} are required"
+        bound_db = comparison.sure_db
+        if bound_db < least_db:
+            bound = f"on other samples perhaps {bound_db:.1f}"
+            return f"{snr_db:.1f} dB ({bound}), and {least_db:g} dB are required"
         return ""
 
     def _too_near(self, recipe: Recipe, comparison: Comparison) -> str:
@@ -151,7 +160,7 @@ class Objective:
             return ""
         if comparison.samples >= ENOUGH and comparison.sure_db >= self._least_db:
             return ""
-        return f"{comparison.snr_db:.1f} dB, and {least:g} is the least of numbers of 16 bits"
+        return f"{comparison.snr_db:.1f} dB, and numbers of 16 bits require {least:g} dB"
 
     def _is_sure(self, comparison: Comparison) -> bool:
         """Return whether labels alone prove that the loss is within the budget."""
@@ -163,12 +172,13 @@ class Objective:
         return DEFAULT_DB if self.snr_db is None else self.snr_db
 
 
-def _told(comparison: Comparison) -> str:
+def _ratio(comparison: Comparison) -> str:
+    """Return the signal-to-noise ratio of a comparison in words."""
     if not comparison.is_finite_alike:
         return "it has numbers where the model has NaN or infinity, or the reverse, so no dB"
     return f"{comparison.snr_db:.1f} dB"
 
 
 def has_bytes(recipe: Recipe) -> bool:
-    """Return whether some numbers of a recipe are bytes, whose noise depends on the inputs."""
+    """Return whether a recipe computes on bytes, whose noise depends on the inputs."""
     return recipe.precision not in FLOATS or any(has_bytes(part.recipe) for part in recipe.parts)

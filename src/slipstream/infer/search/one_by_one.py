@@ -1,8 +1,9 @@
-"""Large models: candidates are made ready, judged and timed one after the other.
+"""The search of a large model: candidates are prepared, judged and timed one after the other.
 
-Each of them has the weights in a form of its own, so that all together take several times the
-memory of the model. Here none is open while another one is: they are not timed by turns, no parts
-of the model are timed, no mixtures are looked for, and what each rewrite gained is not measured.
+Each candidate has the weights in a form of its own, so that all of them together take several times
+the memory of the model. Here one candidate is closed before the next is opened. Therefore they are
+not timed in alternation, no parts of the model are timed, no mixed precision is searched for, and
+the speed-up by each rewrite is not measured.
 """
 
 from __future__ import annotations
@@ -10,30 +11,32 @@ from __future__ import annotations
 from slipstream.infer.engines import FLOATS
 from slipstream.infer.search.autotuner import Autotuner
 from slipstream.infer.search.byte_candidates import add_bytes
-from slipstream.infer.search.judging import against_bytes, judge
+from slipstream.infer.search.judging import judge, reason_against_bytes
 from slipstream.infer.search.trial import Trial
 
-ENDS = 0.85  # share of the time until which candidates are tried
-FLOATS_END = 0.5  # the same of those in floating point, where there are others
-JUDGING = 0.5  # share of a candidate's time in which it is judged
-BYTES = 6  # candidates of bytes among which their time is divided
+# Shares of the search time at which all candidates must be done, and those in floating point if
+# others follow; share of a candidate's time in which it is judged. Chosen by hand, not measured.
+ENDS, FLOATS_END, JUDGING = 0.85, 0.5, 0.5
+BYTES = 6  # candidates in bytes that divide their time. Chosen by hand, not measured.
 
 
-def try_each(tuner: Autotuner, *, with_bytes: bool) -> None:
-    """Try candidates of floating point, and where there are samples those of bytes."""
+def try_each(tuner: Autotuner) -> None:
+    """Try the candidates in floating point, and those in bytes if there are samples."""
+    context = tuner.context
     tuner.note(
-        f"the model has {tuner.weights_bytes / 1e9:.2f} GB of constants, so candidates were tried"
-        " one at a time: no mixtures, no parts, and what rewrites gained was not measured"
+        f"the model has {context.constant_bytes / 1e9:.2f} GB of constants, so candidates were"
+        " tried one at a time: no mixed precision, no parts, and the speed-up by each rewrite was"
+        " not measured"
     )
     recipes = tuner.by_graph(*FLOATS)
-    end = FLOATS_END if with_bytes else ENDS
+    end = FLOATS_END if context.has_data else ENDS
     for number, (engine, recipe) in enumerate(recipes):
         trial = tuner.ready(engine, recipe, end=end)
         _finish(tuner, trial, _slot(tuner, end, len(recipes) - number))
-    reason = against_bytes(tuner) if with_bytes else ""
+    reason = reason_against_bytes(tuner) if context.has_data else ""
     if reason:
-        tuner.note(f"it stays in floating point: {reason}")
-    elif with_bytes:
+        tuner.note(f"the model stays in floating point: {reason}")
+    elif context.has_data:
         add_bytes(tuner, lambda trial: _finish(tuner, trial, _slot(tuner, ENDS, BYTES)))
 
 

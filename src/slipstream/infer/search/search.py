@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from slipstream.infer.accuracy.accuracy import Comparison
 from slipstream.infer.accuracy.promise import Accuracy, accuracy_of, chance_note
 from slipstream.infer.data import Samples
-from slipstream.infer.engines import ENGINES, FLOATS, Recipe, engine_of
+from slipstream.infer.engines import FLOATS, Recipe, engine_of
 from slipstream.infer.graph.graph import Graph
 from slipstream.infer.importers import Imported
 from slipstream.infer.measure import LEAST_CALLS
 from slipstream.infer.package.report import Candidate, Segment, State
 from slipstream.infer.rewrites import Applied
 from slipstream.infer.search.autotuner import Autotuner, Tell
-from slipstream.infer.search.byte_candidates import add_bytes, add_mixtures
-from slipstream.infer.search.judging import against_bytes, confirmed, judge
+from slipstream.infer.search.byte_candidates import add_bytes, add_mixed_precisions
+from slipstream.infer.search.context import SearchContext
+from slipstream.infer.search.judging import confirmed, judge, reason_against_bytes
 from slipstream.infer.search.objective import Objective
 from slipstream.infer.search.one_by_one import try_each
 from slipstream.infer.search.segments import SegmentContender, best_parts, measure_segments
@@ -75,74 +76,90 @@ def search(
     """Try every engine in every precision that this machine can run, and find the best.
 
     Args:
-        imported: the model.
+        imported: Imported model.
         objective: Objective of the search and its limits.
-        samples: a quarter of them, 64 at most, calibrates int8, a quarter is held out to tell how
-            good the chosen one is, and the others judge. Of less than 16 int8 is not tried; without
-            any, floating point is compared on random inputs.
-        tell: called with what is being done, and the share of the time that has passed.
-        limit: the time that it may take, default `objective.seconds` from now on.
+        samples: Samples (default None: floating point only, compared on random inputs). A quarter
+            of them, 64 at most, calibrates int8; a quarter is held out to measure the accuracy of
+            the chosen candidate; the others judge. int8 needs 16 samples.
+        tell: Function called with the current step and the share of the time that has passed.
+        limit: Time limit (default: `objective.seconds` from now on).
 
-    Raises UsageError where the graph cannot be run at all, UnsupportedError where no candidate
-    keeps to the budget; both say why. Blocks for about `objective.seconds`, or less. A step whose
-    expected time does not fit is left out, and a note says so.
+    Raises UsageError if the graph cannot be run at all, UnsupportedError if no candidate is
+    accurate enough; both name the reasons. Blocks for about `objective.seconds`, or less. A step
+    whose expected time does not fit is left out, and a note says so.
     """
-    tuner = Autotuner(imported, objective, samples, tell, limit)
+    limit = limit or TimeLimit(objective.seconds)
+    tuner = Autotuner(SearchContext.of(imported, objective, samples, limit), tell)
     try:
-        if tuner.is_large:
-            try_each(tuner, with_bytes=samples is not None)
-            return _found(tuner, confirmed(tuner, CONFIRMING_ENDS), [])
-        for engine, recipe in tuner.by_graph(*FLOATS):
-            tuner.add(tuner.ready(engine, recipe))
-        if samples is not None:
-            _add_candidates_of_bytes(tuner)
-        judge(tuner, tuner.alive())
-        tuner.time(tuner.alive(), TIMING_ENDS)
-        segments = _add_parts(tuner)
-        return _found(tuner, confirmed(tuner, CONFIRMING_ENDS), segments)
+        tuner.learn()
+        segments = _try_all(tuner)
+        return _result(tuner, confirmed(tuner, CONFIRMING_ENDS), segments)
     finally:
         tuner.close()
 
 
+def _try_all(tuner: Autotuner) -> list[Segment]:
+    """Prepare, judge and time all candidates; return the times of the model's parts, if any."""
+    if tuner.context.is_large:
+        try_each(tuner)
+        return []
+    for engine, recipe in tuner.by_graph(*FLOATS):
+        tuner.add(tuner.ready(engine, recipe))
+    if tuner.context.has_data:
+        _add_candidates_of_bytes(tuner)
+    judge(tuner, tuner.alive())
+    tuner.time(tuner.alive(), TIMING_ENDS)
+    return _add_parts(tuner)
+
+
 def _add_candidates_of_bytes(tuner: Autotuner) -> None:
     """Add candidates in bytes, if samples and time suffice to measure their accuracy."""
-    reason = against_bytes(tuner)
+    reason = reason_against_bytes(tuner)
     if reason:
-        tuner.note(f"it stays in floating point: {reason}")
+        tuner.note(f"the model stays in floating point: {reason}")
     else:
-        add_mixtures(tuner, add_bytes(tuner, tuner.add))
+        add_mixed_precisions(tuner, add_bytes(tuner, tuner.add))
 
 
 def _add_parts(tuner: Autotuner) -> list[Segment]:
     """Time parts of the model on each engine, and try the fastest engines of all parts together."""
+    context = tuner.context
     best = tuner.best()
     contenders = _contenders(tuner)
-    if len(contenders) < 2 or tuner.objective.target != "latency":
+    if len(contenders) < 2 or context.objective.target != "latency":
         return []
-    making = sum(tuner.ready_seconds(item.engine.name) for item in contenders)
+    preparation = sum(tuner.ready_seconds(item.engine.name) for item in contenders)
     timing = LEAST_CALLS * sum(trial.run_seconds for trial in tuner.alive())
-    if not tuner.limit.fits("time the model in parts", making + timing, SEGMENTS_END):
+    if not context.limit.fits("time the model in parts", preparation + timing, SEGMENTS_END):
         return []
-    left = tuner.limit.left(SEGMENTS_END)
-    threads, rounds = tuner.objective.threads, tuner.objective.most_rounds
     segments = measure_segments(
-        tuner.rewritten, contenders, threads, tuner.first, left, tuner.say, rounds
+        context.rewritten,
+        contenders,
+        context.objective.threads,
+        context.first_inputs,
+        context.limit.left(SEGMENTS_END),
+        tuner.say,
+        context.objective.most_rounds,
     )
-    promised = sum(min(item.ms.values()) for item in segments) / 1e3
-    if not segments or promised > GAIN * best.seconds:
-        return segments
-    parts = best_parts(segments, contenders)
-    trial = Trial(parts, comparison=tuner.reference.comparison())
-    if not trial.recipe.parts or not tuner.limit.fits("try the best parts together", making):
-        return segments
+    expected = sum(min(item.ms.values()) for item in segments) / 1e3
+    if segments and expected <= GAIN * best.seconds:
+        recipe = best_parts(segments, contenders)
+        if recipe.parts and context.limit.fits("try the best parts together", preparation):
+            _try_parts(tuner, recipe, best)
+    return segments
+
+
+def _try_parts(tuner: Autotuner, recipe: Recipe, best: Trial) -> None:
+    """Prepare, judge and time the candidate that runs each part on its fastest engine."""
+    context = tuner.context
+    trial = Trial(engine_of(recipe.engine), recipe, comparison=context.reference.comparison())
     tuner.say("the best parts are made ready together")
-    trial.prepare(engine_of(trial.recipe.engine), tuner.rewritten, threads, tuner.first)
+    trial.prepare(context.rewritten, context.objective.threads, context.first_inputs)
     tuner.add(trial)
     if trial.executable is not None:
         judge(tuner, [trial], 1.0)
     if trial.executable is not None:
         tuner.time([best, trial], 1.0)
-    return segments
 
 
 def _contenders(tuner: Autotuner) -> list[SegmentContender]:
@@ -155,34 +172,35 @@ def _contenders(tuner: Autotuner) -> list[SegmentContender]:
     able.sort(key=lambda trial: trial.seconds)
     first = {trial.recipe.engine: trial for trial in reversed(able)}
     return [
-        SegmentContender(trial.candidate().title, ENGINES[trial.recipe.engine], trial.recipe)
+        SegmentContender(trial.candidate().title, trial.engine, trial.recipe)
         for trial in sorted(first.values(), key=lambda trial: trial.seconds)
     ]
 
 
-def _found(tuner: Autotuner, chosen: Trial, segments: list[Segment]) -> SearchResult:
+def _result(tuner: Autotuner, chosen: Trial, segments: list[Segment]) -> SearchResult:
     """Return the result: the chosen candidate, and the report of all others."""
+    context = tuner.context
     chosen.state = State.CHOSEN
-    speed_ups = {} if tuner.is_large else measure_speed_ups(tuner, chosen, tuner.applied)
+    speed_ups = {} if context.is_large else measure_speed_ups(tuner, chosen)
     warning = chance_note(chosen.comparison)
     if warning:
         tuner.note(warning)
-    if not tuner.is_real:
+    if not context.has_data:
         tuner.note("there is no data, so int8 was not tried: it stays in floating point (--data)")
     return SearchResult(
         recipe=chosen.recipe,
-        graph=tuner.graph(chosen.recipe),
+        graph=context.graph(chosen.recipe),
         comparison=chosen.comparison,
         accuracy=accuracy_of(
             chosen.comparison,
             chosen.held_out,
-            tuner.calibrated,
-            is_real=tuner.is_real,
+            tuner.num_calibrated,
+            is_real=context.has_data,
         ),
         candidates=tuner.candidates(chosen),
-        applied=tuner.applied,
+        applied=context.applied,
         speed_ups=speed_ups,
         segments=tuple(segments),
-        rewritten=tuner.rewritten,
+        rewritten=context.rewritten,
         notes=tuner.notes(),
     )

@@ -1,4 +1,4 @@
-"""Whether a model is faster in parts, each run by the engine that is best for it."""
+"""Times of the parts of a model on each engine, which show whether a split model is faster."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from slipstream.infer.measure import MOST_ROUNDS, interleave
 from slipstream.infer.package.report import Segment
 from slipstream.infer.search.trial import Trial
 
-MOST_CUTS = 7
-WHOLE_FIELD = 1e9  # every contender is timed to the end, however slow
+MOST_CUTS = 7  # cuts of a model into parts. Chosen by hand, not measured.
+NO_DROPPING = 1e9  # ratio of `interleave` at which no contender, however slow, is dropped
 
 
 @dataclass(frozen=True)
 class SegmentContender:
-    """An engine that runs a part as the best candidate of that engine runs the whole.
+    """An engine that runs a part of a model as its best candidate runs the whole model.
 
     Args:
         title: Name of the candidate in reports.
@@ -56,12 +56,12 @@ def measure_segments(
     ends = even_cuts(graph, MOST_CUTS)
     if not ends:
         return []
-    found: list[Segment] = []
+    segments: list[Segment] = []
     values = dict(inputs)
     for piece, end in zip(pieces(graph, ends), [*ends, ""], strict=True):
-        tell(f"parts are timed: {len(found) + 1} of {len(ends) + 1}")
-        given = {name: values[name] for name in piece.inputs}
-        trials = [_ready(item, piece, threads, given) for item in contenders]
+        tell(f"parts are timed: {len(segments) + 1} of {len(ends) + 1}")
+        feeds = {name: values[name] for name in piece.inputs}
+        trials = [_ready(item, piece, threads, feeds) for item in contenders]
         ready = {
             item.title: trial.executable
             for item, trial in zip(contenders, trials, strict=True)
@@ -69,16 +69,16 @@ def measure_segments(
         }
         if not ready:
             return []
-        runs = {title: _run(executable, given) for title, executable in ready.items()}
+        runs = {title: _run(executable, feeds) for title, executable in ready.items()}
         timings = interleave(
-            runs, seconds / (len(ends) + 1), most_rounds=most_rounds, final=WHOLE_FIELD
+            runs, seconds / (len(ends) + 1), most_rounds=most_rounds, final=NO_DROPPING
         )
         ms = {title: item.median * 1e3 for title, item in timings.items()}
-        found.append(Segment(end=end, ms=ms))
-        values.update(next(iter(ready.values())).run(given))
+        segments.append(Segment(end=end, ms=ms))
+        values.update(next(iter(ready.values())).run(feeds))
         for trial in trials:
             trial.close()
-    return found
+    return segments
 
 
 def best_parts(segments: Sequence[Segment], contenders: Sequence[SegmentContender]) -> Recipe:
@@ -99,9 +99,9 @@ def best_parts(segments: Sequence[Segment], contenders: Sequence[SegmentContende
 def _ready(
     contender: SegmentContender, piece: Graph, threads: int, inputs: Mapping[str, Array]
 ) -> Trial:
-    """Without an executable where the contender has nothing for this part."""
-    trial = Trial(contender.recipe)
-    trial.prepare(contender.engine, piece, threads, inputs)
+    """Prepare a part; the result has no executable if the engine cannot run the part."""
+    trial = Trial(contender.engine, contender.recipe)
+    trial.prepare(piece, threads, inputs)
     return trial
 
 

@@ -2,51 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from slipstream.infer.engines import Executable, engine_of
+from slipstream.infer.engines import Executable
 from slipstream.infer.graph.graph import Array
 from slipstream.infer.measure import LEAST_CALLS, Run, interleave
 from slipstream.infer.native.precision import storable
-from slipstream.infer.rewrites import Applied, optimise
+from slipstream.infer.rewrites import optimise
 from slipstream.infer.search.autotuner import Autotuner
 from slipstream.infer.search.trial import Trial
 
 WITH, WITHOUT = "with", "without"
-LEAST_SECONDS = 0.2  # for one rewrite's comparison
+# Least duration in seconds of the comparison for one rewrite. Chosen by hand, not measured.
+LEAST_SECONDS = 0.2
 
 
-def measure_speed_ups(
-    tuner: Autotuner, chosen: Trial, applied: Sequence[Applied]
-) -> dict[str, float]:
+def measure_speed_ups(tuner: Autotuner, chosen: Trial) -> dict[str, float]:
     """Return the seconds per call that each rewrite saves the chosen candidate, by its name.
 
     Rewrites with the most matches come first. A rewrite is left out if the candidate cannot run
     without it, if other values would be bytes without it, or if no time was left.
     """
-    found = sorted((item for item in applied if item.matches), key=lambda item: -item.matches)
+    context = tuner.context
     if not chosen.recipe.rewrites or chosen.recipe.parts or chosen.executable is None:
         return {}
-    each = max(tuner.limit.left() / max(len(found), 1), LEAST_SECONDS)
-    making = tuner.ready_seconds(chosen.recipe.engine)
-    needed = making + max(2 * LEAST_CALLS * chosen.run_seconds, LEAST_SECONDS)
+    applied = [item for item in context.applied if item.matches]
+    applied.sort(key=lambda item: -item.matches)
+    seconds = max(context.limit.left() / max(len(applied), 1), LEAST_SECONDS)
+    preparation = tuner.ready_seconds(chosen.recipe.engine)
+    needed = preparation + max(2 * LEAST_CALLS * chosen.run_seconds, LEAST_SECONDS)
     speed_ups: dict[str, float] = {}
-    for item in found:
-        if not tuner.limit.fits("measure what every rewrite gained", needed):
+    for item in applied:
+        if not context.limit.fits("measure the speed-up by every rewrite", needed):
             continue
-        tuner.say(f"what {item.name} gained is measured")
-        other = _without(tuner, chosen, item.name)
-        if other is None or other.executable is None:
-            continue
-        try:
-            runs = _runs(chosen.executable, other.executable, tuner.first)
-            timings = interleave(
-                runs, each, most_rounds=tuner.objective.most_rounds, final=float("inf")
-            )
-            speed_ups[item.name] = timings[WITHOUT].median - timings[WITH].median
-        finally:
-            other.close()
+        tuner.say(f"the speed-up by {item.name} is measured")
+        saved = _saved(tuner, chosen, item.name, seconds)
+        if saved is not None:
+            speed_ups[item.name] = saved
     return speed_ups
+
+
+def _saved(tuner: Autotuner, chosen: Trial, name: str, seconds: float) -> float | None:
+    """Return the seconds per call that one rewrite saves; None if it cannot be measured."""
+    other = _without(tuner, chosen, name)
+    if other is None or other.executable is None or chosen.executable is None:
+        return None
+    try:
+        runs = _runs(chosen.executable, other.executable, tuner.context.first_inputs)
+        rounds = tuner.context.objective.most_rounds
+        timings = interleave(runs, seconds, most_rounds=rounds, final=float("inf"))
+        return timings[WITHOUT].median - timings[WITH].median
+    finally:
+        other.close()
 
 
 def _without(tuner: Autotuner, chosen: Trial, name: str) -> Trial | None:
@@ -54,11 +61,13 @@ def _without(tuner: Autotuner, chosen: Trial, name: str) -> Trial | None:
 
     Return None if values that only this graph has would be bytes, because their ranges are unknown.
     """
-    graph, _ = optimise(tuner.imported.graph, without=(*tuner.objective.without, name))
-    if chosen.recipe.ranges and not set(storable(graph)) <= set(storable(tuner.rewritten)):
+    context = tuner.context
+    without = (*context.objective.without, name)
+    graph, _ = optimise(context.imported.graph, without=without)
+    if chosen.recipe.ranges and not set(storable(graph)) <= set(storable(context.rewritten)):
         return None
-    other = Trial(chosen.recipe)
-    other.prepare(engine_of(chosen.recipe.engine), graph, tuner.objective.threads, tuner.first)
+    other = Trial(chosen.engine, chosen.recipe)
+    other.prepare(graph, context.objective.threads, context.first_inputs)
     return other
 
 

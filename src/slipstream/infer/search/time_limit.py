@@ -1,4 +1,4 @@
-"""The time that a search may take: which steps fit into it, and which had to be left out."""
+"""The time limit of a search: the steps that fit into it, and those that are left out."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import math
 import time
 from collections.abc import Callable
 
-ROUND = 10  # seconds that are proposed are a multiple of it
-NUM_LONGEST = 3  # steps that are named where all took longer than they should
+ROUND = 10  # seconds; a proposed limit is a multiple of it
+NUM_LONGEST = 3  # steps that are named if the search exceeded its limit
 
 
 class TimeLimit:
-    """A limit, the steps that it cut, and what the others took.
+    """The time limit of a search, the steps that it cut, and the durations of the others.
 
     Args:
-        seconds: duration that all steps together may have.
-        clock: function that returns seconds, which only grow.
+        seconds: Duration that all steps together may have.
+        clock: Function that returns a monotonic time in seconds (default time.monotonic).
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -28,7 +28,7 @@ class TimeLimit:
         self._enough = 0.0
 
     def share(self) -> float:
-        """Return the share of the time that has passed; it is above 1 when the time is over."""
+        """Return the share of the time that has passed; it is above 1 after the end."""
         return self._passed() / self.seconds
 
     def left(self, end: float = 1.0) -> float:
@@ -36,8 +36,13 @@ class TimeLimit:
         return max(end * self.seconds - self._passed(), 0.0)
 
     def fits(self, step: str, needed: float, end: float = 1.0) -> bool:
-        """Return whether a step may begin that needs so many seconds and has to be done when a
-        share `end` of the time has passed. A step that may not is remembered."""
+        """Return whether a step fits into the time limit; a step that does not is recorded.
+
+        Args:
+            step: Description of the step, which follows "to": "time all candidates".
+            needed: Expected duration of the step in seconds.
+            end: Share of the time at which the step must have ended (default 1).
+        """
         left = self.left(end)
         if left > 0 and needed <= left:
             return True
@@ -45,37 +50,39 @@ class TimeLimit:
         return False
 
     def cut(self, step: str, needed: float, end: float = 1.0) -> None:
-        """Remember a step, or a part of one, that was left out; see `fits`."""
+        """Record a step, or a part of one, that was left out; see `fits`."""
         self._cut[step] = self._cut.get(step, 0.0) + needed
         needed = self._passed() + sum(self._cut.values())
         self._enough = max(self._enough, needed / end)
 
     def begin(self, step: str) -> None:
-        """Note that this step begins, and that the one before it has ended."""
+        """Record that a step begins, and that the step before it has ended."""
         now = self.clock()
         self._took[self._step] = self._took.get(self._step, 0.0) + now - self._marked
         self._step, self._marked = step, now
 
     def notes(self) -> list[str]:
-        """Return a sentence each about the steps that were cut, and about a limit that was
-        exceeded; none where all steps had their time."""
+        """Return a note about steps that were left out, and one about an exceeded limit.
+
+        The list is empty if all steps had their time.
+        """
         passed = self._passed()
         self.begin("")
-        found: list[str] = []
+        notes: list[str] = []
         if self._cut:
             steps = ", ".join(f"to {step} ({seconds:.1f} s)" for step, seconds in self._cut.items())
-            found.append(
+            notes.append(
                 f"the time did not suffice {steps}; about {_proposed(self._enough)} are needed for"
                 f" all (--time {_proposed(self._enough).replace(' ', '')})"
             )
         if passed > self.seconds:
             longest = sorted(self._took.items(), key=lambda item: -item[1])[:NUM_LONGEST]
             steps = ", ".join(f"{step or 'to begin'} {seconds:.1f} s" for step, seconds in longest)
-            found.append(
-                f"the search took {passed:.1f} s, and {self.seconds:g} s were allowed, as what has"
-                f" begun is finished; longest took: {steps}"
+            notes.append(
+                f"the search took {passed:.1f} s, and {self.seconds:g} s were allowed, because a"
+                f" step that has begun is finished; the longest steps were: {steps}"
             )
-        return found
+        return notes
 
     def _passed(self) -> float:
         return self.clock() - self._begin

@@ -1,4 +1,4 @@
-"""Candidates under way: made ready, judged, timed."""
+"""One candidate during the search: its executable, its comparisons and its times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ BYTES: dict[Precision, int] = {
     "int8-dynamic": 1,
     "int8-weights": 1,
 }
-LARGE = 64 * 2**20  # bytes of weights from which a closed candidate's memory is given back at once
+# Bytes of weights from which the memory of a closed candidate is given back to the system at once.
+# Chosen by hand, not measured.
+LARGE = 64 * 2**20
 
 
 @dataclass(eq=False)
@@ -34,15 +36,22 @@ class Trial:
     """One candidate.
 
     Args:
+        engine: Engine that runs the candidate.
         recipe: Recipe of the candidate.
         method: Calibration method of the int8 ranges: one of `METHODS`, or "noise".
-        executable: until it is closed.
-        comparison: difference of its results from the reference's, on the samples that judge.
-        held_out: the same on those that were held out; only of one that might be chosen.
+        executable: Prepared graph; None before `prepare` and after `close`.
+        prepare_seconds: Duration of `prepare` in seconds.
+        state: State in the report (default: it can be chosen).
+        reason: Reason for the state, or "".
+        comparison: Difference of its outputs from the reference's, on the judging samples.
+        held_out: The same on the held-out samples; None unless the candidate might be chosen.
+        run_seconds: Duration of its second run, an estimate of the time per sample in seconds.
         timing: Times of rounds, each of as many simultaneous calls as the recipe has streams.
+        weights_bytes: Size of the constants in the precisions of the recipe, in bytes.
         kept: Values of a mixed precision that could be bytes and have no range (default 0).
     """
 
+    engine: Engine
     recipe: Recipe
     method: str | None = None
     executable: Executable | None = None
@@ -51,33 +60,33 @@ class Trial:
     reason: str = ""
     comparison: Comparison = field(default_factory=Comparison)
     held_out: Comparison | None = None
-    run_seconds: float = 0.0  # of its second run: what it takes to compare it on a sample
+    run_seconds: float = 0.0
     timing: Timing | None = None
     weights_bytes: int = 0
     kept: int = 0
 
     @property
     def seconds(self) -> float:
-        """Time of one call in the best quarter of the rounds, by which trials are compared: what
-        else runs on the machine disturbs the others. Only of a trial that was timed."""
+        """Seconds of one call in the best quarter of the rounds; only for a timed candidate.
+
+        Candidates are compared by it, because other work on the machine disturbs other rounds.
+        """
         assert self.timing is not None
         return self.timing.low / self.recipe.streams
 
     @property
     def is_alive(self) -> bool:
-        """Whether it is open, or was timed and closed and may be chosen."""
+        """Whether the candidate is open, or was timed and closed and can be chosen."""
         return self.executable is not None or (
             self.timing is not None and self.state is State.MEASURED
         )
 
-    def prepare(
-        self, engine: Engine, graph: Graph, threads: int, inputs: Mapping[str, Array]
-    ) -> None:
-        """Make it ready and run it once; what goes wrong ends it, and is its reason."""
+    def prepare(self, graph: Graph, threads: int, inputs: Mapping[str, Array]) -> None:
+        """Prepare the candidate and run it twice; an error ends it, and becomes its reason."""
         self.weights_bytes = weights_bytes(graph, self.recipe)
         begin = time.perf_counter()
         try:
-            self.executable = engine.prepare(graph, self.recipe, threads)
+            self.executable = self.engine.prepare(graph, self.recipe, threads)
             self.executable.run(inputs)
             again = time.perf_counter()
             self.executable.run(inputs)
@@ -143,8 +152,8 @@ def weights_bytes(graph: Graph, recipe: Recipe) -> int:
     """Return the bytes of a graph's constants in the precisions of a recipe."""
     if recipe.parts:
         graphs = pieces(graph, [part.end for part in recipe.parts[:-1]])
-        each = zip(graphs, recipe.parts, strict=True)
-        return sum(weights_bytes(piece, part.recipe) for piece, part in each)
+        pairs = zip(graphs, recipe.parts, strict=True)
+        return sum(weights_bytes(piece, part.recipe) for piece, part in pairs)
     mixed = {
         name
         for node in graph.nodes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.cli.forecast.asked import parse_count
+from slipstream.cli.forecast.options import parse_count
 from slipstream.errors import UsageError
 
 

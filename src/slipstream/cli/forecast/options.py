@@ -1,12 +1,18 @@
-"""Choices and parsers that the commands of `slipstream forecast` share."""
+"""Options that the commands of `slipstream forecast` share, and the parsers of their texts."""
 
 from __future__ import annotations
 
 import re
 from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from slipstream.errors import UsageError
 
+# Groups of options in --help.
+HARDWARE, TRAINING = "Hardware", "Training"
 COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 
 
@@ -37,6 +43,42 @@ class CodecChoice(str, Enum):
     ANY = "any"
 
 
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="Architecture, file, package.module:function or path.py:function."
+    ),
+]
+Batch = Annotated[
+    int,
+    typer.Option(min=1, help="Global batch size: samples per step over all devices."),
+]
+Shape = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZES",
+        show_default="the model defines it",
+        help="Shape of a sample: 3,224,224.",
+    ),
+]
+Tokens = Annotated[
+    int | None,
+    typer.Option(min=1, show_default="as in its training", help="Length of a sequence in tokens."),
+]
+Optimizer = Annotated[
+    OptimizerChoice,
+    typer.Option(rich_help_panel=TRAINING, help="Optimizer; its states need memory."),
+]
+HardwareFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        rich_help_panel=HARDWARE,
+        help="Data file of slipstream forecast calibrate, or a folder of such files.",
+    ),
+]
+
+
 def parse_shape(text: str) -> tuple[int, ...]:
     """Return the sizes in a text such as `3,224,224`; raise UsageError for anything else."""
     try:
@@ -47,25 +89,25 @@ def parse_shape(text: str) -> tuple[int, ...]:
 
 def parse_alone(text: str) -> tuple[float, int]:
     """Return samples per second and micro-batch from `410@64`; raise UsageError otherwise."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)@(\d+)", text.strip())
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)@(\d+)", text.strip())
+    if match is None:
         raise UsageError(
             f"alone is {text!r}; allowed: samples per second @ micro-batch, such as 410@64"
         )
-    return float(found[1]), int(found[2])
+    return float(match[1]), int(match[2])
 
 
 def parse_count(text: str) -> float:
     """Return the number in `1.5T`, `15e12` or `300,000`; raise UsageError for anything else."""
-    found = re.fullmatch(r"(\d[\d,]*(?:\.\d+)?(?:e\d+)?)\s*([kmbgt]?)", text.strip(), re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r"(\d[\d,]*(?:\.\d+)?(?:e\d+)?)\s*([kmbgt]?)", text.strip(), re.IGNORECASE)
+    if match is None:
         raise UsageError(f"the number of tokens is {text!r}; allowed: numbers such as 1.5T, 15e12")
-    return float(found[1].replace(",", "")) * COUNTS[found[2].lower()]
+    return float(match[1].replace(",", "")) * COUNTS[match[2].lower()]
 
 
 def parse_dollars(text: str) -> float:
     """Return the number in `500`, `$500` or `1,500`; raise UsageError for anything else."""
-    found = re.fullmatch(r"\$?\s*(\d[\d,]*(?:\.\d+)?)", text.strip())
-    if found is None:
+    match = re.fullmatch(r"\$?\s*(\d[\d,]*(?:\.\d+)?)", text.strip())
+    if match is None:
         raise UsageError(f"the budget is {text!r}; allowed: dollars such as 500")
-    return float(found[1].replace(",", ""))
+    return float(match[1].replace(",", ""))
