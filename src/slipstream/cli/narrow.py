@@ -29,11 +29,17 @@ def fitted(table: Table, console: Console) -> RenderableType:
     Where its natural width does not fit, a table loses the spaces between columns first; then
     columns wrap between words, the widest ones first.
     """
-    for padding in (table.padding, *(PADDINGS if table.box else ())):
+    paddings = iter(PADDINGS if table.box else ())
+    while (surplus := _natural_width(table, console) - console.width) > 0:
+        padding = next(paddings, None)
+        if padding is None:
+            return _wrapped(table, surplus, console)
         table.padding = padding
-        surplus = _natural_width(table, console) - console.width
-        if surplus <= 0:
-            return table
+    return table
+
+
+def _wrapped(table: Table, surplus: int, console: Console) -> RenderableType:
+    """Return a table that is narrower by some columns, or its rows as paragraphs."""
     ranges = [_range_of(column, console) for column in table.columns]
     widths = [most for _, most in ranges]
     for _ in range(surplus):

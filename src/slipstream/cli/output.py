@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
@@ -108,12 +107,5 @@ def as_text(result: Any) -> str:
     try:
         return json.dumps(result, indent=1, allow_nan=False) + "\n"
     except ValueError:
-        return json.dumps(_finite(result), indent=1, allow_nan=False) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        finite = json.loads(json.dumps(result), parse_constant=lambda _: None)
+        return json.dumps(finite, indent=1) + "\n"
