@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from cli import in_process
 from rich.console import Console
 from rich.table import Table
 
@@ -75,3 +76,12 @@ def test_a_table_that_cannot_fit_becomes_a_list() -> None:
     assert lines[1] == "name    convolution"
     assert lines[2].startswith("seconds one two")
     assert lines[-1] == "a caption"
+
+
+@pytest.mark.parametrize(
+    "command", ["doctor", "doctor --algorithms", "bench replay vgg16 --limits", "lab status"]
+)
+def test_a_command_prints_one_json_document(command: str) -> None:
+    done = in_process(*command.split(), "--json")
+    json.loads(done.stdout)
+    assert done.stdout.endswith(("]\n", "}\n"))
