@@ -7,7 +7,7 @@
 
 namespace slipstream {
 
-/// A stream or an event of a device, which is destroyed together with its owner.
+/// Owns a stream or an event of a device and destroys it.
 template <typename Handle>
 class Owned {
  public:
@@ -19,7 +19,7 @@ class Owned {
     if (device_ == nullptr) return;
     try {
       device_->destroy(handle_);
-    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): a device that has failed owns nothing
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): a failed device owns nothing
     }
   }
 

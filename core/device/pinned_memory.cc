@@ -21,7 +21,7 @@ PinnedMemory::PinnedMemory(Device& device, std::size_t num_bytes)
 PinnedMemory::~PinnedMemory() {
   try {
     device_.unregister_host(mapping_.data());
-  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): a device that has failed pins nothing
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): a failed device pins nothing
   }
 }
 

@@ -16,12 +16,12 @@ StagingOptions checked(StagingOptions options) {
   const RingShape& ring = options.ring;
   if (!options.allow_small_slots &&
       (ring.slot_bytes < kMinSlotBytes || ring.slot_bytes > kMaxSlotBytes)) {
-    fail(ErrorKind::kUsage, "staging with slots of ", ring.slot_bytes, " bytes: a slot has ",
-         kMinSlotBytes, " to ", kMaxSlotBytes);
+    fail(ErrorKind::kUsage, "staging with slots of ", ring.slot_bytes, " bytes: a slot must have ",
+         kMinSlotBytes, " to ", kMaxSlotBytes, " bytes");
   }
   if (options.max_chunks_ahead <= ring.num_slots) {
     fail(ErrorKind::kUsage, "staging with ", options.max_chunks_ahead, " chunks ahead and ",
-         ring.num_slots, " slots: more chunks must be ahead than there are slots");
+         ring.num_slots, " slots: max_chunks_ahead must exceed the number of slots");
   }
   if (!options.while_full) options.while_full = sleep_a_little;
   return options;
@@ -48,7 +48,7 @@ Staging::~Staging() {
   for (const OwnedStream* stream : {&to_host_, &to_device_}) {
     try {
       device_.synchronize(stream->get());
-    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): then it executes nothing any more
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): a failed device executes nothing
     }
   }
 }
@@ -56,12 +56,13 @@ Staging::~Staging() {
 Transfer Staging::plan(std::size_t num_bytes) const {
   const std::size_t slot = ring_.shape().slot_bytes;
   const auto num_chunks = static_cast<std::uint32_t>((num_bytes + slot - 1) / slot);
-  return {num_sent_, num_chunks, sequence_of(num_sent_), num_bytes};
+  return {num_to_host_, num_chunks, sequence_of(num_to_host_), num_bytes};
 }
 
 void Staging::submit(const Transfer& transfer, StreamHandle current, DeviceAddress source,
                      DeviceAddress target) {
-  SLIPSTREAM_ASSERT(transfer.first == num_sent_, "chunk ", transfer.first, ", next is ", num_sent_);
+  SLIPSTREAM_ASSERT(transfer.first == num_to_host_, "chunk ", transfer.first, ", next is ",
+                    num_to_host_);
   refuse_if_open();
   if (transfer.num_chunks == 0) return;
   try {
@@ -69,7 +70,7 @@ void Staging::submit(const Transfer& transfer, StreamHandle current, DeviceAddre
     device_.wait_event(to_host_.get(), submitted_.get());
     enqueue_all(transfer, source, target);
   } catch (...) {
-    ring_.open();  // some chunks have no way back, so later ones would be mistaken for them
+    ring_.open();  // some chunks are not copied back, so the sequence is broken
     throw;
   }
 }
@@ -77,8 +78,8 @@ void Staging::submit(const Transfer& transfer, StreamHandle current, DeviceAddre
 void Staging::enqueue_all(const Transfer& transfer, DeviceAddress source, DeviceAddress target) {
   const std::uint64_t num_chunks = transfer.num_chunks;
   const std::uint64_t num_slots = ring_.shape().num_slots;
-  // The ring is filled before the first wait, for streams that share a hardware queue: a copy
-  // behind a wait would begin late there.
+  // Fill the ring before the first wait: in a hardware queue that both streams share, copies behind
+  // a wait would start late.
   for (std::uint64_t i = 0; i < num_chunks; ++i) {
     if (i >= num_slots) enqueue_to_device(chunk(transfer, i - num_slots), target);
     make_room();
@@ -98,13 +99,13 @@ Staging::Chunk Staging::chunk(const Transfer& transfer, std::uint64_t index) con
 void Staging::enqueue_to_host(const Chunk& chunk, DeviceAddress source) {
   const std::uint32_t num_slots = ring_.shape().num_slots;
   const std::uint32_t sequence = sequence_of(chunk.number);
-  if (chunk.number >= num_back_ + num_slots) {
+  if (chunk.number >= num_done_ + num_slots) {
     device_.wait_event(to_host_.get(), event_of(chunk.number - num_slots));
   }
   device_.copy_to_host(to_host_.get(), ring_.slot(sequence).data(), source + chunk.offset,
                        chunk.num_bytes);
   device_.write_word(to_host_.get(), memory_.address_of(&ring_.gate(sequence).in), sequence);
-  num_sent_ = chunk.number + 1;
+  num_to_host_ = chunk.number + 1;
 }
 
 void Staging::enqueue_to_device(const Chunk& chunk, DeviceAddress target) {
@@ -113,16 +114,15 @@ void Staging::enqueue_to_device(const Chunk& chunk, DeviceAddress target) {
   device_.copy_to_device(to_device_.get(), target + chunk.offset, ring_.slot(sequence).data(),
                          chunk.num_bytes);
   device_.record(to_device_.get(), event_of(chunk.number));
-  num_returned_ = chunk.number + 1;
+  num_to_device_ = chunk.number + 1;
 }
 
 void Staging::make_room() {
-  while (num_sent_ - num_back_ >= options_.max_chunks_ahead) {
-    look_what_is_back();
-    if (num_sent_ - num_back_ >= options_.max_chunks_ahead) options_.while_full();
+  while (num_to_host_ - num_done_ >= options_.max_chunks_ahead) {
+    find_done();
+    if (num_to_host_ - num_done_ >= options_.max_chunks_ahead) options_.while_full();
   }
-  // Chunks that pass an open gate come back before the engine has worked on them.
-  refuse_if_open();
+  refuse_if_open();  // after the loop: chunks that pass an open gate are done too early
 }
 
 void Staging::refuse_if_open() const {
@@ -131,35 +131,35 @@ void Staging::refuse_if_open() const {
        "a tensor cannot be staged: an operation before it failed; form the group anew");
 }
 
-void Staging::look_what_is_back() {
-  // Chunks come back in order, so binary search finds the first that is not back.
-  std::uint64_t end = num_returned_;
-  while (num_back_ < end) {
-    const std::uint64_t middle = num_back_ + (end - num_back_) / 2;
+void Staging::find_done() {
+  // Chunks are done in order, so a binary search finds the first one that is not.
+  std::uint64_t end = num_to_device_;
+  while (num_done_ < end) {
+    const std::uint64_t middle = num_done_ + (end - num_done_) / 2;
     if (device_.is_done(event_of(middle))) {
-      num_back_ = middle + 1;
+      num_done_ = middle + 1;
     } else {
       end = middle;
     }
   }
 }
 
-bool Staging::is_back(std::uint64_t number) {
-  if (number >= num_returned_) return false;  // the event is still that of an earlier chunk
-  if (number >= num_back_ && device_.is_done(event_of(number))) num_back_ = number + 1;
-  return number < num_back_;
+bool Staging::is_chunk_done(std::uint64_t number) {
+  if (number >= num_to_device_) return false;  // the event belongs to an earlier chunk
+  if (number >= num_done_ && device_.is_done(event_of(number))) num_done_ = number + 1;
+  return number < num_done_;
 }
 
 void Staging::wait(StreamHandle stream, const Transfer& transfer) {
   if (transfer.num_chunks == 0) return;
   const std::uint64_t last = transfer.first + transfer.num_chunks - 1;
-  SLIPSTREAM_ASSERT(last < num_returned_, "chunk ", last, " was not submitted, next is ",
-                    num_sent_);
-  if (last >= num_back_) device_.wait_event(stream, event_of(last));
+  SLIPSTREAM_ASSERT(last < num_to_device_, "chunk ", last, " was not submitted, next is ",
+                    num_to_host_);
+  if (last >= num_done_) device_.wait_event(stream, event_of(last));
 }
 
 bool Staging::is_done(const Transfer& transfer) {
-  return transfer.num_chunks == 0 || is_back(transfer.first + transfer.num_chunks - 1);
+  return transfer.num_chunks == 0 || is_chunk_done(transfer.first + transfer.num_chunks - 1);
 }
 
 }  // namespace slipstream

@@ -2,9 +2,9 @@
 
 namespace slipstream {
 
-/// Marks the calling thread as a thread of the engine while the object lives; a caller that drives
-/// the engine for a moment is one meanwhile. All calls of a device throw in such a thread, because
-/// a call that blocks until a gate opens would hold up the thread that must open it.
+/// Marks the calling thread as a thread of the engine as long as the object lives. A caller that
+/// drives the engine is one while it drives. Devices refuse calls from such threads: a call may
+/// block until a gate opens, and then the thread that has to open the gate would be blocked.
 class EngineThread {
  public:
   EngineThread() noexcept;
@@ -13,8 +13,7 @@ class EngineThread {
   ~EngineThread();
 
   [[nodiscard]] static bool is_here() noexcept;
-  /// Throws Error(kInternal) in a thread of the engine; `call` is the name of the device's
-  /// function.
+  /// Throws Error(kInternal) if this is a thread of the engine. `call` names the device's function.
   static void refuse(const char* call);
 };
 

@@ -57,7 +57,7 @@ void GatedRing::release(std::uint32_t sequence) noexcept {
   }
 }
 
-void GatedRing::spoil(std::uint32_t sequence, std::size_t num_bytes) noexcept {
+void GatedRing::release_nan(std::uint32_t sequence, std::size_t num_bytes) noexcept {
   std::memset(slot(sequence).data(), 0xff, num_bytes);
   release(sequence);
 }

@@ -15,19 +15,24 @@ struct RingShape {
   std::uint32_t first_sequence = 1;
 };
 
-/// A ring of slots in host memory, as the engine sees it. Chunks have sequence numbers that wrap,
-/// and chunk `sequence` is in slot `sequence % num_slots`. The device fills a slot and writes the
-/// gate's `in`. The engine works on the slot and releases it. The device, which waits for `out`,
-/// copies the slot back. A ring only touches memory and never blocks. Several threads may use it if
-/// each chunk is handled by one of them.
+/// A ring of slots in host memory. This is all that the engine sees of a device.
+///
+/// Chunks have sequence numbers, which may wrap, and chunk `sequence` uses slot
+/// `sequence % num_slots`. The device copies a chunk into its slot and writes the flag `in`. The
+/// engine works on the slot and releases it, which writes the flag `out`. The device waits for
+/// `out` and copies the slot back.
+///
+/// The functions touch memory only and never block. Several threads may use the ring if each chunk
+/// is handled by one of them.
 class GatedRing {
  public:
-  /// Uses `memory`, which must have bytes_for(shape) bytes and begin at a page; closes all gates.
+  /// Makes a ring in `memory`, which must have bytes_for(shape) bytes and start at a page. All
+  /// gates are closed.
   GatedRing(std::span<std::byte> memory, const RingShape& shape);
   GatedRing(const GatedRing&) = delete;
   GatedRing& operator=(const GatedRing&) = delete;
 
-  /// Throws Error(kUsage) unless a ring can have this shape.
+  /// The memory that a ring needs. Throws Error(kUsage) if no ring can have this shape.
   static std::size_t bytes_for(const RingShape& shape);
 
   [[nodiscard]] const RingShape& shape() const noexcept { return shape_; }
@@ -38,19 +43,19 @@ class GatedRing {
     return {slots_ + sequence % shape_.num_slots * shape_.slot_bytes, shape_.slot_bytes};
   }
 
-  /// Whether the chunk is in its slot. From then until release() the slot belongs to the engine.
+  /// Whether the chunk is in its slot. The slot then belongs to the engine until release().
   [[nodiscard]] bool ready(std::uint32_t sequence) const noexcept {
     return reached(gate(sequence).in.value.load(std::memory_order_acquire), sequence);
   }
-  /// Returns the slot to the device, which copies it to the chunk's place.
+  /// Returns the slot to the device, which copies it to device memory.
   void release(std::uint32_t sequence) noexcept;
-  /// For a chunk that is ready and whose operation has failed: fills the first `num_bytes` of the
-  /// slot with bytes of 0xff, which are NaN in every floating-point type, and releases it.
-  void spoil(std::uint32_t sequence, std::size_t num_bytes) noexcept;
+  /// Releases a chunk that is ready and whose operation has failed. The first `num_bytes` of the
+  /// slot become 0xff, which is NaN in every floating-point type.
+  void release_nan(std::uint32_t sequence, std::size_t num_bytes) noexcept;
 
-  /// Opens all gates for good, so that the device never waits again. Slots that were not released
-  /// are copied back too, so the tensors have no meaning any more, and the caller must raise an
-  /// error. Any thread may call it, more than once.
+  /// Opens all gates for good, so that the device waits for no chunk, now or later. Slots that were
+  /// not released are copied back as they are, so the results are undefined and the caller must be
+  /// told by an error. Any thread may call this, also repeatedly.
   void open() noexcept;
   [[nodiscard]] bool is_open() const noexcept { return open_.load(std::memory_order_acquire); }
 

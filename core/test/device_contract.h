@@ -1,7 +1,7 @@
 #pragma once
 
-// What every device promises (device/device.h), as cases that throw Error when it is not kept. They
-// need no test framework, so that a machine with a GPU and a compiler can run them.
+// The contract of all devices (device/device.h), as cases that throw Error if a device breaks it.
+// They need no test framework, so they can run on a machine that has only a GPU and a compiler.
 
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +24,7 @@ struct DeviceCase {
   void (*run)(Device& device);
 };
 
-/// All cases, in the order in which they depend on one another.
+/// All cases. Later ones rely on the results of earlier ones.
 std::span<const DeviceCase> device_contract();
 
 /// Throws Error with the text and the values unless `holds`.
@@ -33,19 +33,19 @@ void expect(bool holds, const Parts&... parts) {
   if (!holds) fail(ErrorKind::kInternal, "expected ", parts...);
 }
 
-/// Whether it becomes true within the time, which is ample.
+/// Whether the condition becomes true within the limit.
 bool comes_true(const std::function<bool()>& condition, Nanoseconds limit = 5s);
 
-/// What four-byte word `index` of a pattern is.
+/// Four-byte word `index` of the pattern of `seed`.
 constexpr std::uint32_t pattern_word(std::uint32_t seed, std::size_t index) {
   return (seed ^ static_cast<std::uint32_t>(index)) * 2654435761U + seed;
 }
 void fill_pattern(std::span<std::byte> memory, std::uint32_t seed, std::size_t first_word = 0);
-/// The number of four-byte words that differ from the pattern; a last part of a word counts, too.
+/// The number of four-byte words that differ from the pattern. An incomplete last word counts too.
 std::size_t wrong_words(std::span<const std::byte> memory, std::uint32_t seed,
                         std::size_t first_word = 0);
 
-/// Device memory that goes with its owner.
+/// Owns device memory and frees it.
 class DeviceMemory {
  public:
   DeviceMemory(Device& device, std::size_t num_bytes)
@@ -60,8 +60,8 @@ class DeviceMemory {
   DeviceAddress address_;
 };
 
-/// Some shared words and memory, pinned, and two streams. As it goes it ends all waits for its
-/// words and then waits for the streams, so a case that fails leaves nothing behind that hangs.
+/// Pinned words and memory, and two streams. The destructor ends all waits for the words and
+/// synchronizes the streams, so a case that fails leaves no stream that hangs.
 class DeviceBench {
  public:
   static constexpr std::size_t kNumWords = 8;
@@ -78,11 +78,11 @@ class DeviceBench {
   }
   [[nodiscard]] StreamHandle first() const { return first_.get(); }
   [[nodiscard]] StreamHandle second() const { return second_.get(); }
-  /// Enqueues a wait for a word, which the destructor ends if nobody else does.
+  /// Enqueues a wait for a word. The destructor ends it unless release() has.
   void hold(StreamHandle stream, std::size_t index, std::uint32_t value);
-  /// Ends the wait for a word: stores the value.
+  /// Stores the value, which ends the wait for the word.
   void release(std::size_t index, std::uint32_t value);
-  /// Whether the stream gets as far as this within the time.
+  /// Whether the stream executes all its commands within the limit.
   bool gets_here(StreamHandle stream, Nanoseconds limit = 5s);
 
  private:

@@ -1,8 +1,8 @@
 #pragma once
 
-// The contract of devices as tests. A device takes it over with
+// The contract of devices as tests. The test of a device contains
 //   INSTANTIATE_TEST_SUITE_P(Fake, DeviceContract, every_case({{"Prompt", make}}), case_name);
-// A device that is not there on this machine is skipped, with the reason.
+// If this machine does not have the device, the tests are skipped and the reason is shown.
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ namespace slipstream::test {
 
 struct DeviceFamily {
   std::string name;
-  /// Throws Error(kUnsupported) where there is no such device.
+  /// Throws Error(kUnsupported) if this machine has no such device.
   std::function<std::unique_ptr<Device>()> make;
 };
 

@@ -107,7 +107,7 @@ TEST(GatedRing, ReleasesAndOpeningMayRace) {
 TEST(GatedRing, SpoiledChunksAreNan) {
   OwnRing own(small());
   own.write_in(1);
-  own.ring.spoil(1, 8);
+  own.ring.release_nan(1, 8);
   float value = 0;
   std::memcpy(&value, own.ring.slot(1).data() + 4, sizeof value);
   EXPECT_TRUE(std::isnan(value));

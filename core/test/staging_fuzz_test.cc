@@ -10,8 +10,8 @@
 #include "device/staging.h"
 #include "test/staging_world.h"
 
-// Staging under thousands of schedules. Caller, engine and device do single things in an order that
-// the seed alone decides, and some of them fail; the same seed gives the same run.
+// Staging under thousands of schedules. One thread plays the caller, the engine and the device,
+// step by step, in an order that depends on the seed only. In some runs one of them fails.
 namespace slipstream::test {
 namespace {
 
@@ -19,10 +19,10 @@ constexpr std::uint64_t kNumSeeds = 4000;
 
 enum class Trouble : std::uint8_t {
   kNone,
-  kSpoil,    ///< an operation fails; the engine spoils its chunks and goes on
-  kOpen,     ///< the engine opens the ring and does nothing any more
+  kNan,      ///< operations fail; the engine releases NaN
+  kOpen,     ///< the engine opens the ring and stops
   kCall,     ///< a call of the device fails
-  kCommand,  ///< the device fails while it executes, and with it every later call
+  kCommand,  ///< a command of the device is a fault
 };
 
 struct Scenario {
@@ -30,8 +30,8 @@ struct Scenario {
   StagingOptions staging;
   std::vector<std::size_t> sizes;
   Trouble trouble = Trouble::kNone;
-  std::size_t trouble_after = 0;  ///< calls, or commands, of the device
-  std::size_t haste = 0;          ///< what others do at most before each call
+  std::size_t trouble_after = 0;  ///< number of the call or command of the device
+  std::size_t haste = 0;          ///< steps of engine and device before each call, at most
 };
 
 Scenario draw(std::uint64_t seed) {
@@ -50,7 +50,7 @@ Scenario draw(std::uint64_t seed) {
   for (std::uint64_t count = 1 + below(5); count > 0; --count) {
     drawn.sizes.push_back(1 + below(below(3) == 0 ? 10 * 4096 : 3 * 4096));
   }
-  constexpr std::array kTroubles{Trouble::kNone, Trouble::kNone, Trouble::kSpoil,
+  constexpr std::array kTroubles{Trouble::kNone, Trouble::kNone, Trouble::kNan,
                                  Trouble::kOpen, Trouble::kCall, Trouble::kCommand};
   drawn.trouble = kTroubles.at(below(kTroubles.size()));
   drawn.trouble_after = 1 + below(150);
@@ -59,9 +59,9 @@ Scenario draw(std::uint64_t seed) {
 }
 
 /// One run of a scenario.
-class Playthrough {
+class FuzzRun {
  public:
-  explicit Playthrough(std::uint64_t seed) : scenario_(draw(seed)), random_(seed) {
+  explicit FuzzRun(std::uint64_t seed) : scenario_(draw(seed)), random_(seed) {
     FakeDeviceOptions options = scenario_.device;
     options.before_call = [this] { meanwhile(); };
     if (scenario_.trouble == Trouble::kCall) options.failing_call = scenario_.trouble_after;
@@ -73,13 +73,13 @@ class Playthrough {
     try {
       play();
     } catch (const Error& error) {
-      expect_excuse(error);
+      check_error(error);
     }
     for (const std::string& fault : device_->faults()) {
       EXPECT_TRUE(scenario_.trouble == Trouble::kCommand) << fault;
     }
     EXPECT_EQ(device_->counts().made_while_waiting, 0U);
-    // The last wait is of a transfer whose first chunk has no room yet.
+    // One more is the first wait of a transfer whose first chunk has no room yet.
     EXPECT_LE(device_->counts().deepest_queue, 4U * scenario_.staging.max_chunks_ahead + 1);
   }
 
@@ -109,7 +109,7 @@ class Playthrough {
     engine_ = nullptr;
   }
 
-  /// What happens on other threads before a call of the device.
+  /// Lets engine and device do some steps before a call of the device.
   void meanwhile() {
     if (engine_ == nullptr) return;
     if (++num_calls_ == scenario_.trouble_after) make_trouble();
@@ -117,7 +117,7 @@ class Playthrough {
   }
 
   void make_trouble() {
-    if (scenario_.trouble == Trouble::kSpoil) engine_->spoil();
+    if (scenario_.trouble == Trouble::kNan) engine_->fail_operations();
     if (scenario_.trouble != Trouble::kOpen) return;
     engine_->stop();
     staging_->ring().open();
@@ -137,7 +137,7 @@ class Playthrough {
   void check(StagedTensors& tensors, const std::vector<Transfer>& transfers) {
     for (const Transfer& transfer : transfers) EXPECT_TRUE(staging_->is_done(transfer));
     EXPECT_EQ(engine_->num_wrong_words(), 0U);
-    if (staging_->ring().is_open()) return;  // results mean nothing
+    if (staging_->ring().is_open()) return;  // results are undefined
     EXPECT_EQ(engine_->num_unfinished(), 0U);
     for (std::size_t i = 0; i < transfers.size(); ++i) check(tensors, i, transfers[i]);
   }
@@ -148,7 +148,7 @@ class Playthrough {
       const std::size_t offset = chunk * slot;
       const auto bytes =
           tensors.result(index).subspan(offset, std::min(slot, transfer.num_bytes - offset));
-      if (engine_->is_spoiled(transfer.first + chunk)) {
+      if (engine_->is_nan(transfer.first + chunk)) {
         EXPECT_TRUE(std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0xff}; }));
       } else {
         EXPECT_EQ(wrong_words(bytes, result_seed(StagedTensors::seed(index)), offset / 4), 0U)
@@ -157,8 +157,8 @@ class Playthrough {
     }
   }
 
-  /// An error is right where trouble was made.
-  void expect_excuse(const Error& error) {
+  /// Checks that the error is the one that the scenario causes.
+  void check_error(const Error& error) {
     const std::string text = error.what();
     const bool device_failed =
         scenario_.trouble == Trouble::kCall || scenario_.trouble == Trouble::kCommand;
@@ -178,7 +178,7 @@ class Playthrough {
 
 TEST(StagingFuzz, EveryScheduleEndsAndIsRight) {
   for (std::uint64_t seed = 1; seed <= kNumSeeds; ++seed) {
-    Playthrough(seed).run();
+    FuzzRun(seed).run();
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
   }
 }

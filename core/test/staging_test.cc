@@ -272,10 +272,12 @@ TEST(Staging, RefusesSlotsAndLimitsThatCannotWork) {
   const auto error_with = [&](StagingOptions options) {
     return error_of([&] { Staging(device, std::move(options)); });
   };
-  EXPECT_NE(error_with({.ring = {.slot_bytes = 256 << 10}}).find("a slot has 524288 to 4194304"),
+  EXPECT_NE(error_with({.ring = {.slot_bytes = 256 << 10}})
+                .find("a slot must have 524288 to 4194304 bytes"),
             std::string::npos);
-  EXPECT_NE(error_with({.ring = {.slot_bytes = 8 << 20}}).find("a slot has"), std::string::npos);
-  EXPECT_NE(error_with(small(8, 8)).find("more chunks must be ahead"), std::string::npos);
+  EXPECT_NE(error_with({.ring = {.slot_bytes = 8 << 20}}).find("a slot must have"),
+            std::string::npos);
+  EXPECT_NE(error_with(small(8, 8)).find("max_chunks_ahead must exceed"), std::string::npos);
   EXPECT_NE(error_with(small(3, 8)).find("must be a power of two"), std::string::npos);
 }
 

@@ -52,15 +52,15 @@ std::optional<StagedEngine::Chunk> StagedEngine::take(std::mt19937_64& random) {
 void StagedEngine::handle(const Chunk& chunk) {
   const auto bytes = ring_.slot(chunk.sequence).first(chunk.num_bytes);
   const std::size_t wrong = wrong_words(bytes, chunk.seed, chunk.first_word);
-  bool spoils = false;
+  bool fails = false;
   {
     const std::scoped_lock lock(mutex_);
     num_wrong_words_ += wrong;
-    spoils = spoils_;
-    if (spoils) spoiled_.insert(chunk.number);
+    fails = fails_;
+    if (fails) nan_chunks_.insert(chunk.number);
   }
-  if (spoils) {
-    ring_.spoil(chunk.sequence, chunk.num_bytes);
+  if (fails) {
+    ring_.release_nan(chunk.sequence, chunk.num_bytes);
   } else {
     fill_pattern(bytes, result_seed(chunk.seed), chunk.first_word);
     ring_.release(chunk.sequence);
@@ -76,9 +76,9 @@ bool StagedEngine::turn(std::mt19937_64& random) {
   return chunk.has_value();
 }
 
-void StagedEngine::spoil() {
+void StagedEngine::fail_operations() {
   const std::scoped_lock lock(mutex_);
-  spoils_ = true;
+  fails_ = true;
 }
 
 void StagedEngine::stop() {
@@ -103,9 +103,9 @@ std::size_t StagedEngine::num_wrong_words() const {
   return num_wrong_words_;
 }
 
-bool StagedEngine::is_spoiled(std::uint64_t number) const {
+bool StagedEngine::is_nan(std::uint64_t number) const {
   const std::scoped_lock lock(mutex_);
-  return spoiled_.contains(number);
+  return nan_chunks_.contains(number);
 }
 
 EngineThreads::EngineThreads(StagedEngine& engine, unsigned count, std::uint64_t seed) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What stands for the engine and for the caller in tests of staging, and on a machine with a GPU.
+// The engine and the caller in tests of staging, and in the check of a real GPU.
 
 #include <atomic>
 #include <cstddef>
@@ -18,27 +18,26 @@
 
 namespace slipstream::test {
 
-/// The pattern that a tensor comes back with, if it went away with the pattern of `seed`.
+/// The pattern of the result for a tensor with the pattern of `seed`.
 constexpr std::uint32_t result_seed(std::uint32_t seed) { return ~seed; }
 
-/// An engine in small: it checks that each chunk is the pattern of its tensor, and puts the pattern
-/// of the result in its place. Thread-safe; a chunk is handled by one thread, and chunks in any
-/// order.
+/// A small engine. It compares each chunk with the pattern of its tensor and replaces it by the
+/// pattern of the result. Thread-safe. Chunks are handled in random order.
 class StagedEngine {
  public:
   explicit StagedEngine(GatedRing& ring) : ring_(ring) {}
 
   void add(const Transfer& transfer, std::uint32_t seed);
-  /// Handles a chunk that is ready, one of the next ones. False if none of them is.
+  /// Handles one of the next chunks that is ready. Returns false if none is.
   bool turn(std::mt19937_64& random);
-  /// The operations fail: chunks are spoiled from now on.
-  void spoil();
-  /// Waits until no chunk is in hand; from then on none is taken.
+  /// Makes all operations fail: results are NaN from now on.
+  void fail_operations();
+  /// Handles no more chunks; waits for those that other threads handle now.
   void stop();
 
   [[nodiscard]] std::size_t num_unfinished() const;
   [[nodiscard]] std::size_t num_wrong_words() const;
-  [[nodiscard]] bool is_spoiled(std::uint64_t number) const;
+  [[nodiscard]] bool is_nan(std::uint64_t number) const;
 
  private:
   struct Chunk {
@@ -57,12 +56,12 @@ class StagedEngine {
   std::deque<Chunk> chunks_;  ///< that nobody has taken
   std::size_t num_in_hand_ = 0;
   std::size_t num_wrong_words_ = 0;
-  std::set<std::uint64_t> spoiled_;
-  bool spoils_ = false;
+  std::set<std::uint64_t> nan_chunks_;
+  bool fails_ = false;
   bool stopped_ = false;
 };
 
-/// Threads that turn an engine while they live; they may not call a device.
+/// Threads that call turn() as long as the object lives.
 class EngineThreads {
  public:
   EngineThreads(StagedEngine& engine, unsigned count, std::uint64_t seed = 1);
@@ -75,8 +74,8 @@ class EngineThreads {
   std::vector<std::thread> threads_;
 };
 
-/// Some tensors: where they are on the device, and the pinned memory that they are filled from and
-/// read back to. It must outlive the staging, which ends all waits as it goes.
+/// Tensors in device memory, and pinned memory for their inputs and results. They must outlive the
+/// staging, which ends all waits when it is destroyed.
 class StagedTensors {
  public:
   StagedTensors(Device& device, std::vector<std::size_t> sizes);
@@ -87,17 +86,17 @@ class StagedTensors {
     return static_cast<std::uint32_t>(index) * 77 + 5;
   }
   [[nodiscard]] DeviceAddress source(std::size_t index) const;
-  /// Every other tensor comes back to where it was.
+  /// Every other tensor is replaced by its result.
   [[nodiscard]] DeviceAddress target(std::size_t index) const;
   [[nodiscard]] StreamHandle before() const { return before_.get(); }
   [[nodiscard]] StreamHandle after() const { return after_.get(); }
 
-  /// Enqueues, in the stream `before`, what computes the tensor.
+  /// Enqueues a copy of the input to device memory in the stream before().
   void compute(std::size_t index);
-  /// Takes the tensor through the host, and enqueues, in the stream `after`, what uses the result.
+  /// Submits the tensor, and enqueues a copy of the result to the host in the stream after().
   Transfer send(std::size_t index, Staging& staging, StagedEngine& engine);
   void synchronize();
-  /// What the stream `after` found, once it is done.
+  /// The result, after synchronize().
   [[nodiscard]] std::span<const std::byte> result(std::size_t index);
 
  private:
@@ -118,7 +117,7 @@ struct RoundTrips {
   std::size_t wrong_words_at_device = 0;
 };
 
-/// Takes tensors through the host with some threads of the engine; returns what was wrong.
+/// Submits tensors of these sizes with some threads of the engine, and compares all words.
 RoundTrips run_round_trips(Device& device, const StagingOptions& options,
                            const std::vector<std::size_t>& sizes, unsigned num_threads);
 

@@ -1,5 +1,5 @@
-// Runs staging on a real GPU: the contract of devices, every word of what comes back, rates, times,
-// and what happens when the ring opens. Prints one JSON object a line.
+// Runs staging on a real GPU: the contract of devices, the comparison of every word of the results,
+// rates, latencies, and rings that open. Prints one JSON object per line.
 //
 //   staging PART [LIBRARY [MEBIBYTES]]
 //
@@ -32,13 +32,13 @@ constexpr std::array kSlotBytes{kMebibyte / 2, kMebibyte, 2 * kMebibyte, 4 * kMe
 constexpr std::size_t kTotalMebibytes = 256;
 constexpr int kRepeats = 5;
 
-/// What every part gets.
+/// The arguments of every part.
 struct Bench {
   Device& device;
   std::size_t total_bytes;  ///< of large tensors
 };
 
-/// One line of the output.
+/// A line of the output.
 class Row {
  public:
   template <typename Value>
@@ -84,7 +84,7 @@ StagingOptions options_of(std::size_t slot_bytes, std::uint32_t num_slots) {
                    .first_sequence = 0xffff'fff0}};  // so that every part wraps
 }
 
-/// An engine that passes flags on and touches no byte: what staging can reach at most.
+/// An engine that passes flags on and touches no byte, which gives the highest rate.
 class Relay {
  public:
   explicit Relay(GatedRing& ring)
@@ -174,7 +174,7 @@ struct BothWays {
   double to_device = 0;
 };
 
-/// The rates of the copy engines alone, both ways at once, by chunks in a ring of eight.
+/// Measures the rates of the copy engines alone, in both directions at once, with eight slots each.
 BothWays copy_rates(const Bench& bench, const StagedTensors& tensors, std::size_t chunk) {
   Device& device = bench.device;
   constexpr std::size_t kRing = 8;
@@ -198,7 +198,8 @@ BothWays copy_rates(const Bench& bench, const StagedTensors& tensors, std::size_
   return found;
 }
 
-/// The seconds of a tensor's way to the host and back; `enqueued` gets those of submit() alone.
+/// Returns the seconds from submit() until a tensor is done. `enqueued` gets those of submit()
+/// alone.
 double round_trip(Device& device, const StagedTensors& tensors, Staging& staging,
                   std::size_t num_bytes, double* enqueued = nullptr) {
   const TimePoint start = Clock::now();
@@ -287,7 +288,8 @@ void latency(const Bench& bench) {
   }
 }
 
-/// The engine stops with half of a tensor on its way; says how soon all waits are over.
+/// Opens the ring during a transfer that no engine handles, and measures the time until all is
+/// done.
 void print_opening(const Bench& bench, const StagedTensors& tensors, std::size_t num_bytes) {
   Staging* opened = nullptr;
   TimePoint open_at;

@@ -5,9 +5,9 @@
 
 namespace slipstream {
 
-// The part of the CUDA driver's interface that is used here, as in cuda.h of CUDA 11.7 and later,
-// so that no toolkit is needed to build. A device address is a 64-bit number; contexts, streams and
-// events are pointers to types that only the driver knows.
+// Our own declarations of the part of the CUDA driver's API that is used here, so that no toolkit
+// is needed to build. They match cuda.h of CUDA 11.7 and later. A device address is a 64-bit
+// number; contexts, streams and events are opaque pointers.
 using CudaResult = int;
 using CudaDeviceNumber = int;
 using CudaHandle = void*;
@@ -29,9 +29,9 @@ constexpr unsigned kCudaStreamNonBlocking = 1;
 constexpr unsigned kCudaEventDisableTiming = 2;
 constexpr unsigned kCudaHostRegisterPortable = 1, kCudaHostRegisterDeviceMap = 2;
 constexpr unsigned kCudaStreamWaitValueGeq = 0;
-constexpr unsigned kCudaStreamWriteValueDefault = 0;  // with a barrier for earlier writes
+constexpr unsigned kCudaStreamWriteValueDefault = 0;  // with a barrier for what was written before
 
-/// X(exported name, types of the parameters)
+/// X(name as the library exports it, types of the parameters)
 #define SLIPSTREAM_CUDA_FUNCTIONS(X)                                             \
   X(cuInit, unsigned)                                                            \
   X(cuGetErrorName, CudaResult, const char**)                                    \
@@ -63,7 +63,7 @@ constexpr unsigned kCudaStreamWriteValueDefault = 0;  // with a barrier for earl
   X(cuEventRecord, CudaHandle, CudaHandle)                                       \
   X(cuEventQuery, CudaHandle)
 
-/// The driver's functions by name.
+/// Pointers to the driver's functions.
 struct CudaApi {
 #define SLIPSTREAM_CUDA_POINTER(name, ...) CudaResult (*name)(__VA_ARGS__) = nullptr;
   SLIPSTREAM_CUDA_FUNCTIONS(SLIPSTREAM_CUDA_POINTER)

@@ -18,9 +18,9 @@ Handle handle_of(CudaHandle handle) {
 
 }  // namespace
 
-/// The beginning and, in its destructor, the end of every call: the device's context is current
-/// meanwhile. The thread gets its previous context back, because CUDA's runtime takes the current
-/// context for the current device.
+/// Makes the device's context current during a call, and checks that the thread may call.
+/// Afterwards the thread has its own context again, because the CUDA runtime derives the current
+/// device from the current context.
 class CudaDevice::Call {
  public:
   Call(const CudaDevice& device, const char* name) : driver_(device.driver_) {

@@ -8,10 +8,10 @@
 
 namespace slipstream {
 
-/// A GPU in its primary context, which PyTorch uses too. Thread-safe, like the driver.
+/// A GPU, used through its primary context, which PyTorch uses too. Thread-safe.
 class CudaDevice final : public Device {
  public:
-  /// `ordinal` counts the GPUs that CUDA_VISIBLE_DEVICES allows. Throws Error(kUnsupported) if
+  /// `ordinal` counts the GPUs that CUDA_VISIBLE_DEVICES leaves. Throws Error(kUnsupported) if
   /// streams of this GPU cannot wait for words of host memory.
   explicit CudaDevice(const CudaDriver& driver, int ordinal = 0);
   CudaDevice(const CudaDevice&) = delete;

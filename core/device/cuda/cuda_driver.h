@@ -6,8 +6,8 @@
 
 namespace slipstream {
 
-/// The CUDA driver, opened at run time. This is a value: copies use the same library, which stays
-/// open until the process ends because the driver has its own threads.
+/// The CUDA driver, opened at run time. Copies use the same library, which stays open until the
+/// process ends because the driver has threads of its own.
 class CudaDriver {
  public:
   static constexpr const char* kLibrary = "libcuda.so.1";
@@ -17,7 +17,8 @@ class CudaDriver {
 
   [[nodiscard]] const CudaApi& api() const noexcept { return api_; }
   [[nodiscard]] int num_devices() const;
-  /// Throws an Error with the function, the result and the remedy, unless `result` is success.
+  /// Throws Error unless the result is success. The message names the function, the result and a
+  /// remedy.
   void check(CudaResult result, const char* function) const;
 
  private:

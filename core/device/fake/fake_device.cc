@@ -121,7 +121,7 @@ StreamHandle FakeDevice::add_stream() {
 
 void FakeDevice::destroy(StreamHandle handle) {
   const Lock lock = enter("destroy");
-  stream("destroy", handle).destroyed = true;  // enqueued commands are executed all the same
+  stream("destroy", handle).destroyed = true;  // its commands are still executed
 }
 
 EventHandle FakeDevice::make_event() {
@@ -135,7 +135,7 @@ void FakeDevice::destroy(EventHandle handle) {
   event("destroy", handle).destroyed = true;
 }
 
-// ---- what is enqueued --------------------------------------------------------------------------
+// ---- commands --------------------------------------------------------------------------
 
 void FakeDevice::enqueue(Lock& lock, const char* call, StreamHandle handle, FakeCommand command) {
   FakeStream& target = stream(call, handle);
@@ -235,7 +235,7 @@ void FakeDevice::block_until(Lock& lock, const char* call, const std::function<b
   }
 }
 
-// ---- what tests ask ----------------------------------------------------------------------------
+// ---- for tests ----------------------------------------------------------------------------
 
 std::vector<std::string> FakeDevice::faults() const {
   const Lock lock(mutex_);

@@ -16,42 +16,40 @@
 namespace slipstream {
 
 struct FakeDeviceOptions {
-  /// One thread per stream. Without threads, step() executes the commands, in an order that depends
-  /// only on the seed.
+  /// Whether each stream has a thread. Otherwise step() executes commands, in an order that depends
+  /// on the seed only.
   bool threads = true;
   std::uint64_t seed = 1;
-  Nanoseconds longest_delay{0};  ///< before each command, if there are threads
-  /// All streams share one queue, as may happen with CUDA_DEVICE_MAX_CONNECTIONS=1.
+  Nanoseconds longest_delay{0};  ///< before each command of a thread
+  /// Whether all streams share one queue, as with CUDA_DEVICE_MAX_CONNECTIONS=1.
   bool one_queue = false;
-  bool allow_late_writes = false;  ///< allow writes of words that end waits enqueued before them
-  std::size_t queue_depth = 1020;  ///< commands of a stream above which a call blocks
+  bool allow_late_writes = false;  ///< allow a write that ends an earlier wait
+  std::size_t queue_depth = 1020;  ///< commands of a stream; further calls block
   std::size_t memory_bytes = 64 << 20;
-  std::uint64_t failing_call = 0;     ///< number of the call that throws, from 1; 0: none
-  std::uint64_t failing_command = 0;  ///< number of the command that ends the device; 0: none
-  /// Time after which a blocked call throws and names the waiting streams.
-  Nanoseconds patience{10s};
-  std::function<void()> before_call{};  ///< actions between calls; may call step()
+  std::uint64_t failing_call = 0;       ///< number of the call that throws, from 1; 0 is none
+  std::uint64_t failing_command = 0;    ///< number of the command that is a fault; 0 is none
+  Nanoseconds patience{10s};            ///< a call that blocks longer throws
+  std::function<void()> before_call{};  ///< called at the start of every call; may call step()
 };
 
 struct FakeDeviceCounts {
   std::uint64_t calls = 0;
   std::uint64_t bytes_to_host = 0;
   std::uint64_t bytes_to_device = 0;
-  /// Memory, streams and events that were created while a stream waited for a word.
-  std::uint64_t made_while_waiting = 0;
+  std::uint64_t made_while_waiting = 0;  ///< memory, streams and events made during a wait
   std::size_t deepest_queue = 0;
 };
 
-/// A device for tests. It checks that its callers follow rules that a GPU has but often does not
-/// report: it detects access to memory that the host must not touch, freed memory, unregistered
-/// host memory, circular waits, writes that come too late, and calls from the engine's threads. Any
-/// fault in a stream makes every later call throw, as on a GPU. Thread-safe.
+/// A device for tests. It reports misuse that a GPU may leave undetected: access by the host to
+/// device memory, use of freed memory or of host memory that is not registered, circles of waits,
+/// writes of a word that are enqueued after a wait for it, and calls by threads of the engine.
+/// After a fault in a stream every later call throws, as with a GPU. Thread-safe.
 class FakeDevice final : public Device {
  public:
   explicit FakeDevice(FakeDeviceOptions options = {});
   FakeDevice(const FakeDevice&) = delete;
   FakeDevice& operator=(const FakeDevice&) = delete;
-  /// Drops the enqueued commands.
+  /// Drops the commands that were not executed.
   ~FakeDevice() override;
 
   [[nodiscard]] std::string describe() const override { return "a fake device"; }
@@ -74,24 +72,23 @@ class FakeDevice final : public Device {
   [[nodiscard]] bool is_done(EventHandle event) override;
   void synchronize(StreamHandle stream) override;
 
-  /// Without threads: executes one command, or half a copy, of a randomly drawn stream. Returns
-  /// false if no stream can do anything.
+  /// Executes one command, or half of a copy, of a random stream, if there are no threads. Returns
+  /// false if no stream can continue.
   bool step();
-  /// The faults of the streams; every later call throws the first one.
+  /// The faults of streams. Every later call throws the first one.
   [[nodiscard]] std::vector<std::string> faults() const;
   [[nodiscard]] FakeDeviceCounts counts() const;
-  /// The current command of each stream, for messages.
+  /// The next command of each stream, for messages.
   [[nodiscard]] std::string describe_queues() const;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  /// The beginning of every call. Takes the lock.
+  /// Starts a call: checks the thread, counts, and takes the lock.
   Lock enter(const char* call);
   Lock enter_to_make(const char* call);
   StreamHandle add_stream();
-  // All of these are called with the lock held; those that take it as an argument may release it
-  // meanwhile.
+  // These are called with the lock held. Those with a parameter for it may release it meanwhile.
   FakeStream& stream(const char* call, StreamHandle handle);
   FakeEvent& event(const char* call, EventHandle handle);
   std::atomic<std::uint32_t>* word(const char* call, DeviceAddress address);
@@ -109,7 +106,7 @@ class FakeDevice final : public Device {
   FakeDeviceOptions options_;
   mutable std::mutex mutex_;  ///< guards everything below
   std::condition_variable changed_;
-  std::mutex copying_;  ///< two copies that touch the same bytes are not our race
+  std::mutex copying_;  ///< held by copies, which may overlap after a ring was opened
   FakeMemory memory_;
   FakeQueues queues_;
   std::mt19937_64 random_;

@@ -4,14 +4,14 @@
 #include "device/fake/fake_device.h"
 #include "slipstream/error.h"
 
-// The execution of the commands that are enqueued in a fake device.
+// How a fake device executes commands.
 namespace slipstream {
 namespace {
 
 using Kind = FakeCommand::Kind;
 
-/// The sleep of a stream that waits for a word, which the CPU may write at any time.
-constexpr auto kGlance = 20us;
+/// The interval at which a stream reads a word that it waits for.
+constexpr auto kPollInterval = 20us;
 
 }  // namespace
 
@@ -101,7 +101,7 @@ void FakeDevice::run_stream(FakeStream& stream) {
       changed_.wait(lock);
     } else if (!can_run(queues_, stream)) {
       look_for_circle();
-      changed_.wait_for(lock, kGlance);
+      changed_.wait_for(lock, kPollInterval);
     } else {
       delay(lock, stream);
       execute(lock, stream);

@@ -12,14 +12,14 @@
 namespace slipstream {
 namespace {
 
-constexpr std::size_t kAlignment = 256;  // as in cuMemAlloc
-/// The offset from the host's address of registered memory to the device's. A real device may use
-/// the same address; here a mix-up fails.
+constexpr std::size_t kAlignment = 256;  // as cuMemAlloc aligns
+/// The device address of registered memory minus its host address. With a GPU both may be equal;
+/// here they differ, so that an error results if one is used for the other.
 constexpr DeviceAddress kHostOffset = 1ULL << 60;
 
 DeviceAddress number_of(const void* memory) { return reinterpret_cast<DeviceAddress>(memory); }
 
-/// Whether one of the ranges contains all of the bytes.
+/// Whether one range contains all the bytes.
 bool holds(const std::map<DeviceAddress, std::size_t>& ranges, DeviceAddress address,
            std::size_t num_bytes) {
   auto found = ranges.upper_bound(address);

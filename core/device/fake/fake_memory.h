@@ -12,9 +12,9 @@ namespace slipstream {
 
 /// The memory of a fake device, and the host memory that is registered with it. Not thread-safe.
 ///
-/// Device memory is mapped twice. At its address no access is allowed, so the host faults as it
-/// would on a machine with a GPU; the device uses the other mapping. No address is used twice. New
-/// memory is filled with kNewByte, freed memory with kFreedByte.
+/// Device memory is mapped twice. The mapping at its address allows no access, so the host faults
+/// as it would with a GPU; the device uses the other mapping. Addresses are never reused. New
+/// memory is filled with kNewByte, and freed memory with kFreedByte.
 class FakeMemory {
  public:
   static constexpr std::byte kNewByte{0xcd}, kFreedByte{0xdb};
@@ -28,12 +28,12 @@ class FakeMemory {
   void free(DeviceAddress memory);
   DeviceAddress register_host(std::span<std::byte> memory);
   void unregister_host(std::byte* memory);
-  /// The address that register_host() returns for this memory.
+  /// What register_host() returns for this memory.
   [[nodiscard]] static DeviceAddress device_address_of(const void* memory);
 
-  /// The device's mapping of its own memory; nullptr if a part of it is not allocated.
+  /// The device's mapping of device memory; nullptr if a part of it is not allocated.
   [[nodiscard]] std::byte* device_bytes(DeviceAddress address, std::size_t num_bytes) const;
-  /// The same for registered host memory, given by its device address.
+  /// Registered host memory by its device address; nullptr if a part of it is not registered.
   [[nodiscard]] std::byte* host_bytes(DeviceAddress address, std::size_t num_bytes) const;
   [[nodiscard]] bool is_registered(const std::byte* memory, std::size_t num_bytes) const;
 

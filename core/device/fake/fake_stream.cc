@@ -19,7 +19,7 @@ bool is_held(const FakeQueues& queues, const FakeCommand& command) {
          queues.events[command.event].num_reached < command.version;
 }
 
-/// Whether executing `command` ends the wait.
+/// Whether `command` ends the wait when it is executed.
 bool ends(const FakeCommand& command, const FakeCommand& wait) {
   if (wait.kind == Kind::kWaitWord) {
     return command.kind == Kind::kWriteWord && command.word == wait.word &&
@@ -37,8 +37,8 @@ std::uint64_t oldest(const FakeQueues& queues) {
   return order;
 }
 
-/// The streams that have a command which ends the wait.
-std::vector<std::size_t> enders(const FakeQueues& queues, const FakeCommand& wait) {
+/// The streams with a command that ends the wait.
+std::vector<std::size_t> ending_streams(const FakeQueues& queues, const FakeCommand& wait) {
   std::vector<std::size_t> found;
   for (std::size_t i = 0; i < queues.streams.size(); ++i) {
     const auto& queue = queues.streams[i].queue;
@@ -49,23 +49,24 @@ std::vector<std::size_t> enders(const FakeQueues& queues, const FakeCommand& wai
   return found;
 }
 
-/// Whether the stream's first command can be executed sometime, given `hopeful` for the other
-/// streams.
-bool has_hope(const FakeQueues& queues, const std::vector<bool>& hopeful, std::size_t index) {
+/// Whether the first command of the stream will be executed, if the streams in `progressing` make
+/// progress.
+bool can_progress(const FakeQueues& queues, const std::vector<bool>& progressing,
+                  std::size_t index) {
   const FakeStream& stream = queues.streams[index];
   if (stream.queue.empty()) return true;
   const FakeCommand& head = stream.queue.front();
-  const auto is_hopeful = [&](std::size_t other) { return hopeful[other]; };
+  const auto is_progressing = [&](std::size_t other) { return progressing[other]; };
   if (const std::uint64_t first = oldest(queues); queues.one_queue && head.order != first) {
     for (std::size_t i = 0; i < queues.streams.size(); ++i) {
       const auto& queue = queues.streams[i].queue;
-      if (!queue.empty() && queue.front().order == first) return hopeful[i];
+      if (!queue.empty() && queue.front().order == first) return progressing[i];
     }
   }
   if (!is_held(queues, head)) return true;
-  const std::vector<std::size_t> others = enders(queues, head);
-  // A word that no stream writes is written by the CPU.
-  return others.empty() || std::ranges::any_of(others, is_hopeful);
+  const std::vector<std::size_t> others = ending_streams(queues, head);
+  // The CPU may write a word that no stream writes.
+  return others.empty() || std::ranges::any_of(others, is_progressing);
 }
 
 std::string describe(const FakeQueues& queues, std::size_t index) {
@@ -79,7 +80,8 @@ std::string describe(const FakeQueues& queues, std::size_t index) {
     what = concat("waits for event ", head.event);
   }
   std::string by;
-  for (const std::size_t other : enders(queues, head)) by += concat(", ended by stream ", other);
+  for (const std::size_t other : ending_streams(queues, head))
+    by += concat(", ended by stream ", other);
   return concat("stream ", index, " ", what, by, "; commands behind: ", queue.size() - 1, "\n");
 }
 
@@ -101,7 +103,7 @@ bool waits_for_word(const FakeQueues& queues) {
 bool ends_earlier_wait(const FakeQueues& queues, const FakeCommand& write) {
   const auto is_ended = [&](const FakeCommand& each) {
     return each.kind == Kind::kWaitWord && ends(write, each) && is_held(queues, each) &&
-           enders(queues, each).empty();
+           ending_streams(queues, each).empty();
   };
   return std::ranges::any_of(queues.streams, [&](const FakeStream& stream) {
     return std::ranges::any_of(stream.queue, is_ended);
@@ -109,17 +111,17 @@ bool ends_earlier_wait(const FakeQueues& queues, const FakeCommand& write) {
 }
 
 std::optional<std::string> find_circle(const FakeQueues& queues) {
-  std::vector<bool> hopeful(queues.streams.size(), false);
+  std::vector<bool> progressing(queues.streams.size(), false);
   for (bool changed = true; changed;) {
     changed = false;
-    for (std::size_t i = 0; i < hopeful.size(); ++i) {
-      if (hopeful[i] || !has_hope(queues, hopeful, i)) continue;
-      hopeful[i] = changed = true;
+    for (std::size_t i = 0; i < progressing.size(); ++i) {
+      if (progressing[i] || !can_progress(queues, progressing, i)) continue;
+      progressing[i] = changed = true;
     }
   }
   std::string circle;
-  for (std::size_t i = 0; i < hopeful.size(); ++i) {
-    if (!hopeful[i]) circle += describe(queues, i);
+  for (std::size_t i = 0; i < progressing.size(); ++i) {
+    if (!progressing[i]) circle += describe(queues, i);
   }
   if (circle.empty()) return std::nullopt;
   return circle;

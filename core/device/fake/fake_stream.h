@@ -14,7 +14,7 @@
 
 namespace slipstream {
 
-/// A command that a stream of a fake device has not finished.
+/// A command of a stream.
 struct FakeCommand {
   enum class Kind : std::uint8_t {
     kCopyToHost,
@@ -37,20 +37,20 @@ struct FakeCommand {
 };
 
 struct FakeStream {
-  std::deque<FakeCommand> queue;  ///< the first one may be in progress
+  std::deque<FakeCommand> queue;  ///< the first one may be under way
   std::mt19937_64 random;
   std::thread thread;
   bool destroyed = false;
 };
 
-/// An event can be recorded repeatedly; a wait is for one of its recordings.
+/// An event counts its records. A wait is for one of them.
 struct FakeEvent {
   std::uint64_t num_recorded = 0;
   std::uint64_t num_reached = 0;
   bool destroyed = false;
 };
 
-/// All commands that are enqueued in a fake device.
+/// The streams and events of a fake device.
 struct FakeQueues {
   std::deque<FakeStream> streams;
   std::deque<FakeEvent> events;
@@ -59,14 +59,15 @@ struct FakeQueues {
 
 /// Whether the first command of the stream can be executed now.
 [[nodiscard]] bool can_run(const FakeQueues& queues, const FakeStream& stream);
-/// Whether any stream waits for a word.
+/// Whether a stream waits for a word.
 [[nodiscard]] bool waits_for_word(const FakeQueues& queues);
-/// Whether the write of a word ends a wait that is enqueued already and that no earlier write ends.
+/// Whether `write`, which is about to be enqueued, would end a wait that was enqueued before and
+/// that no other write ends.
 [[nodiscard]] bool ends_earlier_wait(const FakeQueues& queues, const FakeCommand& write);
-/// The streams that wait for one another, or behind such streams, so that neither the CPU nor time
-/// can end the waits; one line for each. Nothing if there are none.
+/// Describes the streams that can never continue, whatever the CPU writes, because they wait for
+/// one another: one line for each. Nothing if there are none.
 [[nodiscard]] std::optional<std::string> find_circle(const FakeQueues& queues);
-/// The next command of each stream that is not empty, one line for each.
+/// Describes the next command of each stream that has one: one line for each.
 [[nodiscard]] std::string describe(const FakeQueues& queues);
 
 }  // namespace slipstream

@@ -1,5 +1,5 @@
-// A stand-in for the CUDA driver, on a fake device: so the code that calls the driver is tested on
-// machines without one. It knows the functions of device/cuda/cuda_api.h and one GPU.
+// A stand-in for the CUDA driver, which runs on a fake device. It tests the code that calls the
+// driver on machines without one. It has the functions of device/cuda/cuda_api.h and one GPU.
 
 #include <cstring>
 #include <string_view>
@@ -34,7 +34,7 @@ CudaResult result_of(const Error& error) {
   return error.kind() == ErrorKind::kUsage ? kCudaInvalidValue : kCudaUnknown;
 }
 
-/// Does something in the context, as almost every call must.
+/// Runs an action if the context is current, which most calls require.
 template <typename Action>
 CudaResult in_context(const Action& action) {
   if (current != context()) return kInvalidContext;
