@@ -92,7 +92,7 @@ def _has_halves() -> bool:
 
 
 class _Program:
-    """A program with a pool of runners: calls do not wait for each other, as each borrows one."""
+    """A program with a pool of runners. Each call borrows one, so no call waits for another."""
 
     def __init__(self, graph: Graph, recipe: Recipe, threads: int) -> None:
         from slipstream.infer.native.operations import OPERATIONS
