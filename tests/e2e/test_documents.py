@@ -18,7 +18,7 @@ from slipstream.cli import app
 # Those of two pages need root: tests/lab/test_page.py and tests/lab/test_bench_page.py run them.
 COMMANDS = shown_commands(*(page for page in PAGES if page.name not in ("lab.md", "benchmarks.md")))
 
-RUN, SERVING = "tests/e2e/launch/test_launchers.py", "tests/e2e/serving"
+RUN, SERVING = "tests/e2e/launch/test_launchers.py", "tests/e2e/serve"
 HOROVOD, HOROVODRUN = "tests/e2e/test_horovod_examples.py", "tests/unit/horovod/test_run.py"
 ELSEWHERE = {
     "pip install .": "tools/wheel",

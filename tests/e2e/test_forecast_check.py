@@ -112,7 +112,7 @@ def test_a_language_model_is_trained_in_16_bits_as_a_whole(folder: Path) -> None
 
 def test_what_the_device_is_has_to_be_said() -> None:
     said = usage_error("forecast", "check", "resnet18", "--batch", "1")
-    assert "say what this device is: device, as H100, or hardware" in said
+    assert "the device is unknown: set device, such as H100, or hardware" in said
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ PARTS: dict[str, Part] = {
         "src/slipstream/forecast", ("tests/unit/forecast", "tests/e2e/test_forecast_*.py")
     ),
     "infer": Part("src/slipstream/infer", ("tests/unit/infer",)),
-    "serving": Part("src/slipstream/serve", ("tests/unit/serve", "tests/e2e/serving")),
+    "serving": Part("src/slipstream/serve", ("tests/unit/serve", "tests/e2e/serve")),
     "cluster": Part("src/slipstream/cluster", ("tests/unit/cluster", "tests/e2e/launch")),
     "core/collective": Part("core/collective"),
     "core/engine": Part("core/engine"),

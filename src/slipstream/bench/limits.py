@@ -1,16 +1,19 @@
-"""The best step that a network allows: arithmetic over the layers of a model, without a clock.
+"""Shortest training step that a network allows, computed from the layers of a model.
 
-Every host has one link, the same in both directions. An allreduce of b bytes among h hosts sends
-2 (h-1)/h b bytes through each of them. Gradients of a layer are ready when its backward pass ends;
-bytes are infinitely divisible, and the link is never idle while a gradient waits.
+Every host has one link, with the same rate in both directions. An allreduce of b bytes among h
+hosts sends 2 (h-1)/h b bytes through each link. The gradients of a layer are ready when its
+backward pass ends. Bytes are infinitely divisible, and the link is never idle while a gradient
+waits.
 
-Within the step, as DDP has it: everything is communicated when the optimizer starts, and the next
-forward pass starts when it ends. The order of communication does not matter.
+With overlap within the step, as in DDP, the optimizer starts when all gradients are communicated,
+and the next forward pass starts when the optimizer has finished. The order of communication does
+not matter.
 
-Across the step boundary: a layer is updated and its forward pass runs as soon as its own
-gradients are there. What the next forward pass needs first has the link, pre-emptively.
-Updates take the time of the process that computes, just before the layer's forward pass; so no step
-is shorter than all compute plus the transfer of the first layer, which nothing can hide.
+With overlap across the step boundary, a layer is updated and its forward pass runs as soon as its
+own gradients have arrived. The gradients that the next forward pass needs first pre-empt all others
+on the link. The update of a layer takes compute time just before the layer's forward pass.
+Therefore no step is shorter than all compute plus the transfer of the first layer, which cannot
+overlap with anything.
 """
 
 from __future__ import annotations
@@ -25,28 +28,28 @@ from slipstream.codecs import EXACT, wire_bytes
 
 Wire = Literal["fp32", "fp16", "int8"]
 
-# Payload of 1448 of the 1514 bytes that a full TCP segment takes on Ethernet.
+# A full TCP segment takes 1514 bytes on Ethernet, of which 1448 are payload.
 GOODPUT = 0.956
 
-# Bytes of an element between hosts.
+# Bytes per element between hosts.
 WIRE_BYTES: Mapping[Wire, float] = {
     "fp32": wire_bytes(EXACT),
     "fp16": wire_bytes("fp16"),
     "int8": wire_bytes("int8"),
 }
 
-INDEX_BYTES = 4
+INDEX_BYTES = 4  # bytes of the index of a row in a sparse gradient
 
-# The backward pass computes gradients of the inputs and of the parameters.
+# The backward pass computes gradients of the inputs and of the parameters: twice the FLOPs.
 BACKWARD_PER_FORWARD = 2
 
-_SETTLED = 1e-6
+_SETTLED = 1e-6  # relative change of the step time below which the simulation ends
 _MOST_STEPS = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostNetwork:
-    """Network of the hosts.
+    """Network between the hosts.
 
     Args:
         hosts: Number of hosts, at least 1.
@@ -59,11 +62,11 @@ class HostNetwork:
     goodput: float = GOODPUT
 
     def allreduce_seconds(self, num_bytes: float) -> float:
-        """Return how long the link is busy with the sum over all hosts of a buffer."""
+        """Return the seconds that a link is busy with an allreduce of a buffer."""
         return self._seconds(2 * (self.hosts - 1) / self.hosts * num_bytes)
 
     def allgather_seconds(self, num_bytes: float) -> float:
-        """Return how long the link is busy with the concatenation of every host's buffer."""
+        """Return the seconds that a link is busy with an allgather of one buffer per host."""
         return self._seconds((self.hosts - 1) * num_bytes)
 
     def _seconds(self, num_bytes: float) -> float:
@@ -75,9 +78,9 @@ class LayerTimes:
     """Seconds of one layer in a step.
 
     Args:
-        forward: compute.
-        backward: compute; its gradients are ready at the end.
-        update: the optimizer's.
+        forward: Seconds of the forward pass.
+        backward: Seconds of the backward pass, at whose end the gradients are ready.
+        update: Seconds of the update by the optimizer.
         transfer: Seconds to communicate its gradients on an idle link.
     """
 
@@ -101,17 +104,17 @@ class StepSeconds:
 
     @property
     def seconds(self) -> float:
-        """The whole step."""
+        """Seconds of the complete step."""
         return self.compute + self.optimizer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
-    """The shortest step, in seconds, in three disciplines.
+    """Shortest step in seconds under three kinds of overlap.
 
     Args:
-        compute_only: without communication.
-        within: everything is communicated before the optimizer starts.
+        compute_only: Seconds without communication.
+        within: Lower bound with overlap within the step.
         across: Lower bound with overlap across the step boundary.
     """
 
@@ -121,12 +124,12 @@ class Limit:
 
     @property
     def efficiency_within(self) -> float:
-        """Compute-only step divided by the shortest one, 0 to 1."""
+        """Compute-only step divided by the shortest step with overlap within it, 0 to 1."""
         return self.compute_only / self.within
 
     @property
     def efficiency_across(self) -> float:
-        """Compute-only step divided by the shortest one, 0 to 1."""
+        """Compute-only step divided by the shortest step with overlap across steps, 0 to 1."""
         return self.compute_only / self.across
 
 
@@ -137,10 +140,10 @@ def limit(
 
     Args:
         model: Model whose gradients are communicated.
-        step: without communication.
-        network: between the hosts.
-        wire: precision of the gradients on it.
-        sparse: whether of sparse gradients only the touched rows are sent.
+        step: Seconds of a step without communication.
+        network: Network between the hosts.
+        wire: Precision of the gradients between hosts.
+        sparse: Whether only the touched rows of sparse gradients are sent (default False).
     """
     times = layer_times(model, step, network, wire, sparse=sparse)
     return Limit(compute_only=step.seconds, within=step_within(times), across=step_across(times))
@@ -149,9 +152,9 @@ def limit(
 def layer_times(
     model: ReplayModel, step: StepSeconds, network: HostNetwork, wire: Wire, *, sparse: bool = False
 ) -> list[LayerTimes]:
-    """Return each layer's share of a step: compute by FLOPs, updates by elements.
+    """Return the share of each layer in a step: compute by FLOPs, updates by elements.
 
-    Args are those of `limit`.
+    The arguments are those of `limit`.
     """
     per_flop = step.compute / model.flops / (1 + BACKWARD_PER_FORWARD)
     per_element = step.optimizer / model.num_elements
@@ -173,9 +176,10 @@ def layer_times(
 def _transfer_seconds(
     parameter: Parameter, network: HostNetwork, wire_bytes: float, batch: int
 ) -> float:
-    """Return the transfer of a gradient; with a batch, of touched rows where that is shorter.
+    """Return the seconds of the transfer of a gradient.
 
-    Hosts touch different rows, so these are gathered and not summed on the way.
+    With a batch, only the touched rows are sent if that takes less time. Hosts touch different
+    rows, so the rows are gathered instead of summed.
     """
     dense = network.allreduce_seconds(parameter.num_elements * wire_bytes)
     if not batch or not parameter.rows_per_sample:
@@ -200,7 +204,9 @@ def step_within(layers: Sequence[LayerTimes]) -> float:
 
 
 def step_across(layers: Sequence[LayerTimes]) -> float:
-    """Return the shortest step of a long row of them, in seconds.
+    """Return the shortest step with overlap across steps, in seconds.
+
+    Steps are simulated one after the other until their time no longer changes.
 
     Args:
         layers: Layers in forward order.
@@ -225,7 +231,7 @@ def _end_of_step(layers: Sequence[LayerTimes], link: _Link, now: float) -> float
 
 
 class _Link:
-    """Serves the lowest index among what was submitted, pre-emptively."""
+    """A link that sends the gradients of the lowest layer first, and pre-empts all others."""
 
     def __init__(self, seconds: Sequence[float]) -> None:
         self._seconds = seconds
@@ -234,13 +240,13 @@ class _Link:
         self._now = 0.0
 
     def submit(self, index: int, now: float) -> None:
-        """Add a layer's gradients, which are ready now."""
+        """Submit the gradients of a layer, which are ready now."""
         self._advance(now)
         self._remaining[index] = self._seconds[index]
         heapq.heappush(self._queue, index)
 
     def wait(self, index: int, now: float) -> float:
-        """Return when a layer's gradients are there, if nothing else is submitted until then."""
+        """Return the time when the gradients of a layer arrive, without further submissions."""
         self._advance(now)
         if index not in self._remaining:
             return now

@@ -50,7 +50,7 @@ def result(model: str = "resnet50", ours_ms: float = 10.0, ours_db: float = 20.0
         flops=8_000_000_000,
         bytes_moved=1,
         asked_db=18.5,
-        timed=(
+        timings=(
             timed("pytorch", 100.0, 200.0),
             timed("ort", 50.0, 130.0),
             timed("openvino-int8-weights", 45.0, 40.0),
@@ -104,7 +104,7 @@ def test_of_a_peer_in_float32_no_more_than_faithful_results_are_asked():
         flops=1,
         bytes_moved=1,
         asked_db=60.0,
-        timed=(timed("ort", 50.0, 130.0), timed(OURS_BEST, 40.0, 61.0)),
+        timings=(timed("ort", 50.0, 130.0), timed(OURS_BEST, 40.0, 61.0)),
     )
     bar = best_bar(only)
     assert bar is not None
@@ -116,8 +116,8 @@ def test_of_a_peer_in_float32_no_more_than_faithful_results_are_asked():
     ("unseen_db", "said"),
     [
         (None, ""),
-        (18.6, "Asked of Slipstream: 18.5 dB; kept on 7 other inputs: 18.6 dB."),
-        (18.4, "Asked of Slipstream: 18.5 dB; BROKEN on 7 other inputs: 18.4 dB."),
+        (18.6, "Slipstream was asked for 18.5 dB; kept on 7 other inputs: 18.6 dB."),
+        (18.4, "Slipstream was asked for 18.5 dB; BROKEN on 7 other inputs: 18.4 dB."),
     ],
 )
 def test_a_promise_is_kept_or_broken_on_unseen_inputs(unseen_db: float | None, said: str):
@@ -135,7 +135,7 @@ def test_the_mean_is_geometric_and_leaves_out_what_is_missing():
 
 def test_the_share_of_the_peak_is_of_the_precision_that_products_have():
     found = report(result())
-    shares = {each.contender: share_of_peak(found, result(), each) for each in result().timed}
+    shares = {each.contender: share_of_peak(found, result(), each) for each in result().timings}
     assert shares["ort"] == pytest.approx(8e9 / 0.05 / 4e11)
     assert shares["openvino-int8"] == pytest.approx(8e9 / 0.02 / 16e11)
     assert shares["openvino-int8-weights"] is None

@@ -26,8 +26,8 @@ from slipstream.bench.serve.results import (
     OURS,
     Overload,
     Point,
-    Reached,
     ServeReport,
+    TurnResult,
     quantile,
 )
 from slipstream.cli.bench.serve import parse_open
@@ -199,7 +199,9 @@ def test_quantiles_of_one_and_of_many():
 
 def report(*, peer: bool = True, **more: int) -> ServeReport:
     def point(contender: str, clients: int, rate: float, p50: float) -> Point:
-        turns = tuple(Reached(rate * part, p50 * part, 2 * p50 * part) for part in (1.0, 2.0, 0.5))
+        turns = tuple(
+            TurnResult(rate * part, p50 * part, 2 * p50 * part) for part in (1.0, 2.0, 0.5)
+        )
         return Point(contender=contender, clients=clients, turns=turns)
 
     points = [point(OURS, 0, 500, 0.002), point(OURS, 1, 400, 0.0024), point(OURS, 8, 600, 0.012)]
@@ -252,7 +254,7 @@ def test_tables_and_json_say_what_was_measured():
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".html"])
 def test_pictures_of_all_kinds_are_drawn(tmp_path: Path, suffix: str):
     pytest.importorskip("altair")
-    from slipstream.bench.serve.picture import curve_rows, draw
+    from slipstream.bench.serve.chart import curve_rows, draw
 
     rows = curve_rows(report())
     assert {row["clients"] for row in rows} == {1, 8}
@@ -266,10 +268,10 @@ def test_pictures_of_all_kinds_are_drawn(tmp_path: Path, suffix: str):
 
 def test_a_picture_of_another_kind_is_refused():
     pytest.importorskip("altair")
-    from slipstream.bench.serve.picture import check_picture
+    from slipstream.bench.serve.chart import check_chart
 
     with pytest.raises(UsageError, match=r"allowed: \.svg, \.png, \.html"):
-        check_picture(Path("curve.gif"))
+        check_chart(Path("curve.gif"))
 
 
 def test_options_are_read():

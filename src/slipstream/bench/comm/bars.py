@@ -12,13 +12,14 @@ from rich.table import Table
 from slipstream.bench.comm.limits import GOODPUT
 from slipstream.bench.comm.measure import RING, CommReport, CommSpec, OnNote, measure
 from slipstream.bench.comm.table import as_json, format_size, title
-from slipstream.bench.result import environment_line
+from slipstream.bench.environment import environment_line
+from slipstream.bench.tables import make_table
 from slipstream.errors import SlipstreamError
 from slipstream.lab import LabSpec
 
 LARGE, SMALL = 100_000_000, 4_000
 OURS = "slipstream"
-SETTLING_CALLS = 8  # in which the number of streams is found
+SETTLING_CALLS = 8  # warm-up calls, in which the engine chooses the number of streams
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,8 +56,8 @@ class CommCase:
     """Performance targets that one measurement decides.
 
     Args:
-        spec: the measurement.
-        bars: the promises.
+        spec: Settings of the measurement.
+        bars: Targets.
     """
 
     spec: CommSpec
@@ -88,7 +89,7 @@ def cases(large: int = LARGE, small: int = SMALL, rounds: int = 5) -> tuple[Comm
     """
     flows = ("250mbit", "250mbit", "250mbit", "62.5mbit")
     racks = LabSpec(ranks_per_host=2, racks=2, uplink="250mbit")
-    made = [
+    in_labs = [
         _plain(large, small, rounds),
         CommCase(
             spec=_spec(LabSpec(flow_rate="250mbit"), large, rounds, "gloo"),
@@ -115,11 +116,16 @@ def cases(large: int = LARGE, small: int = SMALL, rounds: int = 5) -> tuple[Comm
         ),
     ]
     local = (_local(ranks, large, small, rounds) for ranks in (2, 4))
-    return (*made, _beside_others(large, 20 * rounds), *local)
+    return (*in_labs, _beside_cross_traffic(large, 20 * rounds), *local)
 
 
 def run(chosen: Sequence[CommCase], on_note: OnNote) -> Iterator[Outcome]:
-    """Measure case by case, and block for minutes. A case that fails ends no other."""
+    """Measure case by case, and block for minutes; after a failure the next case goes on.
+
+    Args:
+        chosen: Cases to measure.
+        on_note: Function that receives a line about each step.
+    """
     for number, case in enumerate(chosen, 1):
 
         def tell(text: str, number: int = number, case: CommCase = case) -> None:
@@ -133,27 +139,23 @@ def run(chosen: Sequence[CommCase], on_note: OnNote) -> Iterator[Outcome]:
 
 
 def bars_table(outcomes: Sequence[Outcome]) -> Table:
-    """Return a row for each promise."""
-    table = Table(
-        title="Promised and measured",
+    """Return a table with a row for each target."""
+    table = make_table(
+        "Targets and measurements",
+        words=("case", "quantity"),
+        numbers=("target", "measured", ""),
         caption=environment_line(),
-        title_justify="left",
-        caption_justify="left",
     )
-    table.add_column("case")
-    table.add_column("what")
-    for heading in ("promised", "measured", ""):
-        table.add_column(heading, justify="right", no_wrap=True)
     for outcome in outcomes:
-        where = title(outcome.case.spec)
+        case_title = title(outcome.case.spec)
         for bar in outcome.case.bars:
             if outcome.report is None:
-                table.add_row(where, bar.text, bar.allowed, "", "[red]failed[/red]")
+                table.add_row(case_title, bar.text, bar.allowed, "", "[red]failed[/red]")
             else:
                 value = bar.measured(outcome.report)
                 verdict = "[green]met[/green]" if bar.holds(value) else "[red]not met[/red]"
-                table.add_row(where, bar.text, bar.allowed, f"{value:.3f}", verdict)
-            where = ""
+                table.add_row(case_title, bar.text, bar.allowed, f"{value:.3f}", verdict)
+            case_title = ""
         table.add_section()
     return table
 
@@ -215,7 +217,7 @@ def _plain(large: int, small: int, rounds: int) -> CommCase:
     )
 
 
-def _beside_others(size: int, rounds: int) -> CommCase:
+def _beside_cross_traffic(size: int, rounds: int) -> CommCase:
     spec = dataclasses.replace(_spec(LabSpec(), size, rounds), cross_traffic="500mbit")
 
     def unevenness(report: CommReport) -> float:

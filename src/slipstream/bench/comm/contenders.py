@@ -1,9 +1,9 @@
-"""The ways to do a collective that `rank` lets take turns, on the same data.
+"""Contenders of a measurement of collectives, which work on the same data.
 
-Every rank's input is the same pattern times its number from 1, so each result is known.
+The input of rank r is a fixed pattern times r + 1, so that the right output is known.
 """
 
-# PyTorch's stubs leave some of its types open.
+# The stubs of PyTorch leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportDeprecated=false
 
@@ -18,7 +18,8 @@ import torch.distributed as dist
 from slipstream.errors import InternalError
 from slipstream.torch.process_group import SlipstreamProcessGroup
 
-# Largest error as a share of the largest expected value: rounding of the inputs and of the sum.
+# Largest allowed error relative to the largest expected value, by codec. Errors come from rounding
+# the inputs and the sum.
 TOLERANCE: Mapping[str, float] = {
     "none": 1e-5,
     "fp16": 2e-3,
@@ -32,8 +33,8 @@ class Buffers:
     """Input and output of one collective on one device.
 
     Args:
-        collective: a name of `limits.COLLECTIVES`.
-        size: bytes of the larger buffer of a rank; rounded up so that all ranks have a share.
+        collective: Name of the collective, from `limits.COLLECTIVES`.
+        size: Bytes of the larger buffer of a rank, rounded up to equal shares for all ranks.
         device: Device that has the memory.
     """
 
@@ -52,13 +53,13 @@ class Buffers:
         self.output = torch.empty(elements, device=device)
 
     def reset(self) -> None:
-        """Put the input in place."""
+        """Copy the input to the output if the collective works in place."""
         if self.is_in_place:
             self.output.copy_(self._input)
 
     @property
     def source(self) -> torch.Tensor:
-        """Input in memory of its own."""
+        """Input, which does not share memory with the output."""
         return self._input
 
     def expected(self, *, is_average: bool) -> torch.Tensor:
@@ -76,18 +77,19 @@ class Buffers:
             return self.pattern * factors
         return self._part(self.pattern).repeat(self.ranks) * factors
 
-    def _part(self, whole: torch.Tensor) -> torch.Tensor:
-        return whole[self.rank * self.share : (self.rank + 1) * self.share]
+    def _part(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor[self.rank * self.share : (self.rank + 1) * self.share]
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveContender:
-    """One way to do a collective.
+    """One implementation of collectives.
 
     Args:
         name: Name from `CommJob.contenders`.
         group: Process group that runs the collective.
-        codec: none or, for Slipstream's allreduce, another.
+        codec: Codec of the data between hosts; only the allreduce of Slipstream has one (default
+            "none").
     """
 
     name: str
@@ -101,8 +103,8 @@ class CollectiveContender:
             return torch.device("cuda", torch.cuda.current_device())
         return torch.device("cpu")
 
-    def takes(self, collective: str) -> bool:
-        """Return whether it can do a collective."""
+    def supports(self, collective: str) -> bool:
+        """Return whether the contender can run a collective."""
         return self.codec == "none" or collective == "allreduce"
 
     def call(self, buffers: Buffers) -> Callable[[], None]:
@@ -115,7 +117,7 @@ class CollectiveContender:
         """Call once, and compare the result with the right output.
 
         Raises:
-            InternalError: it is something else.
+            InternalError: the result is wrong.
         """
         buffers.reset()
         call()
@@ -135,11 +137,11 @@ class CollectiveContender:
         return lambda: _wait(group.average_encoded(output, codec, residual=residual))
 
 
-def contender(name: str) -> CollectiveContender:
-    """Return a contender with a group of its own; all ranks call it in the same order.
+def make_contender(name: str) -> CollectiveContender:
+    """Return a contender with a group of its own; all ranks call this in the same order.
 
     Args:
-        name: gloo, nccl, slipstream or slipstream and a codec.
+        name: "gloo", "nccl", "slipstream", or "slipstream CODEC".
     """
     backend, _, codec = name.partition(" ")
     if backend == "nccl":

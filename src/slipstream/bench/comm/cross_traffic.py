@@ -1,9 +1,9 @@
-"""Traffic of others on the links of a lab: a paced TCP connection from every host to the next.
+"""Cross traffic on the links of a lab: a paced TCP connection from every host to the next.
 
     with cross_traffic(lab, "500mbit"):
         measure_something_in(lab)
 
-Run as a program, it is one host's part: `cross_traffic.py BYTES_PER_SECOND ADDRESS...`, with the
+As a program, this module runs on one host: `cross_traffic.py BYTES_PER_SECOND ADDRESS...`, with the
 addresses of all hosts.
 """
 
@@ -21,31 +21,31 @@ from slipstream.lab import Lab
 from slipstream.lab.rates import parse_rate
 from slipstream.settings import detect_launcher
 
-START_SECONDS = 30.0
+START_SECONDS = 30.0  # time limit for all connections to carry data
 CHUNK = bytes(1 << 18)
-FLOWS = "flows"
+STARTED = "started"  # line that a host prints when its connection carries data
 
-_SO_MAX_PACING_RATE = 47  # Linux; not among the constants of `socket`
+_SO_MAX_PACING_RATE = 47  # option of Linux that `socket` does not define
 
 
 @contextmanager
 def cross_traffic(lab: Lab, rate: str) -> Generator[None, None, None]:
-    """Have every host of a lab send to the next one, until the block ends.
+    """Let every host of a lab send to the next one until the block ends.
 
     Args:
         lab: Running lab with at least two hosts.
-        rate: Rate of each host's connection, such as 500mbit; on a busy link it gets less.
+        rate: Highest rate of each host's connection, such as 500mbit.
 
     Raises:
-        SlipstreamError: it did not begin to flow.
+        SlipstreamError: a connection did not start.
     """
     program = [sys.executable, "-m", "slipstream.bench.comm.cross_traffic"]
     run = lab.start([*program, str(parse_rate(rate) // 8), *lab.addresses], ranks_per_host=1)
     try:
         deadline = time.monotonic() + START_SECONDS
-        while any(run.last_line(host) != FLOWS for host in range(lab.spec.hosts)):
+        while any(run.last_line(host) != STARTED for host in range(lab.spec.hosts)):
             if time.monotonic() > deadline or not run.is_running:
-                raise SlipstreamError(f"cross traffic did not begin: {run.wait(0.0).failure}")
+                raise SlipstreamError(f"cross traffic did not start: {run.wait(0.0).failure}")
             time.sleep(0.01)
         yield
     finally:
@@ -66,7 +66,7 @@ def main(bytes_per_second: int, addresses: Sequence[str]) -> None:
     with _connect(addresses[(rank + 1) % len(addresses)], port) as stream:
         stream.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, bytes_per_second)
         stream.sendall(CHUNK)
-        print(FLOWS, flush=True)
+        print(STARTED, flush=True)
         while True:
             stream.sendall(CHUNK)
 

@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-# A line of rank 0 that starts so is meant for the driver: what is measured, or a reading to take.
-NOTE = "bench: "
-READ = "bench-read: "
+# Beginnings of lines from rank 0 to the driver.
+NOTE = "bench: "  # name of the next measurement
+READ = "bench-read: "  # number of a reading of the link counters that the driver has to take
 
-# A round of one contender lasts about so long, and has at most so many calls.
-ROUND_SECONDS = 0.15
-MOST_CALLS = 5000
+# Chosen by hand, not measured: long enough for a stable mean of small messages.
+ROUND_SECONDS = 0.15  # approximate length of a round of one contender
+MOST_CALLS = 5000  # calls of a round, at most
 
 PING_PONG = "tcp ping-pong"
 COPY_AND_ADD = "copy and add"
@@ -28,14 +28,16 @@ class CommJob:
 
     Args:
         collectives: Collectives in the order in which they are measured.
-        sizes: bytes, of the larger buffer of a rank.
-        contenders: gloo, nccl, slipstream, slipstream with a codec behind a blank, or a yardstick.
+        sizes: Bytes of the larger buffer of a rank.
+        contenders: Names of the contenders: "gloo", "nccl", "slipstream", "slipstream CODEC", or a
+            yardstick.
         rounds: Number of rounds; every contender has one turn in each.
-        warmup: calls of each contender that do not count.
+        warmup: Calls of each contender that do not count.
         folder: Folder of the files that the driver and the ranks exchange.
-        ping_ranks: two ranks on different hosts, for the ping-pong; none without it.
-        ping_address: IPv4 address of the first of them.
-        counted_from: size from which the driver reads what passes the links; 0 for never.
+        ping_ranks: Two ranks on different hosts for the ping-pong (default empty: no ping-pong).
+        ping_address: IPv4 address of the first of these ranks.
+        counted_from: Size in bytes from which the driver reads the link counters (default 0:
+            never).
     """
 
     collectives: tuple[str, ...]
@@ -59,11 +61,11 @@ class CommJob:
 
     @property
     def output(self) -> Path:
-        """The file that rank 0 writes."""
+        """Path of the file that rank 0 writes."""
         return Path(self.folder) / "samples.json"
 
     def reading(self, number: int) -> Path:
-        """Return the path of the file that the driver creates after a reading."""
+        """Return the path of the file that the driver creates after the reading of this number."""
         return Path(self.folder) / f"read-{number}"
 
 
@@ -73,11 +75,11 @@ class CommSamples:
 
     Args:
         collective: Name of the collective.
-        size: bytes.
-        contender: its name.
+        size: Bytes of the larger buffer of a rank.
+        contender: Name of the contender.
         calls: Consecutive calls in each round.
         seconds: Seconds of one call on the slowest rank, one value per round.
-        readings: numbers of the driver's readings before and after one call, or none.
+        readings: Numbers of the driver's readings before and after one call; empty without them.
     """
 
     collective: str
@@ -89,27 +91,27 @@ class CommSamples:
 
     @property
     def median(self) -> float:
-        """Seconds of one call."""
+        """Median seconds of one call."""
         return statistics.median(self.seconds)
 
     @property
     def p99(self) -> float:
-        """Seconds that 99 of 100 rounds took at most; with fewer rounds, the longest."""
+        """The 99th percentile of the seconds; with fewer than 100 rounds, the maximum."""
         return sorted(self.seconds)[math.ceil(0.99 * len(self.seconds)) - 1]
 
 
 def write_samples(path: Path, samples: Sequence[CommSamples]) -> None:
-    """Write samples for `read_samples`."""
-    path.write_text(json.dumps([asdict(each) for each in samples]))
+    """Write samples to a file that `read_samples` reads."""
+    path.write_text(json.dumps([asdict(sample) for sample in samples]))
 
 
 def read_samples(path: Path) -> list[CommSamples]:
-    """Return the results that rank 0 wrote."""
+    """Return the samples that rank 0 wrote."""
     return [CommSamples(**with_tuples(fields)) for fields in json.loads(path.read_text())]
 
 
 def with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return fields with tuples in place of the lists that JSON made of them."""
+    """Return the fields of a dataclass from JSON, with tuples instead of lists."""
     return {
         name: tuple(cast("list[Any]", value)) if isinstance(value, list) else value
         for name, value in fields.items()

@@ -1,12 +1,12 @@
-"""Lower bounds of a collective's bytes and time, computed from links and algorithms.
+"""Lower bounds of the bytes and the time of a collective, computed from the links.
 
-`size` is the number of bytes of the larger buffer of a rank, in float32: the whole result of an
-all_gather, the whole input of a reduce_scatter. Ranks are counted host by host, hosts rack by rack.
-What leaves a group of ranks at least, if every byte crosses its link as rarely as it can:
+`size` is the number of bytes of the larger buffer of a rank, in float32: the result of an
+all_gather, the input of a reduce_scatter. Ranks are numbered host by host, and hosts rack by rack.
+With n ranks in g equal groups of m ranks each, at least this many bytes leave a group:
 
-- allreduce: 2 (g-1)/g size of g equal groups; reduce_scatter and all_gather half of it;
-- broadcast: the size, from the group that has the root into each other one;
-- all_to_all: each of the m ranks of a group has size/n bytes for each of the n-m others.
+- allreduce: 2 (g-1)/g size; reduce_scatter and all_gather: half of it;
+- broadcast: the size, from the group with the root to each other group;
+- all_to_all: size/n from each of the m ranks of the group to each of the n-m other ranks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slipstream.lab import LabSpec
 
 COLLECTIVES = ("allreduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
 
-# Share of float32's bytes that each codec sends between hosts.
+# Bytes that each codec sends between hosts, relative to float32.
 CODEC_SHARE: Mapping[str, float] = {
     **{codec: wire_share(codec) for codec in CODECS},
     "int8+feedback": wire_share("int8"),
@@ -40,9 +40,9 @@ def least_bytes(collective: str, size: float, groups: int, ranks: int) -> float:
     """Return the lower bound of the bytes over the busiest link in one direction.
 
     Args:
-        collective: one of `COLLECTIVES`.
-        size: bytes of the larger buffer of a rank.
-        groups: equal ones, with one link each: hosts or racks.
+        collective: Name of the collective, from `COLLECTIVES`.
+        size: Bytes of the larger buffer of a rank.
+        groups: Number of equal groups with one link each: hosts or racks.
         ranks: Ranks in all groups together.
     """
     if groups == 1:
@@ -75,11 +75,11 @@ def limit_seconds(
     """Return the lower bound of the time of any algorithm on these links.
 
     Args:
-        spec: the lab.
-        collective: one of `COLLECTIVES`.
-        size: bytes of the larger buffer of a rank.
-        codec: Codec of the data between hosts.
-        goodput: share of a link's rate that is payload.
+        spec: Description of the lab.
+        collective: Name of the collective, from `COLLECTIVES`.
+        size: Bytes of the larger buffer of a rank.
+        codec: Codec of the data between hosts (default "none").
+        goodput: Share of a link's rate that carries payload (default `GOODPUT`).
     """
     on_links = host_bytes(spec, collective, size, codec) / host_bits_per_second(spec)
     on_uplinks = (

@@ -1,9 +1,9 @@
-"""Measures collectives: ours, peers and yardsticks by turns, in a lab or on this machine.
+"""Measurement of collectives: ours, peers and yardsticks, in a lab or on this machine.
 
     report = measure(CommSpec(lab=LabSpec(hosts=4), sizes=(100_000_000,)))
 
-Contenders that are backends of torch.distributed share the processes and take turns. MPI, and
-Slipstream confined to one ring, have a run of their own right after, in the same lab. Nothing else
+Contenders that are backends of torch.distributed share their processes and take turns. MPI, and
+Slipstream restricted to one ring, have a run of their own afterwards in the same lab. Nothing else
 should run on the machine.
 """
 
@@ -28,7 +28,7 @@ from slipstream.settings.variables import variables
 PEERS = ("gloo", "mpi", "nccl", "ring")
 RING = "slipstream ring"
 
-# Headers and acknowledgements of smaller buffers are more than a hundredth of them.
+# For smaller buffers, headers and acknowledgements are more than 1 % of the bytes.
 COUNTED_FROM = 1_000_000
 
 OnNote = Callable[[str], None]
@@ -39,17 +39,17 @@ class CommSpec:
     """Settings of a measurement of collectives.
 
     Args:
-        collectives: names of `limits.COLLECTIVES`.
-        sizes: bytes of the larger buffer of a rank, at least 4.
-        lab: Lab of the measurement; None for this machine.
-        local: ranks on this machine where there is no lab, at least 2.
-        codecs: codecs of Slipstream's allreduce, names of `limits.CODEC_SHARE`.
-        peers: names of `PEERS`; those that are not there are left out with a note. `ring` is
+        collectives: Names from `limits.COLLECTIVES` (default: allreduce only).
+        sizes: Bytes of the larger buffer of a rank, at least 4.
+        lab: Lab of the measurement (default None: this machine).
+        local: Number of ranks on this machine without a lab, at least 2.
+        codecs: Codecs of Slipstream's allreduce, from `limits.CODEC_SHARE` (default "none" only).
+        peers: Names from `PEERS`; a note replaces peers that are not installed. "ring" is
             Slipstream with the flat ring, whatever the topology.
         rounds: Number of rounds, at least 1; every contender has one turn in each.
-        warmup: calls of each contender before, at least 0.
-        cross_traffic: rate of a connection from every host to the next meanwhile, such as 500mbit;
-            "" for none.
+        warmup: Calls of each contender that do not count, at least 0.
+        cross_traffic: Rate of a connection from every host to the next during the measurement,
+            such as 500mbit (default "": no cross traffic).
     """
 
     collectives: tuple[str, ...] = ("allreduce",)
@@ -63,7 +63,7 @@ class CommSpec:
     cross_traffic: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse values that are not allowed."""
+        """Check the values."""
         _check_names("collective", self.collectives, comm_limits.COLLECTIVES)
         _check_names("codec", self.codecs, tuple(comm_limits.CODEC_SHARE))
         _check_names("peer", self.peers, PEERS)
@@ -74,7 +74,7 @@ class CommSpec:
             ("number of ranks", self.ranks, 2),
         ):
             if value < least:
-                raise UsageError(f"the {name} is {value}; allowed: {least} and more")
+                raise UsageError(f"the {name} is {value}; allowed: at least {least}")
         if self.lab is not None and self.local:
             raise UsageError("lab and local are both given; give one of them")
         if self.cross_traffic:
@@ -89,12 +89,12 @@ class CommSpec:
 
     @property
     def has_network(self) -> bool:
-        """Whether there are two hosts at least."""
+        """Whether there are at least two hosts."""
         return self.lab is not None and self.lab.hosts > 1
 
     @property
     def counted_from(self) -> int:
-        """Size from which the bytes on the links are counted; 0 if others send too."""
+        """Size from which the bytes on the links are counted; 0 beside cross traffic."""
         return COUNTED_FROM if self.has_network and not self.cross_traffic else 0
 
 
@@ -108,9 +108,10 @@ class CommRow:
         limit_seconds: Lower bound of the time of any algorithm on these links; None on one host.
         least_host_bytes: Lower bound of the bytes on the busiest host's link; None on one host.
         least_uplink_bytes: Lower bound of the bytes on the busiest uplink; None with one rack.
-        host_bytes: payload that passed the busiest host's link in one direction; None if it was
+        host_bytes: Payload on the busiest host's link in one direction, in bytes; None if it was
             not counted.
-        uplink_bytes: payload that passed the busiest uplink in one direction.
+        uplink_bytes: Payload on the busiest uplink in one direction, in bytes; None if it was not
+            counted.
     """
 
     samples: CommSamples
@@ -138,8 +139,8 @@ class CommReport:
 
     Args:
         spec: Settings of the measurement.
-        rows: a contender's results, by collective and size.
-        notes: Sentences about contenders that were left out, with the reason.
+        rows: Results of the contenders, by collective and size.
+        notes: Sentences about contenders that were left out, and why.
     """
 
     spec: CommSpec
@@ -150,40 +151,42 @@ class CommReport:
         """Return one row.
 
         Raises:
-            KeyError: it was not measured.
+            KeyError: there is no such row.
         """
-        for each in self.rows:
-            samples = each.samples
+        for row in self.rows:
+            samples = row.samples
             if (samples.contender, samples.size, samples.collective) == (
                 contender,
                 size,
                 collective,
             ):
-                return each
+                return row
         raise KeyError(f"{collective} of {size} bytes over {contender}")
 
     def times_faster(
         self, contender: str, other: str, size: int, collective: str = "allreduce"
     ) -> float:
-        """Return the other contender's median time divided by this one's."""
-        times = [self.row(each, size, collective).samples.median for each in (other, contender)]
-        return times[0] / times[1]
+        """Return the median time of the other contender divided by that of this contender."""
+        slower, faster = (
+            self.row(name, size, collective).samples.median for name in (other, contender)
+        )
+        return slower / faster
 
 
 def measure(spec: CommSpec, on_note: OnNote | None = None) -> CommReport:
-    """Run the measurement, and block for seconds to minutes, as the sizes and rates are.
+    """Run the measurement, and block for seconds to minutes.
 
     Args:
         spec: Settings of the measurement.
-        on_note: Callback that receives the name of the next measurement.
+        on_note: Function that receives the name of the next measurement (default None).
 
     Raises:
-        UnsupportedError: there is no PyTorch, or the lab cannot be made.
+        UnsupportedError: PyTorch is not installed, or the lab cannot be made.
         SlipstreamError: a rank failed.
     """
     comm_start.check_torch()
     tell = on_note or _ignore
-    peers, notes = comm_start.present(spec.peers, spec.ranks, is_lab=spec.lab is not None)
+    peers, notes = comm_start.available(spec.peers, spec.ranks, is_lab=spec.lab is not None)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="slipstream-comm-"))
         lab = stack.enter_context(Lab(spec.lab)) if spec.lab is not None else None
@@ -194,12 +197,12 @@ def measure(spec: CommSpec, on_note: OnNote | None = None) -> CommReport:
             rows += _run_ring(spec, lab, folder, tell)
         if "mpi" in peers:
             samples = comm_start.run_mpi(_alone(spec, "mpi", folder), spec.ranks, lab, tell)
-            rows += [_row(spec, each, {}) for each in samples]
+            rows += [_row(spec, sample, {}) for sample in samples]
     return CommReport(spec=spec, rows=tuple(_sorted(rows)), notes=tuple(notes))
 
 
 def _job(spec: CommSpec, lab: Lab | None, peers: Sequence[str], folder: str) -> CommJob:
-    contenders = [each for each in ("gloo", "nccl") if each in peers]
+    contenders = [name for name in ("gloo", "nccl") if name in peers]
     contenders += [
         "slipstream" if codec == "none" else f"slipstream {codec}" for codec in spec.codecs
     ]
@@ -218,16 +221,16 @@ def _job(spec: CommSpec, lab: Lab | None, peers: Sequence[str], folder: str) -> 
 
 
 def _alone(spec: CommSpec, name: str, folder: str) -> CommJob:
-    """Return the job of one contender, in a folder of its own."""
-    own = Path(folder) / name
-    own.mkdir()
+    """Return the job of one contender, in a new subfolder."""
+    subfolder = Path(folder) / name
+    subfolder.mkdir()
     return CommJob(
         collectives=spec.collectives,
         sizes=spec.sizes,
         contenders=(name,),
         rounds=spec.rounds,
         warmup=spec.warmup,
-        folder=str(own),
+        folder=str(subfolder),
     )
 
 
@@ -240,9 +243,9 @@ def _run(
 ) -> list[CommRow]:
     if lab is None:
         samples = comm_start.run_here(job, spec.ranks, environ or {}, on_note)
-        return [_row(spec, each, {}) for each in samples]
+        return [_row(spec, sample, {}) for sample in samples]
     samples, readings = comm_start.run_in_lab(lab, job, environ or {}, on_note)
-    return [_row(spec, each, readings) for each in samples]
+    return [_row(spec, sample, readings) for sample in samples]
 
 
 def _run_ring(spec: CommSpec, lab: Lab | None, folder: str, on_note: OnNote) -> list[CommRow]:
@@ -266,26 +269,26 @@ def _row(spec: CommSpec, samples: CommSamples, readings: Mapping[int, LabCounter
     codec = codec if codec in comm_limits.CODEC_SHARE else "none"
     if lab is None or not spec.has_network:
         return CommRow(samples=samples, codec=codec)
-    what = (lab, samples.collective, samples.size, codec)
+    setting = (lab, samples.collective, samples.size, codec)
     row = CommRow(
         samples=samples,
         codec=codec,
-        limit_seconds=comm_limits.limit_seconds(*what),
-        least_host_bytes=comm_limits.host_bytes(*what),
-        least_uplink_bytes=comm_limits.uplink_bytes(*what) if lab.racks > 1 else None,
+        limit_seconds=comm_limits.limit_seconds(*setting),
+        least_host_bytes=comm_limits.host_bytes(*setting),
+        least_uplink_bytes=comm_limits.uplink_bytes(*setting) if lab.racks > 1 else None,
     )
     if not samples.readings:
         return row
     before, after = (readings[number] for number in samples.readings)
-    passed = after.since(before)
-    busiest = [
+    traffic = after.since(before)
+    host_bytes, uplink_bytes = (
         max(
-            (max(each.sent_payload_bytes, each.received_payload_bytes) for each in links), default=0
+            (max(link.sent_payload_bytes, link.received_payload_bytes) for link in links), default=0
         )
-        for links in (passed.hosts, passed.uplinks)
-    ]
+        for links in (traffic.hosts, traffic.uplinks)
+    )
     return dataclasses.replace(
-        row, host_bytes=busiest[0], uplink_bytes=busiest[1] if passed.uplinks else None
+        row, host_bytes=host_bytes, uplink_bytes=uplink_bytes if traffic.uplinks else None
     )
 
 
@@ -307,7 +310,7 @@ def _ignore(_: str) -> None:
 
 def _check_names(kind: str, names: Sequence[str], allowed: Sequence[str]) -> None:
     if not names and kind != "peer":
-        raise UsageError(f"there is no {kind}; allowed: {', '.join(allowed)}")
+        raise UsageError(f"no {kind} is given; allowed: {', '.join(allowed)}")
     for name in names:
         if name not in allowed:
             raise UsageError(f"the {kind} is {name!r}; allowed: {', '.join(allowed)}")

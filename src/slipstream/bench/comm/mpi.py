@@ -1,6 +1,6 @@
 """One rank of a measurement over MPI: mpirun ... python -m slipstream.bench.comm.mpi JOB."""
 
-# mpi4py's buffers are typed openly.
+# The stubs of mpi4py leave the types of buffers open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 
@@ -19,13 +19,13 @@ from slipstream.bench.comm.job import NOTE, CommJob, CommSamples, calls_in_a_row
 
 
 def main(text: str) -> None:
-    """Run a job, together with the other ranks.
+    """Run a job together with the other ranks.
 
     Args:
-        text: the job as `CommJob.as_text` writes it.
+        text: Text of the job, from `CommJob.as_text`.
     """
     job = CommJob.from_text(text)
-    gc.disable()  # a collection in one rank would make all wait
+    gc.disable()  # a garbage collection in one rank would make all ranks wait
     mpi: Any = importlib.import_module("mpi4py.MPI")
     world = mpi.COMM_WORLD
     samples: list[CommSamples] = []
@@ -33,8 +33,7 @@ def main(text: str) -> None:
         for size in job.sizes:
             if world.Get_rank() == 0:
                 print(f"{NOTE}{collective} of {size:,} bytes over MPI", flush=True)
-            call = _operation(mpi, collective, size)
-            samples.append(_measure(mpi, job, call, (collective, size)))
+            samples.append(_measure(mpi, job, collective, size))
     if world.Get_rank() == 0:
         write_samples(job.output, samples)
 
@@ -43,27 +42,24 @@ def _operation(mpi: Any, collective: str, size: int) -> Callable[[], object]:
     world = mpi.COMM_WORLD
     ranks = world.Get_size()
     share = max(1, -(-size // (4 * ranks)))
-    whole, part = np.zeros(share * ranks, np.float32), np.zeros(share, np.float32)
+    buffer, part = np.zeros(share * ranks, np.float32), np.zeros(share, np.float32)
     other = np.zeros(share * ranks if collective == "all_to_all" else 0, np.float32)
     calls: Mapping[str, Callable[[], object]] = {
-        "allreduce": lambda: world.Allreduce(mpi.IN_PLACE, whole),
-        "all_gather": lambda: world.Allgather(part, whole),
-        "reduce_scatter": lambda: world.Reduce_scatter_block(whole, part),
-        "broadcast": lambda: world.Bcast(whole),
-        "all_to_all": lambda: world.Alltoall(whole, other),
+        "allreduce": lambda: world.Allreduce(mpi.IN_PLACE, buffer),
+        "all_gather": lambda: world.Allgather(part, buffer),
+        "reduce_scatter": lambda: world.Reduce_scatter_block(buffer, part),
+        "broadcast": lambda: world.Bcast(buffer),
+        "all_to_all": lambda: world.Alltoall(buffer, other),
     }
     return calls[collective]
 
 
-def _measure(
-    mpi: Any, job: CommJob, call: Callable[[], object], what: tuple[str, int]
-) -> CommSamples:
-    world = mpi.COMM_WORLD
+def _measure(mpi: Any, job: CommJob, collective: str, size: int) -> CommSamples:
+    world, call = mpi.COMM_WORLD, _operation(mpi, collective, size)
     for _ in range(job.warmup):
         call()
     calls = calls_in_a_row(world.allreduce(_timed(world, call, 1), mpi.MAX))
     seconds = [world.allreduce(_timed(world, call, calls), mpi.MAX) for _ in range(job.rounds)]
-    collective, size = what
     return CommSamples(
         collective=collective, size=size, contender="mpi", calls=calls, seconds=tuple(seconds)
     )

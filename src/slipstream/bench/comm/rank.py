@@ -1,10 +1,10 @@
 """One rank of a measurement of collectives: python -m slipstream.bench.comm.rank JOB.
 
-The variables of torchrun say which rank this is. Contenders take turns in each round; a turn is
-some calls in a row after a barrier, and counts as long as on its slowest rank.
+The variables of torchrun identify the rank. Contenders take turns in each round. A turn is a number
+of consecutive calls after a barrier; its time is that of the slowest rank.
 """
 
-# PyTorch's stubs leave some of its types open.
+# The stubs of PyTorch leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import torch
 import torch.distributed as dist
 
-from slipstream.bench.comm.contenders import Buffers, CollectiveContender, contender
+from slipstream.bench.comm.contenders import Buffers, CollectiveContender, make_contender
 from slipstream.bench.comm.job import (
     COPY_AND_ADD,
     NOTE,
@@ -35,12 +35,10 @@ from slipstream.bench.comm.job import (
 from slipstream.bench.comm.yardsticks import PingPong, copy_and_add
 from slipstream.errors import InternalError
 
-READING_SECONDS = 30.0
+READING_SECONDS = 30.0  # time limit for a reading by the driver
 
-# Larger messages are bound by the link, not by latency.
-LARGEST_PING = 64 << 10
-# Smaller loops measure Python.
-LEAST_COPY = 1_000_000
+LARGEST_PING = 64 << 10  # larger messages are bound by the link, not by latency
+LEAST_COPY = 1_000_000  # smaller loops are bound by the interpreter
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class CollectiveTurn:
         name: Name of the contender.
         call: Function that runs the collective once.
         prepare: Function that writes the input before the clock starts.
-        is_collective: its bytes on the links are of interest.
+        is_collective: Whether the bytes on the links are counted for this turn.
     """
 
     name: str
@@ -61,7 +59,7 @@ class CollectiveTurn:
 
 
 class Measurement:
-    """All contenders of a job, and the readings that the driver was asked for.
+    """Measurement of all contenders of a job.
 
     Args:
         job: Job of all ranks.
@@ -71,7 +69,9 @@ class Measurement:
         self._job = job
         self._numbers = itertools.count()
         yardsticks = (PING_PONG, COPY_AND_ADD)
-        self._contenders = [contender(name) for name in job.contenders if name not in yardsticks]
+        self._contenders = [
+            make_contender(name) for name in job.contenders if name not in yardsticks
+        ]
         self._ping: PingPong | None = None
         if PING_PONG in job.contenders:
             self._ping = PingPong(job.ping_ranks, job.ping_address)
@@ -89,14 +89,15 @@ class Measurement:
         return samples
 
     def _turns(self, collective: str, size: int) -> Iterator[CollectiveTurn]:
-        """Yield the contenders' turns; contenders on one device share their buffers."""
-        by_device: dict[torch.device, Buffers] = {}
-        for each in self._contenders:
-            if not each.takes(collective):
+        """Yield the turns of the contenders; contenders on one device share their buffers."""
+        buffers: dict[torch.device, Buffers] = {}
+        for contender in self._contenders:
+            if not contender.supports(collective):
                 continue
-            if each.device not in by_device:
-                by_device[each.device] = Buffers(collective, size, each.device)
-            yield self._checked(each, by_device[each.device])
+            device = contender.device
+            if device not in buffers:
+                buffers[device] = Buffers(collective, size, device)
+            yield self._checked(contender, buffers[device])
         if self._ping is not None and size <= LARGEST_PING:
             yield CollectiveTurn(PING_PONG, self._ping.call(size), lambda: None, False)
         compares_memory = COPY_AND_ADD in self._job.contenders and collective == "allreduce"
@@ -104,10 +105,10 @@ class Measurement:
             loop = copy_and_add(size, dist.get_world_size())
             yield CollectiveTurn(COPY_AND_ADD, loop, lambda: None, False)
 
-    def _checked(self, each: CollectiveContender, buffers: Buffers) -> CollectiveTurn:
-        call = each.call(buffers)
-        each.check(buffers, call)
-        return CollectiveTurn(each.name, call, buffers.reset, True)
+    def _checked(self, contender: CollectiveContender, buffers: Buffers) -> CollectiveTurn:
+        call = contender.call(buffers)
+        contender.check(buffers, call)
+        return CollectiveTurn(contender.name, call, buffers.reset, True)
 
     def _measure(
         self, collective: str, size: int, turns: list[CollectiveTurn]
@@ -132,12 +133,12 @@ class Measurement:
         if not 0 < self._job.counted_from <= size:
             return samples
         return [
-            replace(each, readings=self._read_around(turn)) if turn.is_collective else each
-            for each, turn in zip(samples, turns, strict=True)
+            replace(sample, readings=self._read_around(turn)) if turn.is_collective else sample
+            for sample, turn in zip(samples, turns, strict=True)
         ]
 
     def _warm_up(self, turn: CollectiveTurn) -> int:
-        """Make the warm-up calls, and return how many calls make a round, the same on all ranks."""
+        """Make the warm-up calls, and return the number of calls in a round, equal on all ranks."""
         for _ in range(self._job.warmup):
             _timed(turn, 1)
         slowest = torch.tensor(_timed(turn, 2), dtype=torch.float64)
@@ -145,14 +146,14 @@ class Measurement:
         return calls_in_a_row(slowest.item())
 
     def _read_around(self, turn: CollectiveTurn) -> tuple[int, ...]:
-        """Have the driver read its counters before and after one call."""
+        """Let the driver read its counters before and after one call."""
         turn.prepare()
         before = self._read()
         turn.call()
         return before, self._read()
 
     def _read(self) -> int:
-        """Wait until the driver has taken a reading while no rank sends anything."""
+        """Let the driver take a reading while no rank sends, and return the reading's number."""
         number = next(self._numbers)
         dist.barrier()
         _tell(f"{READ}{number}")
@@ -167,13 +168,13 @@ class Measurement:
 
 
 def main(text: str) -> None:
-    """Run a job, together with the other ranks.
+    """Run a job together with the other ranks.
 
     Args:
-        text: the job as `CommJob.as_text` writes it.
+        text: Text of the job, from `CommJob.as_text`.
     """
     job = CommJob.from_text(text)
-    gc.disable()  # a collection in one rank would make all wait
+    gc.disable()  # a garbage collection in one rank would make all ranks wait
     dist.init_process_group("gloo")
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // dist.get_world_size()))
     try:
@@ -185,10 +186,10 @@ def main(text: str) -> None:
 
 
 def _timed(turn: CollectiveTurn, calls: int) -> float:
-    """Return the seconds of one call, as the mean of several in a row.
+    """Return the mean seconds of one of several consecutive calls.
 
-    Ranks leave gloo's barrier up to milliseconds apart, so the first of several calls, after which
-    they go on together, does not count. A round over MPI begins after MPI's own barrier.
+    Ranks leave the barrier of gloo up to some milliseconds apart. A first call, which does not
+    count, brings them together. A round over MPI begins after the barrier of MPI.
     """
     turn.prepare()
     dist.barrier()

@@ -1,4 +1,4 @@
-"""Starts the ranks of a measurement of collectives: in a lab, on this machine, or with mpirun."""
+"""Start of the ranks of a measurement: in a lab, on this machine, or with mpirun."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from slipstream.errors import SlipstreamError, UnsupportedError
 from slipstream.lab import Lab, LabCounters
 from slipstream.lab.network import INTERFACE
 
-NUM_LAST_LINES = 20
+NUM_LAST_LINES = 20  # lines of a failed program that an error quotes
 
 OnNote = Callable[[str], None]
 
 
 def check_torch() -> None:
-    """Make sure that the ranks can import PyTorch.
+    """Check that PyTorch is installed.
 
     Raises:
-        UnsupportedError: it is not installed.
+        UnsupportedError: PyTorch is not installed.
     """
     if importlib.util.find_spec("torch") is None:
         raise UnsupportedError(
@@ -35,23 +35,23 @@ def check_torch() -> None:
         )
 
 
-def present(peers: Sequence[str], ranks: int, *, is_lab: bool) -> tuple[list[str], list[str]]:
-    """Return the peers that can be run here, and a note for each other one.
+def available(peers: Sequence[str], ranks: int, *, is_lab: bool) -> tuple[list[str], list[str]]:
+    """Return the peers that can run on this machine, and a note about each other peer.
 
     Args:
-        peers: names.
+        peers: Names of the peers.
         ranks: Number of ranks of the measurement.
-        is_lab: they have namespaces of their own.
+        is_lab: Whether the ranks run in a lab.
     """
-    found: list[str] = []
+    usable: list[str] = []
     notes: list[str] = []
     for peer in peers:
         obstacle = _obstacle(peer, ranks, is_lab)
         if obstacle:
             notes.append(f"{peer} is left out: {obstacle}")
         else:
-            found.append(peer)
-    return found, notes
+            usable.append(peer)
+    return usable, notes
 
 
 def _obstacle(peer: str, ranks: int, is_lab: bool) -> str:
@@ -59,11 +59,11 @@ def _obstacle(peer: str, ranks: int, is_lab: bool) -> str:
         if shutil.which("mpirun") is None or importlib.util.find_spec("mpi4py") is None:
             return "it needs mpirun and mpi4py"
         if is_lab and "Open MPI" not in _version_of_mpirun():
-            return "in a lab, only Open MPI's mpirun can be told how to reach the hosts"
+            return "in a lab, only the mpirun of Open MPI can reach the hosts"
     if peer == "nccl":
-        devices = [each for each in Path("/dev").glob("nvidia*") if each.name[6:].isdecimal()]
+        devices = [path for path in Path("/dev").glob("nvidia*") if path.name[6:].isdecimal()]
         if len(devices) < ranks:
-            return f"it needs a GPU for each of {ranks} ranks, here are {len(devices)}"
+            return f"it needs a GPU for each of {ranks} ranks; this machine has {len(devices)}"
     return ""
 
 
@@ -78,7 +78,7 @@ def run_in_lab(
     """Run a job on all hosts of a lab, and block until it has ended.
 
     Returns:
-        What rank 0 measured, and the readings of the lab's counters that it asked for.
+        The samples of rank 0, and the readings of the lab's counters by their numbers.
 
     Raises:
         SlipstreamError: a rank failed.
@@ -101,7 +101,7 @@ def run_in_lab(
 def run_here(
     job: CommJob, ranks: int, environ: Mapping[str, str], on_note: OnNote
 ) -> list[CommSamples]:
-    """Run a job as ranks of this machine, and block until it has ended.
+    """Run a job on this machine, and block until it has ended.
 
     Raises:
         SlipstreamError: a rank failed.
@@ -112,7 +112,7 @@ def run_here(
 
 
 def run_mpi(job: CommJob, ranks: int, lab: Lab | None, on_note: OnNote) -> list[CommSamples]:
-    """Run a job with mpirun, which reaches the hosts of a lab by entering their namespaces.
+    """Run a job with mpirun; in a lab, mpirun enters the namespaces of the hosts.
 
     Raises:
         SlipstreamError: a rank failed.
@@ -142,7 +142,7 @@ def run_mpi(job: CommJob, ranks: int, lab: Lab | None, on_note: OnNote) -> list[
 
 
 def _agent(lab: Lab) -> str:
-    """Return a script that mpirun calls as it would call ssh: with a host and a command."""
+    """Return a script that mpirun calls instead of ssh, with a host and a command."""
     cases = [
         f'host{host}) exec {shlex.join(_entry(lab, host, ""))[:-3]} "$*" ;;'
         for host in range(lab.spec.hosts)
@@ -151,13 +151,13 @@ def _agent(lab: Lab) -> str:
 
 
 def _entry(lab: Lab, host: int, command: str) -> list[str]:
-    """Return the command that runs a shell command on a host, under the host's name."""
+    """Return the command that runs a shell command on a host, with the host's name set."""
     enter = ["ip", "netns", "exec", lab.namespaces[host], "unshare", "--uts", "sh", "-c"]
     return [*enter, f'hostname host{host}; eval "$0"', command]
 
 
 def _follow(command: Sequence[str], environ: Mapping[str, str], on_note: OnNote) -> None:
-    """Run a command to its end, and pass its notes on."""
+    """Run a command to its end, and pass its notes to `on_note`."""
     last: deque[str] = deque(maxlen=NUM_LAST_LINES)
     with subprocess.Popen(
         command,

@@ -1,4 +1,4 @@
-"""Measurements of collectives as people and as programs read them."""
+"""Measurements of collectives as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
 from slipstream.bench.comm import limits as comm_limits
 from slipstream.bench.comm.job import COPY_AND_ADD, PING_PONG
 from slipstream.bench.comm.measure import COUNTED_FROM, CommReport, CommRow, CommSpec
-from slipstream.bench.result import environment, environment_line
+from slipstream.bench.environment import environment, environment_line
+from slipstream.bench.tables import make_table
 from slipstream.lab import LabSpec
 from slipstream.units import format_bit_rate
 
 GLOO = "gloo"
-P99_ROUNDS = 100  # fewer have no 99th percentile to speak of
+P99_ROUNDS = 100  # with fewer rounds, the 99th percentile is the maximum and not shown
 
 
 def tables(report: CommReport) -> list[Table]:
-    """Return a table for each collective, a row for each size and contender."""
+    """Return a table for each collective, with a row for each size and contender."""
     return [_table(report, collective) for collective in report.spec.collectives]
 
 
@@ -51,15 +51,15 @@ def as_json(report: CommReport) -> dict[str, Any]:
 
 
 def title(spec: CommSpec) -> str:
-    """Return the place of the measurement, in one line."""
+    """Return a description of the ranks and their network in one line."""
     if spec.lab is None:
         return f"{spec.local} ranks of this machine"
-    others = f", beside others' {spec.cross_traffic} from each" if spec.cross_traffic else ""
-    return describe_lab(spec.lab) + others
+    rate = spec.cross_traffic
+    return describe_lab(spec.lab) + (f", with {rate} of cross traffic from each" if rate else "")
 
 
 def describe_lab(lab: LabSpec) -> str:
-    """Return hosts and rates of a lab in one line."""
+    """Return a description of the hosts and the rates of a lab in one line."""
     text = f"{lab.hosts} lab hosts of {lab.ranks_per_host} at "
     text += " or ".join(map(format_bit_rate, sorted(set(lab.link_rates), reverse=True)))
     if caps := sorted(set(lab.flow_caps), reverse=True):
@@ -70,7 +70,7 @@ def describe_lab(lab: LabSpec) -> str:
 
 
 def format_size(size: float) -> str:
-    """Return bytes with a unit, to three digits."""
+    """Return a number of bytes with a unit, to three digits."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= factor:
             return f"{size / factor:.3g} {unit}"
@@ -88,43 +88,38 @@ def format_seconds(seconds: float) -> str:
 def _table(report: CommReport, collective: str) -> Table:
     spec = report.spec
     rows = [row for row in report.rows if row.samples.collective == collective]
-    counted = any(row.host_bytes is not None for row in rows)
-    has_uplinks = counted and spec.lab is not None and spec.lab.racks > 1
-    shown = Table(
-        box=box.SIMPLE_HEAD,
-        title=f"{collective} of float32, {title(spec)}",
-        caption=_caption(counted),
-        title_justify="left",
-        caption_justify="left",
-    )
-    shown.add_column("size", justify="right", no_wrap=True)
-    shown.add_column("over", no_wrap=True)
+    is_counted = any(row.host_bytes is not None for row in rows)
+    has_uplinks = is_counted and spec.lab is not None and spec.lab.racks > 1
     has_p99 = spec.rounds >= P99_ROUNDS
-    headings = ["median", "bus\nGB/s", "of\nlimit", "gloo's\ntime"]
+    headings = ["median", "bus\nGB/s", "of\nlimit", "gloo /\nthis"]
     headings += ["p99 /\nmedian"] * has_p99
-    headings += ["link,\n/ least"] * counted + ["uplink,\n/ least"] * has_uplinks
-    for heading in headings:
-        shown.add_column(heading, justify="right", no_wrap=True)
+    headings += ["link,\n/ least"] * is_counted + ["uplink,\n/ least"] * has_uplinks
+    table = make_table(
+        f"{collective} of float32, {title(spec)}",
+        words=("size", "contender"),
+        numbers=headings,
+        caption=_caption(is_counted),
+    )
     last = 0
     for row in rows:
         size = row.samples.size
         if last and size != last:
-            shown.add_section()
-        cells = _cells(report, row, _others(rows, size))
+            table.add_section()
+        cells = _cells(report, row, _medians(rows, size))
         cells += [f"{row.samples.p99 / row.samples.median:.2f}"] * has_p99
-        cells += [_bytes_cell(row.host_bytes, row.least_host_bytes)] * counted
+        cells += [_bytes_cell(row.host_bytes, row.least_host_bytes)] * is_counted
         cells += [_bytes_cell(row.uplink_bytes, row.least_uplink_bytes)] * has_uplinks
-        shown.add_row(format_size(size) if size != last else "", _shown_name(row), *cells)
+        table.add_row(format_size(size) if size != last else "", _shown_name(row), *cells)
         last = size
-    return shown
+    return table
 
 
 def _shown_name(row: CommRow) -> str:
     return row.samples.contender.replace("+feedback", "+ef")
 
 
-def _others(rows: Sequence[CommRow], size: int) -> dict[str, float]:
-    """Return the median seconds of each contender with one size."""
+def _medians(rows: Sequence[CommRow], size: int) -> dict[str, float]:
+    """Return the median seconds of each contender for one size."""
     return {row.samples.contender: row.samples.median for row in rows if row.samples.size == size}
 
 
@@ -146,23 +141,24 @@ def _cells(report: CommReport, row: CommRow, medians: dict[str, float]) -> list[
     ]
 
 
-def _bytes_cell(passed: int | None, least: float | None) -> str:
-    if passed is None or not least:
+def _bytes_cell(counted: int | None, least: float | None) -> str:
+    if counted is None or not least:
         return ""
-    return f"{format_size(passed)} {passed / least:.3f}"
+    return f"{format_size(counted)} {counted / least:.3f}"
 
 
-def _caption(counted: bool) -> str:
+def _caption(is_counted: bool) -> str:
     text = (
-        "bus: size x a factor that makes it comparable with a link's rate (docs/benchmarks.md)."
-        " gloo's time: divided by this one."
+        "bus: size / time, times a factor that makes it comparable with the rate of a link"
+        " (docs/benchmarks.md). gloo / this: gloo's time divided by the time of this contender."
     )
-    if counted:
+    if is_counted:
         text += (
-            f" Limit: {comm_limits.GOODPUT} of the busiest link, with the least bytes. Link:"
-            " payload that one call sent over the busiest one. Ping-pong: one way. ef: error"
-            " feedback."
+            " limit: the fewest possible bytes at"
+            f" {comm_limits.GOODPUT} of the rate of the busiest link. link: payload of one call on"
+            " the busiest link, and its ratio to the fewest possible bytes. Ping-pong: time of one"
+            " way. ef: error feedback."
         )
     else:
-        text += " Limit: copy and add, a loop over memory on all ranks at once."
+        text += " limit: copy and add, a loop over memory on all ranks at the same time."
     return f"{text}\n{environment_line()}"

@@ -1,6 +1,6 @@
-"""Yardsticks of collectives: a message and back over TCP, and memory alone."""
+"""Yardsticks of collectives: a message and its echo over TCP, and work on memory alone."""
 
-# PyTorch's stubs leave some of its types open.
+# The stubs of PyTorch leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -13,20 +13,20 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# As large as the engine's largest segment; a piece stays in the cache between its three passes.
+# Size of the engine's largest segment; a piece stays in the cache during its three passes.
 PIECE_BYTES = 256 << 10
 
-CONNECT_SECONDS = 60.0
+CONNECT_SECONDS = 60.0  # time limit for the connection of the ping-pong
 
 
 class PingPong:
-    """A connection between two ranks, over which a message goes and comes back.
+    """A connection between two ranks, over which a message is sent and returned.
 
-    All ranks make it, together.
+    All ranks construct it at the same time.
 
     Args:
         ranks: Numbers of the two ranks.
-        address: IPv4 address of the first.
+        address: IPv4 address of the first rank.
     """
 
     def __init__(self, ranks: tuple[int, ...], address: str) -> None:
@@ -48,18 +48,22 @@ class PingPong:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def call(self, size: int) -> Callable[[], None]:
-        """Return a function that sends a message there and back; ranks in between do nothing."""
+        """Return a function that sends a message and waits for its return; other ranks do nothing.
+
+        Args:
+            size: Bytes of the message.
+        """
         connection = self._socket
         if connection is None:
             return lambda: None
-        message, room = bytes(size), memoryview(bytearray(size))
+        message, buffer = bytes(size), memoryview(bytearray(size))
 
         def first() -> None:
             connection.sendall(message)
-            _fill(connection, room)
+            _fill(connection, buffer)
 
         def second() -> None:
-            _fill(connection, room)
+            _fill(connection, buffer)
             connection.sendall(message)
 
         return first if self._is_first else second
@@ -73,11 +77,12 @@ class PingPong:
 def copy_and_add(size: int, ranks: int) -> Callable[[], None]:
     """Return a loop that does the memory work of a rank in a shared-memory allreduce.
 
-    The loop copies size (n-1)/n bytes piece by piece into a buffer, adds from there and copies out.
+    The loop copies size (n-1)/n bytes piece by piece into a buffer, adds the buffer to a sum, and
+    copies the sum to the result.
 
     Args:
-        size: bytes of the buffer that would be reduced.
-        ranks: n.
+        size: Bytes of the buffer that an allreduce would reduce.
+        ranks: Number n of ranks.
     """
     piece = PIECE_BYTES // 4
     elements = max(1, size // 4 * (ranks - 1) // ranks)
@@ -91,18 +96,18 @@ def copy_and_add(size: int, ranks: int) -> Callable[[], None]:
     ]
 
     def loop() -> None:
-        for place, part, total_part, result_part in steps:
-            place.copy_(part)
-            total_part.add_(place)
+        for buffer, part, total_part, result_part in steps:
+            buffer.copy_(part)
+            total_part.add_(buffer)
             result_part.copy_(total_part)
 
     return loop
 
 
-def _fill(connection: socket.socket, room: memoryview) -> None:
+def _fill(connection: socket.socket, buffer: memoryview) -> None:
     received = 0
-    while received < len(room):
-        count = connection.recv_into(room[received:])
+    while received < len(buffer):
+        count = connection.recv_into(buffer[received:])
         if count == 0:
-            raise ConnectionError("the other end of the ping-pong has gone")
+            raise ConnectionError("the other rank closed the connection of the ping-pong")
         received += count

@@ -1,4 +1,4 @@
-"""Measures the machine at hand for `slipstream forecast calibrate`: a device and its links."""
+"""Measurement of this machine for `slipstream forecast calibrate`: a device and its links."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slipstream.forecast.calibrate.measured import Calibration
 
 SIZES = (64_000, 256_000, 1_000_000, 4_000_000, 16_000_000, 64_000_000)
 QUICK_SIZES = (64_000, 1_000_000, 16_000_000)
-# What else runs may hold up small all-reduces for longer than large ones take.
+# Other programs may delay small allreduces so much that larger ones seem to take no longer.
 TRIES = 4
 
 Progress = Callable[[str, int, int], None]
@@ -34,19 +34,22 @@ def calibrate(
 
     Args:
         name: Name of the device in forecasts: letters, digits, "-", "_" and ".".
-        network: file of `slipstream bench comm -o` between hosts; None: links of hosts are
-            not measured. One of the ranks of a host takes the place of what is measured here.
-        threads: Threads of a rank on a machine without a GPU, on which a device is that number of
-            processors; None for PyTorch's default, which is all of them.
-        quick: Whether to measure for a few seconds only, with inaccurate results; for tests.
-        progress: told what is measured, how much was and how much there is.
+        network: File that `slipstream bench comm -o` wrote (default None: links between hosts
+            are not measured). If it was measured inside a host, it replaces the measurement of
+            the ranks of this host.
+        threads: Threads of a rank on a machine without a GPU, whose device then is that number of
+            processors (default None: PyTorch's default, which is all of them).
+        quick: Whether to measure for a few seconds only, with inaccurate results, for tests
+            (default False).
+        progress: Function that receives the name of the next stage, the number of finished stages
+            and the number of all stages.
 
     Raises:
         ConfigError: the file cannot be read.
-        UsageError: the name is not allowed, or nothing in the file can be used.
-        UnsupportedError: there is no PyTorch.
+        UsageError: the name is not allowed, or the file has no usable measurement.
+        UnsupportedError: PyTorch is not installed.
     """
-    if not name or not all(each.isalnum() or each in "-_." for each in name):
+    if not name or not all(character.isalnum() or character in "-_." for character in name):
         raise UsageError(f"the name is {name!r}; allowed: letters, digits, -, _ and .")
     check_torch()
     timed = None if network is None else comm.read(network)
@@ -84,13 +87,13 @@ def _ranks(quick: bool) -> LinkSpeed | None:
 
 
 def fit_noisy(timed: Callable[[], Sequence[TimedAllReduce]]) -> LinkSpeed:
-    """Return the line through samples, with more of them where larger ones took no longer.
+    """Return the line through samples, and take more samples if no line fits.
 
     Args:
-        timed: measures samples of all sizes; called `TRIES` times at most.
+        timed: Function that measures samples of all sizes; it is called at most `TRIES` times.
 
     Raises:
-        UsageError: larger ones took no longer in all of these together.
+        UsageError: in all samples together, larger allreduces took no longer than small ones.
     """
     samples = [*timed()]
     for _ in range(TRIES - 1):

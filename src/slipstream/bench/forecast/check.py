@@ -1,4 +1,4 @@
-"""Judges a forecast on the device at hand: one step is forecast, and then run."""
+"""A check of a forecast on the device at hand: one step is forecast, and then run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slipstream.forecast.arguments import OPTIMIZERS
 from slipstream.forecast.ask import Progress
 from slipstream.forecast.simulate.job import Precision
 
-HERE = "here"  # what `slipstream forecast calibrate` calls a device if it is not told
+HERE = "here"  # name that `slipstream forecast calibrate` gives to a device by default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,14 +21,14 @@ class DeviceStepCheck:
     """A step on one device, forecast and measured.
 
     Args:
-        model: its name.
-        batch: samples of the step.
+        model: Name of the model.
+        batch: Samples of the step.
         plan: Forecast of the step.
         steps: Number of timed steps.
         seconds: Seconds of a step, the median of the rounds.
-        spread: seconds of a step in the fastest and in the slowest round.
-        memory: bytes of the device at the most; None: it is a processor, whose memory the
-            forecast does not replay.
+        spread: Seconds of a step in the fastest and in the slowest round.
+        memory: Peak memory of the device in bytes; None for a processor, whose memory is not
+            forecast.
     """
 
     model: str
@@ -41,11 +41,11 @@ class DeviceStepCheck:
 
     @property
     def alone(self) -> str:
-        """Measurement in the form that `slipstream forecast --alone` accepts."""
+        """Measured rate in the form that `slipstream forecast --alone` accepts."""
         return f"{self.batch / self.seconds:.4g}@{self.plan.strategy.micro_batch}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for programs."""
+        """Return the forecast and the measurement for programs."""
         return {
             "model": self.model,
             "batch": self.batch,
@@ -59,78 +59,97 @@ class DeviceStepCheck:
         }
 
 
-def check(
-    model: str,
-    *,
-    batch: int,
-    device: str | None = None,
-    hardware: str | None = None,
-    shape: Sequence[int] | None = None,
-    tokens: int | None = None,
-    precision: str = "fp32",
-    optimizer: str = "adam",
-    seconds: float = 10.0,
-    progress: Progress,
-) -> DeviceStepCheck:
-    """Forecast a step of one device, then train on the one at hand, and block for half a minute.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCheckOptions:
+    """Options of a check.
+
+    Args:
+        batch: Samples of a step.
+        device: Name of the device in the forecast (default None: "here", which is the calibrated
+            device in `hardware`).
+        hardware: Path of a data file that `slipstream forecast calibrate` wrote (default None).
+        shape: Shape of one sample (default None: the model defines it).
+        tokens: Tokens of a sequence (default None: the length the model was trained with).
+        precision: Precision of matrix products (default "fp32").
+        optimizer: Optimizer: "sgd", "momentum" or "adam" (default "adam").
+        seconds: Duration of the measurement in seconds (default 10).
+
+    Raises:
+        UsageError: neither a device nor a data file is given.
+    """
+
+    batch: int
+    device: str | None = None
+    hardware: str | None = None
+    shape: Sequence[int] | None = None
+    tokens: int | None = None
+    precision: str = "fp32"
+    optimizer: str = "adam"
+    seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if self.device is None and self.hardware is None:
+            raise UsageError(
+                "the device is unknown: set device, such as H100, or hardware, the file that"
+                " slipstream forecast calibrate writes"
+            )
+
+    @property
+    def forecast(self) -> ForecastOptions:
+        """Options of a forecast for this one device."""
+        return ForecastOptions(
+            batch=self.batch,
+            own=f"1x{self.device or HERE}",
+            hosts=1,
+            hardware=self.hardware,
+            shape=self.shape,
+            tokens=self.tokens,
+            precision=self.precision,
+            optimizer=self.optimizer,
+        )
+
+
+def check(model: str, options: StepCheckOptions, *, progress: Progress) -> DeviceStepCheck:
+    """Forecast a step of one device, then train on the device at hand; block for half a minute.
 
     Args:
         model: Name of a model that `slipstream.forecast.forecast` accepts, but no ONNX file; the
             model is made with weights.
-        batch: samples of a step.
-        device: Name of the device in the forecast; None for "here", the calibration in `hardware`.
-        hardware: a data file with it, as `slipstream forecast calibrate` writes one.
-        shape: Shape of one sample, if the model leaves it open.
-        tokens: Tokens of a sequence.
-        precision: Precision of matrix products.
-        optimizer: "sgd", "momentum" or "adam".
-        seconds: Seconds of timed steps.
-        progress: told what is done.
+        options: Options of the forecast and of the measurement.
+        progress: Function that receives the progress.
 
     Raises:
-        UsageError: an argument is not allowed.
-        UnsupportedError: there is no PyTorch.
-        SlipstreamError: the model does not fit on the device as a whole, or fails on it.
+        UsageError: an option is not allowed.
+        UnsupportedError: PyTorch is not installed.
+        SlipstreamError: the complete model does not fit on the device, or a step fails.
     """
-    if device is None and hardware is None:
-        raise UsageError(
-            "say what this device is: device, as H100, or hardware, the file that slipstream"
-            " forecast calibrate writes"
-        )
     check_torch()
     from slipstream.bench.forecast import steps as forecast_steps
     from slipstream.forecast.trace.sources import source
 
-    found = source(model, shape=shape, tokens=tokens)
-    if found.made is None:
-        raise UsageError(f"{model} cannot be trained: say a function that makes the module")
-    options = ForecastOptions(
-        batch=batch,
-        own=f"1x{device or HERE}",
-        hosts=1,
-        hardware=hardware,
-        shape=shape,
-        tokens=tokens,
-        precision=precision,
-        optimizer=optimizer,
-    )
-    plan = _plan(model, options, progress)
-    chosen = cast("Precision", precision)  # else it was not forecast
+    model_source = source(model, shape=options.shape, tokens=options.tokens)
+    if model_source.made is None:
+        raise UsageError(f"{model} cannot be trained: give a function that makes the module")
+    plan = _plan(model, options.forecast, progress)
+    precision = cast("Precision", options.precision)  # the forecast has checked it
     training = forecast_steps.TrainingSetup(
-        made=found.made,
+        made=model_source.made,
         micro_batch=plan.strategy.micro_batch,
         micro_batches=plan.strategy.micro_batches,
-        precision=chosen,
-        whole=found.whole(chosen),
-        optimizer=OPTIMIZERS[optimizer],
+        precision=precision,
+        whole=model_source.whole(precision),
+        optimizer=OPTIMIZERS[options.optimizer],
     )
     try:
-        steps = forecast_steps.train(training, lambda what: progress(what, 0, 0), seconds=seconds)
-    except RuntimeError as failure:  # of the user's code, or of the device
+        steps = forecast_steps.train(
+            training, lambda what: progress(what, 0, 0), seconds=options.seconds
+        )
+    except RuntimeError as failure:  # raised by the user's code or by the device
         raise SlipstreamError(f"a step of {model} failed on this device: {failure}") from failure
     return DeviceStepCheck(
         model=model,
-        batch=batch,
+        batch=options.batch,
         plan=plan,
         steps=steps.count,
         seconds=steps.seconds,
@@ -144,12 +163,12 @@ def _plan(model: str, options: ForecastOptions, progress: Progress) -> Plan:
     result = forecast(model, options, progress=progress)
     device = (options.own or "")[2:]
     if not result.plans:
-        why = "; ".join(f"{loss.what}: {loss.why}" for loss in result.losses)
-        raise SlipstreamError(f"{model} cannot be trained on one {device}: {why}")
+        reasons = "; ".join(f"{loss.what}: {loss.why}" for loss in result.losses)
+        raise SlipstreamError(f"{model} cannot be trained on one {device}: {reasons}")
     plan = result.plans[0]
     if plan.strategy.checkpoint:
         raise UsageError(
-            f"batch is {options.batch}, with which {model} fits on one {device} only with"
-            " activation checkpoints: set a smaller batch"
+            f"batch is {options.batch}; with it {model} fits on one {device} only with activation"
+            " checkpoints: set a smaller batch"
         )
     return plan

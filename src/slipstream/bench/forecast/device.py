@@ -1,11 +1,12 @@
-"""Measures the kernel rates of this device, on which its forecasts are based.
+"""Measurement of the kernel rates of this device, on which its forecasts are based.
 
-A GPU where there is one, else the processors of this machine. Each kernel has a share of a second.
-Of processors its best time counts, so that what others do on the machine counts little; of a GPU,
-which slows down as it warms, the median. On GPUs, convolutions in 16 bits have channels last.
+The device is the GPU, or the processors of a machine without one. Each kernel runs for a fraction
+of a second. On processors the best time counts, so that other programs have little influence; on a
+GPU, which slows down as it warms, the median counts. On GPUs, convolutions in 16 bits use channels
+last.
 """
 
-# PyTorch's stubs leave some of its types open.
+# The stubs of PyTorch leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -33,35 +34,34 @@ DTYPES: Mapping[str, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-# Sides of products and images of a batch: some milliseconds on each kind of device. A short sum is
-# long enough that writing the result takes less.
+# Short and long inner dimension of matrix products. Even with the short one, writing the result
+# takes less time than the sum.
 _SUMS = {"cpu": (128, 1024), "cuda": (512, 4096)}
-# A dtype whose short products take so many times those of float32 has no long ones timed: of
-# float16 on processors that do not multiply it, they take minutes.
+# Long products are not timed for a dtype whose short products take this many times as long as those
+# of float32: on processors without float16 arithmetic they would take minutes.
 _MUCH_SLOWER = 4
+# Outer dimensions of products and batch sizes of convolutions, which take some milliseconds.
 _SIDE = {"cpu": 2048, "cuda": 8192}
 _IMAGES = {"cpu": 8, "cuda": 64}
-# Channels and sides of images that are convolved, as ResNets have them.
-_CONVOLUTIONS = (128, 56), (256, 28), (512, 14)
-# Numbers that a batch norm and its gradient are taken to read and write, over those of its input.
+_CONVOLUTIONS = (128, 56), (256, 28), (512, 14)  # channels and sides of images, as in ResNets
+# Numbers that a batch norm and its gradient read and write in the forecast, per number of the
+# input.
 _NORM_PASSES = 1.5 * (2 + 3)
-# More than caches hold.
-_ELEMENTS = {"cpu": 48 << 20, "cuda": 256 << 20}
+_ELEMENTS = {"cpu": 48 << 20, "cuda": 256 << 20}  # arrays that are larger than all caches
 _LEAST_RUNS = 3
 
 Tell = Callable[[str], None]
 
-# What `measure` tells, one after the other.
-STAGES = 5
+STAGES = 5  # number of lines that `measure` passes to `tell`
 
 
 def measure(tell: Tell, *, threads: int | None = None, quick: bool = False) -> CalibratedDevice:
     """Run the measurement, and block for about half a minute.
 
     Args:
-        tell: is told what is measured next, `STAGES` times.
-        threads: Threads of a rank on processors; None for PyTorch's default.
-        quick: Whether to use smaller operands and a tenth of the time; for tests.
+        tell: Function that receives the name of the next measurement, `STAGES` times.
+        threads: Threads of a rank on processors (default None: PyTorch's default).
+        quick: Whether to use smaller operands and a tenth of the time, for tests (default False).
     """
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
@@ -75,16 +75,18 @@ def _measured(tell: Tell, quick: bool) -> CalibratedDevice:
     bench = _Bench("cuda" if torch.cuda.is_available() else "cpu", quick)
     tell("products of matrices")
     peaks = bench.products()
-    fastest = max(peaks.values(), key=lambda each: each.flops_per_second)
+    fastest = max(peaks.values(), key=lambda product: product.flops_per_second)
     tell("convolutions")
-    windows = {name: bench.window_share(name, reached) for name, reached in peaks.items()}
+    windows = {name: bench.window_share(name, product) for name, product in peaks.items()}
     winograd = bench.rate("float32", 3) / bench.rate("float32", 1)
     lowest = next(reversed(peaks)) if bench.is_gpu else "float32"
     depthwise = bench.depthwise(lowest) / peaks["float32"].flops_per_second
     tell("memory")
-    moved = bench.triad()
-    gather = bench.gather() / moved
-    norms = {name: min(1.0, bench.batch_norm(name) / moved) for name in peaks if name != "tf32"}
+    memory_rate = bench.triad()
+    gather = bench.gather() / memory_rate
+    norms = {
+        name: min(1.0, bench.batch_norm(name) / memory_rate) for name in peaks if name != "tf32"
+    }
     tell("operators")
     host = bench.host()
     tell("transfers")
@@ -95,13 +97,13 @@ def _measured(tell: Tell, quick: bool) -> CalibratedDevice:
         context_mib=forecast_facts.context_mib() if bench.is_gpu else None,
         processors=forecast_facts.processors(is_gpu=bench.is_gpu),
         cache_mib=forecast_facts.cache_mib(is_gpu=bench.is_gpu),
-        tflops={name: each.flops_per_second / 1e12 for name, each in peaks.items()},
+        tflops={name: product.flops_per_second / 1e12 for name, product in peaks.items()},
         half_sum=fastest.half_sum,
         vector_half_sum=peaks["float32"].half_sum,
         windows=windows,
         winograd=max(1.0, winograd),
         depthwise=min(1.0, depthwise),
-        memory_gb_per_s=moved / 1e9,
+        memory_gb_per_s=memory_rate / 1e9,
         gather=min(1.0, gather),
         batch_norms=norms,
         forward_us=host.forward * 1e6,
@@ -113,11 +115,11 @@ def _measured(tell: Tell, quick: bool) -> CalibratedDevice:
 
 
 class _Bench:
-    """Kernels on one device.
+    """Measurements of kernels on one device.
 
     Args:
-        device: "cpu" or "cuda".
-        quick: smaller operands, and less time for each.
+        device: Type of the device, "cpu" or "cuda".
+        quick: Whether operands are smaller and kernels run for less time.
     """
 
     def __init__(self, device: str, quick: bool) -> None:
@@ -131,7 +133,7 @@ class _Bench:
 
     def products(self) -> dict[str, ProductPeak]:
         """Return the rates of products by dtype, without dtypes that are slower than float32."""
-        found: dict[str, ProductPeak] = {}
+        peaks: dict[str, ProductPeak] = {}
         slowest = math.inf
         for name in DTYPES:
             if name == "tf32" and not self.is_gpu:
@@ -139,11 +141,11 @@ class _Bench:
             short = self._product(name, self._sums[0])
             if short.seconds > slowest:
                 continue
-            slowest = _MUCH_SLOWER * short.seconds if not found else slowest
-            reached = peak(short, self._product(name, self._sums[1]))
-            if not found or reached.flops_per_second > found["float32"].flops_per_second:
-                found[name] = reached
-        return found
+            slowest = _MUCH_SLOWER * short.seconds if not peaks else slowest
+            product = peak(short, self._product(name, self._sums[1]))
+            if not peaks or product.flops_per_second > peaks["float32"].flops_per_second:
+                peaks[name] = product
+        return peaks
 
     def _product(self, name: str, k: int) -> TimedProduct:
         left = self._random(self._side, k, dtype=name)
@@ -152,17 +154,17 @@ class _Bench:
             seconds = self._seconds_of(lambda: torch.mm(left, right))
         return TimedProduct(self._side, self._side, k, seconds)
 
-    def window_share(self, name: str, reached: ProductPeak) -> float:
-        """Return the rate of convolutions as a share of the rate of plain products.
+    def window_share(self, name: str, product: ProductPeak) -> float:
+        """Return the rate of convolutions relative to the rate of plain products.
 
         Args:
             name: Name of a dtype.
-            reached: Rate of plain matrix products.
+            product: Rate of plain matrix products.
         """
-        # On matrix units memory would limit smaller ones.
+        # Memory would limit windows of 1 x 1 on matrix units.
         window = 3 if self.is_gpu and name != "float32" else 1
         return statistics.geometric_mean(
-            share(each, reached) for each in self._convolutions(name, window)
+            share(convolution, product) for convolution in self._convolutions(name, window)
         )
 
     def rate(self, name: str, window: int) -> float:
@@ -170,15 +172,15 @@ class _Bench:
 
         Args:
             name: Name of a dtype.
-            window: its side.
+            window: Side of the window in pixels.
         """
         return statistics.geometric_mean(
-            each.flops / each.seconds for each in self._convolutions(name, window)
+            product.flops / product.seconds for product in self._convolutions(name, window)
         )
 
     def _convolutions(self, name: str, window: int) -> list[TimedProduct]:
-        """Time convolutions; each is three products, of which the mean is returned."""
-        found: list[TimedProduct] = []
+        """Time convolutions, and return the mean of the three products of each."""
+        products: list[TimedProduct] = []
         for channels, side in _CONVOLUTIONS:
             pixels = self._image(name, self._images, channels, side, side)
             weight = self._image(name, channels, channels, window, window)
@@ -186,11 +188,11 @@ class _Bench:
             with tf32(name == "tf32"):
                 seconds = self._seconds_of_both(convolve, pixels, weight) / 3
             rows, k = self._images * side**2, channels * window**2
-            found.append(TimedProduct(rows, channels, k, seconds))
-        return found
+            products.append(TimedProduct(rows, channels, k, seconds))
+        return products
 
     def depthwise(self, name: str) -> float:
-        """Return the FLOP/s of a convolution of one channel per group.
+        """Return the FLOP/s of a convolution with one channel per group.
 
         Args:
             name: Name of a dtype.
@@ -201,7 +203,7 @@ class _Bench:
         return 6 * pixels.numel() * 9 / self._seconds_of_both(convolve, pixels, weight)
 
     def triad(self) -> float:
-        """Return bytes per second, read and written, of a sum of two arrays."""
+        """Return the bytes per second that a sum of two arrays reads and writes."""
         left, right, out = (self._random(self._elements) for _ in range(3))
         return (
             12
@@ -210,7 +212,7 @@ class _Bench:
         )
 
     def batch_norm(self, name: str) -> float:
-        """Return bytes per second of a batch norm, which reads its input twice in each pass.
+        """Return the bytes per second of a batch norm, which reads its input twice in each pass.
 
         Args:
             name: Name of the input's dtype; weights are in float32.
@@ -221,7 +223,7 @@ class _Bench:
         return _NORM_PASSES * pixels.numel() * pixels.element_size() / seconds
 
     def gather(self) -> float:
-        """Return bytes per second, read and written, of rows of a table."""
+        """Return the bytes per second that a lookup of rows of a table reads and writes."""
         width, rows = 256, self._elements // 256
         table = self._random(rows, width)
         chosen = torch.randint(rows, (rows // 8,), device=self._device)
@@ -229,11 +231,11 @@ class _Bench:
         return 8 * len(chosen) * width / seconds
 
     def host(self) -> forecast_host.HostSeconds:
-        """Return the host's seconds to issue operators."""
+        """Return the seconds in which the host issues operators."""
         return forecast_host.measure(self._device, self._seconds_of)
 
     def copy(self) -> float:
-        """Return bytes per second from the host's memory to the device's."""
+        """Return the bytes per second of copies from the host's memory to the device's."""
         source = torch.empty(self._elements, pin_memory=True)
         target = torch.empty(self._elements, device=self._device)
         return (
@@ -244,15 +246,15 @@ class _Bench:
         return torch.randn(*shape, device=self._device).to(DTYPES[dtype])
 
     def _image(self, name: str, *shape: int) -> torch.Tensor:
-        """Random numbers, laid out as a convolution of that dtype wants them."""
-        made = self._random(*shape, dtype=name)
+        """Return random numbers in the layout of convolutions with this dtype."""
+        pixels = self._random(*shape, dtype=name)
         is_last = self.is_gpu and DTYPES[name] is not torch.float32
-        return made.contiguous(memory_format=torch.channels_last) if is_last else made
+        return pixels.contiguous(memory_format=torch.channels_last) if is_last else pixels
 
     def _seconds_of_both(
         self, run: Callable[..., torch.Tensor], data: torch.Tensor, weight: torch.Tensor
     ) -> float:
-        """Return the seconds of an operator of data and weight and of both gradients."""
+        """Return the seconds of an operator and of its gradients for data and weight."""
         leaves = data.requires_grad_(), weight.requires_grad_()
         gradient = torch.ones_like(run(*leaves))
         return self._seconds_of(lambda: torch.autograd.grad(run(*leaves), leaves, gradient))
@@ -289,10 +291,10 @@ def _normed(norm: torch.nn.Module, pixels: torch.Tensor, _: torch.Tensor) -> tor
 
 @contextmanager
 def tf32(allowed: bool) -> Generator[None]:
-    """Let products of float32 be of TF32, or not.
+    """Allow or forbid TF32 for products of float32 inside the block.
 
     Args:
-        allowed: they may.
+        allowed: Whether products may use TF32.
     """
     matmul: Any = torch.backends.cuda.matmul
     cudnn: Any = torch.backends.cudnn

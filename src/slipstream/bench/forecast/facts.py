@@ -1,6 +1,10 @@
-"""Facts that the device reports about itself."""
+"""Facts that the device reports about itself.
 
-# PyTorch's stubs leave some of its types open.
+Each function takes `is_gpu`: whether the device is a GPU; otherwise it is this machine's
+processors.
+"""
+
+# The stubs of PyTorch leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -11,57 +15,41 @@ from pathlib import Path
 
 import torch
 
-from slipstream.bench.result import environment_line
+from slipstream.bench.environment import environment_line
 from slipstream.units import GIB, MIB
 
 
 def title(*, is_gpu: bool) -> str:
-    """Return the names of the device and of the software.
-
-    Args:
-        is_gpu: a GPU; else the processors.
-    """
+    """Return the names of the device and of the software."""
     if is_gpu:
         return f"{torch.cuda.get_device_name()}; torch {torch.__version__}"
     return environment_line()
 
 
 def memory_gib(*, is_gpu: bool) -> float:
-    """Return the device's memory.
-
-    Args:
-        is_gpu: a GPU; else the processors.
-    """
+    """Return the memory of the device in GiB."""
     if is_gpu:
         return torch.cuda.get_device_properties(0).total_memory / GIB
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
 
 
 def context_mib() -> float:
-    """Return the GPU memory of this process that is not in tensors."""
+    """Return the GPU memory in use outside of tensors, in MiB."""
     free, total = torch.cuda.mem_get_info()
     return (total - free - torch.cuda.memory_reserved()) / MIB
 
 
 def processors(*, is_gpu: bool) -> int:
-    """Return the processors that tiles of a product are shared among.
-
-    Args:
-        is_gpu: a GPU; else the processors.
-    """
+    """Return the number of processors that share the tiles of a product."""
     if is_gpu:
         return int(torch.cuda.get_device_properties(0).multi_processor_count)
     return torch.get_num_threads()
 
 
 def cache_mib(*, is_gpu: bool) -> float:
-    """Return the last level's cache.
-
-    Args:
-        is_gpu: a GPU; else the processors.
-    """
+    """Return the size of the last-level cache in MiB."""
     if is_gpu:
         return torch.cuda.get_device_properties(0).L2_cache_size / MIB
-    found = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
-    sizes = [path.read_text().strip() for path in found]
+    paths = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    sizes = [path.read_text().strip() for path in paths]
     return max((float(size[:-1]) / 1024 for size in sizes if size.endswith("K")), default=1.0)

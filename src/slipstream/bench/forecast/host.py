@@ -1,10 +1,10 @@
-"""Measures the host's time to issue the operators of a typical model.
+"""Measurement of the time in which the host issues the operators of a typical model.
 
-The model is of convolutions, norms and blocks of a transformer, as users write them, and so narrow
-that the device has next to nothing to do.
+The model has convolutions, norms and transformer blocks, as users write them. It is so narrow that
+the device has almost nothing to do.
 """
 
-# PyTorch's stubs leave some of its types open.
+# The stubs of PyTorch leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 from __future__ import annotations
@@ -28,30 +28,29 @@ _SIZE = TransformerSize(
 
 
 class Timer(Protocol):
-    """Times a kernel."""
+    """A function that times a kernel."""
 
     def __call__(self, kernel: Callable[[], object], *, waits: bool = True) -> float:
-        """Return its seconds.
+        """Return the seconds of a kernel.
 
         Args:
             kernel: Function that issues the timed kernel; it is called many times.
             waits: Whether the time ends when the device is done; otherwise only the host's time
-                counts.
+                counts (default True).
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSeconds:
-    """Seconds of the host.
+    """Seconds in which the host issues operators.
 
     Args:
         forward: Seconds per operator of the forward pass, with operators counted as in the
             forecast.
         backward: Seconds per operator of the backward pass.
         update: Seconds per parameter to update it and to clear its gradient.
-        gap: Seconds between two small kernels that were issued in advance; None if the device is
-            the host.
+        gap: Seconds between two small kernels that were issued in advance; None on processors.
     """
 
     forward: float
@@ -73,7 +72,7 @@ class _Typical(nn.Module):
         self.language = Decoder(_SIZE)
 
     def forward(self, images: Tensor, tokens: Tensor) -> Tensor:
-        """Return one number."""
+        """Return one number for a backward pass to start from."""
         return self.images(images).mean() + self.language(tokens).mean()
 
 
@@ -83,14 +82,14 @@ def _inputs(device: torch.device | None = None) -> tuple[Tensor, Tensor]:
 
 
 def measure(device: torch.device, timer: Timer) -> HostSeconds:
-    """Run the measurement, and block for as long as four kernels are timed.
+    """Run the measurement, and block while four kernels are timed.
 
     Args:
-        device: Device that the host feeds, or the host's processors.
-        timer: Timer of kernels on that device.
+        device: Device for which the host issues operators.
+        timer: Function that times kernels on that device.
     """
-    traced = trace(_Typical, _inputs, name="typical", samples=_SAMPLES).operators
-    before = sum(each.phase is TrainingPhase.FORWARD for each in traced)
+    operators = trace(_Typical, _inputs, name="typical", samples=_SAMPLES).operators
+    num_forward = sum(operator.phase is TrainingPhase.FORWARD for operator in operators)
     module = _Typical().to(device)
     inputs = _inputs(device)
     parameters = list(module.parameters())
@@ -98,8 +97,8 @@ def measure(device: torch.device, timer: Timer) -> HostSeconds:
 
     def passes() -> None:
         module(*inputs).backward()
-        for each in parameters:
-            each.grad = None
+        for parameter in parameters:
+            parameter.grad = None
 
     def step() -> None:
         module(*inputs).backward()
@@ -108,18 +107,18 @@ def measure(device: torch.device, timer: Timer) -> HostSeconds:
 
     forward = timer(lambda: module(*inputs), waits=False)
     forward_backward = timer(passes, waits=False)
-    whole = timer(step, waits=False)
-    gap = None if device.type == "cpu" else _issued_before(module, inputs, timer) / before
+    full_step = timer(step, waits=False)
+    gap = None if device.type == "cpu" else _replayed(module, inputs, timer) / num_forward
     return HostSeconds(
-        forward=forward / before,
-        backward=max(forward_backward - forward, 0.0) / (len(traced) - before),
-        update=max(whole - forward_backward, 0.0) / len(parameters),
+        forward=forward / num_forward,
+        backward=max(forward_backward - forward, 0.0) / (len(operators) - num_forward),
+        update=max(full_step - forward_backward, 0.0) / len(parameters),
         gap=gap,
     )
 
 
-def _issued_before(module: nn.Module, inputs: tuple[Tensor, ...], timer: Timer) -> float:
-    """Return the seconds of a forward pass whose kernels are recorded as a CUDA graph."""
+def _replayed(module: nn.Module, inputs: tuple[Tensor, ...], timer: Timer) -> float:
+    """Return the seconds of a forward pass that was recorded as a CUDA graph."""
     graph = torch.cuda.CUDAGraph()
     with torch.no_grad():
         module(*inputs)

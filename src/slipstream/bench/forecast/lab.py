@@ -1,8 +1,8 @@
-"""Measures the lab's links and this machine's processors, without the judged models.
+"""Measurement of the lab's links and of this machine's processors, without the forecast models.
 
-All hosts of a lab share the processors of one machine. So all-reduces are timed twice, on slow
-links, where the links set the time, and on fast ones, where the processors do; what a link of
-another rate and another number of hosts reach follows from both.
+All hosts of a lab share the processors of one machine. Therefore allreduces are timed twice: on
+slow links, which then set the time, and on fast links, where the processors set it. The performance
+for other link rates and other numbers of hosts follows from both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HOSTS = 4
 SLOW, FAST = "1gbit", "40gbit"
 SIZES = (250_000, 1_000_000, 4_000_000, 16_000_000, 48_000_000)
 QUICK_SIZES = (SIZES[0], SIZES[3])
-LIMIT_SECONDS = 120.0
+LIMIT_SECONDS = 120.0  # time limit for the measurement of updates
 
 OnNote = Callable[[str], None]
 
@@ -38,9 +38,9 @@ class Wires:
     """Measured links of one backend in the lab.
 
     Args:
-        share: Payload rate as a share of the link's nominal rate, 0 to 1.
-        latency: seconds of one step of a collective.
-        processed: bytes per second that all hosts together send, however fast the links are.
+        share: Payload rate relative to the link's nominal rate, 0 to 1.
+        latency: Seconds of one step of a collective.
+        processed: Bytes per second that all hosts together can send on links of any rate.
     """
 
     share: float
@@ -50,12 +50,12 @@ class Wires:
     def link(self, bits_per_second: float, hosts: int) -> Link:
         """Return the link of each host.
 
-        Where links and processors need about as long, neither is always busy: seconds add up as
-        the sides of a right triangle do.
+        If links and processors need similar times, neither is always busy. The total time is then
+        the root of the sum of both squared times.
 
         Args:
-            bits_per_second: nominal.
-            hosts: Hosts that share the machine's processors.
+            bits_per_second: Nominal rate of the link.
+            hosts: Number of hosts, which share the machine's processors.
         """
         wire = self.share * bits_per_second / 8
         rate = (wire**-2 + (self.processed / hosts) ** -2) ** -0.5
@@ -70,11 +70,11 @@ class Wires:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabNumbers:
-    """Measured numbers of a lab.
+    """Measured performance of a lab.
 
     Args:
         wires: Measured links by backend.
-        updated: bytes per second that the optimizers of all ranks read and write together.
+        updated: Bytes per second that the optimizers of all ranks together read and write.
         inside: Link between the ranks of one host, with the rate that all of them send together;
             None if each host has one rank.
     """
@@ -84,11 +84,11 @@ class LabNumbers:
     inside: LinkSpeed | None = None
 
     def hosts(self, backend: str, spec: LabSpec) -> Hosts:
-        """Return a lab as the forecast sees it.
+        """Return the hosts of a lab for a forecast.
 
         Args:
             backend: Backend of torch.distributed.
-            spec: Settings of the lab.
+            spec: Description of the lab.
         """
         link = self.wires[backend].link(spec.link_rates[0], spec.hosts)
         return Hosts(
@@ -111,15 +111,16 @@ def _link(line: LinkSpeed, ranks: int) -> Link:
 
 
 def calibrate(tell: OnNote, *, several: bool = False, quick: bool = False) -> LabNumbers:
-    """Measure the lab; block for about a minute, or half of it if quick.
+    """Measure the lab, and block for about a minute, or half a minute if `quick`.
 
     Args:
-        tell: is told what is measured next.
-        several: hosts are to have several ranks, so ranks of one host are measured too.
-        quick: messages of two sizes are sent, two times each, which says less about fast links.
+        tell: Function that receives the name of the next measurement.
+        several: Whether links between ranks of one host are measured too (default False).
+        quick: Whether only two sizes are sent, twice each, which is less accurate for fast links
+            (default False).
 
     Raises:
-        UnsupportedError: the lab cannot be made, or there is no PyTorch.
+        UnsupportedError: the lab cannot be made, or PyTorch is not installed.
         SlipstreamError: a rank failed.
     """
     slow, fast = (_lines(rate, tell, quick) for rate in (SLOW, FAST))
@@ -133,12 +134,12 @@ def calibrate(tell: OnNote, *, several: bool = False, quick: bool = False) -> La
 
 
 def _messages(quick: bool) -> dict[str, Any]:
-    """Return the fields of a CommSpec for the messages and their number."""
+    """Return the fields of a `CommSpec` that define sizes and numbers of messages."""
     return {"sizes": QUICK_SIZES, "rounds": 2, "warmup": 1} if quick else {"sizes": SIZES}
 
 
 def _inside(tell: OnNote, quick: bool) -> LinkSpeed:
-    """Return of ranks of one host the latency of a step, and the rate of all together."""
+    """Return the latency of a step inside a host, and the rate of all its ranks together."""
     report = measure(
         CommSpec(local=HOSTS, peers=(), **_messages(quick)),
         lambda note: tell(f"calibration inside a host: {note}"),
@@ -148,7 +149,7 @@ def _inside(tell: OnNote, quick: bool) -> LinkSpeed:
 
 
 def _lines(rate: str, tell: OnNote, quick: bool) -> dict[str, LinkSpeed]:
-    """Return latency and rate of each backend on links of a rate."""
+    """Return the latency and the rate of each backend on links of a nominal rate."""
     lab = LabSpec(hosts=HOSTS, rate=rate)
     spec = CommSpec(lab=lab, peers=("gloo",), **_messages(quick))
     report = measure(spec, lambda note: tell(f"calibration at {rate}: {note}"))
@@ -165,9 +166,9 @@ def _lines(rate: str, tell: OnNote, quick: bool) -> dict[str, LinkSpeed]:
 
 
 def _wires(slow: LinkSpeed, fast: LinkSpeed) -> Wires:
-    """Return the shares of links and processors, from a line on slow and one on fast links.
+    """Return the performance of links and processors from the lines on slow and on fast links.
 
-    No backend can use more of a link than headers leave, but a fit of few calls may exceed that.
+    Headers limit the payload of a link, but the fit of a few calls may exceed that limit.
     """
     nominal = LabSpec(rate=SLOW).link_rates[0] / 8
     payload = nominal * GOODPUT
@@ -187,5 +188,5 @@ def _updated() -> float:
 
 
 def as_json(numbers: LabNumbers) -> dict[str, object]:
-    """Return the measured numbers, for programs."""
+    """Return the measured performance, for programs."""
     return dataclasses.asdict(numbers)

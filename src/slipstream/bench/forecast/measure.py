@@ -1,10 +1,10 @@
-"""Judges the forecast in the lab: real exchanges of gradients, compute that sleeps.
+"""Comparison of forecasts with steps in the lab, with real gradients and compute that sleeps.
 
     report = judge(ForecastSpec(models=("resnet50",)))
     report.mean_error
 
-The lab's links and this machine's processors are measured once, by all-reduces and updates of
-their own; each step is forecast from that and then measured. Nothing else should run meanwhile.
+The lab's links and this machine's processors are measured once, by separate allreduces and updates.
+Each step is forecast from these numbers and then measured. Nothing else should run meanwhile.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from slipstream.lab import Lab, LabSpec
 from slipstream.lab.compare import BACKENDS
 from slipstream.lab.rates import parse_rate
 
-# Compute is that of this setting, slowed by one factor whatever the links; so they hide little,
-# much or all of it.
+# The compute times are those of this setting, slowed down by one factor for all link rates, so that
+# compute hides little, much or all of the communication.
 PRESET = "v100-4x8"
 
 
@@ -37,18 +37,20 @@ class ForecastSpec:
     """Settings of a comparison of forecasts with measurements.
 
     Args:
-        models: names of models.
-        rates: Rates of each host's link, in the lab's notation.
+        models: Names of models.
+        rates: Rates of each host's link, such as 1gbit.
         hosts: Numbers of lab hosts, each at least 2.
-        ranks: Ranks on each host, at least 1. More than one needs our backend, which splits groups
-            into the ranks of a host and the hosts.
-        slower: times that compute is slower than published; 30 makes the network that of the
-            published setting where four hosts have 1 Gbit/s.
-        backends: Backends of DDP, names of `lab.compare.BACKENDS`.
-        steps: measured in each round, at least 1.
-        warmup: steps before these in each round, at least 3: DDP makes new buckets in the second.
+        ranks: Ranks on each host, at least 1. More than one needs our backend, which distinguishes
+            ranks of one host from ranks of different hosts.
+        slower: Factor by which compute is slower than published (default 30, for which four hosts
+            with 1 Gbit/s correspond to the published setting).
+        backends: Backends of DDP, from `lab.compare.BACKENDS`.
+        steps: Number of measured steps in each round, at least 1.
+        warmup: Number of steps before them in each round, at least 3; DDP makes new buckets in the
+            second step.
         rounds: Number of rounds, at least 1; every backend has one turn in each.
-        quick: whether the lab is measured in seconds, to try the command, and less well.
+        quick: Whether the lab is measured quickly and less accurately, to try the command (default
+            False).
     """
 
     models: tuple[str, ...] = ("resnet50", "vgg16", "bert-base")
@@ -63,7 +65,7 @@ class ForecastSpec:
     quick: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse values that are not allowed."""
+        """Check the values."""
         for name, value, least in (
             ("hosts", min(self.hosts, default=0), 2),
             ("ranks", self.ranks, 1),
@@ -72,49 +74,49 @@ class ForecastSpec:
             ("rounds", self.rounds, 1),
         ):
             if value < least:
-                raise UsageError(f"{name} is {value}; allowed: {least} and more")
+                raise UsageError(f"{name} is {value}; allowed: at least {least}")
         for name in self.backends:
             if name not in BACKENDS:
                 raise UsageError(f"the backend is {name!r}; allowed: {', '.join(BACKENDS)}")
         if self.ranks > 1 and "gloo" in self.backends:
             raise UsageError(
-                f"ranks is {self.ranks} and backends has gloo, which does not know hosts; allowed"
-                " is slipstream alone"
+                f"ranks is {self.ranks}, but the backend gloo does not distinguish hosts; allowed:"
+                " slipstream alone"
             )
         if not self.slower > 0:
-            raise UsageError(f"slower is {self.slower:g}; more than 0 is needed")
+            raise UsageError(f"slower is {self.slower:g}; allowed: numbers above 0")
         for rate in self.rates:
             parse_rate(rate)
         for name in self.models:
             model(name)
 
     def labs(self) -> Iterator[LabSpec]:
-        """Yield the labs, one after the other."""
+        """Yield the descriptions of the labs."""
         for hosts in self.hosts:
             for rate in self.rates:
                 yield LabSpec(hosts=hosts, ranks_per_host=self.ranks, rate=rate)
 
     def compute_seconds(self, replayed: ReplayModel) -> float:
-        """Return the forward and backward passes of a model, as they are replayed.
+        """Return the seconds of the forward and backward passes in the replay.
 
         Args:
-            replayed: the model.
+            replayed: Model that is replayed.
         """
         return preset(PRESET).step_seconds(replayed) * self.slower
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForecastRow:
-    """A step, forecast and measured.
+    """Forecast and measurement of one step.
 
     Args:
-        model: its name.
+        model: Name of the model.
         backend: Backend of DDP.
         hosts: Number of lab hosts.
         ranks: Ranks on each host.
         rate: Rate of each host's link.
-        forecast: seconds.
-        measured: steps.
+        forecast: Forecast seconds of a step.
+        measured: Measured steps.
     """
 
     model: str
@@ -133,11 +135,11 @@ class ForecastRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForecastReport:
-    """All rows, and the numbers behind their forecasts.
+    """All rows, and the measured performance behind their forecasts.
 
     Args:
         spec: Settings of the measurement.
-        numbers: Numbers that were measured before the steps.
+        numbers: Performance of the lab, measured before the steps.
         rows: Rows of the report, at least one.
     """
 
@@ -147,12 +149,12 @@ class ForecastReport:
 
     @property
     def mean_error(self) -> float:
-        """The mean of the errors' sizes, as a share."""
+        """Mean of the absolute relative errors."""
         return mean_error(self.rows)
 
     @property
     def high_error(self) -> float:
-        """The size that nine in ten errors have at most, as a share."""
+        """The 90th percentile of the absolute relative errors."""
         return high_error(self.rows)
 
     def of(self, backend: str) -> tuple[ForecastRow, ...]:
@@ -161,7 +163,7 @@ class ForecastReport:
 
 
 def mean_error(rows: Sequence[ForecastRow]) -> float:
-    """Return the mean of the errors' sizes, as a share.
+    """Return the mean of the absolute relative errors.
 
     Args:
         rows: Rows of a report, at least one.
@@ -170,7 +172,7 @@ def mean_error(rows: Sequence[ForecastRow]) -> float:
 
 
 def high_error(rows: Sequence[ForecastRow]) -> float:
-    """Return the size that nine in ten errors have at most, as a share.
+    """Return the 90th percentile of the absolute relative errors.
 
     Args:
         rows: Rows of a report, at least one.
@@ -180,14 +182,14 @@ def high_error(rows: Sequence[ForecastRow]) -> float:
 
 
 def judge(spec: ForecastSpec, on_note: OnNote | None = None) -> ForecastReport:
-    """Measure the lab, then forecasts and measure steps, and block for many minutes.
+    """Measure the lab, then forecast and measure steps, and block for many minutes.
 
     Args:
-        spec: Settings of the measurement.
-        on_note: is told what is measured next.
+        spec: Settings of the comparison.
+        on_note: Function that receives the name of the next measurement (default None).
 
     Raises:
-        UnsupportedError: the lab cannot be made; it needs root and iproute2.
+        UnsupportedError: the lab, which needs root and iproute2, cannot be made.
         SlipstreamError: a rank failed.
     """
     tell = on_note or _ignore
@@ -208,10 +210,10 @@ def _rows(
     spec: ForecastSpec, lab: Lab, replayed: ReplayModel, numbers: LabNumbers, tell: OnNote
 ) -> Iterator[ForecastRow]:
     measured: dict[str, list[ReplaySamples]] = {name: [] for name in spec.backends}
-    where = f"{replayed.name} on {lab.spec.hosts} x {lab.spec.ranks_per_host} at {lab.spec.rate}"
+    title = f"{replayed.name} on {lab.spec.hosts} x {lab.spec.ranks_per_host} at {lab.spec.rate}"
     for number in range(spec.rounds):
         for name in spec.backends:
-            tell(f"{where}, {PEERS[name].title}, round {number + 1} of {spec.rounds}")
+            tell(f"{title}, {PEERS[name].title}, round {number + 1} of {spec.rounds}")
             measured[name].append(_run(spec, lab, replayed, name))
     seconds = spec.compute_seconds(replayed)
     for name, parts in measured.items():
@@ -227,7 +229,7 @@ def _rows(
 
 
 def _run(spec: ForecastSpec, lab: Lab, replayed: ReplayModel, backend: str) -> ReplaySamples:
-    """Run the steps on all ranks, and return the measured steps."""
+    """Run the steps on all ranks, and return their times."""
     peer = PEERS[backend]
     num_steps = spec.warmup + spec.steps
     with tempfile.TemporaryDirectory(prefix="slipstream-forecast-") as folder:

@@ -1,11 +1,11 @@
-"""Published speed-ups on hundreds of GPUs beside forecasts for the engine's plans.
+"""Published speed-ups on hundreds of GPUs beside forecasts for our engine.
 
     for scaling in published():
         print(scaling.claim.name, scaling.claim.speedup, scaling.speedup(scaling.within))
 
-Each step is simulated by `slipstream.forecast` on the published number of devices, with links
-reduced over dimension by dimension; nothing is run. A speed-up is how much more samples a second
-all ranks have than one alone, with the same batch on each.
+`slipstream.forecast` simulates each step on the published number of devices, with a hierarchical
+allreduce; nothing is run. A speed-up is the samples per second of all ranks divided by those of one
+rank alone, with the same batch on each rank.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from slipstream.forecast.work.workload import Workload
 
 MODEL, RUNTIME = "resnet50", "pytorch"
 
-# Of the payload that links carry, what the engine's all-reduces have in the lab between four hosts
-# at 1 Gbit/s: 0.950 to 0.956 of the links' rate, of which 0.956 is payload (docs/performance.md).
+# Share of the possible payload that the engine's allreduces reach between four lab hosts at
+# 1 Gbit/s: 0.950 to 0.956 of the links' rate, of 0.956 that is payload (docs/performance.md).
 REACHED = 0.99
 
-# Sizes of buckets that the engine tries while it trains (`slipstream.torch.step_overlap`).
+# Sizes of buckets that the engine tries during training (`slipstream.torch.step_overlap`).
 BUCKET_SIZES = tuple(1 << exponent for exponent in range(20, 27))
 DDP_BUCKET_BYTES = 25 << 20
 
-# A network that is busy for this share of a step or more is its limit, be it hidden or not.
+# Share of a step above which a busy network limits the step. Chosen by hand, not measured.
 _FULL = 0.9
 
 
@@ -44,16 +44,16 @@ class PublishedClaim:
 
     Args:
         name: Name of the publisher.
-        speedup: over one device.
+        speedup: Published speed-up over one device.
         hosts: Number of connected hosts.
-        per_host: devices of each.
-        between: name of the link of each host.
-        inside: name of the link between devices of a host.
+        per_host: Devices of each host.
+        between: Name of the link of each host.
+        inside: Name of the link between devices of a host.
         codec: Codec of gradients between hosts.
-        batch: samples of each device.
-        device: its name.
-        published: the claim, for people.
+        batch: Samples of each device in a step.
+        published: Text of the claim, for people.
         assumed: Assumptions about facts that the source does not give, for people.
+        device: Name of the device (default "P100").
     """
 
     name: str
@@ -70,11 +70,11 @@ class PublishedClaim:
 
     @property
     def ranks(self) -> int:
-        """Devices of all hosts."""
+        """Number of devices of all hosts."""
         return self.hosts * self.per_host
 
     def cluster(self, hardware: Hardware) -> Cluster:
-        """Return the hosts as the forecast sees them.
+        """Return the hosts for a forecast.
 
         Args:
             hardware: Hardware tables with the device and the links.
@@ -132,15 +132,15 @@ CLAIMS: Sequence[PublishedClaim] = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scaling:
-    """A claim, and the steps that were simulated for it.
+    """A claim and the steps that were simulated for it.
 
     Args:
         claim: Published claim.
-        alone: step of one device.
+        alone: Step of one device.
         ddp: Step of all ranks with DDP's buckets.
         within: Step with buckets of the best size, whose communication ends within the step.
-        even: Step like `within`, if all ranks were equally fast.
-        fitted: Step like `within`, with the link rates that published software reaches.
+        even: Step like `within` with ranks that are all equally fast.
+        fitted: Step like `within` with the link rates that published software reaches.
     """
 
     claim: PublishedClaim
@@ -151,7 +151,7 @@ class Scaling:
     fitted: SimulatedStep
 
     def speedup(self, step: SimulatedStep) -> float:
-        """Return the samples a second of all ranks over those of one alone.
+        """Return the samples per second of all ranks divided by those of one rank alone.
 
         Args:
             step: Step of all ranks.
@@ -159,7 +159,7 @@ class Scaling:
         return self.claim.ranks * self.alone.seconds / step.seconds
 
     def efficiency(self, step: SimulatedStep) -> float:
-        """Return the speed-up over the number of ranks.
+        """Return the speed-up divided by the number of ranks.
 
         Args:
             step: Step of all ranks.
@@ -167,7 +167,7 @@ class Scaling:
         return self.speedup(step) / self.claim.ranks
 
     def waited(self, step: SimulatedStep) -> float:
-        """Return the share of a step in which ranks wait for the slowest.
+        """Return the share of a step in which ranks wait for the slowest rank.
 
         Args:
             step: Step of all ranks.
@@ -175,7 +175,7 @@ class Scaling:
         return (step.compute - self.alone.compute) / step.seconds
 
     def exposed(self, step: SimulatedStep) -> float:
-        """Return the share of a step in which gradients travel and nothing hides it.
+        """Return the share of a step in which communication does not overlap with compute.
 
         Args:
             step: Step of all ranks.
@@ -183,11 +183,13 @@ class Scaling:
         return 1 - self.efficiency(step) - self.waited(step)
 
     def needed_spread(self) -> float:
-        """Return by what share of their mean ranks' steps would have to spread for the step to be
-        as long as published."""
-        wanted = self.alone.seconds * self.claim.ranks / self.claim.speedup
-        per_share = self.even.compute * (Runtime(spread=1.0).slowest(self.claim.ranks) - 1)
-        return max(0.0, (wanted - self.even.seconds) / per_share)
+        """Return the spread of the ranks' step times that would explain the published step.
+
+        The spread is the standard deviation relative to the mean.
+        """
+        published_step = self.alone.seconds * self.claim.ranks / self.claim.speedup
+        per_spread = self.even.compute * (Runtime(spread=1.0).slowest(self.claim.ranks) - 1)
+        return max(0.0, (published_step - self.even.seconds) / per_spread)
 
     def busy(self, step: SimulatedStep) -> float:
         """Return the share of a step in which the network is busy.
@@ -199,29 +201,31 @@ class Scaling:
         return sum(span.end - span.start for span in spans) / step.seconds
 
     def limit(self) -> str:
-        """Return what makes a step longer than that of one device, the most first, for people:
-        the wait for the slowest rank, a network that is always busy, or one that is not and has
-        a last bucket that nothing hides."""
+        """Return the causes for which a step takes longer than on one device, for people.
+
+        The causes are the wait for the slowest rank, and either a network that is always busy or a
+        last bucket that overlaps with nothing. The larger cause comes first.
+        """
         step = self.within
         waited, exposed = self.waited(step), self.exposed(step)
         network = "full network" if self.busy(step) >= _FULL else "last bucket"
         parts = sorted(((waited, "slowest rank"), (exposed, network)), reverse=True)
-        return ", ".join(f"{what} {share:.1%}" for share, what in parts if share >= 0.0005)
+        return ", ".join(f"{cause} {share:.1%}" for share, cause in parts if share >= 0.0005)
 
 
 def published(claims: Sequence[PublishedClaim] = CLAIMS) -> Iterator[Scaling]:
-    """Yield the forecasts for published settings, which take some seconds in all.
+    """Yield the forecasts for published settings; all of them take some seconds.
 
     Args:
         claims: Published claims.
 
     Raises:
-        UnsupportedError: there is no PyTorch to trace the model with.
+        UnsupportedError: PyTorch, which traces the model, is not installed.
     """
     from slipstream.forecast.trace.sources import source
 
     traced = {
-        batch: source(MODEL).trace(batch) for batch in sorted({each.batch for each in claims})
+        batch: source(MODEL).trace(batch) for batch in sorted({claim.batch for claim in claims})
     }
     fitted, hardware = parameters.load(), load()
     for claim in claims:
@@ -237,9 +241,10 @@ def scaling(
         claim: Published claim with its setting.
         workload: Workload of one device, at the claim's batch.
         fitted: Calibrated rates of kernels, links and the runtime.
-        hardware: Hardware tables with the claim's device and links; None for Slipstream's own.
+        hardware: Hardware tables with the claim's device and links (default None: the tables of
+            Slipstream).
     """
-    # The lab's steps are those of a runtime that hides all that can be hidden.
+    # In the lab, communication overlapped with compute as much as possible.
     runtime = replace(fitted.runtime(RUNTIME), overlap=1.0)
     job = TrainingJob(
         workload=workload,
@@ -267,7 +272,7 @@ def scaling(
 
 
 def _tuned(simulation: Simulation, job: TrainingJob) -> SimulatedStep:
-    """Return the step with the bucket size that makes it shortest, which the engine finds too."""
+    """Return the step with the bucket size that makes it shortest, as the engine's tuning does."""
     strategies = [replace(job.strategy, bucket_bytes=size) for size in BUCKET_SIZES]
     steps = [simulation.run(replace(job, strategy=strategy)) for strategy in strategies]
     return min(steps, key=lambda step: step.seconds)

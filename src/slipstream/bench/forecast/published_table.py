@@ -1,39 +1,35 @@
-"""Published speed-ups beside forecasts, as people and as programs read them."""
+"""Published speed-ups beside forecasts, as a table and as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
+from slipstream.bench.environment import environment
 from slipstream.bench.forecast.published import MODEL, REACHED, RUNTIME, Scaling
-from slipstream.bench.result import environment
+from slipstream.bench.tables import make_table
 from slipstream.forecast.simulate import parameters
 from slipstream.forecast.simulate.step import SimulatedStep
 
 
 def table(rows: Sequence[Scaling]) -> Table:
-    """Return a row for each published setting, with notes on what is assumed.
+    """Return a table with a row for each published setting, with notes on the assumptions.
 
     Args:
         rows: Rows, at least one.
     """
-    shown = Table(
-        box=box.SIMPLE_HEAD,
-        title="Published speed-ups, and those forecast for our engine's plans",
+    shown = make_table(
+        "Published speed-ups, and forecasts for our engine",
+        words=("setting",),
+        numbers=(
+            "GPUs", "published", "DDP", "within\nsteps", "equal\nranks", "fitted\nlinks",
+            "needed\nspread",
+        ),
         caption=_notes(rows),
-        title_justify="left",
-        caption_justify="left",
-    )
-    shown.add_column("setting", no_wrap=True)
-    for heading in (
-        "GPUs", "published", "DDP", "within steps", "ranks even", "links fitted",
-        "spread as published",
-    ):  # fmt: skip
-        shown.add_column(heading, justify="right")
-    shown.add_column("lost within steps to")
+    )  # fmt: skip
+    shown.add_column("losses within steps")
     for index, row in enumerate(rows, 1):
         claim = row.claim
         codec = "fp32" if claim.codec == "none" else claim.codec
@@ -58,19 +54,19 @@ def _notes(rows: Sequence[Scaling]) -> str:
     spread = parameters.load().runtime(RUNTIME).spread
     notes = [
         f"({index}) published: {row.claim.published}. Assumed: {row.claim.assumed}."
-        f" One GPU: {row.claim.batch / row.alone.seconds:.0f} pictures a second; the network is"
-        f" busy for {row.busy(row.within):.0%} of a step."
+        f" One GPU: {row.claim.batch / row.alone.seconds:.0f} images/s. The network is busy"
+        f" for {row.busy(row.within):.0%} of a step."
         for index, row in enumerate(rows, 1)
     ]
     return "\n".join(
         [
-            f"{MODEL}, simulated: samples a second of all over those of one. DDP: its buckets;"
-            " within steps: buckets of the best size, which the engine finds. Links between hosts"
-            f" carry {REACHED:.0%} of their payload, as in the lab; links fitted: within steps,"
-            " with what published software reaches of them.",
-            f"A rank's steps spread by {spread:.1%} of their mean, as fitted for {RUNTIME}, and all"
-            " wait for the slowest; ranks even: within steps, without that. Spread as published:"
-            " with which a step would be as long.",
+            f"{MODEL}, simulated: samples per second of all GPUs divided by those of one. DDP:"
+            " DDP's buckets. within steps: buckets of the best size, which the engine chooses;"
+            f" links between hosts reach {REACHED:.0%} of their payload rate, as in the lab. fitted"
+            " links: the same with the link rates that published software reaches.",
+            f"The steps of a rank spread by {spread:.1%} of their mean, as fitted for {RUNTIME},"
+            " and all ranks wait for the slowest. equal ranks: within steps, without this spread."
+            " needed spread: spread that would explain the published speed-up.",
             *notes,
         ]
     )

@@ -1,7 +1,8 @@
-"""Forecasts of replayed steps, by the simulator that forecasts everything else.
+"""Forecasts of replayed steps by the simulator of `slipstream.forecast`.
 
-A layer that sleeps is an operator that moves as many bytes as the forecast's device moves in that
-time. A bucket of DDP is one parameter: its gradient is whole when that of its last tensor is.
+A layer that sleeps is modelled as an operator that moves as many bytes as the device moves in that
+time. A bucket of DDP is modelled as one parameter, whose gradient is complete when the gradient of
+the bucket's last tensor is.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from slipstream.forecast.work.workload import (
     Workload,
 )
 
-# What DDP has where nobody chooses: a small bucket first, so that communication begins early.
+# Defaults of DDP; its first bucket is small, so that communication begins early.
 FIRST_BUCKET_BYTES = 1 << 20
 BUCKET_BYTES = 25 << 20
-GRADIENT_BYTES = 4
+GRADIENT_BYTES = 4  # bytes of an element of a gradient
 
-# All that a replay's device has is time, so a memory that always reaches its rate.
+# The device of a replay only takes time, so its memory always reaches its nominal rate.
 _RATES = Rates(memory=1.0, gap_us=0.0)
 _RUNTIME = Runtime(
     name="replay",
@@ -50,8 +51,8 @@ class Hosts:
     """Measured hosts of a replay.
 
     Args:
-        count: hosts, each with a link of its own.
-        per_host: ranks of each.
+        count: Number of hosts, each with a link of its own.
+        per_host: Number of ranks on each host.
         between: Link of each host.
         inside: Link between the ranks of a host.
         update_bytes_per_second: Memory rate of the optimizer on each rank while all ranks update.
@@ -65,10 +66,10 @@ class Hosts:
 
 
 def forecast_step(replayed: ReplayModel, compute_seconds: float, hosts: Hosts) -> SimulatedStep:
-    """Return the forecast of a step of DDP; takes some milliseconds.
+    """Forecast a step of DDP, which takes some milliseconds.
 
     Args:
-        replayed: the model.
+        replayed: Model that is replayed.
         compute_seconds: Seconds of the forward and backward passes together.
         hosts: Hosts of the job.
     """
@@ -105,13 +106,13 @@ def replay_workload(replayed: ReplayModel, moved: float) -> Workload:
     """Return the workload that the forecast simulates for a replayed model.
 
     Args:
-        replayed: the model.
-        moved: bytes of all operators together, cut among them by FLOPs.
+        replayed: Model that is replayed.
+        moved: Bytes that all operators together move; each has a share by its FLOPs.
     """
     per_flop = moved / replayed.flops / (1 + BACKWARD_PER_FORWARD)
-    forward = [_operator(each, TrainingPhase.FORWARD, per_flop) for each in replayed.layers]
-    backwards = reversed(replayed.layers)
-    backward = [_operator(each, TrainingPhase.BACKWARD, per_flop) for each in backwards]
+    layers = replayed.layers
+    forward = [_operator(layer, TrainingPhase.FORWARD, per_flop) for layer in layers]
+    backward = [_operator(layer, TrainingPhase.BACKWARD, per_flop) for layer in reversed(layers)]
     parameters = [
         TrainedParameter(
             name=f"bucket {index}",
@@ -133,11 +134,11 @@ def replay_workload(replayed: ReplayModel, moved: float) -> Workload:
 
 @dataclass(frozen=True, slots=True)
 class StepBucket:
-    """Gradients that go together.
+    """Gradients that are communicated together.
 
     Args:
-        num_elements: Elements of all its gradients.
-        layer: index, in forward order, of the one whose gradients come last.
+        num_elements: Number of elements of all gradients.
+        layer: Index in forward order of the layer whose gradients are ready last.
     """
 
     num_elements: int
@@ -145,22 +146,22 @@ class StepBucket:
 
 
 def buckets(layers: Sequence[ModelLayer]) -> Iterator[StepBucket]:
-    """Yield DDP's buckets: tensors in the order of the backward pass, until there are enough.
+    """Yield the buckets of DDP, which collect tensors in the order of the backward pass.
 
     Source: Li et al. 2020, "PyTorch Distributed", arXiv 2006.15704.
 
     Args:
         layers: Layers in forward order.
     """
-    held, limit = 0, FIRST_BUCKET_BYTES
+    elements, limit = 0, FIRST_BUCKET_BYTES
     for index in reversed(range(len(layers))):
         for parameter in layers[index].parameters:
-            held += parameter.num_elements
-            if held * GRADIENT_BYTES >= limit:
-                yield StepBucket(held, index)
-                held, limit = 0, BUCKET_BYTES
-    if held:
-        yield StepBucket(held, 0)
+            elements += parameter.num_elements
+            if elements * GRADIENT_BYTES >= limit:
+                yield StepBucket(elements, index)
+                elements, limit = 0, BUCKET_BYTES
+    if elements:
+        yield StepBucket(elements, 0)
 
 
 def _operator(layer: ModelLayer, phase: TrainingPhase, per_flop: float) -> Operator:

@@ -1,11 +1,11 @@
-"""Trains a model for some steps on the device at hand, as the forecast takes it to be trained.
+"""Training of a model for some steps on this device, with the settings that the forecast assumes.
 
-What is read is made up: numbers from a normal distribution, integers of 0 and 1, which every table
-has. Convolutions in 16 bits have channels last, the optimizer is one kernel (`fused`), the loss is
-the sum of what the model returns.
+The data are random: numbers from a normal distribution, and the integers 0 and 1, which are valid
+rows of every embedding table. Convolutions in 16 bits use channels last. The optimizer is one
+kernel (`fused`). The loss is the sum of the model's outputs.
 """
 
-# PyTorch's stubs leave some of its types open.
+# The stubs of PyTorch leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -26,10 +26,9 @@ from slipstream.forecast.trace.precision import DTYPES
 from slipstream.forecast.trace.recorder import tensors_in
 from slipstream.forecast.work.strategy import Optimizer
 
-# The first step has no optimizer states; libraries choose kernels in the first ones.
-_WARMUP = 3
-_LEAST_ROUNDS = 5
-_TRIFLING_RATE = 1e-8
+_WARMUP = 3  # steps in which the optimizer makes its states and libraries choose kernels
+_ROUNDS = 5
+_LEARNING_RATE = 1e-8  # so small that random data do no harm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +37,12 @@ class TrainingSetup:
 
     Args:
         made: Architecture that makes the module and a batch.
-        micro_batch: samples that run at once.
-        micro_batches: Micro-batches of a step (default 1).
-        precision: Precision of matrix products.
-        whole: Whether all of the module is in 16 bits and the optimizer updates fp32 copies.
-        optimizer: Optimizer of the parameters.
+        micro_batch: Samples of a micro-batch.
+        micro_batches: Number of micro-batches of a step (default 1).
+        precision: Precision of matrix products (default "fp32").
+        whole: Whether all of the module is in 16 bits and the optimizer updates fp32 copies
+            (default False).
+        optimizer: Optimizer of the parameters (default Adam).
     """
 
     made: Architecture
@@ -60,10 +60,9 @@ class Steps:
     Args:
         count: Number of timed steps.
         seconds: Seconds of one step, the median of the rounds.
-        low: seconds of one in the fastest round.
-        high: seconds of one in the slowest round.
-        memory: bytes of the device that its other users could not have, at the most, with the
-            context; None: it is a processor.
+        low: Seconds of one step in the fastest round.
+        high: Seconds of one step in the slowest round.
+        memory: Bytes of the device's memory in use, with the context; None on processors.
     """
 
     count: int
@@ -74,15 +73,15 @@ class Steps:
 
 
 def train(training: TrainingSetup, tell: Tell, *, seconds: float = 10.0) -> Steps:
-    """Train on a GPU where there is one, else on the processors, and block for about `seconds`.
+    """Train on the GPU, or on the processors without one, and block for about `seconds`.
 
     Args:
         training: Model and settings of the training.
-        tell: is told what is done next.
-        seconds: Seconds of timed steps; at least five rounds run.
+        tell: Function that receives a line about each stage.
+        seconds: Duration of the timed steps in seconds (default 10).
 
     Raises:
-        torch.OutOfMemoryError: it does not fit on the device.
+        torch.OutOfMemoryError: the model does not fit on the device.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     tell(f"making {training.made.name}")
@@ -123,31 +122,32 @@ class _Trainee:
             module = module.to(self._lower)
         self._layout = torch.channels_last if self._lower else torch.contiguous_format
         self._module = module.to(memory_format=self._layout)  # pyright: ignore[reportCallIssue]
-        parameters = module.parameters()
-        self._parameters: list[Tensor] = [each for each in parameters if each.requires_grad]
+        self._parameters: list[Tensor] = [
+            parameter for parameter in module.parameters() if parameter.requires_grad
+        ]
         self._masters = self._parameters
         if training.whole:
-            self._masters = [each.detach().float() for each in self._parameters]
+            self._masters = [parameter.detach().float() for parameter in self._parameters]
         self._optimizer = _optimizer(training.optimizer, self._masters)
         inputs = training.made.inputs(training.micro_batch)
-        self._batch = tuple(self._filled(each) for each in inputs)
+        self._batch = tuple(self._filled(tensor) for tensor in inputs)
 
     def step(self) -> None:
-        """Run a step, and block until it is issued."""
+        """Issue one step."""
         self._module.zero_grad(set_to_none=True)
         for _ in range(self._training.micro_batches):
             with self._casts():
                 outputs = [x for x in tensors_in(self._module(*self._batch)) if x.requires_grad]
-            torch.autograd.backward(outputs, [torch.ones_like(each) for each in outputs])
+            torch.autograd.backward(outputs, [torch.ones_like(output) for output in outputs])
             del outputs
         self._update()
 
     def timed(self, seconds: float) -> tuple[int, list[float]]:
-        """Return how many steps were run, and seconds of one by round."""
+        """Run rounds of steps, and return the number of steps and the seconds of one, by round."""
         alone = self._round(1)
-        each = max(1, round(seconds / _LEAST_ROUNDS / alone))
-        rounds = [self._round(each) for _ in range(_LEAST_ROUNDS)]
-        return _LEAST_ROUNDS * each, rounds
+        steps = max(1, round(seconds / _ROUNDS / alone))
+        rounds = [self._round(steps) for _ in range(_ROUNDS)]
+        return _ROUNDS * steps, rounds
 
     def _round(self, steps: int) -> float:
         self._wait()
@@ -158,12 +158,12 @@ class _Trainee:
         return (time.perf_counter() - start) / steps
 
     def _update(self) -> None:
-        """Update the parameters, on copies in fp32 where the module is in 16 bits."""
+        """Update the parameters; if the module is in 16 bits, update its fp32 copies first."""
         if not self._training.whole:
             self._optimizer.step()
             return
-        for master, each in zip(self._masters, self._parameters, strict=True):
-            master.grad = None if each.grad is None else each.grad.float()
+        for master, parameter in zip(self._masters, self._parameters, strict=True):
+            master.grad = None if parameter.grad is None else parameter.grad.float()
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         with torch.no_grad():
@@ -178,8 +178,8 @@ class _Trainee:
         if not like.is_floating_point():
             return torch.randint(2, like.shape, device=self._device)
         dtype = self._lower if self._training.whole else like.dtype
-        made = torch.randn(like.shape, dtype=dtype, device=self._device)
-        return made.contiguous(memory_format=self._layout) if made.dim() == 4 else made
+        numbers = torch.randn(like.shape, dtype=dtype, device=self._device)
+        return numbers.contiguous(memory_format=self._layout) if numbers.dim() == 4 else numbers
 
     def _wait(self) -> None:
         if self._device.type == "cuda":
@@ -187,8 +187,8 @@ class _Trainee:
 
 
 def _optimizer(kind: Optimizer, parameters: list[Tensor]) -> torch.optim.Optimizer:
-    """Return an optimizer with a tiny learning rate, so that made-up data does no harm."""
+    """Return an optimizer with a tiny learning rate."""
     if kind is Optimizer.ADAM:
-        return torch.optim.Adam(parameters, lr=_TRIFLING_RATE, fused=True)
+        return torch.optim.Adam(parameters, lr=_LEARNING_RATE, fused=True)
     momentum = 0.9 if kind is Optimizer.MOMENTUM else 0.0
-    return torch.optim.SGD(parameters, lr=_TRIFLING_RATE, momentum=momentum, fused=True)
+    return torch.optim.SGD(parameters, lr=_LEARNING_RATE, momentum=momentum, fused=True)

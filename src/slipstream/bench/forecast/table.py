@@ -1,37 +1,31 @@
-"""Forecasts beside measured steps, as people and as programs read them."""
+"""Forecasts beside measured steps, as a table and as JSON."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
+from slipstream.bench.environment import environment, environment_line
 from slipstream.bench.forecast.measure import ForecastReport, high_error, mean_error
 from slipstream.bench.models import model
 from slipstream.bench.replay.measure import PEERS
-from slipstream.bench.result import environment, environment_line
+from slipstream.bench.tables import make_table
 
 
 def table(report: ForecastReport) -> Table:
-    """Return a row for each step.
+    """Return a table with a row for each step.
 
     Args:
         report: Report of the measured and forecast steps.
     """
-    shown = Table(
-        box=box.SIMPLE_HEAD,
-        title="Steps forecast and measured in the lab",
+    shown = make_table(
+        "Steps in the lab, forecast and measured",
+        words=("hosts x ranks", "rate", "model", "backend"),
+        numbers=("measured s", "forecast s", "error"),
         caption=_caption(report),
-        title_justify="left",
-        caption_justify="left",
     )
-    shown.add_column("hosts x ranks", justify="right")
-    for heading in ("rate", "model", "over"):
-        shown.add_column(heading, no_wrap=True)
-    for heading in ("measured s", "forecast s", "error"):
-        shown.add_column(heading, justify="right", no_wrap=True)
     last: tuple[int, str] | None = None
     for row in report.rows:
         is_new = last != (row.hosts, row.rate)
@@ -52,22 +46,22 @@ def table(report: ForecastReport) -> Table:
 
 def _caption(report: ForecastReport) -> str:
     wires = "; ".join(
-        f"{name} {wire.share:.3f} of a link, {wire.latency * 1e6:.0f} us a step,"
-        f" {wire.processed / 1e9:.2f} GB/s by the processors"
+        f"{name} reaches {wire.share:.3f} of a link, {wire.latency * 1e6:.0f} us per step and"
+        f" {wire.processed / 1e9:.2f} GB/s on the processors"
         for name, wire in report.numbers.wires.items()
     )
     inside = report.numbers.inside
     if inside:
-        wires += f"; ranks of a host {inside.rate / 1e9:.1f} GB/s together"
+        wires += f"; the ranks of a host together reach {inside.rate / 1e9:.1f} GB/s"
     errors = "; ".join(
-        f"{PEERS[name].title}: {mean_error(rows):.1%}, nine in ten at most {high_error(rows):.1%}"
+        f"{PEERS[name].title}: {mean_error(rows):.1%}, p90 {high_error(rows):.1%}"
         for name in report.spec.backends
         if (rows := report.of(name))
     )
     return (
-        f"Mean error {report.mean_error:.1%}, nine in ten at most {report.high_error:.1%}."
-        f" {errors}.\nMeasured before: {wires}; optimizers {report.numbers.updated / 1e9:.1f}"
-        f" GB/s.\n{environment_line()}"
+        f"Mean error {report.mean_error:.1%}, 90th percentile {report.high_error:.1%}."
+        f" {errors}.\nMeasured before the steps: {wires}; optimizers reach"
+        f" {report.numbers.updated / 1e9:.1f} GB/s.\n{environment_line()}"
     )
 
 

@@ -1,10 +1,10 @@
 """One rank that updates parameters: python -m slipstream.bench.forecast.update_rank FILE.
 
-All ranks do so at once, as they do when gradients are there. Rank 0 writes how many bytes each
-read and wrote per second.
+All ranks update at the same time, as in training. Rank 0 writes the bytes per second that each rank
+read and wrote.
 """
 
-# PyTorch's stubs leave some of its types open.
+# The stubs of PyTorch leave some of its types open.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ import torch.distributed as dist
 from slipstream.bench.replay.strategies import LEARNING_RATE, MOMENTUM
 
 TENSORS, ELEMENTS = 12, 2_000_000
-# Parameter, gradient and momentum are read, parameter and momentum written.
-BYTES_PER_ELEMENT = 5 * 4
+BYTES_PER_ELEMENT = 5 * 4  # parameter, gradient and momentum are read, two of them written
 WARMUP, ROUNDS = 2, 7
 
 
 def main(output: str) -> None:
-    """Run the updates, together with the other ranks.
+    """Run the updates together with the other ranks.
 
     Args:
-        output: file that rank 0 writes.
+        output: Path of the file that rank 0 writes.
     """
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -45,7 +44,7 @@ def main(output: str) -> None:
 
 
 def update() -> list[float]:
-    """Return the seconds of each update, which all ranks begin at once."""
+    """Return the seconds of each update, which all ranks begin at the same time."""
     parameters = [torch.zeros(ELEMENTS) for _ in range(TENSORS)]
     for parameter in parameters:
         parameter.grad = torch.ones(ELEMENTS)

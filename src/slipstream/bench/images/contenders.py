@@ -1,4 +1,4 @@
-"""Contenders of `slipstream bench images`, and their ways from images to labels."""
+"""Contenders of the benchmark of images: pipelines from JPEG files to labels."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from slipstream.bench.infer.contenders import ORT_STATIC, OV_INT8
 Task = Literal["latency", "stream"]
 Way = Literal["serial", "prefetch", "queue", "preload"]
 
-PACKAGE = "pictures.slip"
+PACKAGE = "images.slip"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PictureContender:
-    """One way from JPEG files to labels.
+class ImageContender:
+    """One pipeline from JPEG files to labels.
 
     Args:
         name: Name in tables and JSON.
         title: Title for people.
-        task: "latency" of one picture, or "stream" of pictures.
-        engine: a name of `bench.infer.contenders.CONTENDERS`; "" for ours.
+        task: Task of the pipeline: "latency" of single images, or a "stream" of images.
+        engine: Name of the engine in `bench.infer.contenders.CONTENDERS`; "" for ours.
         way: Kind of the stream: "serial", one image after another; "prefetch", a thread decodes
-            ahead; "queue", OpenVINO's own requests in flight; "preload", ours.
+            ahead; "queue", the asynchronous requests of OpenVINO; "preload", ours.
         engine_threads: Threads of the engine; 0 for one per core.
-        file: File in the model's folder that the contender loads.
-        is_plain: it is what a good user writes, and what ours is held against.
+        file: Name of the file that the contender loads, in the model's folder.
+        is_plain: Whether the pipeline is the simple one that a good user writes. Our targets refer
+            to the plain pipelines.
     """
 
     name: str
@@ -51,17 +52,17 @@ ENGINES: Mapping[str, tuple[str, str]] = {
 }
 
 
-def _peer(task: Task, engine: str, way: Way = "serial", threads: int = 0) -> PictureContender:
+def _peer(task: Task, engine: str, way: Way = "serial", threads: int = 0) -> ImageContender:
     title, file = ENGINES[engine]
-    words = {
+    suffixes = {
         "serial": "",
         "prefetch": ", prefetch, 1 thread" if threads else ", prefetch",
         "queue": ", queue",
         "preload": "",
     }
-    return PictureContender(
+    return ImageContender(
         name=f"{task}-{engine}-{way}-{threads}",
-        title=f"{title}{words[way]}",
+        title=f"{title}{suffixes[way]}",
         task=task,
         engine=engine,
         way=way,
@@ -73,13 +74,13 @@ def _peer(task: Task, engine: str, way: Way = "serial", threads: int = 0) -> Pic
 
 _ALL = (
     *(_peer("latency", engine) for engine in ENGINES),
-    PictureContender(name="latency-ours", title="Slipstream", task="latency"),
+    ImageContender(name="latency-ours", title="Slipstream", task="latency"),
     *(_peer("stream", engine) for engine in ENGINES),
     *(_peer("stream", engine, "prefetch") for engine in ENGINES),
     *(_peer("stream", engine, "prefetch", 1) for engine in ENGINES),
     _peer("stream", "openvino-int8", "queue"),
-    PictureContender(name="stream-ours-serial", title="Slipstream, preload off", task="stream"),
-    PictureContender(name="stream-ours", title="Slipstream", task="stream", way="preload"),
+    ImageContender(name="stream-ours-serial", title="Slipstream, preload off", task="stream"),
+    ImageContender(name="stream-ours", title="Slipstream", task="stream", way="preload"),
 )
 
-CONTENDERS: Mapping[str, PictureContender] = {contender.name: contender for contender in _ALL}
+CONTENDERS: Mapping[str, ImageContender] = {contender.name: contender for contender in _ALL}

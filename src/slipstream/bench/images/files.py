@@ -1,6 +1,6 @@
-"""JPEG files for benchmarks: noise with colours and detail as photographs have them."""
+"""JPEG files for benchmarks: noise with the colours and the detail of photographs."""
 
-# NumPy's stubs leave the types of what its functions return open.
+# The stubs of NumPy leave the types of results open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -12,18 +12,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-ROWS, COLUMNS = 375, 500  # ImageNet's most frequent size
+ROWS, COLUMNS = 375, 500  # the most frequent size in ImageNet
 QUALITY = 92
-SLOPE = 1.5  # of amplitude over frequency; makes files of about 57 kB
-MEAN, DEVIATION = 118.0, 52.0  # of pixels
-COLOUR = 0.35  # of each channel's own noise, beside what all have in common
+SLOPE = 1.5  # exponent by which amplitude falls with frequency; makes files of about 57 kB
+MEAN, DEVIATION = 118.0, 52.0  # mean and standard deviation of pixels
+COLOUR = 0.35  # amplitude of the noise of each channel, relative to the noise of all channels
 
 
 def photograph(seed: int) -> NDArray[np.uint8]:
-    """Return pixels of shape (375, 500, 3); another picture for each seed.
+    """Return the pixels of an image, uint8 [375, 500, 3]; each seed gives another image.
 
-    Amplitudes fall with frequency as in photographs (Field 1987), a little faster, so that a JPEG
-    file of quality 92 has the size that one of a photograph has.
+    Amplitudes fall with frequency as they do in photographs (Field 1987), but a little faster, so
+    that a JPEG file of quality 92 is as large as the file of a photograph.
     """
     noise = np.random.default_rng(seed).standard_normal((4, ROWS, COLUMNS))
     frequency = np.hypot(np.fft.fftfreq(ROWS)[:, np.newaxis], np.fft.rfftfreq(COLUMNS))
@@ -31,12 +31,12 @@ def photograph(seed: int) -> NDArray[np.uint8]:
     planes = np.fft.irfft2(shaped, s=(ROWS, COLUMNS))
     planes -= planes.mean(axis=(1, 2), keepdims=True)
     planes /= planes.std(axis=(1, 2), keepdims=True)
-    picture = (planes[:1] + COLOUR * planes[1:]) / np.hypot(1, COLOUR)
-    return np.clip(picture * DEVIATION + MEAN, 0, 255).astype(np.uint8).transpose(1, 2, 0)
+    image = (planes[:1] + COLOUR * planes[1:]) / np.hypot(1, COLOUR)
+    return np.clip(image * DEVIATION + MEAN, 0, 255).astype(np.uint8).transpose(1, 2, 0)
 
 
 def write_photographs(folder: Path, count: int, first_seed: int) -> list[Path]:
-    """Write JPEG files of quality 92, unless they are there; their paths in order."""
+    """Write JPEG files of quality 92 unless they exist, and return their paths in order."""
     from PIL import Image
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Pipelines from JPEG files to labels: peers' as good users write them, and ours."""
+"""Pipelines from JPEG files to labels: those of peers as good users write them, and ours."""
 
 # The stubs of these packages leave most of their types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -17,22 +17,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstream.bench.images.contenders import PictureContender
+from slipstream.bench.images.contenders import ImageContender
 from slipstream.bench.infer.contenders import CONTENDERS
 from slipstream.bench.infer.job import InferJob
 from slipstream.bench.infer.runners import load as load_engine
 from slipstream.infer.engines.openvino import openvino_package
 
-SIZE, CUT = 256, 224
+SIZE, CROP = 256, 224  # shorter side of an image before the crop, and after it, in pixels
 MEAN = np.array([0.485, 0.456, 0.406], np.float32)
 STD = np.array([0.229, 0.224, 0.225], np.float32)
-AHEAD = 4  # pictures that a prefetching thread may be ahead
+AHEAD = 4  # images that a prefetching thread may be ahead
 
 Stream = Callable[[Iterable[bytes]], Iterator[int]]
 
 
-def load(contender: PictureContender, job: InferJob) -> tuple[Stream, str]:
-    """Return a function from files to labels, in their order, and the description of ours."""
+def load(contender: ImageContender, job: InferJob) -> tuple[Stream, str]:
+    """Return a function from files to labels, in their order, and our description of the engine."""
     if contender.is_ours:
         return _ours(contender, job)
     if contender.way == "queue":
@@ -44,27 +44,26 @@ def load(contender: PictureContender, job: InferJob) -> tuple[Stream, str]:
 
 
 def prepare(data: bytes) -> NDArray[np.float32]:
-    """Return what the networks take: decoded, resized, cut and normalised; float32
-    (1, 3, 224, 224)."""
+    """Decode, resize, crop and normalise an image for the networks: float32 [1, 3, 224, 224]."""
     from PIL import Image
 
-    picture = Image.open(io.BytesIO(data)).convert("RGB")
-    ratio = SIZE / min(picture.size)
-    columns, rows = round(picture.width * ratio), round(picture.height * ratio)
-    resized = picture.resize((columns, rows), Image.Resampling.BILINEAR)
-    left, top = (columns - CUT) // 2, (rows - CUT) // 2
-    pixels = np.asarray(resized.crop((left, top, left + CUT, top + CUT)), np.float32)
+    image = Image.open(io.BytesIO(data)).convert("RGB")
+    ratio = SIZE / min(image.size)
+    columns, rows = round(image.width * ratio), round(image.height * ratio)
+    resized = image.resize((columns, rows), Image.Resampling.BILINEAR)
+    left, top = (columns - CROP) // 2, (rows - CROP) // 2
+    pixels = np.asarray(resized.crop((left, top, left + CROP, top + CROP)), np.float32)
     normalised = (pixels / 255 - MEAN) / STD
     return np.ascontiguousarray(normalised.transpose(2, 0, 1)[np.newaxis])
 
 
-def _labeller(contender: PictureContender, job: InferJob) -> Callable[[NDArray[np.float32]], int]:
+def _labeller(contender: ImageContender, job: InferJob) -> Callable[[NDArray[np.float32]], int]:
     run, _ = load_engine(CONTENDERS[contender.engine], job)
     return lambda image: int(run({"image": image})["logits"].argmax())
 
 
 def prefetched(files: Iterable[bytes]) -> Iterator[NDArray[np.float32]]:
-    """Yield prepared pictures in their order; a thread is up to `AHEAD` of them ahead."""
+    """Yield prepared images in their order; a thread prepares up to `AHEAD` of them ahead."""
     ready: queue.Queue[NDArray[np.float32] | None] = queue.Queue(AHEAD)
 
     def work() -> None:
@@ -79,8 +78,8 @@ def prefetched(files: Iterable[bytes]) -> Iterator[NDArray[np.float32]]:
     thread.join()
 
 
-def _queue(contender: PictureContender, job: InferJob) -> Stream:
-    """Return a stream with OpenVINO's own number of requests; the caller prepares the images."""
+def _queue(contender: ImageContender, job: InferJob) -> Stream:
+    """Return a stream with as many requests as OpenVINO chooses; this thread prepares images."""
     openvino = openvino_package()
     settings = {
         "INFERENCE_PRECISION_HINT": "f32",
@@ -105,14 +104,14 @@ def _queue(contender: PictureContender, job: InferJob) -> Stream:
     return stream
 
 
-def _ours(contender: PictureContender, job: InferJob) -> tuple[Stream, str]:
+def _ours(contender: ImageContender, job: InferJob) -> tuple[Stream, str]:
     from slipstream import infer
 
     model = infer.load(Path(job.folder, contender.file), job.threads, check=False)
     recipe = model.manifest.recipe
 
-    def label(found: Any) -> int:
-        return int(found["labels"][0, 0])
+    def label(outputs: Any) -> int:
+        return int(outputs["labels"][0, 0])
 
     if contender.task == "latency":
         return lambda files: (label(model(data)) for data in files), (

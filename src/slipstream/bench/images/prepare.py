@@ -1,38 +1,32 @@
-"""Makes a file of a benchmark of pictures: python -m slipstream.bench.images.prepare JOB."""
+"""The process that makes one file: python -m slipstream.bench.images.prepare JOB."""
 
 from __future__ import annotations
 
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
 
 from slipstream.bench.images.contenders import PACKAGE
 from slipstream.bench.images.pipelines import prepare
-from slipstream.bench.images.process import PICTURES
-from slipstream.bench.infer.contenders import EXPORTED
+from slipstream.bench.images.process import IMAGES
+from slipstream.bench.infer.contenders import CONTENDERS, EXPORTED
 from slipstream.bench.infer.job import InferJob
+from slipstream.bench.infer.prepare import make_file
+from slipstream.bench.infer.runners import load
 
-CALIBRATION = "calibration"  # folder of other pictures than those that are measured
-RIGHT = "labels.npy"  # of the pictures: the network's in float32, by ONNX Runtime
+CALIBRATION = "calibration"  # folder of images that are not measured
+LABELS = "labels.npy"  # labels by the network in float32, from ONNX Runtime
 
 
-def main(text: str) -> None:
-    """Compile the model for pictures, or write what it says of them in float32."""
-    job = InferJob.from_text(text)
-    warnings.simplefilter("ignore")
-    folder = Path(job.folder)
-    if job.file == RIGHT:
-        np.save(folder / RIGHT, np.array(_labels(folder)))
-        return
+def _package(job: InferJob, target: Path) -> None:
     from slipstream import infer
 
     infer.compile(
-        folder / EXPORTED,
-        folder / PACKAGE,
+        target.with_name(EXPORTED),
+        target,
         infer.CompileOptions(
-            data=folder / CALIBRATION,
+            data=target.with_name(CALIBRATION),
             pixels=True,
             top=1,
             snr_db=job.snr_db,
@@ -42,14 +36,12 @@ def main(text: str) -> None:
     )
 
 
-def _labels(folder: Path) -> list[int]:
-    from slipstream.bench.infer.contenders import CONTENDERS
-    from slipstream.bench.infer.runners import load
-
-    run, _ = load(CONTENDERS["ort"], InferJob(model="", folder=str(folder)))
-    files = sorted((folder / PICTURES).iterdir())
-    return [int(run({"image": prepare(file.read_bytes())})["logits"].argmax()) for file in files]
+def _labels(job: InferJob, target: Path) -> None:
+    run, _ = load(CONTENDERS["ort"], job)
+    files = sorted(target.with_name(IMAGES).iterdir())
+    labels = [int(run({"image": prepare(file.read_bytes())})["logits"].argmax()) for file in files]
+    np.save(target, np.array(labels))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    make_file(sys.argv[1], {PACKAGE: _package, LABELS: _labels})

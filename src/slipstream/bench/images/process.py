@@ -1,54 +1,64 @@
-"""Runs one contender of a benchmark of pictures: python -m slipstream.bench.images.process JOB.
+"""The process that runs one contender: python -m slipstream.bench.images.process JOB.
 
-It answers lines of its standard input with lines of JSON: first what loading came to, then for
-"labels" those of all pictures, and for "turn SECONDS" the seconds of each picture, or of a stream
-the mean, and the mean of processors' seconds; at the end of the input it ends. It runs on the cores
-that it was started on.
+The process works as `slipstream.bench.infer.process` does, with these commands:
+
+    labels          labels of all images
+    turn SECONDS    seconds of each image or, for a stream, their mean; and processor seconds
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 import time
-import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from slipstream.bench.images.contenders import CONTENDERS
 from slipstream.bench.images.pipelines import Stream, load
 from slipstream.bench.infer.job import InferJob
-from slipstream.bench.infer.process import answer
+from slipstream.bench.infer.process import answer_commands
 
-PICTURES = "pictures"  # folder of the files that are measured
+IMAGES = "images"  # folder of the files that are measured
 
 
-def main(text: str) -> None:
-    """Load a contender, and answer until there is no more to answer."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what engines print is no answer
-    warnings.simplefilter("ignore")
-    job = InferJob.from_text(text)
-    contender = CONTENDERS[job.contender]
-    files = [path.read_bytes() for path in sorted(Path(job.folder, PICTURES).iterdir())]
-    begin = time.perf_counter()
-    stream, detail = load(contender, job)
-    next(iter(stream(files[:1])))
-    answer(answers, {"load_seconds": time.perf_counter() - begin, "detail": detail})
-    turn = single_turn if contender.task == "latency" else stream_turn
-    for line in sys.stdin:
-        command, _, argument = line.strip().partition(" ")
-        if command == "labels":
-            answer(answers, {"labels": list(stream(files))})
-        elif command == "turn":
-            seconds, cpu_seconds = turn(stream, files, float(argument))
-            answer(answers, {"seconds": seconds, "cpu_seconds": cpu_seconds})
+class PipelineProcess:
+    """A contender that answers JPEG files.
+
+    Args:
+        job: Job of the process.
+    """
+
+    _stream: Stream
+
+    def __init__(self, job: InferJob) -> None:
+        self._job = job
+        self._contender = CONTENDERS[job.contender]
+        self._files = [path.read_bytes() for path in sorted(Path(job.folder, IMAGES).iterdir())]
+
+    def load(self) -> str:
+        """Load the contender, answer one image, and return the contender's description."""
+        self._stream, detail = load(self._contender, self._job)
+        next(iter(self._stream(self._files[:1])))
+        return detail
+
+    def labels(self, _: str) -> dict[str, Any]:
+        """Return the labels of all images."""
+        return {"labels": list(self._stream(self._files))}
+
+    def turn(self, seconds: str) -> dict[str, Any]:
+        """Return the seconds of the images, and the processor seconds of one image."""
+        turn = single_turn if self._contender.task == "latency" else stream_turn
+        taken, cpu_seconds = turn(self._stream, self._files, float(seconds))
+        return {"seconds": taken, "cpu_seconds": cpu_seconds}
 
 
 def single_turn(stream: Stream, files: list[bytes], seconds: float) -> tuple[list[float], float]:
-    """Return the seconds of single pictures, each waited for, after two that do not count; and
-    the mean seconds of processors that one takes."""
+    """Return the seconds of images that are answered one by one, and mean processor seconds.
+
+    Two images before them do not count.
+    """
     for data in files[:2]:
         list(stream([data]))
     taken: list[float] = []
@@ -64,8 +74,7 @@ def single_turn(stream: Stream, files: list[bytes], seconds: float) -> tuple[lis
 
 
 def stream_turn(stream: Stream, files: list[bytes], seconds: float) -> tuple[list[float], float]:
-    """Return the mean seconds of a picture, one stream from its begin to its end, and those of
-    processors."""
+    """Return the mean seconds of an image in one stream, and mean processor seconds."""
     list(stream(files[:4]))
     begin_cpu, begin = time.process_time(), time.perf_counter()
     count = sum(1 for _ in stream(_until(begin + seconds, files)))
@@ -78,6 +87,12 @@ def _until(end: float, files: Iterable[bytes]) -> Iterator[bytes]:
         yield data
         if time.perf_counter() >= end:
             return
+
+
+def main(text: str) -> None:
+    """Run the contender of a job."""
+    process = PipelineProcess(InferJob.from_text(text))
+    answer_commands(process.load, {"labels": process.labels, "turn": process.turn})
 
 
 if __name__ == "__main__":

@@ -1,50 +1,46 @@
-"""Benchmarks of pictures as people and as programs read them."""
+"""Benchmarks of images as tables and as JSON."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
-from slipstream.bench.images.measure import CORES, ImageRow, PicturesReport, Task
-from slipstream.bench.infer.table import cores_in_words
-from slipstream.bench.result import environment, environment_line
-from slipstream.infer.machine import this_machine
+from slipstream.bench.environment import environment_line
+from slipstream.bench.images.measure import CORES, ImageRow, ImagesReport, Task
+from slipstream.bench.infer.table import cores_in_words, run_as_json
+from slipstream.bench.tables import make_table, yes_or_no
 
 
-def tables(report: PicturesReport) -> list[Table]:
+def tables(report: ImagesReport) -> list[Table]:
     """Return a table of contenders for each model and task, and one of the targets."""
-    found: list[Table] = []
-    for model in report.spec.models:
-        for task in report.spec.tasks:
-            rows = [row for row in report.rows if (row.model, row.how.task) == (model, task)]
-            found.append(_measured(model, task, rows))
-    return [*found, _bars(report)]
+    measured = [
+        _measured(model, task, report.of(model, task))
+        for model in report.spec.models
+        for task in report.spec.tasks
+    ]
+    return [*measured, _bars(report)]
 
 
-def caption(report: PicturesReport) -> str:
+def caption(report: ImagesReport) -> str:
     """Return the meaning of the columns, and the machine."""
     return (
-        "From the bytes of a JPEG file (500x375, 57 kB) to a label, peers by Pillow and NumPy;"
-        " prefetch: a thread decodes ahead, and the engine has all cores or 1 thread; queue:"
-        " OpenVINO's asynchronous requests. ms: median of single pictures, or of"
-        f" {report.spec.rounds} streams' means, and quartiles or the least and the greatest."
-        " CPU: of processors, waiting in loops included. labels: share that are those of the"
-        f" network in float32. load: seconds to the first label. {environment_line()}."
+        "From the bytes of a JPEG file (500x375, 57 kB) to a label; peers decode with Pillow and"
+        " NumPy. prefetch: a thread decodes ahead, and the engine has all cores or 1 thread. queue:"
+        " asynchronous requests of OpenVINO. ms: median of single images, or of the means of"
+        f" {report.spec.rounds} streams. range: quartiles, or the least and the greatest mean."
+        " CPU: processor time, spinning included. labels: share that agrees with the network in"
+        f" float32. load: seconds to the first label. {environment_line()}."
     )
 
 
-def as_json(report: PicturesReport) -> dict[str, Any]:
+def as_json(report: ImagesReport) -> dict[str, Any]:
     """Return everything that was measured, and how."""
     return {
-        "spec": {**asdict(report.spec), "cache": str(report.spec.cache or "")},
-        **environment(),
-        "versions": this_machine().versions,
-        "notes": report.notes,
+        **run_as_json(report.spec, report.notes),
         "rows": [
-            {**asdict(row), "title": row.how.title, "median_seconds": row.median}
+            {**asdict(row), "title": row.pipeline.title, "median_seconds": row.median}
             for row in report.rows
         ],
         "bars": [
@@ -61,16 +57,16 @@ def as_json(report: PicturesReport) -> dict[str, Any]:
 
 
 def _measured(model: str, task: Task, rows: list[ImageRow]) -> Table:
-    cores = cores_in_words(CORES[task])
-    shown = Table(box=box.SIMPLE_HEAD, title=f"{model}: {task} on {cores}", title_justify="left")
-    shown.add_column("by", no_wrap=True)
-    for heading in ("ms", "from-to", "CPU ms", "pictures/s", "labels", "load"):
-        shown.add_column(heading, justify="right", no_wrap=True)
+    table = make_table(
+        f"{model}: {task} on {cores_in_words(CORES[task])}",
+        words=("contender",),
+        numbers=("ms", "range", "CPU ms", "images/s", "labels", "load"),
+    )
     fastest = min(row.median for row in rows)
     for row in rows:
         low, high = _ends(row)
-        shown.add_row(
-            f"{row.how.title}: {row.detail}" if row.detail else row.how.title,
+        table.add_row(
+            f"{row.pipeline.title}: {row.detail}" if row.detail else row.pipeline.title,
             f"{row.median * 1e3:.3g}",
             f"{low * 1e3:.3g}-{high * 1e3:.3g}",
             f"{row.cpu_seconds * 1e3:.3g}",
@@ -79,37 +75,32 @@ def _measured(model: str, task: Task, rows: list[ImageRow]) -> Table:
             f"{row.load_seconds:.2f}",
             style="bold" if row.median == fastest else "",
         )
-    return shown
+    return table
 
 
 def _ends(row: ImageRow) -> tuple[float, float]:
     """Return the quartiles of single images, or the range of streams."""
     ordered = sorted(row.seconds)
-    if row.how.task == "stream":
+    if row.pipeline.task == "stream":
         return ordered[0], ordered[-1]
     return ordered[len(ordered) // 4], ordered[len(ordered) * 3 // 4]
 
 
-def _bars(report: PicturesReport) -> Table:
-    shown = Table(
-        box=box.SIMPLE_HEAD,
-        title="peer's time / ours: the best plain pipeline, and the best of the others",
-        title_justify="left",
+def _bars(report: ImagesReport) -> Table:
+    table = make_table(
+        "peer's time / ours: the best plain pipeline, and the best of the others",
+        words=("model", "task", "peer"),
+        numbers=("peer ms", "ours", "ratio", "target", "met"),
     )
-    for heading in ("model", "task", "peer"):
-        shown.add_column(heading, no_wrap=True)
-    for heading in ("its ms", "ours", "ratio", "wanted", "holds"):
-        shown.add_column(heading, justify="right", no_wrap=True)
     for bar in report.bars():
-        holds = "" if bar.at_least is None else "yes" if bar.ratio >= bar.at_least else "no"
-        shown.add_row(
+        table.add_row(
             bar.model,
             bar.task,
-            bar.peer.how.title,
+            bar.peer.pipeline.title,
             f"{bar.peer.median * 1e3:.3g}",
             f"{bar.ours.median * 1e3:.3g}",
             f"{bar.ratio:.2f}",
             "" if bar.at_least is None else f"{bar.at_least:.2f}",
-            holds,
+            "" if bar.at_least is None else yes_or_no(bar.ratio >= bar.at_least),
         )
-    return shown
+    return table

@@ -1,4 +1,4 @@
-"""Calls of each engine in its users' way: from inputs by name to outputs by name."""
+"""Calls of each engine as its users write them: from inputs by name to outputs by name."""
 
 # The stubs of these packages leave most of their types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -19,27 +19,35 @@ if TYPE_CHECKING:
 
 Run = Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]
 
-SEVERE = 3  # ONNX Runtime's level of what it says: errors
+LOG_ERRORS = 3  # log level of ONNX Runtime: errors only
 
 
 def of_onnxruntime(model: bytes | str, threads: int) -> Run:
-    """Return a function that runs a model, or the file of one, with ONNX Runtime."""
+    """Return a function that runs a model with ONNX Runtime.
+
+    Args:
+        model: Bytes of the model, or the path of its file.
+        threads: Threads of the engine.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    # Its threads would spin on while others have their turn.
+    # Otherwise its threads would go on spinning while other contenders have their turn.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    options.log_severity_level = SEVERE
+    options.log_severity_level = LOG_ERRORS
     session: Any = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     return lambda inputs: dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
 
 def of_openvino(model: Any, threads: int, hint: str) -> Run:
-    """Return what OpenVINO makes of a model, or of a file of one, computing in a precision.
+    """Return a function that runs a model with OpenVINO; each call overwrites the last result.
 
-    What a call returns is overwritten by the next one.
+    Args:
+        model: Model of OpenVINO, or the path of its file.
+        threads: Threads of the engine.
+        hint: Precision hint: "f32" or "bf16".
     """
     settings = {
         "INFERENCE_PRECISION_HINT": hint,
@@ -59,11 +67,11 @@ def of_openvino(model: Any, threads: int, hint: str) -> Run:
 
 
 def of_ours(model: Model) -> Run:
-    """Return calls of a compiled model that give a dictionary, also of one output."""
+    """Return a function that runs a compiled model; its result is a dictionary in any case."""
     names = [output.name for output in model.manifest.outputs]
 
     def run(inputs: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-        found = model(inputs)
-        return found if isinstance(found, dict) else {names[0]: found}
+        outputs = model(inputs)
+        return outputs if isinstance(outputs, dict) else {names[0]: outputs}
 
     return run

@@ -1,4 +1,4 @@
-"""Contenders of `slipstream bench infer`, and their files."""
+"""Contenders of `slipstream bench infer`, and the files that they load."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Precision = Literal["fp32", "bf16", "int8", "int8-weights", "any"]
 TRANSFORMERS = ("bert_base", "vit_small")
 OURS_FP32, OURS_BEST = "ours-fp32", "ours"
 
-# Made by the preparation, in this order. See `prepare`.
-EXPORTED, NETWORK = "model.onnx", "network.pt"  # one and the same, for engines and for PyTorch
+# Names of the files that `prepare` makes, in this order.
+EXPORTED, NETWORK = "model.onnx", "network.pt"  # the same model, for engines and for PyTorch
 ORT_STATIC, ORT_DYNAMIC = "ort-int8.onnx", "ort-int8-dynamic.onnx"
 OV_INT8, OV_WEIGHTS = "openvino-int8.xml", "openvino-int8-weights.xml"
 PACKAGE_FP32, PACKAGE_BEST = "ours-fp32.slip", "ours.slip"
@@ -35,8 +35,8 @@ class EngineContender:
         precision: Precision of matrix products; "any" for the fastest that the search found.
         file: File in the model's folder that the contender loads; PyTorch's contenders load none.
         hint: Precision hint for OpenVINO's unquantised operators: "f32" or "bf16".
-        models: it takes part in these only; empty for all.
-        is_default: it takes part where nobody has chosen the peers.
+        models: Names of the models with which the contender takes part (default empty: all).
+        is_default: Whether the contender takes part if no peers are chosen (default True).
     """
 
     name: str
@@ -117,12 +117,13 @@ PEERS = tuple(contender.name for contender in _ALL if not contender.is_ours)
 
 
 def chosen(peers: Sequence[str] | None) -> list[EngineContender]:
-    """Return the contenders of a run: ours, and these peers.
+    """Return the contenders of a run: the peers and ours.
 
     Args:
-        peers: Names of peers; None for the default ones.
+        peers: Names of the peers; None for the default peers.
 
-    Raises UsageError for a name that is no peer.
+    Raises:
+        UsageError: a name is unknown.
     """
     for name in peers or ():
         if name not in PEERS:
@@ -135,7 +136,7 @@ def chosen(peers: Sequence[str] | None) -> list[EngineContender]:
 
 
 def obstacle(contender: EngineContender, model: str) -> str:
-    """Return why a contender cannot take part with a model on this machine; "" where it can."""
+    """Return the reason why a contender cannot run a model on this machine; "" if it can."""
     if contender.models and model not in contender.models:
         return f"it is documented for {' and '.join(contender.models)}"
     packages = {"pytorch": "torch", "inductor": "torch", "slipstream": "onnxruntime"}

@@ -1,7 +1,7 @@
 """Average time and cost of an image, from its JPEG file to the answer, at a required accuracy.
 
-The form is that of DAWNBench's inference: one image at a time over a whole test set (Coleman et
-al., "DAWNBench: An End-to-End Deep Learning Benchmark and Competition", 2017).
+The method is that of DAWNBench: one image at a time, over a complete test set (Coleman et al.,
+"DAWNBench: An End-to-End Deep Learning Benchmark and Competition", 2017).
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -19,19 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.table import Table
 
 from slipstream import infer
-from slipstream.bench.result import environment, environment_line
+from slipstream.bench.environment import environment, environment_line
+from slipstream.bench.tables import make_table, yes_or_no
 from slipstream.errors import UsageError
 from slipstream.infer.outputs.outputs import LABELS
 from slipstream.infer.run.session import Model, Outputs
 
 TOP = 5
-WARM_UPS = 20
-ENDINGS = (".jpg", ".jpeg")
-TOLD_EVERY = 100  # images
+WARM_UPS = 20  # calls of each model before the measurement
+SUFFIXES = (".jpg", ".jpeg")
+TELL_EVERY = 100  # images between two lines of progress
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,12 +39,12 @@ class CostSpec:
     """Settings and requirements of a measurement of cost.
 
     Args:
-        packages: files of `slipstream compile --pixels`; at least one.
+        packages: Files that `slipstream compile --pixels` made; at least one.
         folder: Folder of JPEG files, in subfolders named by the number of their label.
-        top1: least share of right answers, 0 to 1.
-        top5: least share of images whose label is among the first five, 0 to 1.
-        price: Price of an hour of this machine, in any currency.
-        threads: Threads of each model; None for the number that it was compiled for.
+        top1: Required share of right answers, 0 to 1 (default 0).
+        top5: Required share of images whose label is among the first five, 0 to 1 (default 0).
+        price: Price of an hour of this machine, in any currency (default 0).
+        threads: Threads of each model (default None: the number that it was compiled for).
     """
 
     packages: tuple[Path, ...]
@@ -55,13 +55,13 @@ class CostSpec:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse values that are not allowed."""
+        """Check the values."""
         if not self.packages:
             raise UsageError("no model is given; with --images, models are compiled packages")
         if not (0 <= self.top1 <= 1 and 0 <= self.top5 <= 1 and self.price >= 0):
             raise UsageError(
                 f"top-1 is {self.top1:.0%}, top-5 {self.top5:.0%}, the price {self.price:g};"
-                " allowed: 0 to 100 %, and no negative price"
+                " allowed: 0 to 100 % and a price from 0"
             )
 
 
@@ -70,11 +70,11 @@ class Cost:
     """Results of one model.
 
     Args:
-        package: its file.
-        recipe: Description of how the model runs.
+        package: File of the model.
+        recipe: Engine and precision of the model.
         seconds: Seconds of every image, in the order of the files.
-        top1: share of right answers.
-        top5: share of images whose label is among the first five.
+        top1: Share of right answers, 0 to 1.
+        top5: Share of images whose label is among the first five, 0 to 1.
     """
 
     package: Path
@@ -85,7 +85,7 @@ class Cost:
 
     @property
     def mean(self) -> float:
-        """Seconds of an image."""
+        """Mean seconds of an image."""
         return statistics.fmean(self.seconds)
 
     @property
@@ -95,7 +95,7 @@ class Cost:
 
     @property
     def p99(self) -> float:
-        """Seconds that one in a hundred images exceeds."""
+        """Seconds that one image in a hundred exceeds."""
         return float(np.quantile(self.seconds, 0.99))
 
     def cost(self, spec: CostSpec, images: int = 1) -> float:
@@ -103,17 +103,22 @@ class Cost:
         return self.mean * images * spec.price / 3600
 
     def is_accurate(self, spec: CostSpec) -> bool:
-        """Return whether the required accuracy is reached."""
+        """Return whether the model reaches the required accuracy."""
         return self.top1 >= spec.top1 and self.top5 >= spec.top5
 
 
 def measure_cost(spec: CostSpec, tell: Callable[[str], None] = lambda text: None) -> list[Cost]:
-    """Answer every image with every model, by turns, and block.
+    """Answer every image with every model, and block until that is done.
 
-    An image's time begins with the bytes of its file in memory, and ends with the answer.
+    The models take turns. The time of an image begins with the bytes of its file in memory, and
+    ends with the answer.
+
+    Args:
+        spec: Settings of the measurement.
+        tell: Function that receives a line about the progress (default: none).
 
     Raises:
-        UsageError: there are no JPEG files, or a model does not take them.
+        UsageError: there are no JPEG files, or a model does not accept them.
     """
     files = _files(spec.folder)
     with ExitStack() as stack:
@@ -124,66 +129,61 @@ def measure_cost(spec: CostSpec, tell: Callable[[str], None] = lambda text: None
         seconds: list[list[float]] = [[] for _ in models]
         ranks: list[list[int]] = [[] for _ in models]
         for number, (path, label) in enumerate(files):
-            if number % TOLD_EVERY == 0:
+            if number % TELL_EVERY == 0:
                 tell(f"image {number + 1} of {len(files)}")
             data = path.read_bytes()
             order = range(len(models)) if number % 2 == 0 else reversed(range(len(models)))
-            for each in order:
+            for index in order:
                 begin = time.perf_counter()
-                found = models[each](data)
-                seconds[each].append(time.perf_counter() - begin)
-                ranks[each].append(rank_of(label, found))
+                outputs = models[index](data)
+                seconds[index].append(time.perf_counter() - begin)
+                ranks[index].append(rank_of(label, outputs))
         return [
             Cost(
                 package=package,
                 recipe=f"{model.manifest.recipe.engine} {model.manifest.recipe.precision}",
                 seconds=tuple(taken),
-                top1=sum(rank < 1 for rank in places) / len(files),
-                top5=sum(rank < TOP for rank in places) / len(files),
+                top1=sum(rank < 1 for rank in model_ranks) / len(files),
+                top5=sum(rank < TOP for rank in model_ranks) / len(files),
             )
-            for package, model, taken, places in zip(
+            for package, model, taken, model_ranks in zip(
                 spec.packages, models, seconds, ranks, strict=True
             )
         ]
 
 
 def rank_of(label: int, outputs: Outputs) -> int:
-    """Return the place of a label among a model's answers, 0 for the first.
+    """Return the rank of the right label among the answers of a model, 0 for the first.
 
     Args:
-        label: the right one.
-        outputs: scores of all classes [1, classes], or `labels` [1, k], the highest first; a label
-            that is not among them is in place k.
+        label: Right label.
+        outputs: Scores of all classes [1, classes], or `labels` [1, k] in descending order of their
+            scores. A label that is not among them has rank k.
     """
     if isinstance(outputs, dict) and LABELS in outputs:
         order = outputs[LABELS].ravel()
     else:
         scores = next(iter(outputs.values())) if isinstance(outputs, dict) else outputs
         order = np.argsort(-scores.ravel(), kind="stable")
-    places = np.flatnonzero(order == label)
-    return int(places[0]) if len(places) else len(order)
+    ranks = np.flatnonzero(order == label)
+    return int(ranks[0]) if len(ranks) else len(order)
 
 
 def cost_table(spec: CostSpec, costs: Sequence[Cost]) -> Table:
-    """Return a row for each model."""
+    """Return a table with a row for each model."""
     images = len(costs[0].seconds)
-    shown = Table(
-        box=box.SIMPLE_HEAD,
-        title=f"{images:,} images, one at a time, from JPEG to answer",
+    table = make_table(
+        f"{images:,} images, one at a time, from JPEG to answer",
+        words=("model", "engine"),
+        numbers=("ms", "median", "p99", "cost", "top-1", "top-5", "accurate"),
         caption=(
-            f"ms: average of an image; 1 % took longer than p99. cost: of a million images at"
-            f" {spec.price:g} an hour. required: top-1 {spec.top1:.1%}, top-5 {spec.top5:.1%}.\n"
-            f"{environment_line()}"
+            "ms: mean time of an image; 1 % of the images took longer than p99. cost: price of a"
+            f" million images at {spec.price:g} an hour. required: top-1 {spec.top1:.1%}, top-5"
+            f" {spec.top5:.1%}.\n{environment_line()}"
         ),
-        title_justify="left",
-        caption_justify="left",
     )
-    for heading in ("model", "by"):
-        shown.add_column(heading, no_wrap=True)
-    for heading in ("ms", "median", "p99", "cost", "top-1", "top-5", "accurate"):
-        shown.add_column(heading, justify="right", no_wrap=True)
     for cost in costs:
-        shown.add_row(
+        table.add_row(
             cost.package.name,
             cost.recipe,
             f"{cost.mean * 1e3:.3g}",
@@ -192,9 +192,9 @@ def cost_table(spec: CostSpec, costs: Sequence[Cost]) -> Table:
             f"{cost.cost(spec, 1_000_000):.3g}" if spec.price else "",
             f"{cost.top1:.2%}",
             f"{cost.top5:.2%}",
-            "yes" if cost.is_accurate(spec) else "no",
+            yes_or_no(cost.is_accurate(spec)),
         )
-    return shown
+    return table
 
 
 def cost_as_json(spec: CostSpec, costs: Sequence[Cost]) -> dict[str, Any]:
@@ -222,20 +222,20 @@ def cost_as_json(spec: CostSpec, costs: Sequence[Cost]) -> dict[str, Any]:
 
 
 def _files(folder: Path) -> list[tuple[Path, int]]:
-    """Return every JPEG file with its label, in the order of their names."""
+    """Return every JPEG file with its label, in the order of the file names."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}")
-    labels = [each for each in folder.iterdir() if each.is_dir() and each.name.isdecimal()]
+    labels = [path for path in folder.iterdir() if path.is_dir() and path.name.isdecimal()]
     files = [
-        (path, int(each.name))
-        for each in labels
-        for path in each.iterdir()
-        if path.suffix.lower() in ENDINGS
+        (path, int(label.name))
+        for label in labels
+        for path in label.iterdir()
+        if path.suffix.lower() in SUFFIXES
     ]
     if not files:
         raise UsageError(
-            f"{folder} has no JPEG files in folders named 0, 1, 2 ... by their labels; python -m"
-            " slipstream.bench.infer.fashion_mnist FOLDER makes such"
+            f"{folder} has no JPEG files in subfolders named by their labels (0, 1, 2 ...);"
+            " python -m slipstream.bench.infer.fashion_mnist FOLDER makes an example"
         )
     return sorted(files, key=lambda item: (item[0].name, item[1]))
 

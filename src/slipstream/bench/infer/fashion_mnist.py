@@ -1,9 +1,9 @@
-"""Fashion-MNIST's test set as JPEG files.
+"""The test set of Fashion-MNIST as JPEG files.
 
     python -m slipstream.bench.infer.fashion_mnist FOLDER [COUNT]
 
-A folder for each of the ten labels, as `slipstream compile --data` and `slipstream bench infer
---images` read them. Xiao, Rasul and Vollgraf, "Fashion-MNIST" (2017).
+Each of the ten labels has a subfolder; `slipstream compile --data` and `slipstream bench infer
+--images` read such folders. Xiao, Rasul and Vollgraf, "Fashion-MNIST" (2017).
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -31,11 +31,13 @@ QUALITY = 95
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Write the images to a folder: all, or the first COUNT."""
+    """Write images to a folder.
+
+    Args:
+        arguments: Folder and, optionally, the number of images (default: all 10,000).
+    """
     if len(arguments) not in (1, 2):
-        raise UsageError(
-            "the arguments are a folder and, optionally, the number of images (default 10,000)"
-        )
+        raise UsageError(f"{len(arguments)} arguments are given; allowed: FOLDER [COUNT]")
     images, labels = read_test_set()
     count = int(arguments[1]) if len(arguments) > 1 else len(labels)
     write_images(Path(arguments[0]), images[:count], labels[:count])
@@ -48,14 +50,14 @@ def read_test_set(folders: Sequence[Path] = FOLDERS) -> tuple[NDArray[np.uint8],
     Raises:
         UsageError: the files are in none of the folders.
     """
-    found = next((folder for folder in folders if (folder / IMAGES).exists()), None)
-    if found is None:
+    folder = next((folder for folder in folders if (folder / IMAGES).exists()), None)
+    if folder is None:
         raise UsageError(
             f"{IMAGES} is in none of {', '.join(map(str, folders))}; install Debian's"
             " dataset-fashion-mnist, or run examples/01_fashion_mnist/train.py, which fetches it"
         )
-    images = _read(found / IMAGES, header_bytes=16)
-    return images.reshape(-1, SIDE, SIDE), _read(found / LABELS, header_bytes=8)
+    images = _read(folder / IMAGES, header_bytes=16)
+    return images.reshape(-1, SIDE, SIDE), _read(folder / LABELS, header_bytes=8)
 
 
 def write_images(folder: Path, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> None:
@@ -63,8 +65,8 @@ def write_images(folder: Path, images: NDArray[np.uint8], labels: NDArray[np.uin
 
     Args:
         folder: Folder that gets a subfolder for each label; existing files stay.
-        images: uint8 [n, rows, columns].
-        labels: integers [n].
+        images: Pixels, uint8 [n, rows, columns].
+        labels: Labels, uint8 [n].
     """
     from PIL import Image
 

@@ -1,4 +1,4 @@
-"""Jobs that the driver of an inference benchmark gives to its processes."""
+"""Jobs of the processes of an inference benchmark, and the timings of contenders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import statistics
 from dataclasses import asdict, dataclass
 from typing import Any
 
-DISTURBED = 1.25  # of the lower quartile: what a quiet machine stays below
+DISTURBED = 1.25  # ratio of the quartiles below which a quiet machine stays
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -16,14 +16,14 @@ class InferJob:
     """Job of one process, which prepares a file or runs a contender.
 
     Args:
-        model: its name.
+        model: Name of the model.
         folder: Folder of the model's files.
         file: Name of the file to prepare; "" for a process that runs a contender.
         contender: Name of the contender to run; "" for a process that prepares files.
         threads: Threads of the contender, at least 1.
         seconds: Time limit of the search of our compilation.
-        snr_db: least signal to noise of a compilation of ours, in dB.
-        unseen: number of inputs of no set on which ours is compared.
+        snr_db: Smallest signal-to-noise ratio of our compilation, in dB (default 0).
+        unseen: Number of inputs outside all sets of samples on which ours is compared (default 0).
     """
 
     model: str
@@ -51,13 +51,13 @@ class InferTiming:
     """Result of one contender with one model.
 
     Args:
-        contender: its name.
-        turns: seconds of single calls, of every turn; at least one turn, of at least one call.
-        snr_db: signal to noise on held-out inputs, beside the model in float32; dB.
+        contender: Name of the contender.
+        turns: Seconds of the calls of each turn; at least one turn with at least one call.
+        snr_db: Signal-to-noise ratio on held-out inputs against the model in float32, in dB.
         prepare_seconds: Seconds to make the contender's file from the exported model; 0 if it loads
             the exported model.
         load_seconds: Seconds from opening the file to the first result.
-        peak_bytes: the most memory that its process ever had.
+        peak_bytes: Peak memory of the process in bytes.
         detail: Engine that runs our model; empty for peers.
     """
 
@@ -81,12 +81,12 @@ class InferTiming:
 
     @property
     def best(self) -> float:
-        """The median of the best turn, in seconds: when nothing disturbed it."""
+        """Median of the best turn, which nothing disturbed, in seconds."""
         return min(statistics.median(turn) for turn in self.turns)
 
     @property
     def quartiles(self) -> tuple[float, float]:
-        """A quarter of the calls took less than the first, a quarter more than the second."""
+        """Lower and upper quartile of all calls, in seconds."""
         seconds = self.seconds
         if len(seconds) == 1:
             return seconds[0], seconds[0]
@@ -95,6 +95,6 @@ class InferTiming:
 
     @property
     def was_disturbed(self) -> bool:
-        """Whether calls took so different times that something else ran as well."""
+        """Whether the times of calls differ so much that another program must have run."""
         low, high = self.quartiles
         return high > DISTURBED * low

@@ -1,4 +1,4 @@
-"""The models that `slipstream bench infer` measures: the zoo's, or one of the user's."""
+"""Models that `slipstream bench infer` measures: those of the zoo, or one of the user."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from pathlib import Path
 
 from slipstream.bench.zoo import ZOO, ZooModel
 from slipstream.errors import UsageError
+from slipstream.forecast.trace.architectures import convolutions, efficient, resnet
 from slipstream.user_modules import import_user_object
 
-# What cached files depend on, beside the networks' source: packages, and modules beside this one.
+# Cached files depend on these packages and modules, and on the source of the network.
 PACKAGES = ("torch", "onnx", "onnxruntime", "openvino", "nncf")
 MAKERS = ("prepare", "samples", "contenders")
+ARCHITECTURES = (convolutions, efficient, resnet)
 
 
 def find_model(name: str) -> ZooModel:
-    """Return the model of a name: one of the zoo's, or package.module:attribute of a `ZooModel`.
+    """Return the model of a name: a name in the zoo, or package.module:attribute of a `ZooModel`.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such model.
     """
     if name in ZOO:
         return ZOO[name]
@@ -40,7 +42,7 @@ def find_model(name: str) -> ZooModel:
 
 @contextmanager
 def model_folder(cache: Path | None, name: str) -> Generator[Path]:
-    """Yield the folder of a model's files: in the cache, or temporary if there is no cache."""
+    """Yield the folder of a model's files: in the cache, or a temporary one without a cache."""
     if cache is None:
         with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as temporary:
             yield Path(temporary)
@@ -51,23 +53,28 @@ def model_folder(cache: Path | None, name: str) -> Generator[Path]:
 
 
 def folder_name(name: str) -> str:
-    """Return the folder of a model's files: another one where what makes them differs.
+    """Return the name of a model's folder.
 
-    That are the networks, the packages and the benchmark's own modules.
+    The name changes with the source of the network, with the versions of the packages and with the
+    modules of this benchmark, so that the cache never has outdated files.
     """
     model = find_model(name)
     sources = [inspect.getsourcefile(model.build), inspect.getsourcefile(ZooModel)]
     files = {path for source in sources if source for path in _beside(Path(source))}
     files |= {Path(__file__).with_name(f"{module}.py") for module in MAKERS}
-    digest = hashlib.sha256(" ".join(f"{each} {_version(each)}" for each in PACKAGES).encode())
+    packages = " ".join(f"{package} {_version(package)}" for package in PACKAGES)
+    digest = hashlib.sha256(packages.encode())
     for path in sorted(files):
         digest.update(path.read_bytes())
     return f"{model.name}-{digest.hexdigest()[:12]}"
 
 
 def _beside(source: Path) -> list[Path]:
-    """Return the sources that make a model: all of the zoo's, or only a user's own file."""
-    return list(source.parent.glob("*.py")) if source.parent.name == "zoo" else [source]
+    """Return the sources of a model: all modules of the zoo, or only the file of the user."""
+    if source.parent.name != "zoo":
+        return [source]
+    architectures = (module.__file__ for module in ARCHITECTURES)
+    return [*source.parent.glob("*.py"), *(Path(file) for file in architectures if file)]
 
 
 def _version(package: str) -> str:

@@ -1,7 +1,7 @@
 """Peak rates of the cores: python -m slipstream.bench.infer.peak THREADS prints JSON.
 
-A 1 x 1 convolution of a shape whose operands stay in the caches, through our own kernels, in short
-bursts; the best of them counts.
+Our kernels compute a 1 x 1 convolution whose operands stay in the caches, in short bursts. The rate
+is that of the best burst.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -21,7 +21,7 @@ from slipstream.infer.graph.graph import Graph, Node, Value
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
 from slipstream.infer.native.runner import Runner
 
-CHANNELS, SIDE = 512, 14
+CHANNELS, SIDE = 512, 14  # so that operands stay in the caches
 BURSTS = 400
 KERNEL = "convolution"
 FLOAT = np.dtype(np.float32)
@@ -33,32 +33,35 @@ def main(text: str) -> None:
 
 
 def peaks(threads: int) -> dict[str, float]:
-    """Return the most operations per second by precision: fp32, and int8 and bf16 where the
-    processor has them. A multiplication and its addition are two."""
+    """Return the highest rates in operations per second, by precision.
+
+    The precisions are fp32, and int8 and bf16 if the processor supports them. A multiplication and
+    its addition are two operations.
+    """
     formats: Mapping[str, Format | None] = {
         "fp32": None,
         "int8": Bytes.of_range(-4.0, 4.0),
         "bf16": BFloat16(),
     }
-    able = Native().precisions()
-    return {name: _rate(format_, threads) for name, format_ in formats.items() if name in able}
+    supported = Native().precisions()
+    return {name: _rate(format_, threads) for name, format_ in formats.items() if name in supported}
 
 
 def _rate(stored: Format | None, threads: int) -> float:
-    """Return the rate of the second of two convolutions, whose input has this format."""
+    """Return the rate of the second of two convolutions; its input has the given format."""
     graph = _graph()
     runner = Runner(graph, {} if stored is None else {"middle": stored}, threads)
     inputs = {"x": np.random.default_rng(0).standard_normal((1, CHANNELS, SIDE, SIDE), np.float32)}
     best = math.inf
     for _ in range(BURSTS):
         steps = runner.profile(inputs)
-        taken = (s for kernel, value, s in steps if (kernel, value) == (KERNEL, "y"))
+        taken = (seconds for kernel, value, seconds in steps if (kernel, value) == (KERNEL, "y"))
         best = min([best, *taken])
     return 2.0 * CHANNELS**2 * SIDE**2 / best
 
 
 def _graph() -> Graph:
-    """Return a graph of two convolutions, one after the other."""
+    """Return a graph of two convolutions in a chain."""
     random = np.random.default_rng(1)
     shape = (1, CHANNELS, SIDE, SIDE)
     weights = random.standard_normal((2, CHANNELS, CHANNELS, 1, 1), np.float32)

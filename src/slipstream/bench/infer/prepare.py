@@ -1,9 +1,9 @@
-"""Makes one file of an inference benchmark: python -m slipstream.bench.infer.prepare JOB.
+"""The process that makes one file: python -m slipstream.bench.infer.prepare JOB.
 
-Quantising takes memory and time of its own, so each file is made in a process of its own. Peers'
-files are made as their documentation says, with its defaults: ONNX Runtime's static quantisation of
-activations and weights per channel in QDQ form after its own pre-processing, its dynamic one for
-transformers, NNCF's `quantize` and `compress_weights` for OpenVINO.
+Quantisation needs much memory, so each file is made in a process of its own. The files of peers are
+made as their documentation recommends, with the default settings: for ONNX Runtime, static
+quantisation of activations and weights per channel in QDQ form after its pre-processing, and
+dynamic quantisation of transformers; for OpenVINO, `quantize` and `compress_weights` of NNCF.
 """
 
 # The stubs of these packages leave most of their types open.
@@ -41,18 +41,25 @@ from slipstream.bench.infer.samples import CALIBRATION, HELD_OUT, JUDGING, Sampl
 from slipstream.infer.engines.openvino import openvino_package
 
 OPSET = 17
-FP32_DB = 70.0  # bfloat16 leaves half of that, float32 more
-SECONDS = ".seconds"  # beside each file: how long it took to make
+FP32_DB = 70.0  # ratio that only float32 reaches; bfloat16 has about half of it, in dB
+SECONDS = ".seconds"  # suffix of a file beside each made file: seconds that making it took
+
+Maker = Callable[[InferJob, Path], None]
 
 
-def main(text: str) -> None:
-    """Make the file of a job, and one beside it that says how long that took."""
+def make_file(text: str, makers: Mapping[str, Maker]) -> None:
+    """Make the file of a job, and write the seconds that it took to a file beside it.
+
+    Args:
+        text: Text of an `InferJob`.
+        makers: Function that makes a file, by the name of the file.
+    """
     job = InferJob.from_text(text)
-    warnings.simplefilter("ignore")  # of exporters and quantisers, on what we do not control
+    warnings.simplefilter("ignore")  # exporters and quantisers warn about their own code
     logging.disable(logging.WARNING)
     target = Path(job.folder, job.file)
     begin = time.perf_counter()
-    MAKERS[job.file](job, target)
+    makers[job.file](job, target)
     target.with_name(job.file + SECONDS).write_text(f"{time.perf_counter() - begin}\n")
 
 
@@ -72,13 +79,13 @@ def _export(job: InferJob, target: Path) -> None:
         dynamo=False,
     )
     torch.save(network, target.with_name(NETWORK))
-    for each in (JUDGING, HELD_OUT):
-        write_set(target.parent, each, model, network)
+    for samples in (JUDGING, HELD_OUT):
+        write_set(target.parent, samples, model, network)
 
 
 def _inputs(job: InferJob, *sets: SampleSet) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
     model = find_model(job.model)
-    return (dict(model.inputs(seed)) for each in sets for seed in each.seeds())
+    return (dict(model.inputs(seed)) for samples in sets for seed in samples.seeds())
 
 
 def _ort_static(job: InferJob, target: Path) -> None:
@@ -86,12 +93,12 @@ def _ort_static(job: InferJob, target: Path) -> None:
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     class CalibrationReader(quantization.CalibrationDataReader):
-        """The samples, one by one."""
+        """The samples of the calibration, one by one."""
 
         def __init__(self) -> None:
             self._samples = _inputs(job, CALIBRATION)
 
-        def get_next(self) -> Any:  # None ends it, which its type does not say
+        def get_next(self) -> Any:  # None at the end, which the declared type does not allow
             return next(self._samples, None)
 
     with tempfile.TemporaryDirectory() as folder:
@@ -160,7 +167,7 @@ def _ours_best(job: InferJob, target: Path) -> None:
         target.with_name(EXPORTED),
         target,
         infer.CompileOptions(
-            data=_inputs(job, CALIBRATION, JUDGING),  # the first half calibrates
+            data=_inputs(job, CALIBRATION, JUDGING),  # the first half is used for calibration
             snr_db=job.snr_db,
             seconds=job.seconds,
             threads=job.threads,
@@ -168,7 +175,7 @@ def _ours_best(job: InferJob, target: Path) -> None:
     )
 
 
-MAKERS: Mapping[str, Callable[[InferJob, Path], None]] = {
+MAKERS: Mapping[str, Maker] = {
     EXPORTED: _export,
     ORT_STATIC: _ort_static,
     ORT_DYNAMIC: _ort_dynamic,
@@ -179,4 +186,4 @@ MAKERS: Mapping[str, Callable[[InferJob, Path], None]] = {
 }
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    make_file(sys.argv[1], MAKERS)

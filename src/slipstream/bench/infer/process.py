@@ -1,9 +1,13 @@
-"""Runs one contender of an inference benchmark: python -m slipstream.bench.infer.process JOB.
+"""The process that runs one contender: python -m slipstream.bench.infer.process JOB.
 
-It answers lines of its standard input with lines of JSON: first what loading came to, then for
-"compare SET" the signal to noise of its outputs on a set of samples, for "turn SECONDS" the seconds
-of single calls, and for "memory" its peak; at the end of the input it ends. It runs on the cores
-that it was started on.
+The process loads the contender and writes a line of JSON about it to standard output. Then it
+answers each line of standard input with a line of JSON, and it ends with its input:
+
+    compare SET     signal-to-noise ratio of the outputs on a set of samples
+    turn SECONDS    seconds of single calls
+    memory          peak memory of the process
+
+The process stays on the cores on which it was started.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import os
 import sys
 import time
 import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,42 +28,80 @@ from slipstream.bench.infer.job import InferJob
 from slipstream.bench.infer.runners import Run, load
 from slipstream.bench.infer.samples import HELD_OUT, JUDGING, Sample, read_samples, signal_to_noise
 
-MOST_CALLS = 1000  # of a turn
+MOST_CALLS = 1000  # calls of a turn, at most
+
+Answers = Mapping[str, Callable[[str], dict[str, Any]]]
 
 
-def main(text: str) -> None:
-    """Load a contender, and answer until there is no more to answer."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what engines print is no answer
+def answer_commands(load_contender: Callable[[], str], answers: Answers) -> None:
+    """Load a contender, and answer commands until standard input ends.
+
+    Args:
+        load_contender: Function that loads the contender, computes a first result, and returns the
+            description of the contender.
+        answers: Function for each command, from the argument of the command to the answer.
+    """
+    stream = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # engines may print, but standard output is for answers
     warnings.simplefilter("ignore")
-    job = InferJob.from_text(text)
-    first = read_samples(HELD_OUT.files(Path(job.folder))[0])[0]
     begin = time.perf_counter()
-    run, detail = load(CONTENDERS[job.contender], job)
-    run(first)
-    seconds = time.perf_counter() - begin
-    answer(answers, {"load_seconds": seconds, "detail": detail})
+    detail = load_contender()
+    _write(stream, {"load_seconds": time.perf_counter() - begin, "detail": detail})
     for line in sys.stdin:
         command, _, argument = line.strip().partition(" ")
-        if command == "compare":
-            answer(answers, {"snr_db": _compared(run, Path(job.folder), argument)})
-        elif command == "turn":
-            answer(answers, {"seconds": turn(run, first, float(argument))})
-        elif command == "memory":
-            answer(answers, {"peak_bytes": peak_bytes()})
+        _write(stream, answers[command](argument))
 
 
-def _compared(run: Run, folder: Path, name: str) -> float:
-    """Signal to noise of outputs on a set of samples, in dB."""
-    (files,) = (each.files(folder) for each in (JUDGING, HELD_OUT) if each.name == name)
-    inputs, right = (read_samples(path) for path in files)
-    found = [{key: np.array(array) for key, array in run(each).items()} for each in inputs]
-    return signal_to_noise(found, right)
+def _write(stream: Any, answer: dict[str, Any]) -> None:
+    stream.write(json.dumps(answer) + "\n")
+
+
+class EngineProcess:
+    """A contender that runs a model on prepared inputs.
+
+    Args:
+        job: Job of the process.
+    """
+
+    _run: Run
+
+    def __init__(self, job: InferJob) -> None:
+        self._job = job
+        self._first = read_samples(HELD_OUT.files(Path(job.folder))[0])[0]
+
+    def load(self) -> str:
+        """Load the contender, run it once, and return its description."""
+        self._run, detail = load(CONTENDERS[self._job.contender], self._job)
+        self._run(self._first)
+        return detail
+
+    def compare(self, name: str) -> dict[str, Any]:
+        """Return the signal-to-noise ratio of the outputs on a set of samples, in dB."""
+        (files,) = (
+            samples.files(Path(self._job.folder))
+            for samples in (JUDGING, HELD_OUT)
+            if samples.name == name
+        )
+        inputs, expected = (read_samples(path) for path in files)
+        outputs = [
+            {key: np.array(array) for key, array in self._run(sample).items()} for sample in inputs
+        ]
+        return {"snr_db": signal_to_noise(outputs, expected)}
+
+    def turn(self, seconds: str) -> dict[str, Any]:
+        """Return the seconds of the calls of one turn."""
+        return {"seconds": turn(self._run, self._first, float(seconds))}
+
+    def memory(self, _: str) -> dict[str, Any]:
+        """Return the peak memory of this process in bytes."""
+        return {"peak_bytes": peak_bytes()}
 
 
 def turn(run: Run, inputs: Sample, seconds: float) -> list[float]:
-    """Return the seconds of calls one after the other: after one that does not count, since
-    others have had the caches meanwhile, as many as fit, and at least one."""
+    """Return the seconds of consecutive calls, at least one, until the time is over.
+
+    One call before them does not count, because other contenders have used the caches meanwhile.
+    """
     run(inputs)
     taken: list[float] = []
     end = time.perf_counter() + seconds
@@ -73,7 +116,7 @@ def turn(run: Run, inputs: Sample, seconds: float) -> list[float]:
 
 
 def peak_bytes() -> int:
-    """Return the most memory that this process ever had resident; 0 where Linux does not say."""
+    """Return the peak resident memory of this process in bytes; 0 if it cannot be read."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
@@ -82,9 +125,15 @@ def peak_bytes() -> int:
     return next((int(words[1]) * 1024 for words in lines), 0)
 
 
-def answer(stream: Any, content: dict[str, Any]) -> None:
-    """Write a line that the benchmark reads."""
-    stream.write(json.dumps(content) + "\n")
+def main(text: str) -> None:
+    """Run the contender of a job."""
+    process = EngineProcess(InferJob.from_text(text))
+    answers: Answers = {
+        "compare": process.compare,
+        "turn": process.turn,
+        "memory": process.memory,
+    }
+    answer_commands(process.load, answers)
 
 
 if __name__ == "__main__":

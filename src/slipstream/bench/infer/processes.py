@@ -1,4 +1,4 @@
-"""Starts the processes of an inference benchmark, on the cores that they stay on."""
+"""Processes of an inference benchmark, started on the cores on which they stay."""
 
 from __future__ import annotations
 
@@ -16,31 +16,34 @@ from slipstream.bench.infer.job import InferJob
 from slipstream.errors import SlipstreamError, UsageError
 
 MODULE = "slipstream.bench"
-END_SECONDS = 30.0
-NUM_LAST_LINES = 5
+END_SECONDS = 30.0  # time limit for a process to end by itself
+NUM_LAST_LINES = 5  # lines of a failed process that an error quotes
 
 
 class ProcessError(SlipstreamError):
-    """Read what the process said last: it failed."""
+    """A process failed; the message quotes its last lines."""
 
 
 def cores_of(threads: int) -> frozenset[int]:
-    """Return the cores for so many threads: the last ones of those that this process may use.
+    """Return as many cores as threads: the last of the cores that this process may use.
 
     Raises:
-        UsageError: there are fewer.
+        UsageError: this process may use fewer cores.
     """
     allowed = sorted(os.sched_getaffinity(0))
     if not 1 <= threads <= len(allowed):
-        raise UsageError(f"threads is {threads}; allowed: 1 to {len(allowed)}, the cores here")
+        raise UsageError(
+            f"threads is {threads}; allowed: 1 to {len(allowed)}, the cores of this process"
+        )
     return frozenset(allowed[-threads:])
 
 
 @contextmanager
 def _pinned(cores: frozenset[int]) -> Generator[None]:
-    """Pin processes that start meanwhile to cores, because engines look only at their start.
+    """Pin processes that start inside the block to cores.
 
-    The calling program must have one thread.
+    Pinning later would be too late, because engines count their cores only at the start. The
+    calling program must have one thread.
     """
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
@@ -51,10 +54,10 @@ def _pinned(cores: frozenset[int]) -> Generator[None]:
 
 
 def run_to_end(module: str, argument: str, cores: frozenset[int]) -> str:
-    """Run a module of this folder to its end, and return what it printed.
+    """Run a module of `slipstream.bench` to its end, and return its output.
 
     Raises:
-        ProcessError: with its last lines, where it failed.
+        ProcessError: the process failed.
     """
     with tempfile.TemporaryFile() as log:
         with _pinned(cores):
@@ -69,10 +72,15 @@ class Contestant:
     """A process that runs one contender. Use as a context manager, or close it."""
 
     def __init__(self, job: InferJob, cores: frozenset[int], module: str = "infer.process") -> None:
-        """Start it, a module of this folder, and wait until it is ready.
+        """Start a process, and wait until it is ready.
+
+        Args:
+            job: Job of the process.
+            cores: Cores on which the process stays.
+            module: Module of `slipstream.bench` that the process runs (default "infer.process").
 
         Raises:
-            ProcessError: with its last lines, where it failed.
+            ProcessError: the process failed.
         """
         self.job = job
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
@@ -92,7 +100,7 @@ class Contestant:
             raise
 
     def ask(self, command: str) -> dict[str, Any]:
-        """Send a command of `process`, and return the answer.
+        """Send a command to the process, and return its answer.
 
         Raises:
             ProcessError: the process failed.
@@ -106,7 +114,7 @@ class Contestant:
         return self._answer()
 
     def close(self) -> None:
-        """End the process. Closing twice does nothing."""
+        """End the process; a second call does nothing."""
         if self._log.closed:
             return
         assert self._process.stdin is not None

@@ -1,4 +1,4 @@
-"""Loads a contender of an inference benchmark, as its users do, in the process that runs it."""
+"""Loading of a contender in the process that runs it, in the same way as its users load it."""
 
 # The stubs of these packages leave most of their types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -19,9 +19,9 @@ from slipstream.bench.infer.job import InferJob
 
 
 def load(contender: EngineContender, job: InferJob) -> tuple[Run, str]:
-    """Return a function from inputs to outputs by name, and the description of ours.
+    """Return a function from inputs to outputs by name, and our description of the engine.
 
-    What a call returns may be overwritten by the next one.
+    The next call may overwrite the arrays that a call returned.
     """
     return _LOADERS[contender.engine](contender, job)
 
@@ -33,7 +33,7 @@ def _pytorch(contender: EngineContender, job: InferJob) -> tuple[Run, str]:
 
     torch.set_num_threads(job.threads)
     names = find_model(job.model).outputs
-    # Written by the preparation, and so no stranger's.
+    # The preparation wrote this file, so it is safe to unpickle.
     network: Any = torch.load(Path(job.folder, NETWORK), weights_only=False)
     if contender.engine == "inductor":
         from torch._inductor import config
@@ -43,9 +43,9 @@ def _pytorch(contender: EngineContender, job: InferJob) -> tuple[Run, str]:
 
     def run(inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         with torch.inference_mode() if contender.engine == "pytorch" else torch.no_grad():
-            found = network(*(torch.from_numpy(array) for array in inputs.values()))
-        several = found if isinstance(found, tuple) else (found,)
-        return dict(zip(names, (each.numpy() for each in several), strict=True))
+            outputs = network(*(torch.from_numpy(array) for array in inputs.values()))
+        tensors = outputs if isinstance(outputs, tuple) else (outputs,)
+        return dict(zip(names, (tensor.numpy() for tensor in tensors), strict=True))
 
     return run, ""
 

@@ -1,4 +1,4 @@
-"""Inputs of a model and the right outputs, in files that need no PyTorch to read."""
+"""Inputs of a model and the expected outputs, in files that are read without PyTorch."""
 
 # PyTorch's stubs leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -26,11 +26,11 @@ Sample: TypeAlias = "dict[str, NDArray[Any]]"
 
 @dataclass(frozen=True, slots=True)
 class SampleSet:
-    """Inputs of a model that have one purpose.
+    """Inputs of a model for one purpose.
 
     Args:
-        name: Name of the files.
-        first: seed of the first.
+        name: Beginning of the names of the files.
+        first: Seed of the first sample.
         count: Number of samples.
     """
 
@@ -43,43 +43,45 @@ class SampleSet:
         return range(self.first, self.first + self.count)
 
     def files(self, folder: Path) -> tuple[Path, Path]:
-        """Return the paths of its inputs and of the right outputs."""
+        """Return the paths of the inputs and of the expected outputs."""
         return folder / f"{self.name}-inputs.npz", folder / f"{self.name}-outputs.npz"
 
 
-CALIBRATION = SampleSet("calibration", 100, 8)  # peers find the ranges of bytes on them
-JUDGING = SampleSet("judging", 108, 248)  # and these: 256 in all are what ours is compiled with
-HELD_OUT = SampleSet("held-out", 1000, 32)  # all are compared on them in the end
-FIRST_UNSEEN = 10_000  # seed of the inputs on which ours has to keep what it promised
+CALIBRATION = SampleSet("calibration", 100, 8)  # calibration of peers and ours
+JUDGING = SampleSet("judging", 108, 248)  # beside the calibration samples, input of our compiler
+HELD_OUT = SampleSet("held-out", 1000, 32)  # final comparison of all contenders
+FIRST_UNSEEN = 10_000  # seed of the first input of `unseen`
 
 
-def write_set(folder: Path, each: SampleSet, model: ZooModel, network: torch.nn.Module) -> None:
-    """Write the inputs of a set, and a network's float32 outputs for them."""
+def write_set(folder: Path, chosen: SampleSet, model: ZooModel, network: torch.nn.Module) -> None:
+    """Write the inputs of a set, and the float32 outputs of a network for them."""
     import torch
 
     inputs: list[Mapping[str, NDArray[Any]]] = []
     outputs: list[Mapping[str, NDArray[Any]]] = []
-    for seed in each.seeds():
+    for seed in chosen.seeds():
         inputs.append(model.inputs(seed))
         with torch.inference_mode():
-            found = network(*(torch.from_numpy(array) for array in inputs[-1].values()))
-        several = found if isinstance(found, tuple) else (found,)
-        arrays = (tensor.numpy() for tensor in several)
+            result = network(*(torch.from_numpy(array) for array in inputs[-1].values()))
+        tensors = result if isinstance(result, tuple) else (result,)
+        arrays = (tensor.numpy() for tensor in tensors)
         outputs.append(dict(zip(model.outputs, arrays, strict=True)))
-    for path, samples in zip(each.files(folder), (inputs, outputs), strict=True):
+    for path, samples in zip(chosen.files(folder), (inputs, outputs), strict=True):
         write_samples(path, samples)
 
 
 def write_samples(path: Path, samples: Sequence[Mapping[str, NDArray[Any]]]) -> None:
-    """Write samples for `read_samples`."""
+    """Write samples to a file that `read_samples` reads."""
     arrays = {
-        f"{n}/{name}": each for n, sample in enumerate(samples) for name, each in sample.items()
+        f"{number}/{name}": array
+        for number, sample in enumerate(samples)
+        for name, array in sample.items()
     }
     np.savez(path, allow_pickle=False, **arrays)
 
 
 def read_samples(path: Path) -> list[Sample]:
-    """Return samples in their order, each by name."""
+    """Return the samples of a file in their order, each as arrays by name."""
     samples: dict[int, Sample] = {}
     with np.load(path) as file:
         for key in file.files:
@@ -88,9 +90,9 @@ def read_samples(path: Path) -> list[Sample]:
     return [samples[number] for number in sorted(samples)]
 
 
-def signal_to_noise(found: Sequence[Sample], right: Sequence[Sample]) -> float:
-    """Return the signal to noise of outputs in dB: of the output where it is least."""
+def signal_to_noise(outputs: Sequence[Sample], expected: Sequence[Sample]) -> float:
+    """Return the signal-to-noise ratio in dB of the output where it is lowest."""
     comparison = Comparison()
-    for outputs, reference in zip(found, right, strict=True):
-        comparison.add(outputs, reference)
+    for sample, reference in zip(outputs, expected, strict=True):
+        comparison.add(sample, reference)
     return comparison.snr_db

@@ -1,9 +1,9 @@
-"""Compares ours with the model in float32 on many inputs that were in no set of samples.
+"""Comparison of ours with the model in float32, on many inputs outside all sets of samples.
 
     python -m slipstream.bench.infer.unseen JOB
 
-It prints a line of JSON: the signal to noise of the output where it is least, in dB. The inputs are
-made and forgotten one by one.
+The process prints a line of JSON: the lowest signal-to-noise ratio of an output, in dB. Only one
+input is in memory at a time.
 """
 
 # PyTorch's stubs leave some of its types open.
@@ -25,7 +25,7 @@ from slipstream.infer.accuracy.accuracy import Comparison
 
 
 def main(text: str) -> None:
-    """Compare on as many inputs as the job says, and print the signal to noise."""
+    """Compare on as many inputs as the job demands, and print the signal-to-noise ratio."""
     job = InferJob.from_text(text)
     model = find_model(job.model)
     reference, _ = load(CONTENDERS["pytorch"], job)

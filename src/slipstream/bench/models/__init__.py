@@ -1,4 +1,4 @@
-"""The models that can be replayed, as layers with parameters and FLOPs."""
+"""Models that can be replayed, as layers with parameters and FLOPs."""
 
 from collections.abc import Callable, Mapping
 
@@ -24,11 +24,11 @@ MODELS: Mapping[str, Callable[[], ReplayModel]] = {
 
 
 def model(name: str) -> ReplayModel:
-    """Return a model by its name.
+    """Return the model of a name.
 
     Raises:
-        UsageError: there is none of this name.
+        UsageError: the name is unknown.
     """
     if name not in MODELS:
-        raise UsageError(f"no model is called {name!r}; there are {', '.join(MODELS)}")
+        raise UsageError(f"the model is {name!r}; allowed: {', '.join(MODELS)}")
     return MODELS[name]()

@@ -1,7 +1,8 @@
 """Convolutional networks for images: VGG16 and the ResNets with bottlenecks.
 
 Simonyan and Zisserman, arXiv 1409.1556; He et al., arXiv 1512.03385, with the stride in the 3 x 3
-convolution, as implementations have it. 1,000 classes, images of 224 x 224.
+convolution, as in common implementations. The networks have 1,000 classes and images of 224 x 224
+pixels.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ def normalised_convolution(
     Args:
         name: Name of the convolution and its normalisation.
         channels: Input and output channels.
-        kernel: height and width.
-        output: height and width of what comes out, in pixels.
+        kernel: Height and width of the kernel.
+        output: Height and width of the output in pixels.
     """
     yield convolution(f"{name}.conv", channels, kernel, output)
     yield normalisation(f"{name}.bn", channels[1])
 
 
 def vgg16() -> ReplayModel:
-    """Return VGG16 without batch normalisation: 138,357,544 parameters."""
+    """Return VGG16 without batch normalisation, with 138,357,544 parameters."""
     layers: list[ModelLayer] = []
     channels = 3
     for stage, (width, depth) in enumerate([(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)]):
@@ -51,12 +52,12 @@ def vgg16() -> ReplayModel:
 
 
 def resnet50() -> ReplayModel:
-    """Return ResNet-50: 25,557,032 parameters in 161 tensors."""
+    """Return ResNet-50 with 25,557,032 parameters in 161 tensors."""
     return _resnet("resnet50", [3, 4, 6, 3])
 
 
 def resnet152() -> ReplayModel:
-    """Return ResNet-152: 60,192,808 parameters."""
+    """Return ResNet-152 with 60,192,808 parameters."""
     return _resnet("resnet152", [3, 8, 36, 3])
 
 
@@ -77,7 +78,7 @@ def _resnet(name: str, depths: Sequence[int]) -> ReplayModel:
 def _bottleneck(
     name: str, channels: tuple[int, int], output: int, *, halves: bool
 ) -> Iterator[ModelLayer]:
-    """Yield 1 x 1, 3 x 3, 1 x 1, and a projection beside them where the shape changes."""
+    """Yield convolutions of 1 x 1, 3 x 3 and 1 x 1, and a projection if the shape changes."""
     channels_in, width = channels
     before = 2 * output if halves else output
     yield from normalised_convolution(f"{name}.1", (channels_in, width), (1, 1), before)

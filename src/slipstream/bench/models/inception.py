@@ -1,8 +1,8 @@
-"""Inception-V3 without its auxiliary head (Szegedy et al., arXiv 1512.00567), images of 299 x 299.
+"""Inception-V3 without its auxiliary head, for images of 299 x 299 (Szegedy et al., 1512.00567).
 
 A block is a set of parallel branches, each a chain of normalised convolutions. In the tables below
-a convolution is (channels out, kernel height, kernel width); "reduce" blocks halve the image in
-the last convolution of each branch.
+a convolution is (output channels, kernel height, kernel width). A block that halves the image does
+so in the last convolution of each branch.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ class InceptionBlock:
     """Parallel branches, whose outputs are concatenated.
 
     Args:
-        branches: Branches by name, in forward order; "/" means that a branch starts at the end of
-            another.
+        branches: Branches by name, in forward order; "a/b" starts at the end of branch "a".
         channels: Input and output channels.
-        pixels: height and width of what comes in and of what goes out.
+        pixels: Height and width of the input, and of the output.
     """
 
     branches: Branches
@@ -34,7 +33,7 @@ class InceptionBlock:
 
 
 def inception_v3() -> ReplayModel:
-    """Return Inception-V3: 23,834,568 parameters."""
+    """Return Inception-V3 with 23,834,568 parameters."""
     layers = list(_stem())
     for index, block in enumerate(_blocks()):
         layers += _layers(f"block{index}", block)

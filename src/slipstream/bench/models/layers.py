@@ -1,7 +1,7 @@
-"""Description of a model for a replay: layers in forward order, parameters and FLOPs.
+"""Description of a model for a replay: layers in forward order, with parameters and FLOPs.
 
 A multiplication and an addition are two FLOPs. Activations, pooling and the arithmetic of
-normalisations count as nothing: together they are below 1% of every model here.
+normalisations are not counted; together they are below 1 % of every model here.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parameter:
-    """One tensor that is trained.
+    """One trained tensor.
 
     Args:
-        name: unique in its model.
+        name: Name of the tensor, unique in its model.
         shape: Shape of the tensor.
         rows_per_sample: Largest number of rows that one sample touches, if the gradient is sparse
             in its first dimension; 0 for a dense gradient.
@@ -32,19 +32,19 @@ class Parameter:
         return math.prod(self.shape)
 
     def touched_rows(self, batch: int) -> int:
-        """Return how many rows of the gradient can differ from zero.
+        """Return the number of rows of the gradient that can differ from zero.
 
         Args:
-            batch: samples of a step.
+            batch: Samples of a step.
         """
         rows = self.shape[0]
         return min(rows, batch * self.rows_per_sample) if self.rows_per_sample else rows
 
     def touched_elements(self, batch: int) -> int:
-        """Return how many elements of the gradient can differ from zero.
+        """Return the number of elements of the gradient that can differ from zero.
 
         Args:
-            batch: samples of a step.
+            batch: Samples of a step.
         """
         return self.touched_rows(batch) * math.prod(self.shape[1:])
 
@@ -54,10 +54,10 @@ class ModelLayer:
     """Layers that run as one, so that their gradients are ready at the same moment.
 
     Args:
-        name: unique in its model.
-        parameters: Parameters of the layer itself; empty if it only uses another layer's.
+        name: Name of the layer, unique in its model.
+        parameters: Parameters that belong to the layer.
         flops: FLOPs of the forward pass of one sample.
-        tied: names of another layer's parameters that this layer uses too.
+        tied: Names of parameters of other layers that this layer uses too (default none).
     """
 
     name: str
@@ -73,7 +73,7 @@ class ModelLayer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayModel:
-    """The layers in the order of the forward pass; gradients become ready in the reverse order.
+    """A model as layers in forward order; gradients become ready in the reverse order.
 
     Args:
         name: Name on the command line.
@@ -89,7 +89,7 @@ class ReplayModel:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """All tensors that are trained, in the order of the layers that own them."""
+        """All trained tensors, in the order of their layers."""
         return tuple(parameter for layer in self.layers for parameter in layer.parameters)
 
     @property
@@ -116,9 +116,9 @@ def convolution(
     Args:
         name: Name of the layer.
         channels: Input and output channels.
-        kernel: height and width.
-        output: height and width of what comes out, in pixels.
-        bias: whether it adds one.
+        kernel: Height and width of the kernel.
+        output: Height and width of the output in pixels.
+        bias: Whether the layer has a bias (default False).
     """
     channels_in, channels_out = channels
     weight = Parameter(name=f"{name}.weight", shape=(channels_out, channels_in, *kernel))
@@ -140,10 +140,10 @@ def linear(
     Args:
         name: Name of the layer.
         features: Input and output features.
-        tokens: Tokens of one sample; the layer is applied to each.
-        bias: whether it adds one.
+        tokens: Tokens of one sample, to each of which the layer is applied (default 1).
+        bias: Whether the layer has a bias (default True).
         more_flops: FLOPs of operators without parameters that run with this layer, such as
-            attention scores.
+            attention scores (default 0).
     """
     features_in, features_out = features
     weight = Parameter(name=f"{name}.weight", shape=(features_out, features_in))
@@ -153,7 +153,7 @@ def linear(
 
 
 def normalisation(name: str, features: int) -> ModelLayer:
-    """Return a batch or layer normalisation: a scale and a shift for each feature."""
+    """Return a batch or layer normalisation with a scale and a shift for each feature."""
     scale = Parameter(name=f"{name}.weight", shape=(features,))
     shift = Parameter(name=f"{name}.bias", shape=(features,))
     return ModelLayer(name=name, parameters=(scale, shift), flops=0)
@@ -164,12 +164,12 @@ def table(name: str, shape: tuple[int, int], *, rows_per_sample: int = 0) -> Par
 
     Args:
         name: Name of the layer that looks up the rows.
-        shape: rows, and elements of a row.
+        shape: Number of rows, and elements of a row.
         rows_per_sample: Largest number of rows that one sample touches; see `Parameter`.
     """
     return Parameter(name=f"{name}.weight", shape=shape, rows_per_sample=rows_per_sample)
 
 
 def embedding(name: str, tables: Sequence[Parameter]) -> ModelLayer:
-    """Return a look-up, which costs memory traffic and no FLOPs."""
+    """Return a layer that looks up rows, which takes memory traffic but no FLOPs."""
     return ModelLayer(name=name, parameters=tuple(tables), flops=0)

@@ -1,1 +1,1 @@
-"""Our negotiation of the next tensors to reduce, beside a central coordinator."""
+"""Negotiation of the order in which tensors are reduced: ours beside a central coordinator."""

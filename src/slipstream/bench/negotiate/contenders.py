@@ -1,8 +1,8 @@
-"""Two ways to agree on an order of tensors: ours, and a rank 0 that hears all and tells all.
+"""Two ways to agree on an order of tensors: ours, and a coordinator on rank 0.
 
-The coordinator works as Horovod describes its own, over the same engine. In each cycle every rank
-sends rank 0 the names of what it has submitted, and what must agree; rank 0 counts, and tells all
-ranks what every rank has submitted.
+The coordinator works like Horovod's, over the same engine as ours. In each cycle every rank sends
+the names, types and shapes of its submitted tensors to rank 0. Rank 0 counts them, and broadcasts
+the tensors that all ranks have submitted.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from slipstream.errors import InternalError
 
 Bytes = npt.NDArray[np.uint8]
 
-ELEMENTS = 256  # of float32: tensors of 1 KB
-LIMIT_SECONDS = 60.0
+ELEMENTS = 256  # elements of a float32 tensor of 1 KB
+LIMIT_SECONDS = 60.0  # time limit for the next agreement
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Work of a contender so far on this rank.
+    """Work of a contender on this rank since its start.
 
     Args:
-        exchanges: rounds of negotiation.
-        messages: sent and received.
+        exchanges: Rounds of negotiation.
+        messages: Messages sent and received.
     """
 
     exchanges: int
@@ -41,7 +41,7 @@ class Effort:
 
 
 class NegotiationContender(ABC):
-    """A way to agree. All ranks make it alike."""
+    """A way to agree on an order; all ranks make the same contenders."""
 
     name: str
 
@@ -51,22 +51,22 @@ class NegotiationContender(ABC):
 
     @abstractmethod
     def negotiate(self, names: Sequence[str]) -> list[str]:
-        """Submit tensors, and return their names in the order of all ranks, once all are ready."""
+        """Submit tensors, wait for all ranks, and return the names in the common order."""
 
     @abstractmethod
     def effort(self) -> Effort:
-        """Return the work so far."""
+        """Return the work since the start."""
 
     @abstractmethod
     def close(self) -> None:
-        """End it; the other ranks do so too."""
+        """End the contender, as all other ranks do."""
 
 
 class Ours(NegotiationContender):
     """Decentralised negotiation.
 
     Args:
-        group: the ranks.
+        group: Group of the ranks.
         cycle_seconds: Shortest time between the starts of two rounds.
     """
 
@@ -82,31 +82,33 @@ class Ours(NegotiationContender):
             self._tensors[name] = Tensor(name, _core.DType.FLOAT32, (ELEMENTS,))
 
     def negotiate(self, names: Sequence[str]) -> list[str]:
-        """Submit tensors, and return their names in the order of all ranks, once all are ready."""
+        """Submit tensors, wait for all ranks, and return the names in the common order."""
         self._negotiator.submit_all([self._tensors[name] for name in names])
         ready: list[str] = []
         while len(ready) < len(names):
             outcome = self._negotiator.next(LIMIT_SECONDS)
             if outcome is None:
-                raise InternalError(f"{len(ready)} of {len(names)} tensors are ready")
+                raise InternalError(
+                    f"only {len(ready)} of {len(names)} tensors are ready after {LIMIT_SECONDS:g} s"
+                )
             ready += [names[token] for token in outcome.tokens]
         return ready
 
     def effort(self) -> Effort:
-        """Return the work so far."""
+        """Return the work since the start."""
         stats = self._negotiator.stats()
         return Effort(stats.rounds, stats.messages)
 
     def close(self) -> None:
-        """End it; the other ranks do so too."""
+        """End the contender, as all other ranks do."""
         self._negotiator.close()
 
 
 class Coordinator(NegotiationContender):
-    """Rank 0 gathers the names that all have submitted and broadcasts the ready ones.
+    """Coordination by rank 0, which gathers the names from all ranks and broadcasts the ready ones.
 
     Args:
-        group: the ranks.
+        group: Group of the ranks.
     """
 
     name = COORDINATOR
@@ -126,7 +128,7 @@ class Coordinator(NegotiationContender):
             self._names[request] = name
 
     def negotiate(self, names: Sequence[str]) -> list[str]:
-        """Submit tensors, and return their names in the order of all ranks, once all are ready."""
+        """Submit tensors, wait for all ranks, and return the names in the common order."""
         ready: list[str] = []
         waiting = [self._requests[name] for name in names]
         while len(ready) < len(names):
@@ -144,16 +146,16 @@ class Coordinator(NegotiationContender):
         if self._group.rank != 0:
             if request.size:
                 self._group.send(request, 0)
-            return self._hear()
+            return self._receive_ready()
         for rank in range(self._group.size):
             if rank:
                 request = np.empty(int(sizes[rank, 0]), np.uint8)
                 if request.size:
                     self._group.recv(request, rank)
             self._counts.update(_as_names(request))
-        return self._tell()
+        return self._broadcast_ready()
 
-    def _tell(self) -> list[str]:
+    def _broadcast_ready(self) -> list[str]:
         ready = [name for name, count in self._counts.items() if count == self._group.size]
         for name in ready:
             del self._counts[name]
@@ -163,7 +165,7 @@ class Coordinator(NegotiationContender):
             self._group.broadcast(response)
         return ready
 
-    def _hear(self) -> list[str]:
+    def _receive_ready(self) -> list[str]:
         size = np.zeros(1, np.uint64)
         self._group.broadcast(size)
         response = np.empty(int(size[0]), np.uint8)
@@ -172,19 +174,19 @@ class Coordinator(NegotiationContender):
         return _as_names(response)
 
     def _messages_of_a_cycle(self) -> int:
-        """Return what rank 0 handles where something is ready: two gathers and two broadcasts."""
+        """Return the messages of this rank in a cycle with two gathers and two broadcasts."""
         others = self._group.size - 1
         if self._group.rank != 0:
             return 4
-        told = others if self._group.size <= 4 else others.bit_length()
-        return 2 * others + 2 * told
+        per_broadcast = others if self._group.size <= 4 else others.bit_length()
+        return 2 * others + 2 * per_broadcast
 
     def effort(self) -> Effort:
-        """Return the work so far."""
+        """Return the work since the start."""
         return self._effort
 
     def close(self) -> None:
-        """Have nothing to end."""
+        """Do nothing."""
 
 
 def _as_bytes(names: Sequence[str]) -> Bytes:

@@ -25,12 +25,12 @@ class NegotiateJob:
     """Job of every rank.
 
     Args:
-        tensors: submitted by every rank in an order of its own.
+        tensors: Number of tensors; every rank submits them in an order of its own.
         rounds: Number of rounds. In each round every contender negotiates new tensors, then the
             same tensors again, and then some of them one after another, in the same order on all
             ranks.
         cycle_seconds: Shortest time between the starts of two rounds of ours.
-        output: the file that rank 0 writes.
+        output: Path of the file that rank 0 writes.
     """
 
     tensors: int
@@ -50,15 +50,15 @@ class NegotiateJob:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Negotiated:
-    """How one contender agreed on all tensors; numbers are of the rank that had most.
+    """Results of one contender, by round of the measurement; each is the maximum over the ranks.
 
     Args:
-        contender: its name.
-        case: one of CASES.
-        seconds: until all ranks knew of all tensors that they were ready, by round; one by one: of
-            one tensor.
-        exchanges: rounds of negotiation, by round of the measurement.
-        messages: sent and received by one rank.
+        contender: Name of the contender.
+        case: Name of the case, from `CASES`.
+        seconds: Seconds until every rank knew that all tensors were ready; in the case one by one,
+            seconds per tensor.
+        exchanges: Rounds of negotiation.
+        messages: Messages that one rank sent and received.
         sent_bytes: Bytes that one rank sent, headers included.
     """
 
@@ -71,13 +71,13 @@ class Negotiated:
 
     @property
     def median(self) -> float:
-        """Seconds."""
+        """Median of the seconds."""
         return statistics.median(self.seconds)
 
 
 def write_results(path: Path, results: Sequence[Negotiated]) -> None:
-    """Write results for `read_results`."""
-    path.write_text(json.dumps([asdict(each) for each in results]))
+    """Write results to a file that `read_results` reads."""
+    path.write_text(json.dumps([asdict(result) for result in results]))
 
 
 def read_results(path: Path) -> list[Negotiated]:

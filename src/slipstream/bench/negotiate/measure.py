@@ -1,9 +1,9 @@
-"""Measures how fast ranks agree on an order of tensors, beside a coordinating rank 0.
+"""Measurement of the time in which ranks agree on an order of tensors.
 
     report = measure(NegotiateSpec(ranks=(4, 8)))
 
-Ranks are processes of this machine. How rounds grow with the number of ranks is measured by a
-program of the core, negotiate_bench, whose ranks are threads over links with a delay.
+Ranks are processes of this machine. `negotiate_bench`, a program of the core, measures larger
+numbers of ranks; there, ranks are threads that are connected by links with a delay.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from slipstream.bench.negotiate.job import Negotiated, NegotiateJob, read_results
 from slipstream.errors import SlipstreamError, UsageError
 
-NUM_LAST_LINES = 20
+NUM_LAST_LINES = 20  # lines of a failed program that an error quotes
 NANOSECONDS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 OnNote = Callable[[str], None]
@@ -30,12 +30,12 @@ class NegotiateSpec:
     """Settings of a measurement of negotiation.
 
     Args:
-        ranks: numbers of processes, each 2 or more.
+        ranks: Numbers of ranks, at least 2 each.
         tensors: Number of tensors of 1 KB, at least 1; every rank submits them in an order of its
             own.
         rounds: Number of rounds, at least 1; every contender has one turn in each.
-        cycle_seconds: Shortest time between the starts of two rounds of ours, 0 or more.
-        scaling: the program negotiate_bench; None: without it.
+        cycle_seconds: Shortest time between the starts of two rounds of ours, at least 0.
+        scaling: Path of the program negotiate_bench (default None: not used).
     """
 
     ranks: tuple[int, ...] = (4, 8, 16)
@@ -45,19 +45,17 @@ class NegotiateSpec:
     scaling: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse values that are not allowed."""
+        """Check the values."""
         if not self.ranks or min(self.ranks) < 2:
-            raise UsageError(
-                f"ranks are {self.ranks}; allowed: one number or more, each at least 2"
-            )
+            raise UsageError(f"ranks are {self.ranks}; allowed: one or more numbers from 2")
         for name in ("tensors", "rounds"):
             if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}; allowed: 1 and more")
+                raise UsageError(f"{name} is {getattr(self, name)}; allowed: at least 1")
         if self.cycle_seconds < 0:
-            raise UsageError(f"cycle_seconds is {self.cycle_seconds}; allowed: 0 and more")
+            raise UsageError(f"cycle_seconds is {self.cycle_seconds}; allowed: at least 0")
         if self.scaling is not None and not self.scaling.is_file():
             raise UsageError(
-                f"{self.scaling} is no program; `make bench-core` builds negotiate_bench"
+                f"{self.scaling} does not exist; `make bench-core` builds negotiate_bench"
             )
 
 
@@ -66,7 +64,7 @@ class ScalingRow:
     """A round among threads.
 
     Args:
-        ranks: their number.
+        ranks: Number of ranks.
         delay_seconds: Delay of every message.
         seconds: Seconds of a round.
         messages: Messages that one rank sends and receives in a round.
@@ -85,7 +83,7 @@ class NegotiateReport:
     Args:
         spec: Settings of the measurement.
         results: Results by number of ranks.
-        scaling: Rows of rounds among threads; empty unless asked for.
+        scaling: Rows of rounds among threads; empty if they were not measured.
     """
 
     spec: NegotiateSpec
@@ -98,10 +96,10 @@ def measure(spec: NegotiateSpec, on_note: OnNote) -> NegotiateReport:
 
     Args:
         spec: Settings of the measurement.
-        on_note: is told what is measured at the moment.
+        on_note: Function that receives the name of the next measurement.
 
     Raises:
-        SlipstreamError: a rank failed; the message has its last lines.
+        SlipstreamError: a rank failed; the message quotes its last lines.
     """
     results: dict[int, list[Negotiated]] = {}
     for ranks in spec.ranks:
@@ -131,14 +129,15 @@ def _among_processes(spec: NegotiateSpec, ranks: int) -> list[Negotiated]:
 def _among_threads(program: Path) -> tuple[ScalingRow, ...]:
     text = _output_of([str(program.absolute()), "--benchmark_format=json"])
     rows: list[ScalingRow] = []
-    for each in json.loads(text)["benchmarks"]:
-        arguments = dict(part.split(":") for part in each["name"].split("/")[1:] if ":" in part)
+    for benchmark in json.loads(text)["benchmarks"]:
+        parts = benchmark["name"].split("/")[1:]
+        arguments = dict(part.split(":") for part in parts if ":" in part)
         rows.append(
             ScalingRow(
                 ranks=int(arguments["ranks"]),
                 delay_seconds=int(arguments["delay_us"]) / 1e6,
-                seconds=each["real_time"] * NANOSECONDS[each["time_unit"]] / 1e9,
-                messages=each["messages"],
+                seconds=benchmark["real_time"] * NANOSECONDS[benchmark["time_unit"]] / 1e9,
+                messages=benchmark["messages"],
             )
         )
     return tuple(rows)

@@ -26,7 +26,7 @@ from slipstream.errors import InternalError
 
 ONE_BY_ONE_TENSORS = 50
 
-# By column of a turn's numbers.
+# Columns of the numbers of a turn.
 SECONDS, EXCHANGES, MESSAGES, SENT_BYTES = range(4)
 
 
@@ -50,13 +50,13 @@ def measure(job: NegotiateJob, contenders: list[NegotiationContender]) -> list[N
                 random.Random(f"{comm.rank()} {number} {case}").shuffle(names)
                 batches = [[name] for name in some] if case == ONE_BY_ONE else [names]
                 turn = _turn(contender, batches)
-                if number:  # the first one opens what is opened on first use
+                if number:  # the first round does not count, because it opens connections
                     turns.setdefault((contender.name, case), []).append(turn)
     return [_result(name, case, measured) for (name, case), measured in turns.items()]
 
 
 def _turn(contender: NegotiationContender, batches: list[list[str]]) -> list[float]:
-    """Return the numbers, for one batch, of the rank that had most of each."""
+    """Return the numbers of one batch; each is the maximum over the ranks."""
     effort, sent = contender.effort(), _sent_bytes()
     comm.barrier()
     start = time.perf_counter()
@@ -97,13 +97,13 @@ def _result(name: str, case: str, turns: list[list[float]]) -> Negotiated:
 
 
 def main(text: str) -> None:
-    """Run a job, together with the other ranks.
+    """Run a job together with the other ranks.
 
     Args:
-        text: the job as `NegotiateJob.as_text` writes it.
+        text: Text of the job, from `NegotiateJob.as_text`.
     """
     job = NegotiateJob.from_text(text)
-    gc.disable()  # a collection in one rank would make all wait
+    gc.disable()  # a garbage collection in one rank would make all ranks wait
     group = comm.init()
     contenders: list[NegotiationContender] = [Ours(group, job.cycle_seconds), Coordinator(group)]
     results = measure(job, contenders)

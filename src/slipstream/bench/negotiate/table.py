@@ -1,4 +1,4 @@
-"""Measurements of negotiation as people and as programs read them."""
+"""Measurements of negotiation as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import statistics
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
 from slipstream.bench.comm.table import format_seconds, format_size
+from slipstream.bench.environment import environment, environment_line
 from slipstream.bench.negotiate.job import CASES, COORDINATOR, Negotiated
 from slipstream.bench.negotiate.measure import NegotiateReport
-from slipstream.bench.result import environment, environment_line
+from slipstream.bench.tables import make_table
 
 
 def tables(report: NegotiateReport) -> list[Table]:
-    """Return a table of the contenders, and one of rounds by number of ranks if there are any."""
+    """Return a table of the contenders, and one of rounds among threads if they were measured."""
     return [_contenders(report), *([_scaling(report)] if report.scaling else [])]
 
 
@@ -26,9 +26,9 @@ def as_json(report: NegotiateReport) -> dict[str, Any]:
         "spec": {**asdict(report.spec), "scaling": str(report.spec.scaling or "")},
         **environment(),
         "results": [
-            {"ranks": ranks, **asdict(each), "median_seconds": each.median}
+            {"ranks": ranks, **asdict(result), "median_seconds": result.median}
             for ranks, results in report.results.items()
-            for each in results
+            for result in results
         ],
         "scaling": [asdict(row) for row in report.scaling],
     }
@@ -36,54 +36,51 @@ def as_json(report: NegotiateReport) -> dict[str, Any]:
 
 def _contenders(report: NegotiateReport) -> Table:
     spec = report.spec
-    table = Table(
-        title=f"{spec.tensors:,} tensors of 1 KB, submitted in another order on each rank",
-        caption=f"Until all are known to be ready on all ranks, median of {spec.rounds}; rounds,"
-        " messages (sent and received) and bytes sent are of the rank that has most; cycle of ours"
-        f" {format_seconds(spec.cycle_seconds)}. {environment_line()}.",
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
+    table = make_table(
+        f"{spec.tensors:,} tensors of 1 KB, submitted in another order on each rank",
+        words=("ranks", "tensors", "contender"),
+        numbers=("time", "range", "rounds", "messages", "sent", "coordinator / this"),
+        caption=(
+            f"time: until every rank knows that all tensors are ready, median of {spec.rounds}."
+            " rounds, messages (sent and received) and sent bytes: maximum over the ranks."
+            f" coordinator / this: ratio of the times. Our cycle is"
+            f" {format_seconds(spec.cycle_seconds)}. {environment_line()}."
+        ),
     )
-    for heading in ("ranks", "tensors", "who"):
-        table.add_column(heading)
-    for heading in ("time", "from - to", "rounds", "messages", "sent", "coordinator's time"):
-        table.add_column(heading, justify="right")
     for ranks, results in report.results.items():
-        for each in sorted(results, key=lambda result: CASES.index(result.case)):
-            table.add_row(str(ranks), *_cells(each, _coordinator(results, each.case)))
+        for result in sorted(results, key=lambda result: CASES.index(result.case)):
+            table.add_row(str(ranks), *_cells(result, _coordinator(results, result.case)))
         table.add_section()
     return table
 
 
 def _coordinator(results: list[Negotiated], case: str) -> Negotiated:
-    return next(each for each in results if (each.contender, each.case) == (COORDINATOR, case))
+    key = (COORDINATOR, case)
+    return next(result for result in results if (result.contender, result.case) == key)
 
 
-def _cells(each: Negotiated, coordinator: Negotiated) -> list[str]:
+def _cells(result: Negotiated, coordinator: Negotiated) -> list[str]:
     return [
-        each.case,
-        each.contender,
-        format_seconds(each.median),
-        f"{format_seconds(min(each.seconds))} - {format_seconds(max(each.seconds))}",
-        f"{statistics.median(each.exchanges):g}",
-        f"{statistics.median(each.messages):g}",
-        format_size(statistics.median(each.sent_bytes)),
-        f"{coordinator.median / each.median:.2f} x",
+        result.case,
+        result.contender,
+        format_seconds(result.median),
+        f"{format_seconds(min(result.seconds))} - {format_seconds(max(result.seconds))}",
+        f"{statistics.median(result.exchanges):g}",
+        f"{statistics.median(result.messages):g}",
+        format_size(statistics.median(result.sent_bytes)),
+        f"{coordinator.median / result.median:.2f} x",
     ]
 
 
 def _scaling(report: NegotiateReport) -> Table:
-    table = Table(
-        title="Rounds among threads, over links that delay every message",
-        caption="In `delays`, a round's time is divided by the delay: log2 of the ranks where it"
-        " is the links that are waited for, more where it is the cores.",
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
+    table = make_table(
+        "Rounds among threads, over links that delay every message",
+        numbers=("delay", "ranks", "time of a round", "delays", "messages of a rank"),
+        caption=(
+            "delays: time of a round divided by the delay. It is log2 of the ranks if the links"
+            " limit the time, and more if the cores do."
+        ),
     )
-    for heading in ("delay", "ranks", "time of a round", "delays", "messages of a rank"):
-        table.add_column(heading, justify="right")
     last = 0.0
     for row in report.scaling:
         if last and row.delay_seconds != last:

@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from slipstream.bench.environment import environment, environment_line
 from slipstream.bench.pretrained.measure import OPENVINO, ORT, OURS, PretrainedRow, measure
 from slipstream.bench.pretrained.zoo import PRETRAINED, chosen
-from slipstream.bench.result import environment, environment_line
 from slipstream.errors import SlipstreamError
 
 COLUMNS = ("Slipstream", "ORT fp32", "OpenVINO fp32", "best peer / ours", "original", "compiled")

@@ -1,1 +1,1 @@
-"""The gradients of a training step, replayed over several stacks."""
+"""Replay of training steps: the gradients of real models, communicated by several libraries."""

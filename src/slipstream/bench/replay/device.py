@@ -1,38 +1,38 @@
-"""Devices that take the time of a GPU: one sleeps, one multiplies matrices."""
+"""Devices that take the time of a GPU: one sleeps, the other multiplies matrices."""
 
 from __future__ import annotations
 
 import time
 from typing import Protocol
 
-# A process that is late by less than this has not waited for anything: a GPU has a queue that
-# keeps it busy meanwhile. Sleeps overshoot by a tenth of a millisecond.
+# A process that is late by less than this has not waited for anything; the queue of a GPU would
+# have kept the GPU busy meanwhile. Sleeps overshoot by about 0.1 ms.
 QUEUE_SECONDS = 0.001
 
 
 class ReplayDevice(Protocol):
-    """Computes one layer after another."""
+    """A device that computes one layer after another."""
 
     def begin_step(self) -> None:
-        """Make the device idle: the next layer starts now."""
+        """Start a step on an idle device, whose first layer starts now."""
         ...
 
     def compute(self, seconds: float, *, may_wait: bool) -> None:
-        """Block for a layer's compute.
+        """Block for the compute of a layer.
 
         Args:
             seconds: Seconds of the layer's compute.
-            may_wait: whether the layer may have had to wait for something since the last one
-                ended, so that it starts now.
+            may_wait: Whether the layer may have had to wait for communication after the previous
+                layer, so that it starts now.
         """
         ...
 
 
 class Clock(Protocol):
-    """Tells the time and sleeps, as the module `time` does."""
+    """A clock with the functions of the module `time`."""
 
     def perf_counter(self) -> float:
-        """Return seconds since some moment."""
+        """Return seconds since a fixed moment."""
         ...
 
     def sleep(self, seconds: float, /) -> None:
@@ -41,13 +41,13 @@ class Clock(Protocol):
 
 
 class TimedDevice:
-    """Sleeps until the layer is due by a schedule, so that overshoots do not add up.
+    """A device that sleeps until the end of each layer on a schedule, so that delays do not add up.
 
-    What the process does between two layers of a backward pass does not delay the second, as it
-    would not on a device of its own.
+    Work of the process between two layers of a backward pass does not delay the second layer, just
+    as it would not on a GPU.
 
     Args:
-        clock: the time that layers take.
+        clock: Clock that measures and sleeps (default: the module `time`).
     """
 
     def __init__(self, clock: Clock = time) -> None:
@@ -55,11 +55,11 @@ class TimedDevice:
         self._due = self._left = 0.0
 
     def begin_step(self) -> None:
-        """Make the device idle: the next layer starts now."""
+        """Start a step on an idle device, whose first layer starts now."""
         self._due = self._left = self._clock.perf_counter()
 
     def compute(self, seconds: float, *, may_wait: bool) -> None:
-        """Sleep until the layer would have been computed."""
+        """Sleep until the end of the layer."""
         now = self._clock.perf_counter()
         if may_wait and now - self._left > QUEUE_SECONDS:
             self._due = max(self._due, now)
@@ -70,7 +70,7 @@ class TimedDevice:
 
 
 class BusyDevice:
-    """Multiplies matrices, as many as take the time on an idle core of this machine."""
+    """A device that multiplies matrices, which take the time of a layer on an idle core."""
 
     SIZE = 192
     TRIALS = 50
@@ -84,11 +84,11 @@ class BusyDevice:
         self._unit = min(self._multiply() for _ in range(self.TRIALS))
 
     def begin_step(self) -> None:
-        """Forget the fraction of a product that the last step still owed."""
+        """Discard the fraction of a product that the previous step left over."""
         self._owed = 0.0
 
     def compute(self, seconds: float, *, may_wait: bool) -> None:
-        """Multiply for about the time of the layer, longer where others use the cores."""
+        """Multiply for about the time of the layer, or longer if the cores are shared."""
         self._owed += seconds
         while self._owed >= self._unit:
             self._multiply()

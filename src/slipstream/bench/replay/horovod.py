@@ -1,7 +1,7 @@
-"""Horovod over gloo as a peer of replays, without its launcher: the ranks are there already.
+"""Horovod over gloo as a peer of replays, without its launcher, because the ranks run already.
 
-Horovod tells its ranks apart by variables of its own, and has them meet at a server that its
-launcher runs. Here rank 0 runs that server, and torch.distributed says where.
+Horovod identifies its ranks by variables of its own, and its ranks meet at a server that its
+launcher runs. Here rank 0 runs the server, and torch.distributed broadcasts the port.
 """
 
 # Horovod has no types.
@@ -23,12 +23,12 @@ from slipstream.settings import detect_launcher
 def distributed(
     optimizer: torch.optim.Optimizer, module: ReplayModule, *, fp16: bool
 ) -> torch.optim.Optimizer:
-    """Return an optimizer that sums gradients by Horovod; all ranks must call it.
+    """Return an optimizer that sums gradients by Horovod; all ranks call this.
 
     Args:
         optimizer: Optimizer of this rank's parameters.
-        module: Module that has the parameters.
-        fp16: cast gradients to fp16 and back.
+        module: Module with the parameters.
+        fp16: Whether gradients are cast to fp16 and back.
     """
     import horovod.torch as hvd
 

@@ -1,4 +1,4 @@
-"""Jobs that the driver of a replay gives to the ranks, and their results."""
+"""Jobs of the ranks in a replay, and their results."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from slipstream.bench.limits import Wire
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Peer:
-    """A way to sum gradients.
+    """A library and a strategy that sum gradients.
 
     Args:
         name: Name on the command line.
         title: Title for people.
-        strategy: Name in `strategies.STRATEGIES` of the way in which the ranks step.
-        wire: precision of gradients between hosts.
+        strategy: Name from `strategies.STRATEGIES`.
+        wire: Precision of gradients between hosts (default "fp32").
         backend: Backend of torch.distributed.
         environ: Environment variables of the peer's ranks.
-        is_default: Whether the peer takes part if the user chose none.
+        is_default: Whether the peer takes part if the user chooses no peers (default True).
     """
 
     name: str
@@ -41,16 +41,16 @@ class ReplayJob:
     """Job of every rank.
 
     Args:
-        model: name of the model.
-        strategy: a name in `strategies.STRATEGIES`.
+        model: Name of the model.
+        strategy: Name from `strategies.STRATEGIES`.
         backend: Backend of torch.distributed.
-        wire: precision of gradients between hosts.
+        wire: Precision of gradients between hosts.
         compute_seconds: Seconds of the forward and backward passes together.
         steps: Number of measured steps, at least 1.
-        warmup: steps before these; DDP makes new buckets in the second step.
-        busy: multiply matrices in place of sleeping.
-        sparse: embeddings have sparse gradients where the model has them.
-        output: file that rank 0 writes.
+        warmup: Number of steps before them; DDP makes new buckets in the second step.
+        busy: Whether ranks multiply matrices instead of sleeping.
+        sparse: Whether embeddings have sparse gradients, if the model defines them.
+        output: Path of the file that rank 0 writes.
     """
 
     model: str
@@ -77,7 +77,7 @@ class ReplayJob:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplaySamples:
-    """The steps of one run.
+    """Times of the steps of one run.
 
     Args:
         seconds: Seconds of each measured step on the slowest rank.
@@ -87,7 +87,7 @@ class ReplaySamples:
 
     @classmethod
     def merged(cls, parts: Iterable[ReplaySamples]) -> ReplaySamples:
-        """Return the steps of several runs as one."""
+        """Return the steps of several runs as those of one run."""
         return cls(seconds=tuple(itertools.chain.from_iterable(part.seconds for part in parts)))
 
     @property
@@ -97,14 +97,14 @@ class ReplaySamples:
 
     @property
     def mean(self) -> float:
-        """Mean of the steps, in seconds, which includes the cost of single slow ones."""
+        """Mean of the steps in seconds, in which single slow steps count."""
         return statistics.fmean(self.seconds)
 
     def write(self, path: str) -> None:
-        """Write results for `read`."""
+        """Write the samples to a file that `read` reads."""
         Path(path).write_text(json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, path: str) -> ReplaySamples:
-        """Return the results that rank 0 of a run wrote."""
+        """Return the samples that rank 0 wrote."""
         return cls(seconds=tuple(json.loads(Path(path).read_text())["seconds"]))

@@ -1,9 +1,9 @@
-"""Replays real models on lab hosts: how much of a step is lost to communication, with whom.
+"""Replay of real models on lab hosts, to measure the share of a step that communication takes.
 
     rows = replay(ReplaySpec(models=("resnet50",)), peers(["gloo", "slipstream"]))
 
-Each model has its compute-only step measured in the same rounds as the peers; efficiency is that
-step divided by the peer's. Nothing else should run on the machine.
+The compute-only step of each model is measured in the same rounds as the peers. The efficiency of a
+peer is the compute-only step divided by the peer's step. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from slipstream.settings.variables import variables
 
 COMPUTE_ONLY = Peer(name="compute-only", title="compute only", strategy="compute-only")
 
-# What Horovod's launcher would tell all ranks alike.
+# Variables that Horovod's launcher would set for all ranks.
 HOROVOD_VARIABLES = {
     "HOROVOD_CONTROLLER": "gloo",
     "HOROVOD_CPU_OPERATIONS": "gloo",
     "HOROVOD_GLOO_IFACE": INTERFACE,
 }
 
-# By strategy: the title, and the backend of the ranks' own barriers.
+# Title, and backend of the barriers between ranks, by strategy.
 OURS = {
     "within": ("slipstream, within steps", "slipstream"),
     "across": ("slipstream, across steps", "slipstream"),
@@ -58,19 +58,19 @@ PEERS: Mapping[str, Peer] = {
         ),
         *(
             Peer(
-                name=how if codec == "fp32" else f"{how}-{codec}",
+                name=strategy if codec == "fp32" else f"{strategy}-{codec}",
                 title=title,
-                strategy=how if codec == "fp32" else f"{how}-{codec}",
+                strategy=strategy if codec == "fp32" else f"{strategy}-{codec}",
                 wire=codec,
                 backend=backend,
             )
-            for how, (title, backend) in OURS.items()
+            for strategy, (title, backend) in OURS.items()
             for codec in ("fp32", "fp16", "int8")
         ),
-        # What tuning costs and gains: the same with nothing tuned.
+        # The peer "across" without tuning, to measure the costs and gains of tuning.
         Peer(
             name="across-untuned",
-            title="the same, untuned",
+            title="slipstream, across steps, untuned",
             strategy="across",
             backend="slipstream",
             environ={variables()["deterministic"].name: "1"},
@@ -92,7 +92,7 @@ PEERS: Mapping[str, Peer] = {
     )
 }
 
-# A step that takes longer than this hangs.
+# Time limits beyond which a run counts as hanging.
 STEP_LIMIT_SECONDS = 120.0
 START_LIMIT_SECONDS = 120.0
 
@@ -104,15 +104,16 @@ class ReplaySpec:
     """Settings of a replay.
 
     Args:
-        models: names of models.
-        preset: name of the published setting whose ratio of compute and network holds.
+        models: Names of models.
+        preset: Name of the published setting that defines the ratio of compute and network.
         hosts: Number of lab hosts, at least 2; one rank runs on each.
-        rate: Rate of each host's link, in the lab's notation.
-        steps: measured in each round, at least 1.
-        warmup: steps before these in each round, at least 3: DDP makes new buckets in the second.
+        rate: Rate of each host's link, such as 1gbit.
+        steps: Number of measured steps in each round, at least 1.
+        warmup: Number of steps before them in each round, at least 3; DDP makes new buckets in the
+            second step.
         rounds: Number of rounds, at least 1; every peer has one turn in each.
-        busy: multiply matrices in place of sleeping.
-        sparse: embeddings have sparse gradients where the model has them.
+        busy: Whether ranks multiply matrices instead of sleeping (default False).
+        sparse: Whether embeddings have sparse gradients, if the model defines them (default False).
     """
 
     models: tuple[str, ...]
@@ -126,20 +127,20 @@ class ReplaySpec:
     sparse: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse values that are not allowed."""
+        """Check the values."""
         for name, least in (("hosts", 2), ("steps", 1), ("warmup", 3), ("rounds", 1)):
             if getattr(self, name) < least:
-                raise UsageError(f"{name} is {getattr(self, name)}; allowed: {least} and more")
+                raise UsageError(f"{name} is {getattr(self, name)}; allowed: at least {least}")
         preset(self.preset)
         for name in self.models:
             model(name)
 
     def lab(self) -> LabSpec:
-        """Return the lab on which it runs."""
+        """Return the description of the lab."""
         return LabSpec(hosts=self.hosts, rate=self.rate)
 
     def network(self) -> HostNetwork:
-        """Return the lab's links as the limits see them."""
+        """Return the network of the lab, for the computation of limits."""
         return HostNetwork(hosts=self.hosts, bits_per_second=self.lab().link_rates[0])
 
     def published(self) -> Preset:
@@ -147,19 +148,19 @@ class ReplaySpec:
         return preset(self.preset)
 
     def compute_seconds(self, replayed: ReplayModel) -> float:
-        """Return forward and backward passes, as slow as the lab's links ask for."""
+        """Return the seconds of forward and backward passes, slowed down like the network."""
         published = self.published()
         return published.step_seconds(replayed) * published.slowdown(self.network())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayRow:
-    """What one peer reached with one model.
+    """Result of one peer with one model.
 
     Args:
-        model: its name.
-        peer: its title; empty where only the limit was computed.
-        wire: precision of gradients between hosts.
+        model: Name of the model.
+        peer: Title of the peer; empty if only the limit was computed.
+        wire: Precision of gradients between hosts.
         steps: Measured steps; None if only the limit was computed.
         limit: Limit of this model and wire precision, from the measured compute-only step.
     """
@@ -172,34 +173,34 @@ class ReplayRow:
 
     @property
     def efficiency(self) -> float | None:
-        """Compute-only step divided by the measured one."""
+        """Compute-only step divided by the measured step; None without measured steps."""
         return None if self.steps is None else self.limit.compute_only / self.steps.median
 
 
 def peers(names: Sequence[str]) -> tuple[Peer, ...]:
-    """Return peers by their names.
+    """Return the peers with these names.
 
     Raises:
-        UsageError: there is none of a name.
+        UsageError: a name is unknown.
     """
     for name in names:
         if name not in PEERS:
-            raise UsageError(f"no peer is called {name!r}; there are {', '.join(PEERS)}")
+            raise UsageError(f"the peer is {name!r}; allowed: {', '.join(PEERS)}")
     return tuple(PEERS[name] for name in names)
 
 
 def default_peers(spec: ReplaySpec) -> tuple[Peer, ...]:
-    """Return the usual peers that can be run here and, if asked for, with sparse gradients.
+    """Return the default peers that can run on this machine with the settings of a replay.
 
-    Hooks and Horovod's optimizer want dense ones. Horovod is left out where it is not installed.
+    Hooks and Horovod's optimizer do not accept sparse gradients, and Horovod may not be installed.
 
     Args:
         spec: Settings of the replay.
     """
-    usual = [peer for peer in PEERS.values() if peer.is_default]
-    allowed = [peer for peer in usual if not spec.sparse or peer.strategy == "ddp"]
+    defaults = [peer for peer in PEERS.values() if peer.is_default]
+    suitable = [peer for peer in defaults if not spec.sparse or peer.strategy == "ddp"]
     return tuple(
-        peer for peer in allowed if not peer.strategy.startswith("horovod") or has_horovod()
+        peer for peer in suitable if not peer.strategy.startswith("horovod") or has_horovod()
     )
 
 
@@ -209,11 +210,11 @@ def has_horovod() -> bool:
 
 
 def limits(spec: ReplaySpec, wires: Sequence[Wire] = ("fp32", "fp16", "int8")) -> list[ReplayRow]:
-    """Return the limits alone, without the optimizer's time; nothing is run.
+    """Return the limits alone, without the time of the optimizer and without running anything.
 
     Args:
         spec: Settings of the replay.
-        wires: precisions of gradients between hosts.
+        wires: Precisions of gradients between hosts.
     """
     return [
         ReplayRow(
@@ -231,18 +232,18 @@ def limits(spec: ReplaySpec, wires: Sequence[Wire] = ("fp32", "fp16", "int8")) -
 def replay(
     spec: ReplaySpec, compared: Sequence[Peer], on_run: OnRun | None = None
 ) -> list[ReplayRow]:
-    """Replay models with peers, and block for minutes per model.
+    """Replay models with peers, and block for minutes for each model.
 
     Args:
         spec: Settings of the replay.
-        compared: peers, in the order of the rows.
-        on_run: Callback that receives the name of the next run.
+        compared: Peers in the order of the rows.
+        on_run: Function that receives the name of the next run (default None).
 
     Returns:
-        For each model the compute-only step and a row per peer.
+        Rows of each model: the compute-only step, then one row per peer.
 
     Raises:
-        UnsupportedError: the lab cannot be made; it needs root and iproute2.
+        UnsupportedError: the lab, which needs root and iproute2, cannot be made.
         SlipstreamError: a rank failed.
     """
     rows: list[ReplayRow] = []
@@ -255,16 +256,16 @@ def replay(
 def _replay_model(
     lab: Lab, spec: ReplaySpec, replayed: ReplayModel, compared: Sequence[Peer], on_run: OnRun
 ) -> list[ReplayRow]:
-    taking_turns = [COMPUTE_ONLY, *compared]
-    measured: dict[str, list[ReplaySamples]] = {peer.name: [] for peer in taking_turns}
+    contenders = [COMPUTE_ONLY, *compared]
+    measured: dict[str, list[ReplaySamples]] = {peer.name: [] for peer in contenders}
     for round_number in range(spec.rounds):
-        for peer in taking_turns:
+        for peer in contenders:
             on_run(f"{replayed.name}, {peer.title}, round {round_number + 1} of {spec.rounds}")
             measured[peer.name].append(_run(lab, spec, replayed, peer))
     merged = {name: ReplaySamples.merged(parts) for name, parts in measured.items()}
     compute = spec.compute_seconds(replayed)
-    whole = merged[COMPUTE_ONLY.name].median
-    step = StepSeconds(compute=min(compute, whole), optimizer=max(0.0, whole - compute))
+    alone = merged[COMPUTE_ONLY.name].median
+    step = StepSeconds(compute=min(compute, alone), optimizer=max(0.0, alone - compute))
     return [
         ReplayRow(
             model=replayed.name,
@@ -273,7 +274,7 @@ def _replay_model(
             steps=merged[peer.name],
             limit=_limit(spec, replayed, step, peer.wire),
         )
-        for peer in taking_turns
+        for peer in contenders
     ]
 
 
@@ -282,7 +283,7 @@ def _limit(spec: ReplaySpec, replayed: ReplayModel, step: StepSeconds, wire: Wir
 
 
 def _run(lab: Lab, spec: ReplaySpec, replayed: ReplayModel, peer: Peer) -> ReplaySamples:
-    """Run the steps on all ranks, and return the measured steps."""
+    """Run the steps on all ranks, and return their times."""
     compute_seconds = spec.compute_seconds(replayed)
     num_steps = spec.warmup + spec.steps
     with tempfile.TemporaryDirectory(prefix="slipstream-replay-") as folder:

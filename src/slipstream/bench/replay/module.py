@@ -1,12 +1,13 @@
-"""A PyTorch module with a model's parameters, computed by a device that only takes the time.
+"""A PyTorch module with the parameters of a model, whose compute only takes time.
 
-Gradients are not computed. Dense ones lie in the parameters' .grad from the start, as a GPU would
-have written them, and the backward pass returns "no addition", upon which autograd leaves .grad
-alone and runs the hooks of DDP and of others just the same. So no CPU time goes into gradients,
-and whoever keeps .grad as a view of a bucket copies nothing. Sparse ones are made anew each step.
+Gradients are not computed. Dense gradients are in .grad of the parameters from the start, as a GPU
+would have written them. The backward pass returns None for them, so that autograd leaves .grad
+alone but still runs the hooks of DDP and of other libraries. Therefore gradients take no CPU time,
+and a library that keeps .grad as a view of a bucket copies nothing. Sparse gradients are made in
+each step.
 """
 
-# PyTorch's stubs leave some of its types open.
+# The stubs of PyTorch leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -23,14 +24,14 @@ from slipstream.bench.replay.device import ReplayDevice
 
 
 class ReplayModule(torch.nn.Module):
-    """The layers of a model in a row; its forward pass takes and returns a scalar.
+    """The layers of a model in a chain; the forward pass maps a scalar to a scalar.
 
     Args:
-        replayed: Model whose parameters the module has.
+        replayed: Model that defines the parameters.
         device: Device that takes the time of the compute.
         compute_seconds: Seconds of the forward and backward passes together.
-        seed: Seed of the gradients: the rank, so that gradients differ between ranks.
-        sparse: whether embeddings have sparse gradients where the model has them.
+        seed: Seed of the gradients; the rank, so that gradients differ between ranks (default 0).
+        sparse: Whether embeddings have sparse gradients, if the model defines them (default False).
     """
 
     def __init__(
@@ -47,18 +48,18 @@ class ReplayModule(torch.nn.Module):
         generator = torch.Generator().manual_seed(seed)
         per_flop = compute_seconds / replayed.flops / (1 + BACKWARD_PER_FORWARD)
         layers: list[ReplayLayer] = []
-        owned: dict[str, torch.nn.Parameter] = {}
+        parameters: dict[str, torch.nn.Parameter] = {}
         for layer in replayed.layers:
-            made = ReplayLayer(
+            replay_layer = ReplayLayer(
                 layer,
                 device,
                 layer.flops * per_flop,
-                tied=[owned[name] for name in layer.tied],
+                tied=[parameters[name] for name in layer.tied],
                 batch=replayed.batch if sparse else 0,
                 generator=generator,
             )
-            owned.update(made.parameters_by_name)
-            layers.append(made)
+            parameters.update(replay_layer.parameters_by_name)
+            layers.append(replay_layer)
         self.layers = torch.nn.ModuleList(layers)
         self._replay_layers = layers
 
@@ -83,13 +84,14 @@ class ReplayLayer(torch.nn.Module):
     """One layer of a model.
 
     Args:
-        layer: Layer of the model whose parameters it has.
+        layer: Layer of the model that defines the parameters.
         device: Device that takes the time of the compute.
-        forward_seconds: Seconds of its forward pass.
-        tied: parameters of earlier layers that it uses; their gradients are ready when both layers'
-            backward passes have ended.
-        batch: samples of a step, of which sparse gradients have the rows; 0 makes all dense.
-        generator: Random generator of dense gradients and of the rows of sparse ones.
+        forward_seconds: Seconds of the forward pass.
+        tied: Parameters of earlier layers that the layer uses; their gradients are ready when the
+            backward passes of both layers have ended.
+        batch: Samples of a step, which determine the rows of sparse gradients; 0 makes all
+            gradients dense.
+        generator: Random generator of dense gradients and of the rows of sparse gradients.
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class ReplayLayer(torch.nn.Module):
         self._device = device
         self._forward_seconds = forward_seconds
         self._rows: list[torch.Tensor | None] = []
-        self._tied = tuple(tied)  # not a list of PyTorch's: the owner has them already
+        self._tied = tuple(tied)  # a tuple, because only the owner registers the parameters
         self.parameters_by_name: dict[str, torch.nn.Parameter] = {}
         for index, parameter in enumerate(layer.parameters):
             if batch and parameter.rows_per_sample:
@@ -124,16 +126,16 @@ class ReplayLayer(torch.nn.Module):
     def _add_sparse(
         self, name: str, parameter: Parameter, batch: int, generator: torch.Generator
     ) -> None:
-        """Add an embedding: DDP expects sparse gradients of no other module."""
+        """Add an embedding, because DDP accepts sparse gradients of embeddings only."""
         rows, width = parameter.shape
-        held = torch.nn.Embedding(rows, width, sparse=True, _weight=torch.zeros(rows, width))
-        self.add_module(name, held)
-        (self.parameters_by_name[parameter.name],) = held.parameters()
-        drawn = torch.randperm(rows, generator=generator)[: parameter.touched_rows(batch)]
-        self._rows.append(drawn.sort().values)
+        table = torch.nn.Embedding(rows, width, sparse=True, _weight=torch.zeros(rows, width))
+        self.add_module(name, table)
+        (self.parameters_by_name[parameter.name],) = table.parameters()
+        touched = torch.randperm(rows, generator=generator)[: parameter.touched_rows(batch)]
+        self._rows.append(touched.sort().values)
 
     def forward(self, scalar: torch.Tensor) -> torch.Tensor:
-        """Block for the layer's compute."""
+        """Block for the compute of the layer."""
         parameters = [*self.parameters_by_name.values(), *self._tied]
         return _Compute.apply(scalar, self, *parameters)
 
@@ -142,13 +144,16 @@ class ReplayLayer(torch.nn.Module):
         self._device.compute(self._forward_seconds, may_wait=True)
 
     def compute_backward(self) -> list[torch.Tensor | None]:
-        """Block for the compute of the backward pass, and return what is added to the gradients."""
+        """Block for the compute of the backward pass, and return the new gradients.
+
+        A dense gradient is None, because it is in .grad already.
+        """
         self._device.compute(self._forward_seconds * BACKWARD_PER_FORWARD, may_wait=False)
-        added: list[torch.Tensor | None] = [
+        gradients: list[torch.Tensor | None] = [
             None if rows is None else _sparse_gradient(parameter, rows)
             for parameter, rows in zip(self.parameters_by_name.values(), self._rows, strict=True)
         ]
-        return [*added, *(None for _ in self._tied)]
+        return [*gradients, *(None for _ in self._tied)]
 
 
 def _sparse_gradient(parameter: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
@@ -159,7 +164,7 @@ def _sparse_gradient(parameter: torch.Tensor, rows: torch.Tensor) -> torch.Tenso
 
 
 class _Compute(torch.autograd.Function):
-    """Blocks in both passes. Inputs: a scalar, the layer, and the parameters that it uses."""
+    """A function that blocks in both passes; its inputs are a scalar, the layer, its parameters."""
 
     @staticmethod
     def forward(

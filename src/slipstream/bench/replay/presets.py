@@ -1,9 +1,9 @@
 """Published settings, scaled to a slower network of another size.
 
-Compute and network are slowed by the same factor: what one allreduce takes on the lab's links,
-divided by what it takes on the published ones. So the ratio of compute and communication holds,
-also where the lab has fewer hosts. A host of the lab is one process: the processes of a published
-host share one network link, and what they do inside the host counts as nothing.
+Compute and network are slowed down by the same factor: the time of an allreduce on the lab's links
+divided by its time on the published links. Therefore the ratio of compute and communication stays
+the same, even if the lab has fewer hosts. A host of the lab is one process. It represents all
+processes of a published host, which share one link; communication inside the host takes no time.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Preset:
     Args:
         name: Name on the command line.
         hosts: Number of connected hosts.
-        gpus_per_host: GPUs in each host; only shown to people.
-        gpu: Name of the GPUs; only shown to people.
-        gbit_per_second: Rate of each host's link.
-        measured: seconds of a step without communication, by model, at the model's batch.
-        flops_per_second: Rate that models without a measurement are assumed to reach: the rate of
+        gpus_per_host: GPUs in each host, for people only.
+        gpu: Name of the GPUs, for people only.
+        gbit_per_second: Rate of each host's link in Gbit/s.
+        measured: Seconds of a step without communication, by model, at the model's batch.
+        flops_per_second: Rate that models without a measurement are assumed to reach: that of
             ResNet-50 in `measured`.
     """
 
@@ -42,13 +42,13 @@ class Preset:
     flops_per_second: float = field(init=False)
 
     def __post_init__(self) -> None:
-        """Learn from the reference model how fast the GPU is."""
+        """Compute the rate of the GPU from the step of the reference model."""
         reference = model(REFERENCE)
         speed = _step_flops(reference) / self.measured[REFERENCE]
         object.__setattr__(self, "flops_per_second", speed)
 
     def step_seconds(self, replayed: ReplayModel) -> float:
-        """Return the published step of a model, or an estimate by its FLOPs.
+        """Return the published seconds of a step, or an estimate from the model's FLOPs.
 
         Args:
             replayed: Model with its batch.
@@ -56,10 +56,10 @@ class Preset:
         return self.measured.get(replayed.name, _step_flops(replayed) / self.flops_per_second)
 
     def slowdown(self, network: HostNetwork) -> float:
-        """Return the factor by which compute is slowed to fit a network.
+        """Return the factor by which compute has to be slowed down for a network.
 
         Args:
-            network: Network of the lab, with two hosts or more.
+            network: Network of the lab, with at least two hosts.
         """
         published = HostNetwork(hosts=self.hosts, bits_per_second=1e9 * self.gbit_per_second)
         return network.allreduce_seconds(1) / published.allreduce_seconds(1)
@@ -70,14 +70,15 @@ class Preset:
 
 
 def _step_flops(replayed: ReplayModel) -> float:
-    """Return the FLOPs of forward and backward passes of a batch."""
+    """Return the FLOPs of the forward and backward passes of a batch."""
     return 3.0 * replayed.flops * replayed.batch
 
 
-# Mixed precision, per GPU: ResNet-50 at batch 64, VGG16 at batch 64, BERT-base at 64 x 128 tokens.
+# Mixed precision on one GPU: ResNet-50 at batch 64, VGG16 at batch 64, BERT-base at 64 x 128
+# tokens.
 V100_SECONDS = {"resnet50": 0.055, "vgg16": 0.097, "bert-base": 0.144}
 
-# TensorFlow, fp32, synthetic data, batch 64: 142, 219, 91.8 and 154 images a second.
+# TensorFlow with fp32 on one GPU, synthetic data, batch 64: batch size / images per second.
 P100_SECONDS = {
     "inception-v3": 64 / 142,
     "resnet50": 64 / 219,
@@ -117,11 +118,11 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def preset(name: str) -> Preset:
-    """Return a published setting by its name.
+    """Return the published setting of a name.
 
     Raises:
-        UsageError: there is none of this name.
+        UsageError: the name is unknown.
     """
     if name not in PRESETS:
-        raise UsageError(f"no preset is called {name!r}; there are {', '.join(PRESETS)}")
+        raise UsageError(f"the preset is {name!r}; allowed: {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -1,9 +1,9 @@
 """One rank of a replay: python -m slipstream.bench.replay.rank JOB, with the job as JSON.
 
-The variables of torchrun say which rank this is. Rank 0 writes the result.
+The variables of torchrun identify the rank. Rank 0 writes the result.
 """
 
-# PyTorch's stubs leave some of its types open.
+# The stubs of PyTorch leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -24,14 +24,14 @@ from slipstream.bench.replay.strategies import STRATEGIES, Step
 
 
 def main(text: str) -> None:
-    """Run a job, together with the other ranks.
+    """Run a job together with the other ranks.
 
     Args:
-        text: the job as `ReplayJob.as_text` writes it.
+        text: Text of the job, from `ReplayJob.as_text`.
     """
     job = ReplayJob.from_text(text)
     torch.set_num_threads(1)
-    gc.disable()  # a collection in one rank would make all wait
+    gc.disable()  # a garbage collection in one rank would make all ranks wait
     dist.init_process_group(job.backend)
     try:
         measured = measure(make_step(job), job.warmup, job.steps)
@@ -55,10 +55,10 @@ def make_step(job: ReplayJob) -> Step:
 
 
 def measure(step: Step, warmup: int, steps: int) -> ReplaySamples:
-    """Run the steps, and return the seconds of each step after the warm-up on its slowest rank.
+    """Run the steps, and return the seconds of each measured step on its slowest rank.
 
     Args:
-        step: runs one step.
+        step: Function that runs one step.
         warmup: Number of steps before the measured ones.
         steps: Number of measured steps.
     """

@@ -1,6 +1,6 @@
 """Strategies of a replay's ranks: alone, with DDP over a backend, or with Horovod.
 
-A strategy makes, of a module, what runs one step; the optimizer is a real one.
+A strategy maps a module to a function that runs one step. Steps include a real optimizer.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-# The first optimizer imports it. Imported after init_process_group, it keeps a reference to the
-# group, whose threads then live until the process ends and sometimes abort it.
+# The first optimizer would import this module. Imported after init_process_group, it keeps a
+# reference to the group; the threads of the group then live until the process ends, and sometimes
+# abort it.
 import torch._dynamo  # pyright: ignore[reportUnusedImport]
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -34,19 +35,19 @@ def compute_only(module: ReplayModule) -> Step:
 
 
 def ddp(module: ReplayModule) -> Step:
-    """Return steps with DDP, which sums in the gradients' own buffers."""
+    """Return steps with DDP, which sums gradients in place."""
     return _training_step(_wrapped(module), module, _optimizer(module))
 
 
 def ddp_fp16(module: ReplayModule) -> Step:
-    """Return steps with DDP and the hook of PyTorch that casts each bucket to fp16 and back."""
+    """Return steps with DDP and PyTorch's hook that casts each bucket to fp16 and back."""
     wrapped = _wrapped(module)
     wrapped.register_comm_hook(None, fp16_compress_hook)  # pyright: ignore[reportUnknownMemberType]
     return _training_step(wrapped, module, _optimizer(module))
 
 
 def ddp_hook(codec: str) -> Strategy:
-    """Return steps with DDP and our hook, which has gradients encoded."""
+    """Return steps with DDP and our hook, which encodes gradients."""
 
     def strategy(module: ReplayModule) -> Step:
         wrapped = _wrapped(module)
@@ -57,8 +58,12 @@ def ddp_hook(codec: str) -> Strategy:
 
 
 def overlapped(codec: str, *, across_steps: bool) -> Strategy:
-    """Return steps in which communication overlaps with backward, and where asked for with the
-    next forward pass."""
+    """Return steps in which communication overlaps with the backward pass.
+
+    Args:
+        codec: Codec of gradients between hosts.
+        across_steps: Whether communication overlaps with the next forward pass too.
+    """
 
     def strategy(module: ReplayModule) -> Step:
         optimizer = _optimizer(module)
@@ -69,7 +74,7 @@ def overlapped(codec: str, *, across_steps: bool) -> Strategy:
 
 
 def hvd(compression: str) -> Strategy:
-    """Return steps with Horovod's optimizer over our engine, whose tensors are negotiated."""
+    """Return steps with Horovod's optimizer over our engine, which negotiates tensors."""
 
     def strategy(module: ReplayModule) -> Step:
         slipstream_hvd.init()
@@ -110,7 +115,7 @@ STRATEGIES: Mapping[str, Strategy] = {
 
 
 def _wrapped(module: ReplayModule) -> DistributedDataParallel:
-    """Return DDP at its best: no copies into buckets; all ranks start with the same zeros."""
+    """Return DDP without copies into buckets and without a broadcast of the first parameters."""
     return DistributedDataParallel(module, gradient_as_bucket_view=True, init_sync=False)
 
 
@@ -134,10 +139,10 @@ def _training_step(
 
 
 def _optimizer(module: ReplayModule) -> torch.optim.Optimizer:
-    """Return SGD with momentum; without it for sparse gradients, whose momentum is dense."""
+    """Return SGD with momentum, but without it for sparse gradients, whose momentum is dense."""
     sparse = module.sparse_parameters()
-    known = {id(parameter) for parameter in sparse}
-    dense = [parameter for parameter in module.parameters() if id(parameter) not in known]
+    sparse_ids = {id(parameter) for parameter in sparse}
+    dense = [parameter for parameter in module.parameters() if id(parameter) not in sparse_ids]
     groups = [{"params": dense, "momentum": MOMENTUM}]
     if sparse:
         groups.append({"params": sparse, "momentum": 0.0})

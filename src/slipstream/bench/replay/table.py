@@ -1,4 +1,4 @@
-"""Results of replays as people and as programs read them."""
+"""Results of replays as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
 from slipstream.bench.models import model
 from slipstream.bench.replay.job import ReplaySamples
 from slipstream.bench.replay.measure import ReplayRow, ReplaySpec
+from slipstream.bench.tables import make_table
 
 
 def table(spec: ReplaySpec, rows: Sequence[ReplayRow]) -> Table:
-    """Return a row for each model and peer.
+    """Return a table with a row for each model and peer.
 
     Args:
         spec: Settings of the replay.
@@ -25,22 +25,14 @@ def table(spec: ReplaySpec, rows: Sequence[ReplayRow]) -> Table:
     """
     is_measured = any(row.steps for row in rows)
     text = caption(spec) if is_measured else f"{caption(spec)} The optimizer takes no time."
-    shown = Table(
-        box=box.SIMPLE_HEAD,
-        title=title(spec),
+    words = ("model", "peer", "wire") if is_measured else ("model", "wire")
+    times = ("step s", "mean", "slowest", "eff.") if is_measured else ()
+    shown = make_table(
+        title(spec),
+        words=words,
+        numbers=(*times, "limit\nwithin", "limit\nacross"),
         caption=text,
-        title_justify="left",
-        caption_justify="left",
     )
-    shown.add_column("model", no_wrap=True)
-    if is_measured:
-        shown.add_column("peer")
-    shown.add_column("wire", no_wrap=True)
-    if is_measured:
-        for heading in ("step s", "mean", "slowest", "eff."):
-            shown.add_column(heading, justify="right", no_wrap=True, min_width=5)
-    for heading in ("limit\nwithin", "limit\nacross"):
-        shown.add_column(heading, justify="right", no_wrap=True, min_width=6)
     last = ""
     for row in rows:
         if last and row.model != last:
@@ -71,12 +63,12 @@ def _limit_cells(row: ReplayRow) -> list[str]:
 
 
 def is_compute_only(row: ReplayRow) -> bool:
-    """Return whether the row is the one that efficiencies refer to."""
+    """Return whether a row is the compute-only step, to which efficiencies refer."""
     return row.peer == "compute only"
 
 
 def title(spec: ReplaySpec) -> str:
-    """Return the setting that the lab represents."""
+    """Return a description of the lab and of the setting that it represents."""
     slowdown = spec.published().slowdown(spec.network())
     return (
         f"{spec.hosts} lab hosts at {spec.rate} for {spec.published()}: compute and network"
@@ -85,17 +77,17 @@ def title(spec: ReplaySpec) -> str:
 
 
 def caption(spec: ReplaySpec) -> str:
-    """Return the meaning of the columns, and the steps that are estimates."""
+    """Return the meaning of the columns, and the models whose steps are estimates."""
     text = (
-        "eff.: efficiency, compute-only step / step. Limits: simulated, at 0.956 of the link;"
-        " within the step, and across the step boundary."
+        "eff.: efficiency, compute-only step / step. Limits: highest efficiency in a simulation at"
+        " 0.956 of the link, with overlap within the step and across the step boundary."
     )
     published = spec.published()
     estimated = [name for name in spec.models if name not in published.measured]
     if estimated:
-        text += f" Compute estimated by FLOPs: {', '.join(estimated)}."
+        text += f" The compute time is estimated from FLOPs for {', '.join(estimated)}."
     if spec.sparse:
-        text += " Embeddings send touched rows only."
+        text += " Embeddings send only the touched rows."
     return text
 
 

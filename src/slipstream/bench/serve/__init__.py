@@ -1,1 +1,1 @@
-"""A server beside FastAPI around the same engine."""
+"""Our server beside FastAPI around the same engine."""

@@ -2,8 +2,8 @@
 
     python -m slipstream.bench.serve.clients LOAD
 
-LOAD is a `Load` as JSON; the program prints its result, a `ServeTurn` as JSON. A closed loop asks
-again as soon as it has its answer, on each of its connections. An open loop asks at the
+LOAD is a `Load` as JSON. The program prints a `ServeTurn` as JSON. In a closed loop, every
+connection sends the next request as soon as it has its answer. An open loop sends requests at the
 times of a random process, however slow the answers are, and counts each latency from the time at
 which the request should have been sent.
 """
@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-WARM_SHARE = 0.2  # of a turn, before which nothing counts
-MOST_CONNECTIONS = 512  # of an open loop
-IDLE_SECONDS = 2.0  # after which a connection is left: servers close them after five and more
-DRAIN_SECONDS = 2.0  # that the last answers of an open loop may take
-SAMPLE_SECONDS = 0.25  # between looks at a server's memory
-NOTHING = 0  # in place of a status: there was no answer
+WARM_UP_SHARE = 0.2  # share of a turn at its beginning that does not count
+MOST_CONNECTIONS = 512  # connections of an open loop, at most
+IDLE_SECONDS = 2.0  # idle time after which a connection is not reused; servers close them after 5 s
+DRAIN_SECONDS = 2.0  # time limit for the last answers of an open loop
+SAMPLE_SECONDS = 0.25  # time between two samples of a server's memory
+NO_ANSWER = 0  # status of a request without an answer
 
 _SEED = 11
 _LENGTH = b"content-length:"
@@ -40,13 +40,13 @@ class Load:
     """Load of one turn.
 
     Args:
-        url: Address of the server; "" to call the package in this process.
-        request: file with the bytes of a request; or the package.
+        url: Address of the server; "" for calls of the package in this process.
+        request: Path of a file with the bytes of a request; without a server, path of the package.
         seconds: Seconds of the turn.
-        clients: connections of a closed loop, 1 and more; 0: an open loop.
-        rate: requests per second of an open loop.
-        pid: Process id of the server whose memory is sampled; 0 for none.
-        threads: Threads of a call in this process.
+        clients: Number of connections of a closed loop; 0 for an open loop (default).
+        rate: Requests per second of an open loop.
+        pid: Process id of the server whose memory is sampled; 0 for none (default).
+        threads: Threads of a call in this process (default 1).
     """
 
     url: str
@@ -75,8 +75,8 @@ class ServeTurn:
         seconds: Seconds in which the counted requests were sent or, in a closed loop, answered.
         latencies: Seconds of each answer with a result.
         statuses: Number of answers by HTTP status; status 0 counts requests without an answer.
-        lags: seconds by which requests of an open loop began too late, for which clients are to
-            blame: there was no time or no connection.
+        lags: Seconds by which the clients sent the requests of an open loop too late, because they
+            lacked processor time or a connection.
         memory: Memory of the server in bytes, sampled from start to end.
     """
 
@@ -105,12 +105,12 @@ class ServeTurn:
 
 @dataclass(slots=True)
 class Connection:
-    """A connection that is kept.
+    """A persistent connection to a server.
 
     Args:
         reader: Reader of the connection.
         writer: Writer of the connection.
-        used: Time of its last answer, from `time.perf_counter`.
+        used: Time of the last answer, from `time.perf_counter`.
     """
 
     reader: asyncio.StreamReader
@@ -119,15 +119,17 @@ class Connection:
 
     @classmethod
     async def to(cls, url: str) -> Connection:
-        """Open one."""
+        """Open a connection to the server at an address."""
         parts = urlsplit(url)
         assert parts.hostname is not None
         return cls(*await asyncio.open_connection(parts.hostname, parts.port))
 
     async def ask(self, request: bytes) -> int:
-        """Return the status of the answer after all of it has arrived.
+        """Send a request, and return the status after the complete answer has arrived.
 
-        Raises OSError or EOFError if the connection ends before.
+        Raises:
+            OSError: the connection broke.
+            EOFError: the connection ended before the answer.
         """
         self.writer.write(request)
         await self.writer.drain()
@@ -139,13 +141,13 @@ class Connection:
         return int(lines[0].split(b" ", 2)[1])
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self.writer.close()
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counts during a turn."""
+    """Counts of answers during a turn."""
 
     latencies: list[float] = field(default_factory=list[float])
     statuses: Counter[int] = field(default_factory=Counter[int])
@@ -153,7 +155,7 @@ class Tally:
     memory: list[int] = field(default_factory=list[int])
 
     def add(self, status: int, seconds: float) -> None:
-        """Count an answer."""
+        """Count an answer with its status and its latency."""
         self.statuses[status] += 1
         if status == 200:
             self.latencies.append(seconds)
@@ -166,21 +168,23 @@ class Tally:
         """
         return ServeTurn(
             seconds=seconds,
-            latencies=tuple(round(each, 7) for each in self.latencies),
+            latencies=tuple(round(latency, 7) for latency in self.latencies),
             statuses=dict(self.statuses),
-            lags=tuple(round(each, 7) for each in self.lags),
+            lags=tuple(round(lag, 7) for lag in self.lags),
             memory=tuple(self.memory),
         )
 
 
 async def closed_loop(load: Load, request: bytes) -> ServeTurn:
-    """Return the result of requests that follow each other on every connection.
+    """Run a closed loop, and return its result.
 
-    Raises OSError or EOFError if a connection ends.
+    Raises:
+        OSError: a connection broke.
+        EOFError: a connection ended before an answer.
     """
     tally = Tally()
-    warm = time.perf_counter() + load.seconds * WARM_SHARE
-    end = warm + load.seconds * (1 - WARM_SHARE)
+    warm = time.perf_counter() + load.seconds * WARM_UP_SHARE
+    end = warm + load.seconds * (1 - WARM_UP_SHARE)
 
     async def client() -> None:
         connection = await Connection.to(load.url)
@@ -194,26 +198,26 @@ async def closed_loop(load: Load, request: bytes) -> ServeTurn:
             connection.close()
 
     await asyncio.gather(*(client() for _ in range(load.clients)))
-    return tally.turn(load.seconds * (1 - WARM_SHARE))
+    return tally.turn(load.seconds * (1 - WARM_UP_SHARE))
 
 
 class OpenLoop:
     """Requests at random times, which do not wait for earlier answers.
 
     Args:
-        load: Load to put on a server.
-        request: its bytes.
+        load: Load on the server.
+        request: Bytes of a request.
     """
 
     def __init__(self, load: Load, request: bytes) -> None:
         self._load, self._request = load, request
         self._tally = Tally()
         self._free: list[Connection] = []
-        self._turnstile = asyncio.Semaphore(MOST_CONNECTIONS)
+        self._connections = asyncio.Semaphore(MOST_CONNECTIONS)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> ServeTurn:
-        """Return the result; requests without an answer after some seconds count as unanswered."""
+        """Run the loop, and return its result; very late answers count as missing."""
         with _watched(self._load.pid, self._tally.memory):
             await self._send_all()
             if self._tasks:
@@ -232,32 +236,32 @@ class OpenLoop:
         at = time.perf_counter()
         end = at + self._load.seconds
         while (at := at + draw.expovariate(self._load.rate)) < end:
-            # Timers count milliseconds: rather late than early, as lateness is counted.
-            while (left := at - time.perf_counter()) > 0:
-                await asyncio.sleep(max(left, 1e-3))
-            task = loop.create_task(self._one(at))
+            # Timers have a resolution of 1 ms. A late request is better than an early one, because
+            # lags are recorded.
+            while (remaining := at - time.perf_counter()) > 0:
+                await asyncio.sleep(max(remaining, 1e-3))
+            task = loop.create_task(self._send(at))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _one(self, intended: float) -> None:
-        status = NOTHING
+    async def _send(self, intended: float) -> None:
+        status = NO_ANSWER
         try:
-            async with self._turnstile:
+            async with self._connections:
                 self._tally.lags.append(time.perf_counter() - intended)
                 status = await self._ask()
         except (OSError, EOFError):
-            status = NOTHING
-        finally:
-            # Also of those that are cancelled.
+            status = NO_ANSWER
+        finally:  # cancelled requests count too
             self._tally.add(status, time.perf_counter() - intended)
 
     async def _connection(self) -> Connection:
-        """Return the connection that was used last, or a new one if that was long ago."""
+        """Return the connection that was used last, or a new one if it has been idle for long."""
         if self._free:
-            found = self._free.pop()
-            if time.perf_counter() - found.used < IDLE_SECONDS:
-                return found
-            found.close()
+            connection = self._free.pop()
+            if time.perf_counter() - connection.used < IDLE_SECONDS:
+                return connection
+            connection.close()
         return await Connection.to(self._load.url)
 
     async def _ask(self) -> int:
@@ -272,35 +276,35 @@ class OpenLoop:
 
 
 def calls(load: Load) -> ServeTurn:
-    """Return the result of consecutive calls in this process, made as a server makes them."""
+    """Run the package in this process as a server runs it, call after call; return the result."""
     from slipstream.infer.run.session import load_executable
 
     loaded = load_executable(load.request, load.threads)
     inputs = loaded.package.check.inputs
     tally = Tally()
-    warm = time.perf_counter() + load.seconds * WARM_SHARE
-    end = warm + load.seconds * (1 - WARM_SHARE)
+    warm = time.perf_counter() + load.seconds * WARM_UP_SHARE
+    end = warm + load.seconds * (1 - WARM_UP_SHARE)
     while (begin := time.perf_counter()) < end:
         loaded.executable.run(inputs)
         if begin >= warm:
             tally.add(200, time.perf_counter() - begin)
     loaded.executable.close()
-    return tally.turn(load.seconds * (1 - WARM_SHARE))
+    return tally.turn(load.seconds * (1 - WARM_UP_SHARE))
 
 
 def memory_of(pid: int) -> int:
-    """Return the bytes that a process has in memory."""
+    """Return the resident memory of a process in bytes."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextmanager
-def _watched(pid: int, found: list[int]) -> Generator[None]:
-    """Sample a process's memory meanwhile; for process 0, do nothing."""
+def _watched(pid: int, samples: list[int]) -> Generator[None]:
+    """Sample the memory of a process inside the block; for process 0, do nothing."""
 
     async def watch() -> None:
         while True:
-            found.append(memory_of(pid))
+            samples.append(memory_of(pid))
             await asyncio.sleep(SAMPLE_SECONDS)
 
     task = asyncio.get_running_loop().create_task(watch()) if pid else None
@@ -311,7 +315,7 @@ def _watched(pid: int, found: list[int]) -> Generator[None]:
             task.cancel()
 
 
-async def _asked(load: Load) -> ServeTurn:
+async def _run(load: Load) -> ServeTurn:
     request = Path(load.request).read_bytes()
     return await (closed_loop(load, request) if load.clients else OpenLoop(load, request).run())
 
@@ -324,7 +328,7 @@ def main(text: str) -> None:
         return
     import uvloop
 
-    print(uvloop.run(_asked(load)).as_text())
+    print(uvloop.run(_run(load)).as_text())
 
 
 if __name__ == "__main__":

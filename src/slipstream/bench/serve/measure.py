@@ -1,9 +1,9 @@
-"""Our server beside a peer's: throughput, latency, serving overhead and overload.
+"""Our server beside a peer: throughput, latency, overhead of serving, and overload.
 
     report = measure(ServeSpec(package=Path("model.slip"), onnx=Path("model.onnx")))
 
-Servers and clients have processes of their own and share the machine's cores; contenders have their
-turns in one run. Nothing else should run on the machine.
+Servers and clients have processes of their own and share the cores of the machine. Contenders take
+turns. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from slipstream.bench.infer.processes import ProcessError, run_to_end
 from slipstream.bench.serve.clients import Load, ServeTurn
-from slipstream.bench.serve.results import OK, OURS, Overload, Point, Reached, ServeReport
+from slipstream.bench.serve.results import OK, OURS, Overload, Point, ServeReport, TurnResult
 from slipstream.bench.serve.wire import MODEL, PATH, body_of, request_of, tensors_of
 from slipstream.errors import UsageError
 from slipstream.infer.accuracy.accuracy import Comparison
@@ -33,12 +33,12 @@ from slipstream.infer.package.package import Package, read
 from slipstream.serve.protocol.messages import JSON_LENGTH
 
 PEERS = ("fastapi", "none")
-ONNX_RUNTIME = ("onnxruntime", "fp32")  # engine and precision of an ONNX file as it is
-SURE_DB = 10.0  # of a contender's outputs beside the package's: below that it is another model
+ONNX_RUNTIME = ("onnxruntime", "fp32")  # engine and precision of an unchanged ONNX file
+SURE_DB = 10.0  # ratio to the package's outputs below which a contender must run another model
 
-_END_SECONDS = 40.0
-_LAST_LINES = 5
-_LOOK_SECONDS = 0.01
+_END_SECONDS = 40.0  # time limit for the start, the first answer and the end of a server
+_LAST_LINES = 5  # lines of a failed server that an error quotes
+_POLL_SECONDS = 0.01
 
 Tell = Callable[[str], None]
 
@@ -48,20 +48,21 @@ class ServeSpec:
     """Settings of a measurement.
 
     Args:
-        package: file of `slipstream compile`.
-        onnx: file of the same model, which the peer runs by ONNX Runtime; None: it runs the package
-            by the same engine.
+        package: Package that `slipstream compile` wrote.
+        onnx: ONNX file of the same model, which the peer runs by ONNX Runtime (default None: the
+            peer runs the package by the same engine).
         clients: Numbers of clients of closed loops, each at least 1. One client shows the overhead
             of serving.
         rounds: Number of rounds, at least 1; every contender has one turn with each number of
             clients.
         seconds: Seconds of a turn of a closed loop.
-        threads: Threads of a run by every contender; None for the number that the package was
-            compiled for.
-        overload: requests of the open loop, in times of the contender's capacity; 0: there is none.
+        threads: Threads of a run by every contender (default None: the number that the package was
+            compiled for).
+        overload: Request rate of the open loop, as a multiple of the contender's capacity (default
+            2); 0 for no open loop.
         overload_seconds: Seconds of the open loop.
         deadline: Deadline of a request of the open loop, in seconds.
-        peer: one of `PEERS`.
+        peer: Name from `PEERS` (default "fastapi").
     """
 
     package: Path
@@ -76,24 +77,24 @@ class ServeSpec:
     peer: str = "fastapi"
 
     def __post_init__(self) -> None:
-        """Refuse values that are not allowed."""
+        """Check the values."""
         if self.peer not in PEERS:
             raise UsageError(f"the peer is {self.peer!r}; allowed: {', '.join(PEERS)}")
         if self.onnx is not None and self.peer == "none":
-            raise UsageError("--onnx is a file for a peer, and there is none")
+            raise UsageError("onnx is a file for the peer, but the peer is none: leave onnx out")
         if self.onnx is not None and not self.onnx.is_file():
             raise UsageError(f"there is no file {self.onnx}")
         if not self.clients or min(self.clients) < 1:
-            raise UsageError(f"the clients are {self.clients}; allowed: numbers of 1 and more")
+            raise UsageError(f"the clients are {self.clients}; allowed: numbers from 1")
         if self.rounds < 1 or (self.threads is not None and self.threads < 1):
             raise UsageError(
-                f"rounds is {self.rounds}, threads {self.threads}; allowed: 1 and more"
+                f"rounds is {self.rounds}, threads {self.threads}; allowed: at least 1"
             )
         if min(self.seconds, self.overload_seconds, self.deadline) <= 0 or self.overload < 0:
             raise UsageError(
-                f"seconds is {self.seconds}, of the open loop {self.overload_seconds}, the deadline"
-                f" {self.deadline}, the overload {self.overload}; allowed: more than 0, of the"
-                " overload also 0"
+                f"seconds is {self.seconds}, overload_seconds {self.overload_seconds}, the deadline"
+                f" {self.deadline}, the overload {self.overload}; allowed: numbers above 0, and 0"
+                " for the overload"
             )
 
 
@@ -102,10 +103,11 @@ def measure(spec: ServeSpec, tell: Tell = lambda text: None) -> ServeReport:
 
     Args:
         spec: Settings of the measurement.
-        tell: is told what is done next.
+        tell: Function that receives a line about each step (default: none).
 
-    Raises UsageError for a package that cannot be read, and ProcessError where a server or clients
-    failed, or a peer that runs another model.
+    Raises:
+        UsageError: the package cannot be read, or a peer runs another model.
+        ProcessError: a server or the clients failed.
     """
     package = read(spec.package)
     threads = spec.threads or min(package.manifest.threads, usable_cores())
@@ -113,7 +115,7 @@ def measure(spec: ServeSpec, tell: Tell = lambda text: None) -> ServeReport:
         files = _Files(Path(folder), package, spec.deadline)
         servers: dict[str, ServerProcess] = {}
         for name, command in _commands(spec, threads).items():
-            tell(f"{name} starts")
+            tell(f"starting {name}")
             servers[name] = stack.enter_context(started(name, command))
         return _ServerTrial(spec, package, threads, files, servers, tell).report()
 
@@ -131,7 +133,7 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Id of its process."""
+        """Process id of the server."""
         return self._process.pid
 
 
@@ -143,7 +145,8 @@ def started(name: str, command: Sequence[str]) -> Generator[ServerProcess]:
         name: Name of the contender.
         command: Command that prints "REST" and an address once it listens.
 
-    Raises ProcessError with its last lines, where it failed.
+    Raises:
+        ProcessError: the server failed; the message quotes its last lines.
     """
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -153,8 +156,8 @@ def started(name: str, command: Sequence[str]) -> Generator[ServerProcess]:
             if not line.startswith("REST"):
                 process.wait(_END_SECONDS)
                 log.seek(0)
-                said = " / ".join(log.read().splitlines()[-_LAST_LINES:])
-                raise ProcessError(f"{name} did not start: {line.strip()} {said}")
+                last = " / ".join(log.read().splitlines()[-_LAST_LINES:])
+                raise ProcessError(f"{name} did not start: {line.strip()} {last}")
             url = line.split()[1].removesuffix("/v2")
             _wait_for(url)
             yield ServerProcess(process, url)
@@ -169,12 +172,12 @@ def started(name: str, command: Sequence[str]) -> Generator[ServerProcess]:
 
 
 class _Files:
-    """Requests as clients send them.
+    """Files with the requests of the clients.
 
     Args:
         folder: Folder of the files.
         package: Package whose example is sent.
-        deadline: Deadline of the requests of the open loop.
+        deadline: Deadline of the requests of the open loop, in seconds.
     """
 
     def __init__(self, folder: Path, package: Package, deadline: float) -> None:
@@ -186,7 +189,7 @@ class _Files:
 
 @dataclass
 class _ServerTrial:
-    """One measurement."""
+    """Measurement of running servers."""
 
     spec: ServeSpec
     package: Package
@@ -194,22 +197,22 @@ class _ServerTrial:
     files: _Files
     servers: Mapping[str, ServerProcess]
     tell: Tell
-    turns: dict[tuple[str, int], list[Reached]] = field(
-        default_factory=dict[tuple[str, int], list[Reached]]
+    turns: dict[tuple[str, int], list[TurnResult]] = field(
+        default_factory=dict[tuple[str, int], list[TurnResult]]
     )
 
     def report(self) -> ServeReport:
-        """Check that all run the same model, then measure closed loops and open loops."""
+        """Check that all servers run the same model, then measure closed loops and open loops."""
         recipe = self.package.manifest.recipe
         snr_db = {name: self._compare(name, server) for name, server in self.servers.items()}
         for number in range(self.spec.rounds):
             self._round(number)
         points = tuple(
             Point(contender=name, clients=clients, turns=tuple(turns))
-            for (name, clients), turns in sorted(self.turns.items(), key=lambda each: each[0][1])
+            for (name, clients), turns in sorted(self.turns.items(), key=lambda item: item[0][1])
         )
-        times = self.spec.overload
-        overloads = [self._overload(name, points) for name in self.servers] if times else []
+        contenders = self.servers if self.spec.overload else ()
+        overloads = [self._overload(name, points) for name in contenders]
         return ServeReport(
             package=self.spec.package.name,
             engine=f"{recipe.engine} {recipe.precision}",
@@ -220,11 +223,11 @@ class _ServerTrial:
             notes=tuple(self._notes()),
         )
 
-    # ---- before --------------------------------------------------------------------------------
+    # ---- comparison ----------------------------------------------------------------------------
 
     def _compare(self, name: str, server: ServerProcess) -> float:
-        """Signal to noise of a contender's outputs, in dB."""
-        self.tell(f"{name} is compared")
+        """Return the signal-to-noise ratio of a contender's outputs, in dB."""
+        self.tell(f"comparing the outputs of {name}")
         check = self.package.check
         body, length = body_of(check.inputs)
         fields = {JSON_LENGTH: str(length), "content-type": "application/octet-stream"}
@@ -234,15 +237,16 @@ class _ServerTrial:
                 outputs = tensors_of(answer.read(), int(answer.headers[JSON_LENGTH]))
         except urllib.error.HTTPError as error:
             raise ProcessError(f"{name} answers {error.code}: {error.read()[:200]!r}") from error
-        missing = [each for each in check.outputs if each not in outputs]
+        missing = [output for output in check.outputs if output not in outputs]
         if missing:
             raise UsageError(f"{name} has no output {missing[0]!r}; it has {', '.join(outputs)}")
         comparison = Comparison()
         comparison.add(outputs, check.outputs)
         if comparison.snr_db < SURE_DB:
             raise UsageError(
-                f"outputs of {name} are {comparison.snr_db:.0f} dB beside the package's, and"
-                f" {SURE_DB:g} is the least: both files have to be of one model"
+                f"the outputs of {name} have a signal-to-noise ratio of {comparison.snr_db:.0f} dB"
+                f" against the package's, at least {SURE_DB:g} are needed: give files of the same"
+                " model"
             )
         return comparison.snr_db
 
@@ -250,11 +254,11 @@ class _ServerTrial:
         recipe = self.package.manifest.recipe
         if self.spec.onnx is not None and (recipe.engine, recipe.precision) != ONNX_RUNTIME:
             yield (
-                f"ours runs by {recipe.engine} in {recipe.precision}, the peer by ONNX Runtime:"
-                " engines are compared too; leave --onnx out to compare servers"
+                f"ours runs {recipe.engine} in {recipe.precision}, but the peer ONNX Runtime, so"
+                " engines are compared too; leave --onnx out to compare only the servers"
             )
         if 1 not in self.spec.clients:
-            yield "what serving adds to a call was not measured: 1 is not among the clients"
+            yield "the overhead of serving was not measured, because it needs a turn of 1 client"
 
     # ---- closed loops --------------------------------------------------------------------------
 
@@ -274,7 +278,7 @@ class _ServerTrial:
                 key = (name, clients) if name else (OURS, 0)
                 self.turns.setdefault(key, []).append(self._closed(name, clients))
 
-    def _closed(self, name: str, clients: int) -> Reached:
+    def _closed(self, name: str, clients: int) -> TurnResult:
         load = Load(
             url=self.servers[name].url if name else "",
             request=str(self.files.closed if name else self.spec.package),
@@ -285,20 +289,21 @@ class _ServerTrial:
         turn = _turn(load)
         if set(turn.statuses) != {OK}:
             raise ProcessError(
-                f"{name} with {clients} clients: answers by status are {turn.statuses}; all have to"
-                " be 200, and some in a turn: say a longer --turn-time"
+                f"{name} with {clients} clients: the numbers of answers by status are"
+                f" {turn.statuses}; a turn needs at least one answer, and all have to be 200: try"
+                " a longer --turn-time"
             )
-        return Reached.of(turn)
+        return TurnResult.of(turn)
 
     # ---- open loops ----------------------------------------------------------------------------
 
     def _overload(self, name: str, points: Sequence[Point]) -> Overload:
-        """Send a contender more requests than its best rate in a closed loop."""
+        """Send requests to a contender at a multiple of its best rate in a closed loop."""
         capacity = max(
-            each.middle.rate for each in points if each.contender == name and each.clients
+            point.middle.rate for point in points if point.contender == name and point.clients
         )
         rate = self.spec.overload * capacity
-        self.tell(f"{name} is asked {rate:.0f} times a second")
+        self.tell(f"sending {rate:.0f} requests per second to {name}")
         server = self.servers[name]
         load = Load(
             url=server.url,
@@ -311,7 +316,7 @@ class _ServerTrial:
 
 
 def _wait_for(url: str) -> None:
-    """Return when a server lets clients in, which may be a moment after it says so."""
+    """Wait until a server accepts connections, which may be a moment after its announcement."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     assert parts.port is not None
@@ -322,8 +327,10 @@ def _wait_for(url: str) -> None:
             return
         except ConnectionRefusedError as error:
             if time.monotonic() > end:
-                raise ProcessError(f"{url} lets nobody in after {_END_SECONDS:g} s") from error
-            time.sleep(_LOOK_SECONDS)
+                raise ProcessError(
+                    f"{url} accepts no connections after {_END_SECONDS:g} s"
+                ) from error
+            time.sleep(_POLL_SECONDS)
 
 
 def _commands(spec: ServeSpec, threads: int) -> dict[str, list[str]]:
@@ -338,7 +345,7 @@ def _commands(spec: ServeSpec, threads: int) -> dict[str, list[str]]:
         module = "slipstream.bench.serve.peer"
         file = spec.onnx or spec.package
         peer = [sys.executable, "-m", module, str(file), "0", str(threads)]
-        # Which is faster depends on the clients; ours has to be beside the best of both.
+        # The clients decide which of the two is faster; ours is compared with the better one.
         commands[spec.peer] = [*peer, "1"]
         commands[f"{spec.peer} x2"] = [*peer, "2"]
     return commands

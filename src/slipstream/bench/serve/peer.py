@@ -1,13 +1,14 @@
-"""The peer of `slipstream bench serve`: FastAPI around an engine, as one would write it by hand.
+"""The peer of `slipstream bench serve`: FastAPI around an engine, as users write it by hand.
 
     python -m slipstream.bench.serve.peer MODEL PORT THREADS [RUNS]
 
-MODEL is a file of ONNX for ONNX Runtime, or a package for the engine that it names. It takes and
-gives the same bytes as ours, says where it listens once it is ready, and ends by SIGTERM. Port
-0 is any that is free; RUNS, default 1, are those at a time.
+MODEL is an ONNX file for ONNX Runtime, or a package for the engine that it names. The server
+accepts and returns the same bytes as ours. It prints its address once it is ready, and ends with
+SIGTERM. Port 0 stands for any free port. RUNS is the number of batches that may execute at the same
+time (default 1).
 """
 
-# ONNX Runtime has no types, and NumPy's stubs leave the types of what its methods return open.
+# ONNX Runtime has no types, and the stubs of NumPy leave the types of results open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 
@@ -42,12 +43,11 @@ def runner_of(path: str, threads: int, runs: int) -> Run:
 
     Args:
         path: Path of an ONNX file or of a package.
-        threads: Threads of a run that has the machine to itself.
+        threads: Threads of a run if no other run executes at the same time.
         runs: Batches that may execute at the same time.
     """
-    return (
-        _onnx_runner(path, threads, runs) if path.endswith(".onnx") else _own(path, threads, runs)
-    )
+    make = _onnx_runner if path.endswith(".onnx") else _package_runner
+    return make(path, threads, runs)
 
 
 def _onnx_runner(path: str, threads: int, runs: int) -> Run:
@@ -57,10 +57,10 @@ def _onnx_runner(path: str, threads: int, runs: int) -> Run:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     if runs > 1:
-        # They fight for cores, so what waits does not spin then.
+        # Concurrent runs compete for the cores, so waiting threads must not spin.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    names = [each.name for each in session.get_outputs()]
+    names = [output.name for output in session.get_outputs()]
 
     def run(inputs: dict[str, Any]) -> dict[str, Any]:
         return dict(zip(names, session.run(names, inputs), strict=True))
@@ -68,8 +68,8 @@ def _onnx_runner(path: str, threads: int, runs: int) -> Run:
     return run
 
 
-def _own(path: str, threads: int, runs: int) -> Run:
-    """Return our engine, called as our server calls it; concurrent runs share the threads."""
+def _package_runner(path: str, threads: int, runs: int) -> Run:
+    """Return a package's engine, called as our server calls it; concurrent runs share threads."""
     from slipstream.infer.package.package import read
     from slipstream.infer.run.session import prepare_executable
 
@@ -90,7 +90,7 @@ def application(run: Run, runs: int) -> FastAPI:
     @app.post("/v2/models/{model}/infer")
     async def infer(model: str, request: Request) -> Response:
         inputs = inputs_of(await request.body(), int(request.headers[JSON_LENGTH]))
-        # Other requests are read meanwhile.
+        # The event loop goes on reading other requests meanwhile.
         outputs = await asyncio.get_running_loop().run_in_executor(pool, run, inputs)
         head, raw = response_of(model, outputs)
         return Response(
@@ -99,39 +99,44 @@ def application(run: Run, runs: int) -> FastAPI:
             media_type="application/octet-stream",
         )
 
-    del infer  # FastAPI has it
+    del infer  # FastAPI has registered it
     return app
 
 
 def inputs_of(body: bytes, json_length: int) -> dict[str, Any]:
-    """Return tensors by name, on the memory of a body that holds JSON and then their bytes."""
-    found: dict[str, Any] = {}
-    at = json_length
-    for each in orjson.loads(memoryview(body)[:json_length])["inputs"]:
-        end = at + each["parameters"]["binary_data_size"]
-        array = np.frombuffer(memoryview(body)[at:end], DTYPES[each["datatype"]])
-        found[each["name"]] = array.reshape(each["shape"])
-        at = end
-    return found
+    """Return the tensors of a body by name, as views of its memory.
+
+    Args:
+        body: JSON, followed by the bytes of the tensors.
+        json_length: Length of the JSON in bytes.
+    """
+    inputs: dict[str, Any] = {}
+    begin = json_length
+    for tensor in orjson.loads(memoryview(body)[:json_length])["inputs"]:
+        end = begin + tensor["parameters"]["binary_data_size"]
+        array = np.frombuffer(memoryview(body)[begin:end], DTYPES[tensor["datatype"]])
+        inputs[tensor["name"]] = array.reshape(tensor["shape"])
+        begin = end
+    return inputs
 
 
 def response_of(model: str, outputs: dict[str, Any]) -> tuple[bytes, list[bytes]]:
     """Return the JSON of a response, and the bytes of its tensors."""
-    raw = {name: np.ascontiguousarray(each).tobytes() for name, each in outputs.items()}
-    said = [
+    raw = {name: np.ascontiguousarray(array).tobytes() for name, array in outputs.items()}
+    tensors = [
         {
-            "name": name, "datatype": DATATYPES[each.dtype], "shape": each.shape,
+            "name": name, "datatype": DATATYPES[array.dtype], "shape": array.shape,
             "parameters": {"binary_data_size": len(raw[name])},
         }
-        for name, each in outputs.items()
+        for name, array in outputs.items()
     ]  # fmt: skip
-    return orjson.dumps({"model_name": model, "outputs": said}), list(raw.values())
+    return orjson.dumps({"model_name": model, "outputs": tensors}), list(raw.values())
 
 
 def main(path: str, port: int, threads: int, runs: int) -> None:
     """Serve a model until SIGTERM."""
     app = application(runner_of(path, threads, runs), runs)
-    # With the protocol named, asyncio and uvloop turn Nagle's algorithm off.
+    # asyncio and uvloop turn Nagle's algorithm off only if the socket names its protocol.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.bind(("127.0.0.1", port))
     listening.listen(1024)

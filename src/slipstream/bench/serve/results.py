@@ -1,4 +1,4 @@
-"""Results of `slipstream bench serve`, and whether they meet the targets."""
+"""Results of `slipstream bench serve`, and its targets."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from slipstream.bench.serve.clients import ServeTurn
 
 OURS = "slipstream"
 
-CROWD = 8  # clients of the bars beside a peer
-RATE = 1.1  # least of our throughput over the peer's
-TAIL = 1.0  # least of the peer's p99 over ours
-ADDED_SECONDS = 0.5e-3  # most that serving adds to a call, p50
-KEPT = 0.99  # least share of accepted requests that are answered by their deadline
-GROWTH = 0.05  # most by which a server under overload grows
+# Targets.
+CROWD = 8  # number of clients for the targets beside a peer
+RATE = 1.1  # smallest ratio of our throughput to the peer's
+TAIL = 1.0  # smallest ratio of the peer's p99 to ours
+ADDED_SECONDS = 0.5e-3  # largest overhead of serving, p50
+KEPT = 0.99  # smallest share of accepted requests that are answered by their deadline
+GROWTH = 0.05  # largest relative growth of a server's memory under overload
 
 OK, BUSY, LATE = 200, 429, 504
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """Rate and latencies of one turn of a closed loop or of calls.
+class TurnResult:
+    """Rate and latencies of one turn of a closed loop, or of calls in the process.
 
     Args:
         rate: Answers per second.
@@ -35,7 +36,7 @@ class Reached:
     p99: float
 
     @classmethod
-    def of(cls, turn: ServeTurn) -> Reached:
+    def of(cls, turn: ServeTurn) -> TurnResult:
         """Return the rate and latencies of a turn with at least one answer."""
         latencies = turn.latencies
         return cls(len(latencies) / turn.seconds, quantile(latencies, 50), quantile(latencies, 99))
@@ -43,36 +44,36 @@ class Reached:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """A contender with a number of clients.
+    """Result of a contender with a number of clients.
 
     Args:
-        contender: its name.
+        contender: Name of the contender.
         clients: Clients of the closed loop; 0 if the model was called in the process, without a
             server.
-        turns: one of each round.
+        turns: Results of the turns, one per round.
     """
 
     contender: str
     clients: int
-    turns: tuple[Reached, ...]
+    turns: tuple[TurnResult, ...]
 
     @property
-    def middle(self) -> Reached:
-        """The medians over rounds."""
-        return Reached(
-            statistics.median(each.rate for each in self.turns),
-            statistics.median(each.p50 for each in self.turns),
-            statistics.median(each.p99 for each in self.turns),
+    def middle(self) -> TurnResult:
+        """Medians over the rounds."""
+        return TurnResult(
+            statistics.median(turn.rate for turn in self.turns),
+            statistics.median(turn.p50 for turn in self.turns),
+            statistics.median(turn.p99 for turn in self.turns),
         )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overload:
-    """A contender that is asked for more than it can do.
+    """Result of a contender that receives more requests than it can answer.
 
     Args:
-        contender: its name.
-        rate: requests per second that were meant to be sent.
+        contender: Name of the contender.
+        rate: Planned requests per second.
         deadline: Deadline of each request, in seconds.
         turn: Counts of the answers.
     """
@@ -84,43 +85,46 @@ class Overload:
 
     @property
     def num_requests(self) -> int:
-        """All that were sent, or meant to be."""
+        """Number of requests that were sent or planned."""
         return sum(self.turn.statuses.values())
 
     @property
     def num_accepted(self) -> int:
-        """Requests with a result, and requests whose deadline passed later."""
+        """Number of requests with a result, or whose deadline passed while they waited."""
         return self.turn.statuses.get(OK, 0) + self.turn.statuses.get(LATE, 0)
 
     @property
     def num_refused(self) -> int:
-        """Requests that the server refused at once because there was no time for them."""
+        """Number of requests that the server refused at once for lack of time."""
         return self.turn.statuses.get(BUSY, 0)
 
     @property
     def num_failed(self) -> int:
-        """Requests that were neither accepted nor refused: with other answers or without any."""
+        """Number of requests with any other answer or without an answer."""
         return self.num_requests - self.num_accepted - self.num_refused
 
     @property
     def num_kept(self) -> int:
-        """Requests with a result by their deadline, counted from the planned time of sending."""
-        return sum(each <= self.deadline for each in self.turn.latencies)
+        """Number of requests with a result by their deadline, counted from the planned time."""
+        return sum(latency <= self.deadline for latency in self.turn.latencies)
 
     @property
     def kept(self) -> float:
-        """Share of accepted requests with a result by their deadline."""
+        """Share of accepted requests with a result by their deadline, 0 to 1."""
         return self.num_kept / self.num_accepted if self.num_accepted else 0.0
 
     @property
     def useful_rate(self) -> float:
-        """Results per second by their deadline."""
+        """Results by their deadline, per second."""
         return self.num_kept / self.turn.seconds
 
     @property
     def growth(self) -> float:
-        """By which share the last quarter's memory is more than the second's: the first is when
-        buffers are made. 0 for less than four samples."""
+        """Relative growth of the memory from the second quarter of the loop to the last.
+
+        The server allocates its buffers in the first quarter. The growth is 0 for fewer than four
+        samples.
+        """
         memory = self.turn.memory
         quarter = len(memory) // 4
         if not quarter:
@@ -136,13 +140,13 @@ class ServeBar:
     Args:
         name: Name of the target.
         measured: Measured value, formatted.
-        wanted: Required value, formatted.
-        holds: whether it does.
+        target: Required value, formatted.
+        holds: Whether the measured value meets the target.
     """
 
     name: str
     measured: str
-    wanted: str
+    target: str
     holds: bool
 
 
@@ -151,13 +155,13 @@ class ServeReport:
     """Results of a run.
 
     Args:
-        package: name of its file.
+        package: Name of the package's file.
         engine: Engine and precision of ours.
         threads: Threads of a run by every contender.
         points: Results of closed loops and of calls in the process.
         overloads: Results of open loops.
         snr_db: Signal-to-noise ratio of each contender's outputs against the package's, in dB.
-        notes: Notes on the comparison, a sentence each.
+        notes: Sentences about the comparison.
     """
 
     package: str
@@ -175,46 +179,52 @@ class ServeReport:
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """Names of peers."""
-        return tuple(each for each in self.contenders if each != OURS)
+        """Names of the peers."""
+        return tuple(name for name in self.contenders if name != OURS)
 
     @property
     def crowd(self) -> int:
-        """Number of clients in the targets: 8, or the largest number if 8 was not measured."""
-        counts = {each.clients for each in self.points}
+        """Number of clients for the targets: 8, or the largest number if 8 was not measured."""
+        counts = {point.clients for point in self.points}
         return CROWD if CROWD in counts else max(counts)
 
     def point(self, contender: str, clients: int) -> Point | None:
-        """Return a contender's point; None if it was not measured."""
-        return next(
-            (each for each in self.points
-             if each.contender == contender and each.clients == clients), None,
-        )  # fmt: skip
+        """Return the point of a contender; None if it was not measured."""
+        points = (
+            point
+            for point in self.points
+            if point.contender == contender and point.clients == clients
+        )
+        return next(points, None)
 
     @property
     def added(self) -> float | None:
-        """Seconds that serving adds to a call: the median over rounds of what the p50 of one client
-        is more than that of calls in the same round; None where one of them was not measured."""
+        """Overhead of serving in seconds; None if it was not measured.
+
+        It is the median over rounds of the difference between the p50 of one client and the p50 of
+        calls in the process.
+        """
         served, called = self.point(OURS, 1), self.point(OURS, 0)
         if served is None or called is None:
             return None
         pairs = zip(served.turns, called.turns, strict=True)
-        return statistics.median(over.p50 - bare.p50 for over, bare in pairs)
+        return statistics.median(one.p50 - bare.p50 for one, bare in pairs)
 
     @property
     def bars(self) -> list[ServeBar]:
         """Targets whose values were measured."""
-        ours = next((each for each in self.overloads if each.contender == OURS), None)
+        ours = next((result for result in self.overloads if result.contender == OURS), None)
         return [*self._beside_peer(), *self._added(), *(_overload(ours) if ours else ())]
 
     def _beside_peer(self) -> list[ServeBar]:
         clients = self.crowd
         ours = self.point(OURS, clients)
-        found = [self.point(each, clients) for each in self.peers]
-        peers = [each for each in found if each is not None]
+        points = [self.point(name, clients) for name in self.peers]
+        peers = [point for point in points if point is not None]
         if ours is None or not peers:
             return []
-        # The best peer of each. Of the same round, so that what disturbs a round disturbs both.
+        # Each target refers to the better peer. Ratios are taken within a round, because a
+        # disturbance affects both contenders of a round.
         rates = min(
             statistics.median(one.rate / other.rate for one, other in _rounds(ours, peer))
             for peer in peers
@@ -223,48 +233,58 @@ class ServeReport:
             statistics.median(other.p99 / one.p99 for one, other in _rounds(ours, peer))
             for peer in peers
         )
-        of = f"best peer's, {clients} clients"
+        clients_text = f"{clients} clients"
         return [
-            ServeBar(f"throughput / {of}", f"{rates:.2f}", f"{RATE:.2f} or more", rates >= RATE),
-            ServeBar(f"p99, ours into {of}", f"{tails:.2f}", f"{TAIL:.2f} or more", tails >= TAIL),
+            ServeBar(
+                f"throughput / best peer's, {clients_text}",
+                f"{rates:.2f}",
+                f"at least {RATE:.2f}",
+                rates >= RATE,
+            ),
+            ServeBar(
+                f"best peer's p99 / ours, {clients_text}",
+                f"{tails:.2f}",
+                f"at least {TAIL:.2f}",
+                tails >= TAIL,
+            ),
         ]
 
     def _added(self) -> list[ServeBar]:
         added = self.added
         if added is None:
             return []
-        # Less than nothing is no result: something else ran meanwhile.
+        # A negative overhead is no result: another program must have run meanwhile.
         holds = 0 <= added <= ADDED_SECONDS
-        wanted = f"0 to {ADDED_SECONDS * 1e3:g} ms"
-        return [ServeBar("added to a call, p50", f"{added * 1e3:.3f} ms", wanted, holds)]
+        target = f"0 to {ADDED_SECONDS * 1e3:g} ms"
+        return [ServeBar("overhead of serving, p50", f"{added * 1e3:.3f} ms", target, holds)]
 
 
 def quantile(values: Sequence[float], percent: int) -> float:
-    """Return the value that so many percent are not above.
+    """Return a percentile of the values.
 
     Args:
         values: Values, at least one.
-        percent: 1 to 99.
+        percent: Number of the percentile, 1 to 99.
     """
     if len(values) == 1:
         return values[0]
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
-def _rounds(ours: Point, other: Point) -> list[tuple[Reached, Reached]]:
+def _rounds(ours: Point, other: Point) -> list[tuple[TurnResult, TurnResult]]:
     return list(zip(ours.turns, other.turns, strict=True))
 
 
-def _overload(found: Overload) -> list[ServeBar]:
-    failed, growth = found.num_failed, found.growth
+def _overload(ours: Overload) -> list[ServeBar]:
+    failed, growth = ours.num_failed, ours.growth
     return [
         ServeBar(
-            f"accepted, done in {found.deadline * 1e3:g} ms", f"{found.kept:.2%}",
-            f"{KEPT:.0%} or more", found.kept >= KEPT,
+            f"accepted requests answered in {ours.deadline * 1e3:g} ms", f"{ours.kept:.2%}",
+            f"at least {KEPT:.0%}", ours.kept >= KEPT,
         ),
-        ServeBar("neither accepted nor 429", f"{failed}", "0", failed == 0),
+        ServeBar("requests neither accepted nor 429", f"{failed}", "0", failed == 0),
         ServeBar(
-            "the server's memory grows by", f"{growth:.1%}", f"{GROWTH:.0%} or less",
+            "growth of the server's memory", f"{growth:.1%}", f"at most {GROWTH:.0%}",
             growth <= GROWTH,
         ),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Serving benchmarks as people and as programs read them."""
+"""Serving benchmarks as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
-from slipstream.bench.result import environment, environment_line
+from slipstream.bench.environment import environment, environment_line
 from slipstream.bench.serve.results import OK, Overload, Point, ServeReport, quantile
+from slipstream.bench.tables import make_table, yes_or_no
 from slipstream.infer.machine import this_machine
 
 OPEN_HEADINGS = (
@@ -29,26 +29,27 @@ def tables(report: ServeReport) -> list[Table]:
 
 def caption(report: ServeReport) -> str:
     """Return the meaning of the columns, and the machine."""
-    words = ", ".join(f"{name} {db:.0f}" for name, db in report.snr_db.items())
+    ratios = ", ".join(f"{name} {db:.0f}" for name, db in report.snr_db.items())
     return (
-        "/s: results per second; p50 and p99 of latencies, as clients see them: medians over"
-        " rounds. Clients share the cores with the server. Open loops: requests at random times,"
-        " each counted from when it should have been sent; lag: by which it was sent later, p99."
-        " x2: two runs at a time."
-        f" dB of outputs beside the package's: {words}. {environment_line()}."
+        "/s: results per second. p50, p99: latencies as clients see them. All are medians over"
+        " rounds. Clients share the cores with the server. Open loops send requests at random"
+        " times; latencies count from the planned times. lag: p99 of the delay in sending. kept:"
+        " share of accepted requests answered by their deadline. x2: two runs at the same time."
+        f" Signal-to-noise ratios of the outputs against the package's, in dB: {ratios}."
+        f" {environment_line()}."
     )
 
 
 def as_json(report: ServeReport, spec: dict[str, Any]) -> dict[str, Any]:
-    """Return everything that was measured, and how; of the open loop's latencies, quantiles.
+    """Return everything that was measured, and how; latencies of open loops become quantiles.
 
     Args:
         report: Report of the run.
-        spec: fields of what was asked for.
+        spec: Fields of the settings.
     """
     return {
         "spec": {
-            name: str(each) if isinstance(each, Path) else each for name, each in spec.items()
+            name: str(value) if isinstance(value, Path) else value for name, value in spec.items()
         },
         **environment(),
         "versions": this_machine().versions,
@@ -57,28 +58,24 @@ def as_json(report: ServeReport, spec: dict[str, Any]) -> dict[str, Any]:
         "threads": report.threads,
         "snr_db": report.snr_db,
         "notes": report.notes,
-        "closed": [{**asdict(each), "middle": asdict(each.middle)} for each in report.points],
+        "closed": [{**asdict(point), "middle": asdict(point.middle)} for point in report.points],
         "added_seconds": report.added,
-        "open": [_overload_as_json(each) for each in report.overloads],
-        "bars": [asdict(each) for each in report.bars],
+        "open": [_overload_as_json(overload) for overload in report.overloads],
+        "bars": [asdict(bar) for bar in report.bars],
     }
 
 
 def _closed(report: ServeReport) -> Table:
-    shown = Table(
-        box=box.SIMPLE_HEAD,
-        collapse_padding=True,
-        title=f"{report.package} by {report.engine}, threads: {report.threads}; closed loops",
-        title_justify="left",
+    columns = ((f"{name}\n/s", "\np50 ms", "\np99 ms") for name in report.contenders)
+    table = make_table(
+        f"{report.package} by {report.engine}, threads: {report.threads}; closed loops",
+        numbers=("clients", *itertools.chain.from_iterable(columns)),
+        is_dense=True,
     )
-    shown.add_column("clients", justify="right", no_wrap=True)
-    for name in report.contenders:
-        for heading in (f"{name}\n/s", "\np50 ms", "\np99 ms"):
-            shown.add_column(heading, justify="right", no_wrap=True)
-    for clients in sorted({each.clients for each in report.points}):
+    for clients in sorted({point.clients for point in report.points}):
         cells = [_cells(report.point(name, clients)) for name in report.contenders]
-        shown.add_row(str(clients or "in process"), *itertools.chain.from_iterable(cells))
-    return shown
+        table.add_row(str(clients or "in process"), *itertools.chain.from_iterable(cells))
+    return table
 
 
 def _cells(point: Point | None) -> list[str]:
@@ -90,31 +87,28 @@ def _cells(point: Point | None) -> list[str]:
 
 def _overloads(overloads: Sequence[Overload]) -> Table:
     first = overloads[0]
-    shown = Table(
-        box=box.SIMPLE_HEAD,
-        collapse_padding=True,
-        title=(f"open loops of {first.turn.seconds:g} s, deadline {first.deadline * 1e3:g} ms"),
-        title_justify="left",
+    table = make_table(
+        f"open loops of {first.turn.seconds:g} s, deadline {first.deadline * 1e3:g} ms",
+        words=("contender",),
+        numbers=OPEN_HEADINGS,
+        is_dense=True,
     )
-    shown.add_column("by", no_wrap=True)
-    for heading in OPEN_HEADINGS:
-        shown.add_column(heading, justify="right", no_wrap=True)
-    for each in overloads:
-        shown.add_row(*_overload_cells(each))
-    return shown
+    for overload in overloads:
+        table.add_row(*_overload_cells(overload))
+    return table
 
 
-def _overload_cells(found: Overload) -> list[str]:
-    turn = found.turn
+def _overload_cells(overload: Overload) -> list[str]:
+    turn = overload.turn
     memory = turn.memory
     return [
-        found.contender,
-        f"{found.rate:.0f}",
-        f"{found.useful_rate:.1f}",
-        str(found.num_accepted),
-        str(found.num_refused),
-        str(found.num_failed),
-        f"{found.kept:.2%}",
+        overload.contender,
+        f"{overload.rate:.0f}",
+        f"{overload.useful_rate:.1f}",
+        str(overload.num_accepted),
+        str(overload.num_refused),
+        str(overload.num_failed),
+        f"{overload.kept:.2%}",
         _milliseconds(quantile(turn.latencies, 99)) if turn.latencies else "",
         _milliseconds(quantile(turn.lags, 99)) if turn.lags else "",
         f"{memory[0] / 1e6:.0f}-{max(memory) / 1e6:.0f}" if memory else "",
@@ -122,42 +116,37 @@ def _overload_cells(found: Overload) -> list[str]:
 
 
 def _bars(report: ServeReport) -> Table:
-    shown = Table(
-        box=box.SIMPLE_HEAD, collapse_padding=True, title="promised", title_justify="left"
-    )
-    shown.add_column("")
-    for heading in ("measured", "wanted", "holds"):
-        shown.add_column(heading, justify="right", no_wrap=True)
+    table = make_table("targets", words=("",), numbers=("measured", "target", "met"), is_dense=True)
     for bar in report.bars:
-        shown.add_row(bar.name, bar.measured, bar.wanted, "yes" if bar.holds else "no")
-    return shown
+        table.add_row(bar.name, bar.measured, bar.target, yes_or_no(bar.holds))
+    return table
 
 
-def _overload_as_json(found: Overload) -> dict[str, Any]:
-    turn = found.turn
+def _overload_as_json(overload: Overload) -> dict[str, Any]:
+    turn = overload.turn
     percents = (1, 10, 50, 90, 99)
     return {
-        "contender": found.contender,
-        "rate": found.rate,
+        "contender": overload.contender,
+        "rate": overload.rate,
         "seconds": turn.seconds,
-        "deadline": found.deadline,
+        "deadline": overload.deadline,
         "statuses": turn.statuses,
-        "accepted": found.num_accepted,
-        "refused": found.num_refused,
-        "failed": found.num_failed,
-        "in_time": found.num_kept,
-        "kept": found.kept,
+        "accepted": overload.num_accepted,
+        "refused": overload.num_refused,
+        "failed": overload.num_failed,
+        "in_time": overload.num_kept,
+        "kept": overload.kept,
         "latency_quantiles": _quantiles(turn.latencies, percents),
         "latency_most": max(turn.latencies, default=None),
         "latency_mean": statistics.fmean(turn.latencies) if turn.statuses.get(OK) else None,
         "lag_quantiles": _quantiles(turn.lags, percents),
         "memory_bytes": turn.memory,
-        "memory_growth": found.growth,
+        "memory_growth": overload.growth,
     }
 
 
 def _quantiles(values: Sequence[float], percents: Sequence[int]) -> dict[str, float]:
-    return {f"p{each}": quantile(values, each) for each in percents} if values else {}
+    return {f"p{percent}": quantile(values, percent) for percent in percents} if values else {}
 
 
 def _milliseconds(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Requests and answers of `slipstream bench serve`: the binary Open Inference Protocol."""
+"""Requests and answers of `slipstream bench serve`, in the binary Open Inference Protocol."""
 
 from __future__ import annotations
 
@@ -16,50 +16,51 @@ PATH = f"/v2/models/{MODEL}/infer"
 
 
 def body_of(inputs: Mapping[str, Array], deadline: float | None = None) -> tuple[bytes, int]:
-    """Return the body of a request, and the length of the JSON that it begins with.
+    """Return the body of a request, and the length of its JSON.
 
     Args:
         inputs: Inputs by name.
-        deadline: Deadline of the request, in seconds; None for the server's own.
+        deadline: Deadline of the request in seconds (default None: the server decides).
     """
-    whole = {name: np.asarray(each, order="C") for name, each in inputs.items()}
-    said = [
+    arrays = {name: np.asarray(array, order="C") for name, array in inputs.items()}
+    tensors = [
         {
-            "name": name, "datatype": datatype_of(each.dtype), "shape": list(each.shape),
-            "parameters": {"binary_data_size": each.nbytes},
+            "name": name, "datatype": datatype_of(array.dtype), "shape": list(array.shape),
+            "parameters": {"binary_data_size": array.nbytes},
         }
-        for name, each in whole.items()
+        for name, array in arrays.items()
     ]  # fmt: skip
     parameters: dict[str, bool | int] = {"binary_data_output": True}
     if deadline is not None:
         parameters["timeout"] = max(1, round(deadline * 1e6))
-    head = orjson.dumps({"inputs": said, "parameters": parameters})
-    return b"".join([head, *(each.tobytes() for each in whole.values())]), len(head)
+    head = orjson.dumps({"inputs": tensors, "parameters": parameters})
+    return b"".join([head, *(array.tobytes() for array in arrays.values())]), len(head)
 
 
 def tensors_of(body: bytes, json_length: int) -> dict[str, Array]:
     """Return the outputs of a response by name.
 
     Args:
-        body: JSON, and the bytes of tensors.
-        json_length: bytes of the JSON.
+        body: JSON, followed by the bytes of the tensors.
+        json_length: Length of the JSON in bytes.
     """
-    found: dict[str, Array] = {}
-    at = json_length
-    for each in orjson.loads(body[:json_length])["outputs"]:
-        end = at + each["parameters"]["binary_data_size"]
-        raw = memoryview(body)[at:end]
-        found[each["name"]] = array_of(raw, each["datatype"], each["shape"], each["name"])
-        at = end
-    return found
+    outputs: dict[str, Array] = {}
+    begin = json_length
+    for tensor in orjson.loads(body[:json_length])["outputs"]:
+        name = tensor["name"]
+        end = begin + tensor["parameters"]["binary_data_size"]
+        raw = memoryview(body)[begin:end]
+        outputs[name] = array_of(raw, tensor["datatype"], tensor["shape"], name)
+        begin = end
+    return outputs
 
 
 def request_of(body: bytes, json_length: int) -> bytes:
-    """Return the bytes of a request, with those of its body.
+    """Return the bytes of a request: its head and its body.
 
     Args:
         body: Body from `body_of`.
-        json_length: Length of the JSON part, from `body_of`.
+        json_length: Length of the JSON in bytes, from `body_of`.
     """
     head = (
         f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"

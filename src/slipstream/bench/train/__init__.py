@@ -1,1 +1,1 @@
-"""A whole training beside gloo."""
+"""Complete training over Slipstream and over gloo."""

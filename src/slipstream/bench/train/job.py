@@ -8,11 +8,9 @@ from pathlib import Path
 
 from slipstream.bench.comm.job import with_tuples
 
-# A line of rank 0 that starts so says how far it is.
-NOTE = "bench: "
+NOTE = "bench: "  # beginning of lines from rank 0 about its progress
 
-# The same training without communication: what it would cost alone.
-ALONE = "no communication"
+ALONE = "no communication"  # contender that trains without communication
 ACROSS = "across"
 
 
@@ -21,13 +19,13 @@ class TrainJob:
     """Job of every rank.
 
     Args:
-        model: a name in `models.MODELS`.
-        contenders: `ALONE`, gloo, slipstream, both with DDP; slipstream across, with the codec of
-            gradients behind it if they have one.
-        steps: Steps of each contender in each round.
+        model: Name from `models.MODELS`.
+        contenders: Names of the contenders: `ALONE`; "gloo" and "slipstream" with DDP;
+            "slipstream across" or "slipstream across CODEC".
+        steps: Number of steps of each contender in each round.
         rounds: Number of measured rounds.
-        warmup: steps of each contender before these.
-        output: file that rank 0 writes.
+        warmup: Number of steps of each contender before the first round.
+        output: Path of the file that rank 0 writes.
     """
 
     model: str
@@ -49,14 +47,14 @@ class TrainJob:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainSamples:
-    """Measured training of one contender.
+    """Measurements of one contender's training.
 
     Args:
-        contender: its name.
+        contender: Name of the contender.
         samples_per_step: Samples of a step on all ranks together.
-        parameters: Number of the model's parameters.
+        parameters: Number of parameters of the model.
         seconds: Mean seconds of a step on the slowest rank, one value per round.
-        losses: Losses of all steps from the first one on, each the mean over all ranks.
+        losses: Losses of all steps, warm-up included, each averaged over all ranks.
     """
 
     contender: str
@@ -67,10 +65,10 @@ class TrainSamples:
 
 
 def write_trained(path: str, results: list[TrainSamples]) -> None:
-    """Write samples for `read_trained`."""
-    Path(path).write_text(json.dumps([asdict(each) for each in results]))
+    """Write samples to a file that `read_trained` reads."""
+    Path(path).write_text(json.dumps([asdict(result) for result in results]))
 
 
 def read_trained(path: str) -> list[TrainSamples]:
-    """Return the results that rank 0 wrote."""
+    """Return the samples that rank 0 wrote."""
     return [TrainSamples(**with_tuples(fields)) for fields in json.loads(Path(path).read_text())]

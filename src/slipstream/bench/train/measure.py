@@ -1,9 +1,9 @@
-"""Real training on lab hosts: samples per second over Slipstream and over gloo, by turns.
+"""Real training on lab hosts: samples per second over Slipstream and over gloo.
 
     results = train(TrainSpec(models=("large",), lab=LabSpec(hosts=4)))
 
-All contenders train in the same processes, from the same weights on the same samples; their losses
-have to agree. Nothing else should run on the machine.
+All contenders train in the same processes and take turns. They start from the same weights and see
+the same samples, so their losses have to agree. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ MODELS = ("resnet", "large")
 PEERS = ("gloo",)
 OURS = "slipstream"
 
-# Steps of a round last some seconds.
+# Steps of a round, which take some seconds.
 DEFAULT_STEPS = {"resnet": 20, "large": 2}
 
-# Sums of other orders differ in their last bits, and training makes the difference grow.
+# Largest differences of the loss, relative to the first loss. Sums in another order differ in their
+# last bits, and training makes the difference grow. Chosen by hand, not measured.
 EXACT_TOLERANCE = 0.01
 CODEC_TOLERANCE = 0.05
 
@@ -40,13 +41,15 @@ class TrainSpec:
     """Settings of a training benchmark.
 
     Args:
-        models: names of `MODELS`.
-        lab: Lab of the training.
-        steps: Steps of each contender in each round, at least 1; None for a few seconds of steps.
+        models: Names from `MODELS`.
+        lab: Description of the lab.
+        steps: Number of steps of each contender in each round, at least 1 (default None: steps for
+            some seconds).
         rounds: Number of rounds, at least 1.
-        warmup: steps of each contender before, at least 2: DDP makes new buckets in the second.
-        peers: names of `PEERS`.
-        codecs: Codecs of gradients between hosts across the step boundary, names of
+        warmup: Number of steps of each contender before the first round, at least 2; DDP makes new
+            buckets in the second step.
+        peers: Names from `PEERS`.
+        codecs: Codecs of gradients between hosts for the contenders that overlap across steps, from
             `bench.comm.limits.CODEC_SHARE`.
     """
 
@@ -59,11 +62,11 @@ class TrainSpec:
     codecs: tuple[str, ...] = ("none",)
 
     def __post_init__(self) -> None:
-        """Refuse values that are not allowed."""
+        """Check the values."""
         for kind, names, allowed in (
             ("model", self.models, MODELS),
             ("peer", self.peers, PEERS),
-            ("codec", self.codecs, tuple(each for each in CODEC_SHARE if "+" not in each)),
+            ("codec", self.codecs, tuple(codec for codec in CODEC_SHARE if "+" not in codec)),
         ):
             for name in names:
                 if name not in allowed:
@@ -71,9 +74,9 @@ class TrainSpec:
         numbers = (("steps", self.steps or 1, 1), ("rounds", self.rounds, 1))
         for name, value, least in (*numbers, ("warmup", self.warmup, 2)):
             if value < least:
-                raise UsageError(f"{name} is {value}; allowed: {least} and more")
+                raise UsageError(f"{name} is {value}; allowed: at least {least}")
         if self.steps == 0:
-            raise UsageError("steps is 0; allowed: 1 and more")
+            raise UsageError("steps is 0; allowed: at least 1")
 
     def contenders(self) -> tuple[str, ...]:
         """Return the contenders, in the order of their turns."""
@@ -86,31 +89,32 @@ class TrainSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainResult:
-    """Results of one model's trainings.
+    """Results of one model.
 
     Args:
-        model: its name.
-        trained: Samples by contender.
+        model: Name of the model.
+        trained: Measurements by contender.
     """
 
     model: str
     trained: tuple[TrainSamples, ...]
 
     def of(self, contender: str) -> TrainSamples | None:
-        """Return the result of one contender; None if it did not take part."""
-        return next((each for each in self.trained if each.contender == contender), None)
+        """Return the measurements of one contender; None if it did not take part."""
+        return next((result for result in self.trained if result.contender == contender), None)
 
     def times_faster(self, trained: TrainSamples, other: str) -> float | None:
-        """Return how many times the samples per second of another contender it trains."""
+        """Return the samples per second divided by those of another contender."""
         reference = self.of(other)
         if reference is None:
             return None
         return samples_per_second(trained) / samples_per_second(reference)
 
     def loss_difference(self, trained: TrainSamples) -> float | None:
-        """Return how far the losses of the last quarter are from those over the reference.
+        """Return the difference of the last losses from the reference, relative to the first loss.
 
-        As a share of the first loss. The reference is gloo or, without it, Slipstream under DDP.
+        The last losses are those of the last quarter of the steps. The reference is gloo or,
+        without it, Slipstream with DDP.
         """
         reference = self.of(PEERS[0]) or self.of(OURS)
         if reference is None or trained.contender == ALONE:
@@ -118,7 +122,7 @@ class TrainResult:
         return abs(last_loss(trained) - last_loss(reference)) / reference.losses[0]
 
     def agrees(self, trained: TrainSamples) -> bool:
-        """Return whether the losses are as near to the reference's as they must be."""
+        """Return whether the losses differ from the reference by no more than the tolerance."""
         is_exact = trained.contender in (*PEERS, OURS, f"{OURS} {ACROSS}")
         difference = self.loss_difference(trained)
         return difference is None or difference <= (
@@ -127,7 +131,7 @@ class TrainResult:
 
 
 def samples_per_second(trained: TrainSamples) -> float:
-    """Return the samples per second of all ranks together, from the median of the rounds."""
+    """Return the samples per second of all ranks together, as the median of the rounds."""
     return trained.samples_per_step / statistics.median(trained.seconds)
 
 
@@ -141,24 +145,24 @@ def train(spec: TrainSpec, on_note: OnNote | None = None) -> list[TrainResult]:
 
     Args:
         spec: Settings of the training.
-        on_note: is told what is measured next.
+        on_note: Function that receives the name of the next measurement (default None).
 
     Raises:
-        UnsupportedError: there is no PyTorch, or the lab cannot be made.
+        UnsupportedError: PyTorch is not installed, or the lab cannot be made.
         SlipstreamError: a rank failed.
     """
     check_torch()
 
-    def hear(rank: int, line: str) -> None:
+    def on_line(rank: int, line: str) -> None:
         if rank == 0 and on_note is not None and line.startswith(NOTE):
             on_note(line.removeprefix(NOTE))
 
     with Lab(spec.lab) as lab:
-        return [_train_one(spec, model, lab, hear) for model in spec.models]
+        return [_train_one(spec, model, lab, on_line) for model in spec.models]
 
 
 def _train_one(
-    spec: TrainSpec, model: str, lab: Lab, hear: Callable[[int, str], None]
+    spec: TrainSpec, model: str, lab: Lab, on_line: Callable[[int, str], None]
 ) -> TrainResult:
     with tempfile.TemporaryDirectory(prefix="slipstream-train-") as folder:
         job = TrainJob(
@@ -170,5 +174,5 @@ def _train_one(
             output=str(Path(folder) / "trained.json"),
         )
         command = [sys.executable, "-m", "slipstream.bench.train.rank", job.as_text()]
-        lab.run(command, on_line=hear)
+        lab.run(command, on_line=on_line)
         return TrainResult(model=model, trained=tuple(read_trained(job.output)))

@@ -1,11 +1,11 @@
 """Models that the training benchmark trains, with inputs that need no data set.
 
-`resnet` is the demo's: 166,000 parameters, little to communicate. `large` is a transformer over
-bytes with 25 million, whose gradients are 100 MB, on sequences so short that one step of four
-processes takes about a second on two cores.
+`resnet` is the network of the demo; it has 166,000 parameters, so there is little to communicate.
+`large` is a transformer over bytes with 25 million parameters and 100 MB of gradients. Its
+sequences are so short that a step of four processes takes about a second on two cores.
 """
 
-# PyTorch's stubs leave some of its types open.
+# The stubs of PyTorch leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -25,14 +25,14 @@ VOCABULARY = 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trainable:
-    """A model and how it is trained.
+    """A model and the settings of its training.
 
     Args:
-        build: makes the model, with weights of torch's random state.
-        batch: returns inputs and targets of a rank's batch, from a generator.
-        batch_size: samples of a rank and step.
+        build: Function that makes the model, with weights drawn from PyTorch's random state.
+        batch: Function that draws the inputs and targets of a batch from a generator.
+        batch_size: Samples of one rank in a step.
         learning_rate: Learning rate of SGD with momentum 0.9.
-        bucket_megabytes: Size of DDP's buckets.
+        bucket_megabytes: Size of the buckets of DDP in MB.
     """
 
     build: Callable[[], nn.Module]
@@ -48,7 +48,7 @@ class TrainResidualBlock(nn.Module):
     Args:
         in_channels: Input channels.
         out_channels: Output channels.
-        stride: 2 halves the picture.
+        stride: Stride of the first convolution; 2 halves the image.
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
@@ -73,7 +73,7 @@ class TrainResidualBlock(nn.Module):
 
 
 def resnet() -> nn.Module:
-    """Return the demo's network: float [batch, 1, 28, 28] to logits [batch, 10]."""
+    """Return the network of the demo: float [batch, 1, 28, 28] to logits [batch, 10]."""
     blocks = [
         TrainResidualBlock(16, 32, 2),
         TrainResidualBlock(32, 32, 1),
@@ -89,23 +89,23 @@ def resnet() -> nn.Module:
         nn.Flatten(),
         nn.Linear(64, NUM_CLASSES),
     )
-    untyped: Any = network  # the stubs of some releases lack this form of to()
+    untyped: Any = network  # the stubs of some releases lack this overload of to()
     return untyped.to(memory_format=torch.channels_last)
 
 
 class Transformer(nn.Module):
-    """Predicts the next byte.
+    """A transformer that predicts the next byte.
 
     Args:
-        width: Width of the embedding.
-        num_layers: Number of layers, each of attention and a feed-forward network.
-        longest: sequence.
+        width: Width of the embedding (default 512).
+        num_layers: Number of layers of attention and a feed-forward network (default 8).
+        longest: Length of the longest sequence in bytes (default 32).
     """
 
     def __init__(self, width: int = 512, num_layers: int = 8, longest: int = 32) -> None:
         super().__init__()
         self.symbols = nn.Embedding(VOCABULARY, width)
-        self.places = nn.Embedding(longest, width)
+        self.positions = nn.Embedding(longest, width)
         self.layers = nn.ModuleList(
             nn.TransformerEncoderLayer(width, 8, 4 * width, dropout=0.0, batch_first=True)
             for _ in range(num_layers)
@@ -115,23 +115,26 @@ class Transformer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map bytes int64 [batch, length] to logits [batch, 256, length]."""
         length = x.shape[1]
-        hidden = self.symbols(x) + self.places(torch.arange(length))
+        hidden = self.symbols(x) + self.positions(torch.arange(length))
         mask = nn.Transformer.generate_square_subsequent_mask(length)
         for layer in self.layers:
             hidden = layer(hidden, src_mask=mask, is_causal=True)
         return self.head(hidden).transpose(1, 2)
 
 
-def pictures(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return noisy pictures of ten kinds, float [count, 1, 28, 28], and which kind each is."""
-    kinds = torch.randn(NUM_CLASSES, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+def images(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return noisy images of ten classes, float [count, 1, 28, 28], and their labels."""
+    classes = torch.randn(NUM_CLASSES, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     labels = torch.randint(NUM_CLASSES, (count,), generator=generator)
-    images = kinds[labels] + 8 * torch.randn(count, 1, 28, 28, generator=generator)
-    return images.contiguous(memory_format=torch.channels_last), labels
+    pixels = classes[labels] + 8 * torch.randn(count, 1, 28, 28, generator=generator)
+    return pixels.contiguous(memory_format=torch.channels_last), labels
 
 
 def sequences(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return counting bytes with random starts and steps, int64 [count, 16], and the next ones."""
+    """Return bytes that count from random starts by random steps, and the byte after each of them.
+
+    Both are int64 [count, 16].
+    """
     start = torch.randint(VOCABULARY, (count, 1), generator=generator)
     stride = torch.randint(1, 4, (count, 1), generator=generator)
     symbols = (start + stride * torch.arange(17)) % VOCABULARY
@@ -141,7 +144,7 @@ def sequences(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 MODELS: Mapping[str, Trainable] = {
     "resnet": Trainable(
         build=resnet,
-        batch=pictures,
+        batch=images,
         batch_size=64,
         learning_rate=0.05,
         bucket_megabytes=0.25,

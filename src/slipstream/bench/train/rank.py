@@ -1,10 +1,10 @@
 """One rank of a training benchmark: python -m slipstream.bench.train.rank JOB.
 
-The variables of torchrun say which rank this is. Every contender trains a model of its own, from
-the same weights, on the same samples; in each round each has its turn of some steps.
+The variables of torchrun identify the rank. Every contender trains its own copy of a model, from
+the same weights and on the same samples. In each round every contender has a turn of some steps.
 """
 
-# PyTorch's stubs leave some of its types open.
+# The stubs of PyTorch leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -26,31 +26,31 @@ from slipstream.torch import overlap
 
 
 class TrainingRun:
-    """One contender's model in training.
+    """Training of one contender's model.
 
     All ranks make the contenders in the same order.
 
     Args:
-        model: a name in `models.MODELS`.
+        model: Name from `models.MODELS`.
         contender: Name of the contender, from `TrainJob`.
     """
 
     def __init__(self, model: str, contender: str) -> None:
         self.contender = contender
         self.seconds: list[float] = []
-        self._how = MODELS[model]
+        self._trainable = MODELS[model]
         torch.manual_seed(0)
-        network = self._how.build()
-        self.parameters = sum(each.numel() for each in network.parameters())
+        network = self._trainable.build()
+        self.parameters = sum(parameter.numel() for parameter in network.parameters())
         self._optimizer = torch.optim.SGD(
-            network.parameters(), lr=self._how.learning_rate, momentum=0.9
+            network.parameters(), lr=self._trainable.learning_rate, momentum=0.9
         )
         self._model, self._settle = self._connected(network)
         self._samples = torch.Generator().manual_seed(1 + dist.get_rank())
         self._losses: list[torch.Tensor] = []
 
     def run(self, steps: int) -> float:
-        """Train for some steps, and return the mean seconds of one."""
+        """Train for some steps, and return the mean seconds of a step."""
         dist.barrier()
         start = time.perf_counter()
         for _ in range(steps):
@@ -59,14 +59,14 @@ class TrainingRun:
         return (time.perf_counter() - start) / steps
 
     def result(self) -> TrainSamples:
-        """Return the measured training; all ranks call it together."""
+        """Return the measurements; all ranks call this together."""
         seconds = torch.tensor(self.seconds, dtype=torch.float64)
         losses = torch.stack(self._losses).double()
         dist.all_reduce(seconds, dist.ReduceOp.MAX)
         dist.all_reduce(losses)
         return TrainSamples(
             contender=self.contender,
-            samples_per_step=self._how.batch_size * dist.get_world_size(),
+            samples_per_step=self._trainable.batch_size * dist.get_world_size(),
             parameters=self.parameters,
             seconds=tuple(seconds.tolist()),
             losses=tuple((losses / dist.get_world_size()).tolist()),
@@ -76,22 +76,21 @@ class TrainingRun:
         """Return the callable model, and a function that waits for the last step."""
         if self.contender == ALONE:
             return network, _nothing
-        backend, _, how = self.contender.partition(" ")
+        backend, _, overlapping = self.contender.partition(" ")
         group = dist.new_group(backend=backend)
         assert isinstance(group, dist.ProcessGroup)
-        if not how:
+        if not overlapping:
             wrapped = DistributedDataParallel(
-                network, process_group=group, bucket_cap_mb=self._how.bucket_megabytes
+                network, process_group=group, bucket_cap_mb=self._trainable.bucket_megabytes
             )
-            # As in the demo: the steps send gradients only.
-            wrapped.broadcast_buffers = False
+            wrapped.broadcast_buffers = False  # steps send gradients only, as in the demo
             return wrapped, _nothing
-        codec = how.removeprefix(ACROSS).strip()
+        codec = overlapping.removeprefix(ACROSS).strip()
         across = overlap(network, self._optimizer, group=group, codec=codec or "none")
         return network, across.wait
 
     def _step(self) -> None:
-        inputs, targets = self._how.batch(self._how.batch_size, self._samples)
+        inputs, targets = self._trainable.batch(self._trainable.batch_size, self._samples)
         self._optimizer.zero_grad()
         loss = functional.cross_entropy(self._model(inputs), targets)
         loss.backward()
@@ -100,14 +99,14 @@ class TrainingRun:
 
 
 def main(text: str) -> None:
-    """Run a job, together with the other ranks.
+    """Run a job together with the other ranks.
 
     Args:
-        text: the job as `TrainJob.as_text` writes it.
+        text: Text of the job, from `TrainJob.as_text`.
     """
     job = TrainJob.from_text(text)
     torch.set_num_threads(1)
-    gc.disable()  # a collection in one rank would make all wait
+    gc.disable()  # a garbage collection in one rank would make all ranks wait
     dist.init_process_group("gloo")
     try:
         results = measure(job)
@@ -118,14 +117,14 @@ def main(text: str) -> None:
 
 
 def measure(job: TrainJob) -> list[TrainSamples]:
-    """Train every contender's model by turns.
+    """Train the models of all contenders, which take turns.
 
     Args:
         job: Job of all ranks.
     """
     trainings = [TrainingRun(job.model, contender) for contender in job.contenders]
     for training in trainings:
-        _tell(f"{job.model} over {training.contender} warms up")
+        _tell(f"{job.model} over {training.contender}, warm-up")
         training.run(job.warmup)
     for number in range(job.rounds):
         for training in trainings:

@@ -1,4 +1,4 @@
-"""Training benchmarks as people and as programs read them."""
+"""Training benchmarks as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
 from slipstream.bench.comm.table import describe_lab, format_seconds
-from slipstream.bench.result import environment, environment_line
+from slipstream.bench.environment import environment, environment_line
+from slipstream.bench.tables import make_table
 from slipstream.bench.train.job import ALONE, TrainSamples
 from slipstream.bench.train.measure import (
     PEERS,
@@ -23,22 +23,18 @@ from slipstream.bench.train.measure import (
 
 
 def table(spec: TrainSpec, results: Sequence[TrainResult]) -> Table:
-    """Return a row for each model and contender."""
-    shown = Table(
-        box=box.SIMPLE_HEAD,
-        title=f"training on {describe_lab(spec.lab)}",
+    """Return a table with a row for each model and contender."""
+    shown = make_table(
+        f"training on {describe_lab(spec.lab)}",
+        words=("model", "contender"),
+        numbers=("step", "samples/s", "x gloo", "alone", "loss", "differs"),
         caption=(
-            "step: median of the rounds. alone: samples/s divided by those without communication."
-            " loss: of the last quarter of the steps; differs: from gloo's, as a share of the first"
-            f" one. across: the step boundary.\n{environment_line()}"
+            "step: median of the rounds. x gloo, alone: samples/s divided by those of gloo and by"
+            " those without communication. loss: mean of the last quarter of the steps. differs:"
+            " difference from gloo's loss, relative to the first loss; ! if it is too large."
+            f" across: overlap across steps.\n{environment_line()}"
         ),
-        title_justify="left",
-        caption_justify="left",
     )
-    shown.add_column("model")
-    shown.add_column("over", no_wrap=True)
-    for heading in ("step", "samples/s", "x gloo", "alone", "loss", "differs"):
-        shown.add_column(heading, justify="right", no_wrap=True)
     for result in results:
         millions = result.trained[0].parameters / 1e6
         name = f"{result.model}, {millions:.3g} M"

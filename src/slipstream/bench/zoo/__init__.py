@@ -1,8 +1,7 @@
 """The eight networks that `slipstream bench infer` measures, with random weights.
 
-They are written from their papers in plain PyTorch, sample by sample (batch 1), and without what
-does nothing in inference (dropout). `torch.onnx.export(..., dynamo=False, opset_version=17)`
-exports each.
+They are written from their papers in plain PyTorch, for a batch of one sample.
+`torch.onnx.export(..., dynamo=False, opset_version=17)` exports each.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from slipstream.bench.zoo import bert, detector, mobile, resnet, stylegan, vit
-from slipstream.bench.zoo.layers import PICTURE_SIZE, picture
+from slipstream.bench.zoo import bert, classifiers, detector, stylegan, vit
+from slipstream.bench.zoo.layers import IMAGE_SIZE, random_image
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,9 +23,9 @@ class ZooModel:
 
     Args:
         name: Name on the command line and in tables.
-        build: makes the network in eval mode; the weights are the same each time.
-        inputs: returns a seed's inputs by name, in the order that the network takes them.
-        outputs: their names, in the order that the network returns them.
+        build: Function that makes the network in eval mode, with the same weights each time.
+        inputs: Function that returns the inputs for a seed, by name, in the network's order.
+        outputs: Names of the outputs, in the network's order.
     """
 
     name: str
@@ -36,19 +35,19 @@ class ZooModel:
 
 
 def _images(size: int) -> Callable[[int], Mapping[str, NDArray[Any]]]:
-    return lambda seed: {"image": picture(seed, size)}
+    return lambda seed: {"image": random_image(seed, size)}
 
 
 def _classifier(name: str, build: Callable[[], torch.nn.Module]) -> ZooModel:
-    return ZooModel(name=name, build=build, inputs=_images(PICTURE_SIZE), outputs=("logits",))
+    return ZooModel(name=name, build=build, inputs=_images(IMAGE_SIZE), outputs=("logits",))
 
 
 _MODELS = (
-    _classifier("resnet50", resnet.resnet50),
-    _classifier("resnet26d", resnet.resnet26d),
+    _classifier("resnet50", classifiers.resnet50),
+    _classifier("resnet26d", classifiers.resnet26d),
     _classifier("vit_small", vit.vit_small),
-    _classifier("mobilenetv3_large", mobile.mobilenetv3_large),
-    _classifier("efficientnet_b0", mobile.efficientnet_b0),
+    _classifier("mobilenetv3_large", classifiers.mobilenetv3_large),
+    _classifier("efficientnet_b0", classifiers.efficientnet_b0),
     ZooModel(
         name="bert_base",
         build=bert.bert_base,

@@ -1,6 +1,6 @@
-"""The encoder BERT-base, with attention written out in products and softmax.
+"""The encoder BERT-base, with attention written as matrix products and softmax.
 
-Shapes: b batch, n tokens, d 768, h heads.
+Shapes: b is the batch, n the tokens, d the width 768, h the heads.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ WIDTH = 768
 NUM_HEADS = 12
 NUM_LAYERS = 12
 EPSILON = 1e-12
+# Factors of random weights; see `bert_base`. Chosen by hand, not measured.
 QUERY_GAIN = 3.0
 OUTPUT_GAIN = 0.3
 
 
 class Embedding(nn.Module):
-    """Sums the vectors of symbol, place and first segment, and normalises."""
+    """The normalised sum of the vectors of symbol, position and first segment."""
 
     def __init__(self) -> None:
         super().__init__()
         self.symbols = nn.Embedding(VOCABULARY, WIDTH)
-        self.places = nn.Embedding(LONGEST, WIDTH)
+        self.positions = nn.Embedding(LONGEST, WIDTH)
         self.segments = nn.Embedding(2, WIDTH)
         self.norm = nn.LayerNorm(WIDTH, eps=EPSILON)
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """Map int64 [b, n] to float32 [b, n, d]."""
-        places = self.places.weight[: input_ids.shape[1]]
-        return self.norm(self.symbols(input_ids) + places + self.segments.weight[0])
+        positions = self.positions.weight[: input_ids.shape[1]]
+        return self.norm(self.symbols(input_ids) + positions + self.segments.weight[0])
 
 
 class BertAttention(nn.Module):
-    """Self-attention of several heads, with one matrix each for queries, keys and values."""
+    """Self-attention with several heads, and one matrix each for queries, keys and values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +64,7 @@ class BertAttention(nn.Module):
 
 
 class BertLayer(nn.Module):
-    """Attention, then a network of two layers with GELU, each added and normalised after."""
+    """Attention and a feed-forward network with GELU, each beside a shortcut and before a norm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +82,7 @@ class BertLayer(nn.Module):
 
 
 class Bert(nn.Module):
-    """Embedding, twelve layers, and a pooler over the first token."""
+    """An embedding, twelve layers, and a pooler over the first token."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,12 +103,13 @@ class Bert(nn.Module):
 def bert_base() -> nn.Module:
     """Return BERT-base: int64 input_ids and attention_mask [1, 128] to hidden state and pooled.
 
-    The hidden state is float32 [1, 128, 768], pooled is [1, 768]. 109,482,240 parameters, 11.17
-    GMAC. Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language
-    Understanding" (2018).
+    The hidden state is float32 [1, 128, 768], pooled is [1, 768]. The network has 109,482,240
+    parameters and takes 11.17 GMAC. Devlin et al., "BERT: Pre-training of Deep Bidirectional
+    Transformers for Language Understanding" (2018).
 
-    Queries are long and attention's outputs short, as training makes them: with plain random ones,
-    tokens are all alike after a few layers (Dong et al., "Attention is Not All You Need", 2021).
+    Queries are scaled up and outputs of attention down, as training does: with plain random
+    weights, all tokens are alike after a few layers (Dong et al., "Attention is Not All You Need",
+    2021).
     """
     model = settle(Bert)
     for module in model.modules():
@@ -118,7 +120,7 @@ def bert_base() -> nn.Module:
 
 
 def sentence(seed: int) -> dict[str, NDArray[np.int64]]:
-    """Return random symbols, of which the mask leaves out up to half, at the end: [1, 128]."""
+    """Return random symbols [1, 128]; the mask leaves out up to half of them, at the end."""
     random = np.random.default_rng(seed)
     num_present = random.integers(LENGTH // 2, LENGTH, endpoint=True)
     return {
@@ -128,5 +130,5 @@ def sentence(seed: int) -> dict[str, NDArray[np.int64]]:
 
 
 def _split(x_bnd: Tensor) -> Tensor:
-    """Return [b, h, n, d/h]."""
+    """Return the vectors of [b, n, d] by heads: [b, h, n, d/h]."""
     return x_bnd.reshape(-1, x_bnd.shape[1], NUM_HEADS, WIDTH // NUM_HEADS).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""The convolutions of ResNet-50 by themselves, for `slipstream bench infer` beside the peak.
+"""The convolutions of ResNet-50 alone, to compare their speed with the processor's peak.
 
 slipstream bench infer slipstream.bench.zoo.convolutions:POINTWISE
 """
@@ -21,7 +21,7 @@ from slipstream.bench.zoo import ZooModel
 
 
 def chain(*layers: nn.Module) -> nn.Module:
-    """Return a chain of layers, each followed by a ReLU, with the same weights each time."""
+    """Return the layers in a chain, each followed by a ReLU, with the same weights each time."""
     torch.manual_seed(0)
     steps: list[nn.Module] = []
     for layer in layers:
@@ -40,7 +40,7 @@ def square() -> nn.Module:
 
 
 def stem() -> nn.Module:
-    """Return a 7x7 convolution: 3 to 64 channels, every other pixel of 224 x 224."""
+    """Return a 7x7 convolution with stride 2: 3 to 64 channels at 224 x 224."""
     return chain(nn.Conv2d(3, 64, 7, stride=2, padding=3))
 
 

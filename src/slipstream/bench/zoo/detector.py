@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from slipstream.bench.zoo.layers import calibration_pictures, conv_norm, settle
+from slipstream.bench.zoo.layers import BranchNorm2d, calibration_images, settle
 
 SIZE = 320
 NUM_CLASSES = 80
-NUM_FIELDS = 5 + NUM_CLASSES  # centre x and y, width, height, objectness
+NUM_FIELDS = 5 + NUM_CLASSES  # centre x and y, width, height, objectness, scores of the classes
 STRIDES = (8, 16, 32)
-ANCHORS = (  # widths and heights in pixels, of each stride
+ANCHORS = (  # widths and heights in pixels, for each stride
     ((8.0, 10.0), (14.0, 24.0), (27.0, 19.0)),
     ((25.0, 48.0), (50.0, 36.0), (47.0, 95.0)),
     ((93.0, 72.0), (125.0, 158.0), (299.0, 261.0)),
@@ -26,14 +26,22 @@ ANCHORS = (  # widths and heights in pixels, of each stride
 def conv(
     in_channels: int, out_channels: int, kernel: int, stride: int = 1, *, ends_branch: bool = False
 ) -> nn.Module:
-    """Return a normalised convolution with SiLU."""
-    return conv_norm(
-        in_channels, out_channels, kernel, stride, activation=nn.SiLU, ends_branch=ends_branch
+    """Return a convolution without bias, a batch normalisation and SiLU.
+
+    Maps float32 [batch, in_channels, h, w] to [batch, out_channels, h/stride, w/stride] if the
+    stride divides both. The end of a branch beside a shortcut is scaled to `BRANCH_GAIN`.
+    """
+    padding = (kernel - 1) // 2
+    norm = BranchNorm2d if ends_branch else nn.BatchNorm2d
+    return nn.Sequential(
+        nn.Conv2d(in_channels, out_channels, kernel, stride, padding, bias=False),
+        norm(out_channels),
+        nn.SiLU(),
     )
 
 
 class DetectorBottleneck(nn.Module):
-    """Convolutions of 1 x 1 and 3 x 3, beside a shortcut if asked for."""
+    """Convolutions of 1 x 1 and 3 x 3, with a shortcut beside them if `shortcut` is true."""
 
     def __init__(self, channels: int, *, shortcut: bool) -> None:
         super().__init__()
@@ -48,7 +56,10 @@ class DetectorBottleneck(nn.Module):
 
 
 class CrossStage(nn.Module):
-    """Half of the channels pass bottlenecks, half go past them (Wang et al., "CSPNet", 2019)."""
+    """Bottlenecks for half of the channels, and a bypass for the other half.
+
+    Wang et al., "CSPNet" (2019).
+    """
 
     def __init__(
         self, in_channels: int, out_channels: int, depth: int, *, shortcut: bool = True
@@ -66,9 +77,10 @@ class CrossStage(nn.Module):
 
 
 class PoolPyramid(nn.Module):
-    """Joins maxima over 5 x 5, 9 x 9 and 13 x 13, each made of the one before.
+    """Maximum poolings over 5 x 5, 9 x 9 and 13 x 13 pixels, concatenated.
 
-    He et al., "Spatial Pyramid Pooling in Deep Convolutional Networks" (2014), with YOLO's sizes.
+    Each pooling reads the result of the smaller one. He et al., "Spatial Pyramid Pooling in Deep
+    Convolutional Networks" (2014), with the sizes of YOLO.
     """
 
     def __init__(self, channels: int) -> None:
@@ -86,7 +98,7 @@ class PoolPyramid(nn.Module):
 
 
 class Backbone(nn.Module):
-    """Makes features at strides 8, 16 and 32."""
+    """Convolutions that compute features at strides 8, 16 and 32."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +120,7 @@ class Backbone(nn.Module):
 
 
 class Neck(nn.Module):
-    """Carries features from coarse to fine and back (Liu et al., "PANet", 2018)."""
+    """A path of features from coarse to fine and back (Liu et al., "PANet", 2018)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,12 +143,12 @@ class Neck(nn.Module):
 
 
 class Head(nn.Module):
-    """Predicts boxes for the anchors at every place of one stride.
+    """The prediction of boxes for the anchors at every position of one stride.
 
     Args:
         channels: Channels of the features.
-        stride: pixels between places.
-        anchors: widths and heights in pixels.
+        stride: Distance of two positions in pixels.
+        anchors: Widths and heights of the anchors in pixels.
     """
 
     grid: Tensor
@@ -166,7 +178,7 @@ class Head(nn.Module):
 
 
 class Detector(nn.Module):
-    """Backbone, neck and a head for each stride."""
+    """A backbone, a neck and a head for each stride."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -186,11 +198,11 @@ class Detector(nn.Module):
 def detector() -> nn.Module:
     """Return the detector: float32 [1, 3, 320, 320] to boxes [1, 6300, 85].
 
-    A box is its centre and size in pixels, its objectness and 80 classes' probabilities.
-    8,261,693 parameters, 2.32 GMAC. After Redmon et al., "You Only Look Once" (2015), with the
-    later parts named above.
+    A box is its centre and size in pixels, its objectness and the probabilities of 80 classes.
+    The network has 8,261,693 parameters and takes 2.32 GMAC. It follows Redmon et al., "You Only
+    Look Once" (2015), with the later parts that the classes above name.
     """
-    return settle(Detector, calibration_pictures(SIZE))
+    return settle(Detector, calibration_images(SIZE))
 
 
 def _doubled(x: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
-"""A small StyleGAN2 generator, without noise: weights of its convolutions follow from the input.
+"""A small StyleGAN2 generator without noise; its input scales the weights of its convolutions.
 
 Karras et al., "Analyzing and Improving the Image Quality of StyleGAN" (2019), section 2.2 and
-appendix B. The scales of its "equalized learning rate" are taken into the weights.
+appendix B. The weights contain the scales of its "equalized learning rate".
 
-Shapes: b batch, i input channels, o output channels, k side of a kernel.
+Shapes: b is the batch, i the input channels, o the output channels, k the side of a kernel.
 """
 
 # PyTorch's stubs leave some of its types open.
@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from slipstream.bench.zoo.layers import settle
 
-WIDTH = 512  # of z and of styles
+WIDTH = 512  # length of z and of styles
 NUM_MAPPING_LAYERS = 8
 CHANNELS = (512, 512, 512, 256, 128, 64)  # at sides 4, 8, 16, 32, 64 and 128
 SLOPE = 0.2
@@ -31,13 +31,13 @@ EPSILON = 1e-8
 
 
 class ModulatedConvolution(nn.Module):
-    """A convolution whose weights a style scales: per sample and input channel.
+    """A convolution whose weights are scaled by a style, per sample and input channel.
 
     Args:
         in_channels: Input channels.
         out_channels: Output channels.
-        kernel: side, 1 or 3.
-        demodulated: whether weights are scaled back to length 1 per output channel.
+        kernel: Side of the kernel, 1 or 3.
+        demodulated: Whether weights are scaled back to length 1 per output channel (default True).
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ModulatedConvolution(nn.Module):
 
 
 class ModulatedUp(ModulatedConvolution):
-    """The same, transposed with stride 2 and blurred: the picture's sides double."""
+    """A transposed modulated convolution with stride 2, blurred: the sides of the image double."""
 
     fir: Tensor
 
@@ -86,7 +86,7 @@ class ModulatedUp(ModulatedConvolution):
 
 
 class Styled(nn.Module):
-    """A modulated convolution, bias and leaky ReLU."""
+    """A modulated convolution with bias and leaky ReLU."""
 
     def __init__(self, convolution: ModulatedConvolution, out_channels: int) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Styled(nn.Module):
 
 
 class ToRgb(nn.Module):
-    """Adds what the features show to the picture of half the size, which is doubled by a filter."""
+    """The sum of the image of half the size, enlarged by a filter, and an image of the features."""
 
     fir: Tensor
 
@@ -110,7 +110,7 @@ class ToRgb(nn.Module):
         self.register_buffer("fir", _fir().repeat(3, 1, 1, 1))
 
     def forward(self, x: Tensor, style: Tensor, smaller: Tensor | None) -> Tensor:
-        """Map float32 [b, i, h, w], styles and a picture [b, 3, h/2, w/2] to [b, 3, h, w]."""
+        """Map float32 [b, i, h, w], styles and an image [b, 3, h/2, w/2] to [b, 3, h, w]."""
         image = self.convolution(x, style) + self.bias
         if smaller is None:
             return image
@@ -118,7 +118,7 @@ class ToRgb(nn.Module):
 
 
 class Mapping(nn.Module):
-    """Normalises z and passes it through eight layers."""
+    """Eight layers that map a normalised z to a style."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class Mapping(nn.Module):
 
 
 class Generator(nn.Module):
-    """Mapping, a constant of 4 x 4, and from 8 x 8 on two convolutions and a picture per size."""
+    """A mapping, a constant of 4 x 4, and two convolutions and an image per size from 8 x 8."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,25 +144,24 @@ class Generator(nn.Module):
         sizes = tuple(pairwise(CHANNELS))
         self.doublings = nn.ModuleList(Styled(ModulatedUp(i, o), o) for i, o in sizes)
         self.refinements = nn.ModuleList(Styled(ModulatedConvolution(o, o, 3), o) for _, o in sizes)
-        self.pictures = nn.ModuleList(ToRgb(o) for _, o in sizes)
+        self.images = nn.ModuleList(ToRgb(o) for _, o in sizes)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Map float32 [b, 512] to pictures [b, 3, 128, 128]."""
+        """Map float32 [b, 512] to images [b, 3, 128, 128]."""
         style = self.mapping(z)
         x = self.first(self.constant.expand(z.shape[0], -1, -1, -1), style)
         image = self.first_rgb(x, style, None)
-        for double, refine, show in zip(
-            self.doublings, self.refinements, self.pictures, strict=True
-        ):
+        for double, refine, show in zip(self.doublings, self.refinements, self.images, strict=True):
             x = refine(double(x, style), style)
             image = show(x, style, image)
         return image
 
 
 def stylegan() -> nn.Module:
-    """Return the generator: z float32 [1, 512] to a picture [1, 3, 128, 128].
+    """Return the generator: z float32 [1, 512] to an image [1, 3, 128, 128].
 
-    19,258,322 parameters, 3.74 GMAC. Channels are half of the paper's from 32 x 32 on.
+    It has 19,258,322 parameters and takes 3.74 GMAC. From 32 x 32 on, it has half of the paper's
+    channels.
     """
     return settle(Generator)
 
@@ -177,6 +176,6 @@ def _activated(x: Tensor) -> Tensor:
 
 
 def _fir() -> Tensor:
-    """Return the filter [1, 3, 3, 1] in both directions, with sum 4: float32 [1, 1, 4, 4]."""
+    """Return the outer product of [1, 3, 3, 1] with itself, of sum 4: float32 [1, 1, 4, 4]."""
     taps = torch.tensor([1.0, 3.0, 3.0, 1.0]) / 4
     return torch.outer(taps, taps)[None, None]

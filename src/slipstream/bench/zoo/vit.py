@@ -1,6 +1,6 @@
-"""A vision transformer, ViT-S/16, with PyTorch's fused attention.
+"""A vision transformer, ViT-S/16, with the fused attention of PyTorch.
 
-Shapes: b batch, n tokens (196 patches and the class token), d 384.
+Shapes: b is the batch, n the tokens (196 patches and the class token), d the width 384.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from slipstream.bench.zoo.layers import NUM_CLASSES, PICTURE_SIZE, settle_classifier
+from slipstream.bench.zoo.layers import IMAGE_SIZE, NUM_CLASSES, settle_classifier
 
 PATCH = 16
 WIDTH = 384
 NUM_HEADS = 6
 NUM_LAYERS = 12
-NUM_TOKENS = (PICTURE_SIZE // PATCH) ** 2 + 1
+NUM_TOKENS = (IMAGE_SIZE // PATCH) ** 2 + 1
 EPSILON = 1e-6
 
 
 class VitAttention(nn.Module):
-    """Self-attention of several heads; one matrix makes queries, keys and values."""
+    """Self-attention with several heads; one matrix computes queries, keys and values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class VitAttention(nn.Module):
 
 
 class VitLayer(nn.Module):
-    """Attention, then a network of two layers with GELU, each normalised before and added after."""
+    """Attention and a feed-forward network with GELU, each behind a norm and beside a shortcut."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,13 +57,13 @@ class VitLayer(nn.Module):
 
 
 class ZooVisionTransformer(nn.Module):
-    """Cuts the picture into patches, and classifies by the token put before them."""
+    """A transformer over the patches of an image; a class token in front collects the answer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, WIDTH, PATCH, PATCH)
         self.class_token = nn.Parameter(torch.randn(1, 1, WIDTH))
-        self.places = nn.Parameter(torch.randn(1, NUM_TOKENS, WIDTH))
+        self.positions = nn.Parameter(torch.randn(1, NUM_TOKENS, WIDTH))
         self.layers = nn.Sequential(*(VitLayer() for _ in range(NUM_LAYERS)))
         self.norm = nn.LayerNorm(WIDTH, eps=EPSILON)
         self.head = nn.Linear(WIDTH, NUM_CLASSES)
@@ -72,14 +72,15 @@ class ZooVisionTransformer(nn.Module):
         """Map float32 [b, 3, 224, 224] to logits [b, 1000]."""
         patches_bnd = self.patches(image).flatten(2).transpose(1, 2)
         first = self.class_token.expand(image.shape[0], -1, -1)
-        tokens_bnd = torch.cat((first, patches_bnd), dim=1) + self.places
+        tokens_bnd = torch.cat((first, patches_bnd), dim=1) + self.positions
         return self.head(self.norm(self.layers(tokens_bnd))[:, 0])
 
 
 def vit_small() -> nn.Module:
     """Return ViT-S/16: float32 [1, 3, 224, 224] to logits [1, 1000].
 
-    22,050,664 parameters, 4.60 GMAC. Dosovitskiy et al., "An Image is Worth 16x16 Words" (2020), in
-    the small size of Touvron et al., "Training data-efficient image transformers" (2020).
+    It has 22,050,664 parameters and takes 4.60 GMAC. Dosovitskiy et al., "An Image is Worth 16x16
+    Words" (2020), in the small size of Touvron et al., "Training data-efficient image transformers"
+    (2020).
     """
     return settle_classifier(ZooVisionTransformer)

@@ -73,10 +73,10 @@ def bench_images(
             " pip install 'slipstream[torch,infer]' nncf"
         )
     from slipstream.bench.images import table
-    from slipstream.bench.images.measure import MODELS, PicturesSpec, measure
+    from slipstream.bench.images.measure import MODELS, ImagesSpec, measure
 
     chosen: tuple[Task, ...] = split_list(tasks)  # pyright: ignore[reportAssignmentType]
-    spec = PicturesSpec(
+    spec = ImagesSpec(
         models=tuple(models or MODELS),
         tasks=chosen,
         rounds=rounds,

@@ -104,16 +104,16 @@ def serve_model(
         peer=peer,
     )
     if chart is not None:
-        from slipstream.bench.serve.picture import check_picture
+        from slipstream.bench.serve.chart import check_chart
 
-        check_picture(chart)
+        check_chart(chart)
     with status_line("the servers start") as tell:
         report = measure(spec, tell)
     shown = [*table.tables(report), caption_text(table.caption(report))]
     content = table.as_json(report, asdict(spec))
     emit(content, shown, as_json=as_json, output=output, notes=report.notes)
     if chart is not None:
-        from slipstream.bench.serve.picture import draw
+        from slipstream.bench.serve.chart import draw
 
         draw(report, chart)
         written(chart)

@@ -84,19 +84,18 @@ def check(
     seconds = parse_duration(time, "time", bare_seconds=True)
     if seconds < LEAST_SECONDS:
         raise UsageError(f"the time is {time!r}; allowed: {LEAST_SECONDS:g}s and more")
+    options = forecast_check.StepCheckOptions(
+        batch=batch,
+        device=device,
+        hardware=None if hardware is None else str(hardware),
+        shape=None if shape is None else parse_shape(shape),
+        tokens=tokens,
+        precision=precision.value,
+        optimizer=optimizer.value,
+        seconds=seconds,
+    )
     with searching() as display:
-        result = forecast_check.check(
-            model,
-            batch=batch,
-            device=device,
-            hardware=None if hardware is None else str(hardware),
-            shape=None if shape is None else parse_shape(shape),
-            tokens=tokens,
-            precision=precision.value,
-            optimizer=optimizer.value,
-            seconds=seconds,
-            progress=display.tell,
-        )
+        result = forecast_check.check(model, options, progress=display.tell)
     summary = (
         f"{result.steps} steps; limited by {result.plan.limit}. For several such devices:"
         f" --alone {result.alone}"

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from slipstream.bench.images.contenders import CONTENDERS
 from slipstream.bench.images.files import photograph, write_photographs
-from slipstream.bench.images.measure import BARS, ImageRow, PicturesReport, PicturesSpec
+from slipstream.bench.images.measure import BARS, ImageRow, ImagesReport, ImagesSpec
 from slipstream.bench.images.pipelines import MEAN, STD, prefetched, prepare
 from slipstream.bench.images.process import single_turn, stream_turn
 from slipstream.bench.images.table import as_json, caption, tables
@@ -34,7 +34,7 @@ from slipstream.infer.images.reader import ImageOptions, ImageReader
 )
 def test_what_cannot_be_measured_is_refused(wrong, message):
     with pytest.raises(UsageError, match=message):
-        PicturesSpec(**wrong)
+        ImagesSpec(**wrong)
 
 
 def test_files_are_as_large_as_photographs_and_the_same_each_time(tmp_path):
@@ -86,7 +86,7 @@ def test_turns_time_every_picture_or_the_stream(files):
 
 
 def report_of(**seconds):
-    spec = PicturesSpec(models=("resnet50",), tasks=("latency",))
+    spec = ImagesSpec(models=("resnet50",), tasks=("latency",))
     rows = [
         ImageRow(
             model="resnet50",
@@ -99,7 +99,7 @@ def report_of(**seconds):
         )
         for name, second in seconds.items()
     ]
-    return PicturesReport(spec=spec, rows=tuple(rows), notes=("left out",))
+    return ImagesReport(spec=spec, rows=tuple(rows), notes=("left out",))
 
 
 def test_ours_is_held_against_the_best_plain_pipeline():

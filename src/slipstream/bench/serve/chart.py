@@ -1,6 +1,6 @@
-"""Throughput against latency as a picture, by Vega-Altair."""
+"""Chart of latency over throughput, drawn by Vega-Altair."""
 
-# What Altair's methods return has no full type.
+# The types of Altair are incomplete.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -24,14 +24,18 @@ _MEMORY_HEIGHT = 140
 Row = dict[str, Any]
 
 
-def check_picture(path: Path) -> None:
-    """Raise UsageError for a file of a kind that is not drawn."""
+def check_chart(path: Path) -> None:
+    """Check the suffix of a chart's file.
+
+    Raises:
+        UsageError: the suffix is not one of `SUFFIXES`.
+    """
     if path.suffix not in SUFFIXES:
         raise UsageError(f"the chart is {path.name!r}; allowed: {', '.join(SUFFIXES)}")
 
 
 def draw(report: ServeReport, path: Path) -> None:
-    """Draw latency over throughput with each number of clients and, of open loops, memory.
+    """Draw latency over throughput for each number of clients and, for open loops, memory.
 
     Args:
         report: Report of a run.
@@ -41,13 +45,13 @@ def draw(report: ServeReport, path: Path) -> None:
     chart = _curves(report)
     if report.overloads:
         chart = alt.vconcat(chart, _memory(report))
-    # A page has the program that draws it inside.
-    how: Row = {"inline": True} if path.suffix == ".html" else {"scale_factor": 2.0}
-    chart.save(str(path), **how)
+    # An HTML page contains the library that draws it.
+    options: Row = {"inline": True} if path.suffix == ".html" else {"scale_factor": 2.0}
+    chart.save(str(path), **options)
 
 
 def curve_rows(report: ServeReport) -> list[Row]:
-    """Return a row for each point and quantile; calls in process are no point of the curve."""
+    """Return a row for each point and quantile, without the calls in the process."""
     return [
         {
             "by": point.contender, "clients": point.clients, "of": name,
@@ -59,11 +63,11 @@ def curve_rows(report: ServeReport) -> list[Row]:
     ]  # fmt: skip
 
 
-def memory_rows(found: Overload) -> list[Row]:
+def memory_rows(overload: Overload) -> list[Row]:
     """Return a row for each sample of a server's memory."""
     return [
-        {"by": found.contender, "seconds": number * SAMPLE_SECONDS, "mb": sample / 1e6}
-        for number, sample in enumerate(found.turn.memory)
+        {"by": overload.contender, "seconds": number * SAMPLE_SECONDS, "mb": sample / 1e6}
+        for number, sample in enumerate(overload.turn.memory)
     ]
 
 
@@ -97,7 +101,7 @@ def _curves(report: ServeReport) -> Any:
 
 
 def _memory(report: ServeReport) -> Any:
-    rows = [row for each in report.overloads for row in memory_rows(each)]
+    rows = [row for overload in report.overloads for row in memory_rows(overload)]
     chart = alt.Chart(alt.InlineData(values=rows), title="memory of the server under overload")
     return (
         chart.mark_line(strokeWidth=2)

@@ -1,0 +1,87 @@
+"""Measurement of one model: its files, the processes of its contenders, and their rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from slipstream.bench.infer.job import InferJob
+from slipstream.bench.infer.prepare import SECONDS
+from slipstream.bench.infer.processes import Contestant, ProcessError, run_to_end
+
+Tell = Callable[[str], None]
+
+
+@dataclass(kw_only=True)
+class Trial:
+    """Measurement of one model, whatever the kind of its contenders.
+
+    Args:
+        model: Name of the model.
+        folder: Folder of the model's files.
+        tell: Function that receives a line about each step.
+        notes: Sentences about contenders that were left out, and why.
+    """
+
+    model: str
+    folder: Path
+    tell: Tell
+    notes: list[str] = field(default_factory=list[str])
+
+    def job(self, **fields: Any) -> InferJob:
+        """Return a job for this model; the fields are those of `InferJob`."""
+        return InferJob(model=self.model, folder=str(self.folder), **fields)
+
+    def has(self, file: str) -> bool:
+        """Return whether a file is in the folder and complete."""
+        return (self.folder / (file + SECONDS)).exists()
+
+    def make(self, module: str, job: InferJob, cores: frozenset[int]) -> None:
+        """Make the file of a job by a module of this benchmark, in a process of its own.
+
+        Raises:
+            ProcessError: the process failed.
+        """
+        self.tell(f"{self.model}: making {job.file}")
+        run_to_end(module, job.as_text(), cores)
+
+    def takes_part(self, title: str, obstacle: str, make: Callable[[], None]) -> bool:
+        """Make the file of a contender; return False, and note the reason, if it cannot take part.
+
+        Args:
+            title: Title of the contender for people.
+            obstacle: Reason why the contender cannot take part; "" if nothing is in its way.
+            make: Function that makes the file.
+        """
+        if not obstacle:
+            try:
+                make()
+            except ProcessError as error:
+                obstacle = str(error)
+        if obstacle:
+            self.notes.append(f"{self.model}: {title} is left out: {obstacle}")
+        return not obstacle
+
+    def rounds(
+        self, title: str, contestants: Sequence[Contestant], count: int, seconds: float
+    ) -> dict[str, list[dict[str, Any]]]:
+        """Give every contender a turn in each round; every second round reverses the order.
+
+        Args:
+            title: Beginning of the lines about progress.
+            contestants: Processes of the contenders.
+            count: Number of rounds.
+            seconds: Seconds of a turn.
+
+        Returns:
+            The answers of each contender, by its name.
+        """
+        answers: dict[str, list[dict[str, Any]]] = {}
+        for number in range(count):
+            self.tell(f"{title}: round {number + 1} of {count}")
+            for contestant in contestants if number % 2 == 0 else contestants[::-1]:
+                turns = answers.setdefault(contestant.job.contender, [])
+                turns.append(contestant.ask(f"turn {seconds}"))
+        return answers

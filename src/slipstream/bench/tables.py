@@ -1,0 +1,45 @@
+"""Tables of results in one style."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.table import Table
+
+
+def make_table(
+    title: str,
+    *,
+    words: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+    caption: str | None = None,
+    is_dense: bool = False,
+) -> Table:
+    """Return a table without rows.
+
+    Args:
+        title: Text above the table.
+        words: Headings of the columns of words, which come first and are aligned to the left.
+        numbers: Headings of the columns of numbers, which are aligned to the right.
+        caption: Text below the table (default none).
+        is_dense: Whether columns stand one space apart instead of two (default False).
+    """
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        collapse_padding=is_dense,
+        title=title,
+        title_justify="left",
+        caption=caption,
+        caption_justify="left",
+    )
+    for heading in words:
+        table.add_column(heading, no_wrap=True)
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def yes_or_no(holds: bool) -> str:
+    """Return the cell that says whether a target is met."""
+    return "yes" if holds else "no"

@@ -1,0 +1,65 @@
+"""Convolutional classifiers, from the architectures that forecasts know by name.
+
+Each function returns a network of float32 [1, 3, 224, 224] to logits [1, 1000].
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from slipstream.bench.zoo.layers import BranchNorm2d, settle_classifier
+from slipstream.forecast.trace.architectures.efficient import (
+    InvertedBlock,
+    efficientnet,
+    mobilenet_v3_large,
+)
+from slipstream.forecast.trace.architectures.resnet import ResidualBlock, resnet
+
+
+def resnet50() -> nn.Module:
+    """Return ResNet-50 v1.5, which strides in the 3 x 3 convolution of a bottleneck.
+
+    It has 25,557,032 parameters and takes 4.09 GMAC. He et al., "Deep Residual Learning for Image
+    Recognition" (2015).
+    """
+    return settle_classifier(lambda: with_branch_norms(resnet("resnet50")))
+
+
+def resnet26d() -> nn.Module:
+    """Return ResNet-26-D: a stem of three convolutions, and shortcuts that pool.
+
+    It has 16,014,408 parameters and takes 2.58 GMAC. He et al., "Bag of Tricks for Image
+    Classification with Convolutional Neural Networks" (2018), section 4.2.
+    """
+    return settle_classifier(lambda: with_branch_norms(resnet("resnet26d")))
+
+
+def mobilenetv3_large() -> nn.Module:
+    """Return MobileNetV3-Large.
+
+    It has 5,483,032 parameters and takes 0.217 GMAC. Howard et al., "Searching for MobileNetV3"
+    (2019), table 1.
+    """
+    return settle_classifier(lambda: with_branch_norms(mobilenet_v3_large(dropout=0.0)))
+
+
+def efficientnet_b0() -> nn.Module:
+    """Return EfficientNet-B0.
+
+    It has 5,288,548 parameters and takes 0.386 GMAC. Tan and Le, "EfficientNet: Rethinking Model
+    Scaling for Convolutional Neural Networks" (2019), table 1.
+    """
+    return settle_classifier(lambda: with_branch_norms(efficientnet(0, drop=0.0)))
+
+
+def with_branch_norms(network: nn.Module) -> nn.Module:
+    """Let a `BranchNorm2d` normalise the branch beside each shortcut; return the network."""
+    for block in network.modules():
+        if isinstance(block, ResidualBlock) or (isinstance(block, InvertedBlock) and block.added):
+            assert isinstance(block.main, nn.Sequential)
+            projection = block.main[-1]
+            assert isinstance(projection, nn.Sequential)
+            norm = projection[-1]
+            assert isinstance(norm, nn.BatchNorm2d)
+            projection[-1] = BranchNorm2d(norm.num_features)
+    return network
