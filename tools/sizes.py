@@ -1,7 +1,9 @@
-"""Reports the size of the source per folder, and fails on files and functions over the budget.
+"""Report the size of the source per folder, and fail if anything is over its budget.
 
-A hot loop or a state machine may exceed the budget of a function when the line above it says why:
-`// over budget: REASON` (C++) or `# over budget: REASON` (Python).
+There are budgets for the lines of a file, for the lines and the parameters of a function, and for
+the modules of a package folder. A hot loop or a state machine may exceed the budget of a function
+if the line above it gives a reason: `// over budget: REASON` (C++) or `# over budget: REASON`
+(Python). Commands may have any number of parameters, because each option of a command is one.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ import ast
 import re
 import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,16 +21,25 @@ FILE_LINES = 600
 FUNCTION_LINES = 80
 FILE_LINES_SOFT = 350
 FUNCTION_LINES_SOFT = 40
+PARAMETERS = 8  # of a Python function, without self and cls; more belong in a dataclass of options
+MODULES = 22  # Python modules of a folder of src or tools, without those of its subfolders
 
 CPP = {".cc", ".h"}
 SOURCE = CPP | {".py", ".ts", ".tsx"}
 BAD_NAME = re.compile(
     r"^(utils?|helpers?|common|misc|legacy)$|(_|-)(utils?|helpers?|v\d+|new|old|legacy|enhanced)$"
 )
-# Horovod's users import from modules of these names.
-GIVEN_NAMES = tuple(Path("src/slipstream/horovod", name) for name in ("common", "runner"))
+# Horovod's users import from modules with these names.
+HOROVOD_NAMES = tuple(Path("src/slipstream/horovod", name) for name in ("common", "runner"))
+# Horovod's users call these functions with its parameters.
+HOROVOD_SIGNATURES = {
+    Path("src/slipstream/horovod/ray/executor.py"): "__init__",
+    Path("src/slipstream/horovod/torch/optimizer.py"): "DistributedOptimizer",
+}
+# The public functions in this folder are commands, whose parameters are options.
+COMMANDS = Path("src/slipstream/cli")
 EXEMPTION = re.compile(r"(//|#) over budget: \S")
-# What may open a brace without being a function.
+# Keywords that open a brace without being a function.
 SCOPE = re.compile(r"\b(namespace|class|struct|enum|union|extern)\b[^()]*$")
 CPP_NOISE = re.compile(
     r"//[^\n]*|/\*.*?\*/|R\"\((?:.*?)\)\"|\"(?:\\.|[^\"\\\n])*\"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'",
@@ -38,30 +49,45 @@ CPP_NOISE = re.compile(
 
 @dataclass(frozen=True)
 class Function:
-    """A function and its lines, without its docstring: counted from 1, both ends included."""
+    """A function and its place in a file.
+
+    Args:
+        name: Name of the function.
+        first: Number of its first line, counted from 1.
+        last: Number of its last line, less the lines of its docstring.
+        parameters: Number of its parameters without self and cls; 0 if they are not counted.
+    """
 
     name: str
     first: int
     last: int
+    parameters: int = 0
 
     @property
     def lines(self) -> int:
+        """Number of lines without the docstring."""
         return self.last - self.first + 1
 
 
 def python_functions(text: str) -> Iterator[Function]:
-    """Every function of a Python module; a docstring does not count as length."""
+    """Yield every function of a Python module; a docstring does not count as length."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             first, last = node.lineno, node.end_lineno or node.lineno
             if ast.get_docstring(node) is not None:
                 docstring = node.body[0]
                 last -= (docstring.end_lineno or docstring.lineno) - docstring.lineno + 1
-            yield Function(node.name, first, last)
+            yield Function(node.name, first, last, count_parameters(node.args))
+
+
+def count_parameters(arguments: ast.arguments) -> int:
+    """Return the number of parameters that a caller can give."""
+    parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return sum(parameter.arg not in ("self", "cls") for parameter in parameters)
 
 
 def cpp_functions(text: str) -> Iterator[Function]:
-    """Every outermost brace block that is no namespace, type or initialiser of a variable."""
+    """Yield every outermost brace block but namespaces, types and initialisers of variables."""
     clean = CPP_NOISE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
     clean = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", blank_lines, clean, flags=re.MULTILINE)
     scopes: list[Function | None] = []
@@ -85,18 +111,18 @@ def cpp_functions(text: str) -> Iterator[Function]:
 
 
 def blank_lines(match: re.Match[str]) -> str:
-    """As many empty lines as the match spans."""
+    """Return as many empty lines as the match spans."""
     return "\n" * match.group().count("\n")
 
 
 def function_name(head: str) -> str:
-    """The identifier before the first parenthesis of a signature."""
+    """Return the identifier before the first parenthesis of a signature."""
     names = re.findall(r"([\w:~<>]+)\s*\(", head)
     return names[0] if names else head.strip()
 
 
 def tracked_sources(root: Path) -> list[Path]:
-    """The source files under version control or about to be, apart from generated ones."""
+    """Return the source files that git tracks or would track; it ignores generated files."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
     return [
@@ -107,25 +133,32 @@ def tracked_sources(root: Path) -> list[Path]:
 
 
 def functions_of(path: Path, text: str) -> list[Function]:
-    """The functions of one file; none for languages that are not measured."""
+    """Return the functions of one file; none if its language is not measured."""
     if path.suffix == ".py":
         return list(python_functions(text))
     return list(cpp_functions(text)) if path.suffix in CPP else []
 
 
 def problems_of(path: Path, text: str, functions: list[Function]) -> list[str]:
-    """What one file does against the budget and the naming rule."""
+    """Return a sentence for each budget that a file exceeds, and for a name without a concept."""
     lines = text.splitlines()
     problems = [
-        f"{path}: {part!r} names no concept; name the file or folder after what it holds"
+        f"{path}: {part!r} names no concept; name the file or folder after its content"
         for part in (*path.parts[:-1], path.stem)
-        if BAD_NAME.search(part) and not any(path.is_relative_to(each) for each in GIVEN_NAMES)
+        if BAD_NAME.search(part) and not any(path.is_relative_to(name) for name in HOROVOD_NAMES)
     ]
     if len(lines) > FILE_LINES:
         problems.append(f"{path}: {len(lines)} lines; a file has at most {FILE_LINES}: split it")
     for function in functions:
         above = lines[max(function.first - 2, 0)]
-        if function.lines > FUNCTION_LINES and not EXEMPTION.search(above):
+        if EXEMPTION.search(above):
+            continue
+        if has_too_many_parameters(path, function):
+            problems.append(
+                f"{path}:{function.first}: {function.name} has {function.parameters} parameters; a"
+                f" function has at most {PARAMETERS}: make a frozen dataclass of the options"
+            )
+        if function.lines > FUNCTION_LINES:
             problems.append(
                 f"{path}:{function.first}: {function.name} has {function.lines} lines; "
                 f"a function has at most {FUNCTION_LINES}: split it"
@@ -133,12 +166,36 @@ def problems_of(path: Path, text: str, functions: list[Function]) -> list[str]:
     return problems
 
 
+def has_too_many_parameters(path: Path, function: Function) -> bool:
+    """Return whether a function has more parameters than its budget allows."""
+    is_command = path.is_relative_to(COMMANDS) and not function.name.startswith("_")
+    is_given = HOROVOD_SIGNATURES.get(path) == function.name
+    return function.parameters > PARAMETERS and not (is_command or is_given)
+
+
+def crowded_folders(paths: Iterable[Path]) -> list[str]:
+    """Return a sentence for each package folder with too many modules; tests may have any number.
+
+    C++ is not counted, because a header and its source are one module there.
+    """
+    counts = Counter(
+        path.parent for path in paths if path.suffix == ".py" and path.parts[0] in ("src", "tools")
+    )
+    return [
+        f"{folder}: {count} modules; a folder has at most {MODULES}: make subfolders that answer a"
+        " question each"
+        for folder, count in sorted(counts.items())
+        if count > MODULES
+    ]
+
+
 def main() -> int:
-    """Prints one row per folder and every breach; returns 1 when there is a breach."""
+    """Print one row per folder and every problem; return 1 if there is any problem."""
     root = Path(__file__).parent.parent
     rows: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    problems: list[str] = []
-    for path in tracked_sources(root):
+    paths = tracked_sources(root)
+    problems = crowded_folders(paths)
+    for path in paths:
         text = (root / path).read_text(encoding="utf-8")
         functions = functions_of(path, text)
         problems += problems_of(path, text, functions)
@@ -156,7 +213,7 @@ def main() -> int:
 
 
 def print_report(rows: dict[str, list[int]]) -> None:
-    """The table: files, lines, and how many files and functions are over the soft budget."""
+    """Print the files and lines of each folder, and how many exceed the soft budgets."""
     print(f"{'folder':36} files  lines  files>{FILE_LINES_SOFT}  functions>{FUNCTION_LINES_SOFT}")
     for folder, (files, lines, long_files, long_functions) in sorted(rows.items()):
         print(f"{folder:36} {files:5} {lines:6} {long_files:10} {long_functions:13}")

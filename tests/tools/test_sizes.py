@@ -1,4 +1,4 @@
-"""The measure of functions, the budget and the naming rule."""
+"""The measure of functions, the budgets and the naming rule."""
 
 from pathlib import Path
 
@@ -62,6 +62,43 @@ def test_a_reason_above_a_function_lifts_its_budget(docstring: str) -> None:
     text = "# over budget: a state machine\ndef f() -> None:\n" + docstring + "    g()\n" * 100
 
     assert not sizes.problems_of(Path("a.py"), text, list(sizes.python_functions(text)))
+
+
+COMMAND, HOROVOD = "src/slipstream/cli/run.py", "src/slipstream/horovod/torch/optimizer.py"
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "count", "is_reported"),
+    [
+        ("src/slipstream/ring.py", "send", sizes.PARAMETERS, False),
+        ("src/slipstream/ring.py", "send", sizes.PARAMETERS + 1, True),
+        (COMMAND, "run", sizes.PARAMETERS + 1, False),
+        (COMMAND, "_start", sizes.PARAMETERS + 1, True),
+        (HOROVOD, "DistributedOptimizer", sizes.PARAMETERS + 1, False),
+        (HOROVOD, "_make", sizes.PARAMETERS + 1, True),
+    ],
+)
+def test_a_function_with_too_many_parameters_is_reported(
+    path: str, name: str, count: int, is_reported: bool
+) -> None:
+    parameters = ", ".join(f"p{number}" for number in range(count - 1))
+    text = f"class A:\n    def {name}(self, {parameters}, *, last): ...\n"
+
+    problems = sizes.problems_of(Path(path), text, list(sizes.python_functions(text)))
+
+    assert [f"{count} parameters" in problem for problem in problems] == [True] * is_reported
+
+
+def test_a_folder_with_too_many_modules_is_reported() -> None:
+    folders = ("src/slipstream/comm", "src/slipstream/comm/links", "tests/unit/comm")
+    paths = [Path(folder, f"m{number}.py") for folder in folders for number in range(sizes.MODULES)]
+    headers = [Path("core/engine", f"h{number}.h") for number in range(2 * sizes.MODULES)]
+    one_more = [Path("src/slipstream/comm/one.py"), Path("tests/unit/comm/one.py")]
+
+    assert not sizes.crowded_folders(paths + headers)
+    assert [problem.split(":")[0] for problem in sizes.crowded_folders(paths + one_more)] == [
+        "src/slipstream/comm"
+    ]
 
 
 def test_a_file_over_the_budget_is_reported() -> None:
