@@ -1,11 +1,11 @@
-"""Test hosts on one machine: network namespaces, with links of chosen rates between them.
+"""Simulated hosts on one machine: network namespaces with links of chosen rates between them.
 
     with Lab(LabSpec(hosts=4, ranks_per_host=2, rate="1gbit", flow_rate="250mbit")) as lab:
         before = lab.counters()
         result = lab.run(["train.py", "--epochs", "1"])
         print(result.seconds, lab.counters().since(before).hosts[0].sent_payload_bytes)
 
-Linux, root and iproute2 are needed.
+A lab needs Linux, root and iproute2.
 """
 
 from slipstream.lab.lab import Lab as Lab

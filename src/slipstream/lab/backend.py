@@ -1,8 +1,8 @@
 """`python -m slipstream.lab.backend NAME FILE SCRIPT ARGUMENTS`: a script over another backend.
 
-Every process group of the script that is made with `init_process_group` or, with a backend named,
-`new_group` uses the backend NAME, whatever the script says. Rank 0 writes to FILE how long it ran
-after its first group was there. SCRIPT may be `-m` and a module.
+The backend NAME replaces the backend of every process group that the script makes with
+`init_process_group`, or with `new_group` and a named backend. Rank 0 writes to FILE the seconds
+from its first process group to its end. SCRIPT may be `-m` and a module.
 """
 
 import atexit
@@ -21,16 +21,16 @@ def choose_backend(name: str, note_start: Callable[[int], None]) -> None:
 
     Args:
         name: Name of the backend.
-        note_start: is given the rank when the first group is there.
+        note_start: Function that receives the rank when the first process group is ready.
     """
     distributed: Any = importlib.import_module("torch.distributed")
     make_first, make_more = distributed.init_process_group, distributed.new_group
 
     @functools.wraps(make_first)
     def init_process_group(backend: object = None, *args: Any, **kwargs: Any) -> Any:
-        made = make_first(name, *args, **kwargs)
+        result = make_first(name, *args, **kwargs)
         note_start(distributed.get_rank())
-        return made
+        return result
 
     @functools.wraps(make_more)
     def new_group(

@@ -1,4 +1,4 @@
-"""One script over several backends, in labs that are alike."""
+"""Comparison of one script over several backends, in equal labs."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from slipstream.lab.outcome import RankFailure
 from slipstream.lab.ranks import LabRun
 
 BACKENDS = ("gloo", "slipstream")
-SAMPLE_SECONDS = 0.5
+SAMPLE_SECONDS = 0.5  # time between two readings of the counters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """How far one of the runs is.
+    """Progress of one of the runs.
 
     Args:
-        backend: its name.
-        state: waiting, running, done or failed.
-        elapsed_seconds: since its processes were started.
-        rates: bits per second that a host sent on average, one per half second.
-        passed: Traffic that passed the links since the start; None while the run waits.
+        backend: Name of the backend.
+        state: State of the run: "waiting", "running", "done" or "failed".
+        elapsed_seconds: Seconds since the start of the processes.
+        rates: Mean bits per second that a host sent, one value per half second.
+        traffic: Traffic on the links since the start; None while the run waits.
         last_line: Last line that rank 0 wrote.
         training_seconds: Seconds from the first process group to the end; None before the end.
         failure: Failure of the rank that failed first, or None.
@@ -40,7 +40,7 @@ class Progress:
     state: str = "waiting"
     elapsed_seconds: float = 0.0
     rates: tuple[float, ...] = field(default=())
-    passed: LabCounters | None = None
+    traffic: LabCounters | None = None
     last_line: str = ""
     training_seconds: float | None = None
     failure: RankFailure | None = None
@@ -57,27 +57,30 @@ def compare(
     together: bool = False,
     on_progress: OnProgress,
 ) -> tuple[Progress, ...]:
-    """Run a script once per backend; blocks until all have ended. A run that fails ends no other.
+    """Run a script once per backend, and block until all runs have ended.
+
+    A failed run does not end the others.
 
     Args:
-        lab: Lab in which the program runs.
-        command: a .py file, or -m and a module, then its arguments.
-        backends: names for `torch.distributed.init_process_group`.
-        together: all at once, each in a lab of its own, in place of one after the other.
-        on_progress: is given how far each is, twice a second.
+        lab: Lab in which the script runs.
+        command: A .py file, or -m and a module, followed by its arguments.
+        backends: Names for `torch.distributed.init_process_group` (default gloo and slipstream).
+        together: Whether all backends run at the same time, each in a lab of its own (default
+            False: one after the other).
+        on_progress: Function that receives the progress of all runs, twice a second.
 
     Returns:
-        How each went, in the order of `backends`.
+        The final progress of each run, in the order of `backends`.
 
     Raises:
         UsageError: the command is no Python script.
     """
     if not command or not (command[0].endswith(".py") or command[0] == "-m"):
         raise UsageError(
-            f"the script is {' '.join(command)!r}; allowed: a .py file, or -m and a module, whose"
-            " process groups can be given another backend"
+            f"the script is {' '.join(command)!r}; allowed: a .py file, or -m and a module, because"
+            " only the backend of a Python script can be replaced"
         )
-    shown = [Progress(backend=backend) for backend in backends]
+    runs = [Progress(backend=backend) for backend in backends]
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipstream-lab-")))
         labs = [lab] * len(backends)
@@ -91,9 +94,9 @@ def compare(
                 contender = _LabContender(labs[index], backends[index], command, folder)
                 running[index] = contender
                 stack.callback(contender.run.end)
-            _sample(running, shown)
-            on_progress(shown)
-    return tuple(shown)
+            _sample(running, runs)
+            on_progress(runs)
+    return tuple(runs)
 
 
 class _LabContender:
@@ -108,18 +111,18 @@ class _LabContender:
         self.run: LabRun = lab.start([*start, *command])
 
     def progress(self, last: Progress) -> Progress:
-        """Return how far the run is, half a second after the last time or when it has ended."""
+        """Wait for half a second or for the end of the run, and return its progress."""
         ended = self.run.has_ended(SAMPLE_SECONDS)
-        passed = self._lab.counters().since(self._before)
+        traffic = self._lab.counters().since(self._before)
         seconds = time.monotonic() - self._began
-        earlier = _sent(last.passed) if last.passed else 0
-        rate = (_sent(passed) - earlier) * 8 / max(seconds - last.elapsed_seconds, 1e-3)
+        earlier = _sent(last.traffic) if last.traffic else 0
+        rate = (_sent(traffic) - earlier) * 8 / max(seconds - last.elapsed_seconds, 1e-3)
         now = dataclasses.replace(
             last,
             state="running",
             elapsed_seconds=seconds,
-            rates=(*last.rates, rate / len(passed.hosts)),
-            passed=passed,
+            rates=(*last.rates, rate / len(traffic.hosts)),
+            traffic=traffic,
             last_line=self.run.last_line(0),
         )
         return self._finished(now) if ended else now
@@ -136,10 +139,10 @@ class _LabContender:
         )
 
 
-def _sample(running: dict[int, _LabContender], shown: list[Progress]) -> None:
+def _sample(running: dict[int, _LabContender], runs: list[Progress]) -> None:
     for index, contender in list(running.items()):
-        shown[index] = contender.progress(shown[index])
-        if shown[index].state != "running":
+        runs[index] = contender.progress(runs[index])
+        if runs[index].state != "running":
             del running[index]
 
 

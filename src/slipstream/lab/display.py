@@ -1,4 +1,4 @@
-"""Labs, runs and comparisons on a terminal."""
+"""Display of labs, runs and comparisons on a terminal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def format_bytes(size: float) -> str:
 
 
 def lab_title(lab: Lab) -> str:
-    """Return a lab in one line."""
+    """Return a description of a lab in one line."""
     spec = lab.spec
     ranks = f"{spec.ranks_per_host} rank{'s' if spec.ranks_per_host > 1 else ''}"
     rates = sorted(set(spec.link_rates), reverse=True)
@@ -62,11 +62,11 @@ def lab_table(lab: Lab) -> Table:
         table.add_column(name, justify="right")
     for host, (address, rate) in enumerate(zip(lab.addresses, spec.link_rates, strict=True)):
         state = Text("cut", style="bold red") if lab.is_cut(host) else Text("up", style="green")
-        passed = _passed(counters.hosts[host])
-        table.add_row(f"host {host}", address, format_bit_rate(rate), state, *passed)
+        traffic = _traffic_cells(counters.hosts[host])
+        table.add_row(f"host {host}", address, format_bit_rate(rate), state, *traffic)
     for rack, link in enumerate(counters.uplinks):
         rate = format_bit_rate(spec.uplink_rate or 0)
-        table.add_row(f"rack {rack}", "", rate, Text("up", style="green"), *_passed(link))
+        table.add_row(f"rack {rack}", "", rate, Text("up", style="green"), *_traffic_cells(link))
     return table
 
 
@@ -106,7 +106,7 @@ def link_fields(link: LinkCounters) -> dict[str, int]:
 
 
 def progress_screen(console: Console, lab: Lab, runs: Sequence[Progress]) -> Group:
-    """Return a comparison that is under way, for a console."""
+    """Return a screen with the progress of a comparison."""
     blocks = _BLOCKS if console.encoding.startswith("utf") else _ASCII_BLOCKS
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")
@@ -128,16 +128,16 @@ def progress_screen(console: Console, lab: Lab, runs: Sequence[Progress]) -> Gro
 def result_table(runs: Sequence[Progress]) -> Table:
     """Return the times and traffic of the runs of a comparison, relative to the first run."""
     table = Table("backend")
-    has_uplinks = any(run.passed and run.passed.uplinks for run in runs)
+    has_uplinks = any(run.traffic and run.traffic.uplinks for run in runs)
     names = ["seconds", "speed", "with start-up", "sent per host"]
     for name in [*names, "per uplink"] if has_uplinks else names:
         table.add_column(name, justify="right")
     for run in runs:
-        if run.failure is not None or run.passed is None:
+        if run.failure is not None or run.traffic is None:
             table.add_row(run.backend, Text("failed", style="bold red"))
             continue
         ratio = speed_ratio(runs[0], run)
-        kinds = [run.passed.hosts, *([run.passed.uplinks] if has_uplinks else [])]
+        kinds = [run.traffic.hosts, *([run.traffic.uplinks] if has_uplinks else [])]
         table.add_row(
             run.backend,
             f"{run.training_seconds:.2f}" if run.training_seconds else "no group",
@@ -157,15 +157,15 @@ def result_fields(runs: Sequence[Progress]) -> list[dict[str, Any]]:
             "seconds_with_startup": run.elapsed_seconds,
             "speed": speed_ratio(runs[0], run),
             "failure": str(run.failure) if run.failure else None,
-            "hosts": [link_fields(link) for link in run.passed.hosts] if run.passed else [],
-            "uplinks": [link_fields(link) for link in run.passed.uplinks] if run.passed else [],
+            "hosts": [link_fields(link) for link in run.traffic.hosts] if run.traffic else [],
+            "uplinks": [link_fields(link) for link in run.traffic.uplinks] if run.traffic else [],
         }
         for run in runs
     ]
 
 
 def speed_ratio(first: Progress, other: Progress) -> float | None:
-    """Return how many times faster a run was than the first, or None if one has no time."""
+    """Return how many times faster a run was than the first; None if one of them has no time."""
     if first.failure or other.failure or not first.training_seconds or not other.training_seconds:
         return None
     return first.training_seconds / other.training_seconds
@@ -177,7 +177,7 @@ def _curve(rates: Sequence[float], fastest: float, blocks: str) -> str:
     return "".join(blocks[height] for height in heights)
 
 
-def _passed(link: LinkCounters) -> tuple[str, str, str]:
+def _traffic_cells(link: LinkCounters) -> tuple[str, str, str]:
     sent, received = format_bytes(link.sent_bytes), format_bytes(link.received_bytes)
     return sent, received, str(link.dropped_packets)
 

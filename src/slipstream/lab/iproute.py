@@ -1,4 +1,4 @@
-"""The programs ip and tc, fed with many commands at once."""
+"""Calls of the programs ip and tc, with many commands at once."""
 
 import json
 import os
@@ -9,33 +9,38 @@ from typing import Any
 
 from slipstream.errors import UnsupportedError
 
-LIMIT_SECONDS = 30.0
+LIMIT_SECONDS = 30.0  # time limit for one call
 
 
 def check_permission() -> None:
-    """Do nothing where a lab can be made.
+    """Check that a lab can be made.
 
     Raises:
-        UnsupportedError: this process is not root, or ip, tc or setpriv are missing.
+        UnsupportedError: this process is not root, or ip, tc or setpriv is missing.
     """
     if os.geteuid() != 0:
         raise UnsupportedError(
-            f"a lab makes network namespaces, which user {os.geteuid()} may not; run it as root,"
-            " or in a user namespace: unshare --user --map-root-user --mount --net sh -c"
+            f"a lab makes network namespaces, which user {os.geteuid()} is not allowed; run it as"
+            " root, or in a user namespace: unshare --user --map-root-user --mount --net sh -c"
             " 'mount -t tmpfs lab /run && slipstream lab ...'"
         )
     for program, package in (("ip", "iproute2"), ("tc", "iproute2"), ("setpriv", "util-linux")):
         if _find(program) is None:
             raise UnsupportedError(
-                f"a lab needs the program {program}, which is not there; install {package}"
+                f"a lab needs the program {program}, which is not installed; install {package}"
             )
 
 
 def run_batch(program: str, namespace: str | None, lines: Sequence[str]) -> None:
-    """Have ip or tc carry out commands in order, in a network namespace; the first failure ends it.
+    """Let ip or tc run commands in order in a network namespace, until one of them fails.
+
+    Args:
+        program: "ip" or "tc".
+        namespace: Name of the network namespace; None for that of this process.
+        lines: Commands without the name of the program.
 
     Raises:
-        UnsupportedError: one failed; it says which, and what the program said.
+        UnsupportedError: a command failed; the message has the command and the program's output.
     """
     if lines:
         _run([program, *_in(namespace), "-batch", "-"], "\n".join(lines) + "\n")
@@ -45,13 +50,13 @@ def run_inside(namespace: str, command: Sequence[str]) -> None:
     """Run a short command in a network namespace.
 
     Raises:
-        UnsupportedError: it failed.
+        UnsupportedError: the command failed.
     """
     _run(["ip", "netns", "exec", namespace, *command], "")
 
 
 def query(program: str, namespace: str | None, *arguments: str) -> list[dict[str, Any]]:
-    """Return what ip or tc tells as JSON."""
+    """Return the JSON output of ip or tc."""
     output = _run([program, *_in(namespace), "-s", "-j", *arguments], "")
     return json.loads(output) if output.strip() else []
 
@@ -62,7 +67,7 @@ def namespaces() -> set[str]:
 
 
 def processes(namespace: str) -> list[int]:
-    """Return the processes that are in a network namespace."""
+    """Return the process ids of the processes in a network namespace."""
     return [int(word) for word in _run(["ip", "netns", "pids", namespace], "").split()]
 
 
@@ -85,12 +90,14 @@ def _run(command: list[str], lines: str) -> str:
         check=False,
     )
     if done.returncode != 0:
-        shown = _failed_line(done.stderr, lines) or " ".join(command)
-        raise UnsupportedError(f"{shown!r} failed: {done.stderr.strip()}; see what the kernel has")
+        failed = _failed_line(done.stderr, lines) or " ".join(command)
+        raise UnsupportedError(
+            f"{failed!r} failed: {done.stderr.strip()}; check whether the kernel supports it"
+        )
     return done.stdout
 
 
 def _failed_line(errors: str, lines: str) -> str:
-    """Return the command of a batch that failed: the program says `Command failed -:7`."""
-    _, found, number = errors.strip().rpartition("Command failed -:")
-    return lines.splitlines()[int(number) - 1][:200] if found and number.isdigit() else ""
+    """Return the failed command of a batch; the program reports its number: `Command failed -:7`."""
+    _, marker, number = errors.strip().rpartition("Command failed -:")
+    return lines.splitlines()[int(number) - 1][:200] if marker and number.isdigit() else ""

@@ -1,4 +1,4 @@
-"""A lab: made, used and taken down."""
+"""The lab, from its creation to its removal."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ from slipstream.settings.variables import variables
 
 _log = logging.getLogger(__name__)
 
-# Below the kernel's range for outgoing connections; the next port is used as well.
+# Ports of rank 0, below the kernel's range for outgoing connections; each run uses the next one
+# too.
 _PORTS = range(20000, 30000, 2)
 
 
 class Lab:
     """Hosts on this machine, with links of chosen rates between them.
 
-    Use it in a `with` statement, which makes the lab and takes it down, or call `up` and `down`.
-    Not thread-safe; the counters may be read in any thread.
+    Use it in a `with` statement, which makes and removes the lab, or call `up` and `down`. A lab is
+    not thread-safe, but any thread may read the counters.
 
     Args:
         spec: Description of the lab (default `LabSpec()`).
         name: Name by which the command line finds the lab (default: random).
-        stays: it is there until `down`, also when this process has ended.
+        stays: Whether the lab stays until `down`, even after the end of this process (default
+            False).
 
     Raises:
         UsageError: the name is no file name.
@@ -50,18 +52,18 @@ class Lab:
 
     @classmethod
     def attach(cls, name: str) -> Lab:
-        """Return the lab of a name, which another process has made.
+        """Return the lab of a name that another process has made.
 
         Raises:
-            UsageError: there is no lab of this name, or only what is left of one.
+            UsageError: there is no lab of this name, or only the remains of one.
         """
         record = registry.load(name)
         if record is None:
             raise UsageError(f"there is no lab named {name!r}; make one: slipstream lab up")
         if record.is_stale:
             raise UsageError(
-                f"the lab {name!r} is gone, after a reboot or because its owner was killed; remove"
-                f" what is left: slipstream lab down --name {name}"
+                f"the lab {name!r} is gone after a reboot, or because its owner was killed; remove"
+                f" its remains: slipstream lab down --name {name}"
             )
         lab = cls(record.network.spec, name=name)
         lab._network, lab._owner = record.network, record.owner
@@ -69,12 +71,12 @@ class Lab:
 
     @property
     def name(self) -> str:
-        """By which the command line finds the lab."""
+        """Name by which the command line finds the lab."""
         return self._name
 
     @property
     def spec(self) -> LabSpec:
-        """What the lab looks like now, with rates as they were changed."""
+        """Description of the lab with its current rates."""
         return self._network.spec
 
     @property
@@ -84,21 +86,22 @@ class Lab:
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """Network namespace of each host, and that of the switch."""
+        """Network namespaces of the hosts and of the switch."""
         return self._network.namespaces
 
     def up(self) -> None:
-        """Make the lab; blocks for some milliseconds per host.
+        """Make the lab, and block for some milliseconds per host.
 
-        What is left of an earlier lab of this name, after a kill or a reboot, is removed first.
+        The remains of an earlier lab of this name, after a kill or a reboot, are removed first.
 
         Raises:
-            UnsupportedError: not root, no iproute2, or the kernel lacks something.
+            UnsupportedError: this process is not root, iproute2 is missing, or the kernel lacks a
+                feature.
             UsageError: there is a lab of this name.
         """
         check_permission()
         if (earlier := registry.load(self._name)) is not None and earlier.is_stale:
-            _log.warning("what was left of an earlier lab named %s is removed", self._name)
+            _log.warning("removing the remains of an earlier lab named %s", self._name)
             registry.take_down(earlier)
         mine = dataclasses.replace(self._record(), owner=registry.this_process())
         registry.store(mine, is_new=True)
@@ -110,7 +113,7 @@ class Lab:
         registry.store(self._record(), is_new=False)
 
     def down(self) -> None:
-        """Kill what runs in the lab and remove it; does nothing where it is gone already."""
+        """Kill the processes in the lab and remove it; do nothing if it is gone already."""
         registry.take_down(self._record())
 
     def __enter__(self) -> Lab:
@@ -121,22 +124,22 @@ class Lab:
         self.down()
 
     def change(self, host: int, *, rate: str) -> None:
-        """Give the link of a host another rate in both directions, while it carries traffic.
+        """Change the rate of a host's link in both directions while it carries traffic.
 
-        Caps of flows stay, below the new rate.
+        Caps of flows stay, but they are at most the new rate.
         """
         self._replace(self._network.change(host, rate))
 
     def change_uplinks(self, *, rate: str) -> None:
-        """Give the links between the racks and the spine another rate."""
+        """Change the rate of the links between the racks and the spine."""
         self._replace(self._network.change_uplinks(rate))
 
     def cut(self, host: int) -> None:
-        """Pull the cable of a host: its interface loses the carrier, packets under way are lost."""
+        """Pull the cable of a host; its interface loses the carrier, and packets on it are lost."""
         self._network.set_carrier(host, up=False)
 
     def mend(self, host: int) -> None:
-        """Put the cable of a host back."""
+        """Plug in the cable of a host again."""
         self._network.set_carrier(host, up=True)
 
     def is_cut(self, host: int) -> bool:
@@ -144,7 +147,7 @@ class Lab:
         return not self._network.has_carrier(host)
 
     def counters(self) -> LabCounters:
-        """Return what has passed every link so far; subtract two readings with `since`."""
+        """Return the traffic on every link since the start; subtract two readings with `since`."""
         return self._network.counters()
 
     def start(
@@ -157,21 +160,24 @@ class Lab:
         pin: bool = False,
         on_line: OnLine | None = None,
     ) -> LabRun:
-        """Start a program as one process per rank. The calling thread must outlive the run.
+        """Start a program with one process per rank. The calling thread must outlive the run.
 
         Args:
-            command: a .py file or any program, then its arguments.
-            environ: variables on top of this process's and, but for the rank, of the lab's own.
+            command: A .py file or any program, followed by its arguments.
+            environ: Environment variables that override those of this process and of the lab,
+                except the variables that identify a rank (default none).
             hosts: Number of hosts to use, from the first (default: all).
-            ranks_per_host: default: as the lab was made.
-            pin: give each rank one core; the ranks of a host share it where there are too few.
-            on_line: is given rank and text of each line that a rank writes, in another thread.
+            ranks_per_host: Ranks on each host (default: as in the lab's description).
+            pin: Whether each rank gets one core; if there are too few cores, the ranks of a host
+                share one (default False).
+            on_line: Function that receives the rank and the text of each line that a rank writes,
+                in another thread (default None).
 
         Returns:
             The run; call its `wait` or `end`.
 
         Raises:
-            UsageError: more hosts than there are.
+            UsageError: `hosts` exceeds the hosts of the lab.
             OSError: the program cannot be started.
         """
         num_hosts = self.spec.hosts if hosts is None else hosts
@@ -200,18 +206,20 @@ class Lab:
         timeout_seconds: float | None = None,
         check: bool = True,
     ) -> RunResult:
-        """Run a program as one process per rank; blocks until all have ended.
+        """Run a program with one process per rank, and block until all ranks have ended.
 
-        The first rank that fails ends the others. The arguments that are not listed are those of
+        The first failure of a rank ends all others. The arguments that are not listed are those of
         `start`.
 
         Args:
-            timeout_seconds: ranks that still run then are ended and count as failed.
-            check: raise an error when a rank fails.
+            timeout_seconds: Time limit in seconds, after which ranks that still run are ended and
+                count as failed (default None: no limit).
+            check: Whether a failed rank raises an error (default True).
 
         Raises:
-            SlipstreamError: a rank failed; it says which, how, and what it wrote last.
-            UsageError: more hosts than there are.
+            SlipstreamError: a rank failed; the message has its number, its status and its last
+                lines.
+            UsageError: `hosts` exceeds the hosts of the lab.
         """
         run = self.start(
             command,
@@ -250,25 +258,25 @@ class Lab:
                 master_port=port,
                 source="environment",
             )
-            own = {**shared, **self._place(host), **chosen, **launch.as_environment()}
+            environ = {**shared, **self._position(host), **chosen, **launch.as_environment()}
             plans.append(
                 RankPlan(
                     rank=rank,
                     host=host,
                     namespace=self._network.host(host),
-                    environ=own,
+                    environ=environ,
                     core=None,
                 )
             )
         return plans
 
-    def _place(self, host: int) -> dict[str, str]:
-        """Return what tells a rank on which host, and in which of several racks, it is."""
+    def _position(self, host: int) -> dict[str, str]:
+        """Return the variables with the host and, if there are several, the rack of a rank."""
         declared = variables()
-        place = {"GROUP_RANK": str(host), declared["host_id"].name: f"lab-host{host}"}
+        position = {"GROUP_RANK": str(host), declared["host_id"].name: f"lab-host{host}"}
         if self.spec.racks > 1:
-            place[declared["rack"].name] = f"lab-rack{self.spec.rack_of(host)}"
-        return place
+            position[declared["rack"].name] = f"lab-rack{self.spec.rack_of(host)}"
+        return position
 
     def _record(self) -> registry.Record:
         return registry.Record(
@@ -284,7 +292,7 @@ class Lab:
 
 
 def _pinned(plans: Sequence[RankPlan]) -> list[RankPlan]:
-    """Give each rank a core of its own or, where they are too few, each host one in turn."""
+    """Give each rank a core of its own; if there are too few, the ranks of a host share one."""
     cores = sorted(os.sched_getaffinity(0))
     enough = len(plans) <= len(cores)
     return [

@@ -1,10 +1,10 @@
-"""Hosts as network namespaces, on bridges in a namespace of their own.
+"""Hosts as network namespaces, connected by bridges in another namespace, the switch.
 
     host h, lab0 --- h<h> in the switch namespace, on bridge rack<r>
     rack<r>, up<r> --- down<r> on bridge spine           with two racks or more
 
-The outgoing side of each end is shaped. Caps of flows hold at the hosts' ends only: a flow that
-has passed one needs no second.
+The outgoing side of each end is shaped. Caps of flows are set at the hosts' ends only, because one
+cap on the path of a flow is enough.
 """
 
 from __future__ import annotations
@@ -32,30 +32,32 @@ from slipstream.lab.shaping import (
 from slipstream.lab.spec import LabSpec
 
 PREFIX = "slipstream-lab-"
-INTERFACE = "lab0"  # of every host
+INTERFACE = "lab0"  # name of the interface of every host
 _SPINE = "spine"
-# Of a host, whatever this machine has: cubic, as in any Linux that nobody has changed; and
-# connections begin without what an earlier one to that host has learnt, from run to run.
+# Settings of every host, whatever this machine has: the default congestion control of Linux, and no
+# memory of earlier connections, so that runs do not influence each other.
 _CONGESTION = "cubic"
 _TCP = {"tcp_congestion_control": _CONGESTION, "tcp_no_metrics_save": "1"}
 _ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 _NAMES = Path("/etc/netns")
-_KILL_SECONDS = 5.0
+_KILL_SECONDS = 5.0  # time limit for killed processes to disappear
 
 _log = logging.getLogger(__name__)
 
-# Ethernet 14, IPv4 20, TCP 20 with 12 of timestamps: what every segment carries besides payload.
+# Headers of every segment: Ethernet 14 bytes, IPv4 20, TCP 20, and 12 for timestamps.
 HEADER_BYTES = 66
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinkCounters:
-    """What has passed a link since it was made, as frames, each with its headers.
+    """Frames that a link has carried since it was made, headers included.
 
     Args:
-        sent_bytes, sent_packets: from the host into the network, or from a rack to the spine.
-        received_bytes, received_packets: the other way.
-        dropped_packets: Packets that found the queue full, in both directions together.
+        sent_bytes: Bytes from the host into the network, or from the rack to the spine.
+        sent_packets: Packets in the same direction.
+        received_bytes: Bytes in the other direction.
+        received_packets: Packets in the other direction.
+        dropped_packets: Packets that were dropped by a full queue, in both directions together.
     """
 
     sent_bytes: int
@@ -66,7 +68,7 @@ class LinkCounters:
 
     @property
     def sent_payload_bytes(self) -> int:
-        """Bytes sent without the headers of TCP, IP and Ethernet; repeated segments count."""
+        """Bytes sent without the headers of TCP, IP and Ethernet; retransmitted segments count."""
         return self.sent_bytes - HEADER_BYTES * self.sent_packets
 
     @property
@@ -75,7 +77,7 @@ class LinkCounters:
         return self.received_bytes - HEADER_BYTES * self.received_packets
 
     def since(self, earlier: LinkCounters) -> LinkCounters:
-        """Return what has passed between two readings."""
+        """Return the traffic between two readings."""
         return LinkCounters(
             sent_bytes=self.sent_bytes - earlier.sent_bytes,
             sent_packets=self.sent_packets - earlier.sent_packets,
@@ -87,18 +89,18 @@ class LinkCounters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabCounters:
-    """The counters of all links at one moment.
+    """Counters of all links at one moment.
 
     Args:
         hosts: Counters of the link of each host.
-        uplinks: Counters of the link from each rack to the spine; none with one rack.
+        uplinks: Counters of the link from each rack to the spine; empty with one rack.
     """
 
     hosts: tuple[LinkCounters, ...]
     uplinks: tuple[LinkCounters, ...]
 
     def since(self, earlier: LabCounters) -> LabCounters:
-        """Return what has passed between two readings."""
+        """Return the traffic between two readings."""
         return LabCounters(
             hosts=_differences(self.hosts, earlier.hosts),
             uplinks=_differences(self.uplinks, earlier.uplinks),
@@ -107,11 +109,11 @@ class LabCounters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Network:
-    """The names of everything that belongs to one lab; what they name may not exist.
+    """Names of the namespaces and links of one lab, which may not exist yet.
 
     Args:
-        identifier: told apart from other labs by it.
-        spec: hosts, racks and rates.
+        identifier: Part of all names that distinguishes them from those of other labs.
+        spec: Description of hosts, racks and rates.
     """
 
     identifier: str
@@ -119,11 +121,11 @@ class Network:
 
     @property
     def switch(self) -> str:
-        """The namespace of the bridges."""
+        """Name of the namespace of the bridges."""
         return f"{PREFIX}{self.identifier}-switch"
 
     def host(self, host: int) -> str:
-        """Return the namespace of a host."""
+        """Return the name of the namespace of a host."""
         return f"{PREFIX}{self.identifier}-host{host}"
 
     def address(self, host: int) -> str:
@@ -132,18 +134,18 @@ class Network:
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """The namespaces of hosts and switch."""
+        """Names of the namespaces of all hosts and of the switch."""
         return (*(self.host(host) for host in range(self.spec.hosts)), self.switch)
 
     def exists(self) -> bool:
-        """Return whether all namespaces are there."""
+        """Return whether all namespaces exist."""
         return namespaces().issuperset(self.namespaces)
 
     def create(self) -> None:
-        """Make namespaces and links, and shape them; after a failure nothing is left.
+        """Make and shape namespaces and links; remove everything after a failure.
 
         Raises:
-            UnsupportedError: ip or tc refused something.
+            UnsupportedError: a command of ip or tc failed.
         """
         try:
             run_batch("ip", None, [f"netns add {name}" for name in self.namespaces])
@@ -162,7 +164,7 @@ class Network:
             raise
 
     def destroy(self) -> None:
-        """Kill what runs in the namespaces and remove them, as far as they exist."""
+        """Kill all processes in the namespaces, and remove the namespaces that exist."""
         existing = namespaces().intersection(self.namespaces)
         for name in existing:
             _kill_processes(name)
@@ -171,7 +173,7 @@ class Network:
             shutil.rmtree(_NAMES / name, ignore_errors=True)
 
     def change(self, host: int, rate: str) -> Network:
-        """Give the link of a host another rate in both directions, while it carries traffic."""
+        """Change the rate of a host's link, and return the network with its new description."""
         bits = parse_rate(rate)
         rates = self.spec.rates or (self.spec.rate,) * self.spec.hosts
         self._check_host(host)
@@ -182,22 +184,22 @@ class Network:
         return replace(self, spec=replace(self.spec, rates=rates))
 
     def change_uplinks(self, rate: str) -> Network:
-        """Give the links between racks and spine another rate."""
+        """Change the rate of the links between racks and spine, and return the changed network."""
         bits = parse_rate(rate)
         if self.spec.racks == 1:
-            raise UsageError("the lab has no uplink to change: its hosts are in one rack")
+            raise UsageError("the lab has no uplinks, because its hosts are in one rack")
         for rack in range(self.spec.racks):
             run_batch("tc", self.switch, change_link(f"up{rack}", bits))
             run_batch("tc", self.switch, change_link(f"down{rack}", bits))
         return replace(self, spec=replace(self.spec, uplink=rate))
 
     def set_carrier(self, host: int, *, up: bool) -> None:
-        """Pull the cable of a host, or put it back; its interface loses the carrier or gets it."""
+        """Plug in or pull the cable of a host, so that its interface gets or loses the carrier."""
         self._check_host(host)
         run_batch("ip", self.switch, [f"link set h{host} {'up' if up else 'down'}"])
 
     def has_carrier(self, host: int) -> bool:
-        """Return whether the cable of a host is in."""
+        """Return whether the cable of a host is plugged in."""
         self._check_host(host)
         (link,) = query("ip", self.switch, "link", "show", f"h{host}")
         return "UP" in link["flags"]
@@ -205,8 +207,8 @@ class Network:
     def counters(self) -> LabCounters:
         """Read the counters of all links.
 
-        They are those of the root qdiscs: an interface counts the headers of a
-        segmentation-offload packet once, a qdisc once per segment.
+        The counters are those of the root qdiscs, which count the headers of each segment. An
+        interface would count the headers of a segmentation-offload packet only once.
         """
         inside = _qdisc_counts(self.switch)
         hosts = [
@@ -218,23 +220,25 @@ class Network:
         return LabCounters(hosts=tuple(hosts), uplinks=tuple(uplinks))
 
     def _write_names(self) -> None:
-        """Let the hosts know one another as host0, host1, ...: they have no name server.
+        """Write the names host0, host1, ... of the hosts, because a lab has no name server.
 
         `ip netns exec` mounts these files over /etc/hosts and /etc/resolv.conf.
         """
         addresses = [(host, self.address(host)) for host in range(self.spec.hosts)]
-        known = [f"{address} host{host}" for host, address in addresses]
-        # The name of a peer of an IPv6 socket, which PyTorch's store looks up.
-        known += [f"::ffff:{address} host{host}.lab" for host, address in addresses]
+        entries = [f"{address} host{host}" for host, address in addresses]
+        # PyTorch's store looks up the name of the peer of an IPv6 socket.
+        entries += [f"::ffff:{address} host{host}.lab" for host, address in addresses]
         try:
             for host in range(self.spec.hosts):
                 folder = _NAMES / self.host(host)
                 folder.mkdir(parents=True)
-                own = f"{self.address(host)} {socket.gethostname()}"  # all share the machine's name
-                (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", own, *known, ""]))
+                # All hosts of the lab have the host name of the machine.
+                machine = f"{self.address(host)} {socket.gethostname()}"
+                lines = ["127.0.0.1 localhost", machine, *entries, ""]
+                (folder / "hosts").write_text("\n".join(lines))
                 (folder / "resolv.conf").write_text("")
-        except PermissionError as error:  # in a user namespace, which may not write to /etc
-            _log.info("hosts of the lab have addresses only: %s", error)
+        except PermissionError as error:  # in a user namespace, which cannot write to /etc
+            _log.info("hosts of the lab have no names, only addresses: %s", error)
 
     def _switch_commands(self) -> list[str]:
         spec = self.spec
@@ -243,13 +247,13 @@ class Network:
         lines = [f"link add {bridge} type bridge mcast_snooping 0" for bridge in bridges]
         lines += [f"link set {bridge} addrgenmode none up" for bridge in bridges]
         for host in range(spec.hosts):
-            own, peer = f"h{host}", f"{INTERFACE} netns {self.host(host)}"
-            lines += [f"link add {own} type veth peer name {peer}"]
-            lines += [_attach(own, f"rack{spec.rack_of(host)}")]
+            port, peer = f"h{host}", f"{INTERFACE} netns {self.host(host)}"
+            lines += [f"link add {port} type veth peer name {peer}"]
+            lines += [_attach(port, f"rack{spec.rack_of(host)}")]
         for rack in range(spec.racks if spec.racks > 1 else 0):
-            own, peer = f"up{rack}", f"down{rack}"
-            lines += [f"link add {own} type veth peer name {peer}"]
-            lines += [_attach(own, f"rack{rack}"), _attach(peer, _SPINE)]
+            up, down = f"up{rack}", f"down{rack}"
+            lines += [f"link add {up} type veth peer name {down}"]
+            lines += [_attach(up, f"rack{rack}"), _attach(down, _SPINE)]
         return lines
 
     def _switch_shapes(self) -> list[str]:
@@ -265,7 +269,7 @@ class Network:
     def _host_commands(self, host: int) -> list[str]:
         return [
             "link set lo up",
-            # IPv6 would be a way around the caps of flows, and its own packets would be counted.
+            # IPv6 would bypass the caps of flows, and its control packets would be counted.
             f"link set {INTERFACE} addrgenmode none",
             f"address add {self.address(host)}/16 dev {INTERFACE}",
             _offload(min(self.spec.link_rates[host], self.spec.uplink_rate or MAX_RATE)),
@@ -286,7 +290,7 @@ def _offload(rate: int) -> str:
 
 
 def _allow_congestion() -> None:
-    """Allow the congestion control machine-wide, because namespaces may choose only such."""
+    """Allow the congestion control on the machine, because namespaces can only use allowed ones."""
     allowed = _ALLOWED.read_text().split()
     if _CONGESTION in allowed:
         return
@@ -294,8 +298,8 @@ def _allow_congestion() -> None:
         _ALLOWED.write_text(" ".join([*allowed, _CONGESTION]))
     except OSError as error:
         raise UnsupportedError(
-            f"hosts of a lab use the congestion control {_CONGESTION}, which {_ALLOWED} has not,"
-            f" and which cannot be added there: {error}; see what the kernel has"
+            f"hosts of a lab use the congestion control {_CONGESTION}, which {_ALLOWED} lacks and"
+            f" which cannot be added: {error}; check whether the kernel supports it"
         ) from error
 
 
@@ -305,13 +309,13 @@ def _tcp_command() -> str:
 
 def _kill_processes(namespace: str) -> None:
     deadline = time.monotonic() + _KILL_SECONDS
-    while found := processes(namespace):
+    while pids := processes(namespace):
         if time.monotonic() > deadline:
             raise UnsupportedError(
-                f"processes {found} in namespace {namespace} do not end when killed; they hang in"
-                " the kernel, see /proc/PID/stack"
+                f"processes {pids} in namespace {namespace} do not end when killed, because they"
+                " hang in the kernel; see /proc/PID/stack"
             )
-        for pid in found:
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)

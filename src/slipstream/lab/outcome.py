@@ -1,4 +1,4 @@
-"""How a run went."""
+"""Result of a run in a lab."""
 
 import signal
 from dataclasses import dataclass
@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankFailure:
-    """Which rank failed first.
+    """The first failure of a rank.
 
     Args:
-        rank: its number.
+        rank: Number of the rank.
         host: Host on which the rank ran.
-        status: exit code, minus the signal that ended it, or None if it was still running.
-        seconds: since the start of the run.
+        status: Exit code, or the negative number of the signal that ended the rank; None if the
+            rank was still running.
+        seconds: Seconds from the start of the run to the failure.
         last_lines: Last lines that the rank wrote, at most twenty.
     """
 
@@ -24,7 +25,7 @@ class RankFailure:
 
     @property
     def reason(self) -> str:
-        """How it failed, in words."""
+        """Description of the failure."""
         if self.status is None:
             return "still running"
         if self.status < 0:
@@ -43,7 +44,7 @@ class RankFailure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunResult:
-    """How a run went.
+    """Result of a run.
 
     Args:
         seconds: Seconds from the start of the first rank to the end of the last.

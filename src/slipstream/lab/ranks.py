@@ -1,8 +1,8 @@
-"""The ranks of one run: processes in the namespaces of the hosts, watched, and ended together.
+"""The ranks of one run: processes in the namespaces of the hosts, which end together.
 
-A rank leads a session and a process group of its own. Linux kills it when the thread that started
-it dies (PR_SET_PDEATHSIG, set by setpriv). Whatever else carries the key of the run in its
-environment and is in a namespace of the lab is killed at the end.
+A rank leads a session and a process group of its own. Linux kills the rank when the thread that
+started it dies (PR_SET_PDEATHSIG, set by setpriv). At the end, every other process in a namespace
+of the lab whose environment has the key of the run is killed.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from typing import IO
 from slipstream.lab.iproute import processes
 from slipstream.lab.outcome import RankFailure, RunResult
 
-MAX_LINES = 10_000  # that are remembered of each rank
-NUM_LAST_LINES = 20
+MAX_LINES = 10_000  # lines of each rank that are kept
+NUM_LAST_LINES = 20  # lines of a failed rank that an error quotes
 MAX_LINE_BYTES = 65_536
-GRACE_SECONDS = 3.0  # from SIGTERM to SIGKILL
+GRACE_SECONDS = 3.0  # time from SIGTERM to SIGKILL
 
 OnLine = Callable[[int, str], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankPlan:
-    """How to start one rank.
+    """Settings with which one rank starts.
 
     Args:
-        rank: its number.
+        rank: Number of the rank.
         host: Host on which the rank runs.
         namespace: Network namespace of that host.
-        environ: its whole environment.
-        core: the only one that it may use, or None.
+        environ: Complete environment of the rank.
+        core: Only core that the rank may use; None for all cores.
     """
 
     rank: int
@@ -50,7 +50,7 @@ class RankPlan:
 
 
 class _LabRank:
-    """One running rank and what it has written."""
+    """One rank and the lines that it has written."""
 
     def __init__(self, plan: RankPlan, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
@@ -59,33 +59,34 @@ class _LabRank:
         self.output: IO[bytes] = process.stdout
         self.lines: deque[str] = deque(maxlen=MAX_LINES)
         self.is_running = True
-        self.is_open = True  # whether the output has not come to its end
-        self._rest = b""
+        self.is_open = True  # whether the output has not ended
+        self._partial = b""  # bytes of the line that is not complete
 
     def read(self) -> list[str] | None:
-        """Return the lines that are complete with what is there, or None if nothing is there."""
+        """Return the lines that the available output completes; None if no output is available."""
         try:
             data = os.read(self.output.fileno(), 1 << 16)
         except BlockingIOError:
             return None
         self.is_open = bool(data)
-        *whole, self._rest = (self._rest + data).split(b"\n")
-        if self._rest and (not data or len(self._rest) > MAX_LINE_BYTES):
-            whole.append(self._rest)
-            self._rest = b""
-        texts = [_last_state(line) for line in whole]
+        *complete, self._partial = (self._partial + data).split(b"\n")
+        if self._partial and (not data or len(self._partial) > MAX_LINE_BYTES):
+            complete.append(self._partial)
+            self._partial = b""
+        texts = [_last_state(line) for line in complete]
         self.lines.extend(texts)
         return texts
 
 
 class LabRun:
-    """Ranks that run. `wait` blocks until they have ended, `end` makes them.
+    """A run of ranks; `wait` blocks until they have ended, and `end` ends them.
 
     Args:
-        argv: the program and its arguments.
-        plans: Plan of each rank, by number.
+        argv: Program and its arguments.
+        plans: Settings of each rank, by number.
         key: Key of the run, in the environment of all its processes.
-        on_line: is given each line as it comes, with its rank, in a thread of the run.
+        on_line: Function that receives the rank and the text of each line, in a thread of the run
+            (default None).
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class LabRun:
         self._began = time.monotonic()
         self._seconds = 0.0
         self._failure: RankFailure | None = None
-        self._error: Exception | None = None  # of the caller's `on_line`
+        self._error: Exception | None = None  # raised by the caller's `on_line`
         self._kill_at: float | None = None
         self._lock = threading.Lock()  # guards _wake_write, which is None when the run is over
         self._wake_write: int | None
@@ -121,29 +122,32 @@ class LabRun:
 
     @property
     def is_running(self) -> bool:
-        """Whether a rank has not ended."""
+        """Whether at least one rank has not ended."""
         return self._thread.is_alive()
 
     def last_line(self, rank: int) -> str:
-        """Return what a rank has written last; nothing if it has not."""
+        """Return the last line that a rank has written; "" if there is none."""
         lines = self._ranks[rank].lines
         return lines[-1] if lines else ""
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The process of each rank, by rank."""
+        """Process id of each rank."""
         return tuple(rank.process.pid for rank in self._ranks)
 
     def has_ended(self, within_seconds: float) -> bool:
-        """Return whether all ranks have ended; blocks until they have, at most so long."""
+        """Wait for the end of all ranks up to a time limit, and return whether they have ended."""
         self._thread.join(within_seconds)
         return not self.is_running
 
     def wait(self, timeout_seconds: float | None = None) -> RunResult:
-        """Block until all ranks have ended; when the time is over, end them.
+        """Block until all ranks have ended, and end them at the time limit.
 
-        Ctrl-C (any exception in this thread) ends them as well, and so does one of `on_line`, which
-        is raised here.
+        Ctrl-C, or any other exception in this thread, ends the ranks as well. An exception in
+        `on_line` also ends them, and is raised here.
+
+        Args:
+            timeout_seconds: Time limit in seconds (default None: no limit).
         """
         try:
             self._thread.join(timeout_seconds)
@@ -161,10 +165,10 @@ class LabRun:
         )
 
     def end(self, *, is_late: bool = False) -> None:
-        """End all ranks, with SIGTERM and after three seconds SIGKILL; blocks until they are gone.
+        """End all ranks, and block until they are gone: SIGTERM, and SIGKILL three seconds later.
 
         Args:
-            is_late: ranks that still run count as failed.
+            is_late: Whether ranks that still run count as failed (default False).
         """
         with self._lock:
             if self._wake_write is not None:
@@ -204,7 +208,7 @@ class LabRun:
 
     def _serve_all(self) -> None:
         while any(rank.is_running for rank in self._ranks):
-            for key, _ in self._selector.select(self._patience()):
+            for key, _ in self._selector.select(self._seconds_to_kill()):
                 self._serve(key)
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 self._signal(signal.SIGKILL)
@@ -255,7 +259,7 @@ class LabRun:
             self._kill_at = time.monotonic() + GRACE_SECONDS
             self._signal(signal.SIGTERM)
 
-    def _patience(self) -> float | None:
+    def _seconds_to_kill(self) -> float | None:
         return None if self._kill_at is None else max(self._kill_at - time.monotonic(), 0.01)
 
     def _signal(self, number: int) -> None:
@@ -264,10 +268,10 @@ class LabRun:
                 _signal_group(rank.process.pid, number)
 
     def _kill_leftovers(self) -> None:
-        """Kill what ranks have left behind, and wait until it is gone."""
+        """Kill the processes that ranks have left behind, and wait until they are gone."""
         until = time.monotonic() + GRACE_SECONDS
-        while (left := self._leftovers()) and time.monotonic() < until:
-            for pid in left:
+        while (pids := self._leftovers()) and time.monotonic() < until:
+            for pid in pids:
                 _signal_process(pid)
             time.sleep(0.01)
 
@@ -284,7 +288,7 @@ class LabRun:
             rank.output.close()
         for key in list(self._selector.get_map().values()):
             if isinstance(key.fileobj, int) and key.fd != self._wake_read:
-                os.close(key.fd)  # the pidfd of a rank whose end nobody has seen
+                os.close(key.fd)  # the pidfd of a rank whose end was not noticed
         self._selector.close()
         with self._lock:
             os.close(self._wake_read)
@@ -294,7 +298,7 @@ class LabRun:
 
 
 def _last_state(line: bytes) -> str:
-    """Return a line as a terminal would show it: what carriage returns have overwritten is gone."""
+    """Return a line as a terminal shows it, without text that carriage returns have overwritten."""
     return line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace")
 
 
@@ -308,7 +312,7 @@ def _environment(pid: int) -> bytes:
 def _signal_group(leader: int, number: int) -> None:
     try:
         os.killpg(leader, number)
-    except ProcessLookupError:  # it has not become a leader yet, or has ended
+    except ProcessLookupError:  # the process does not lead its group yet, or has ended
         _signal_process(leader, number)
 
 

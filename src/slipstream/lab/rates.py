@@ -1,4 +1,4 @@
-"""The rates that a link of a lab may have."""
+"""Rates that a link of a lab may have."""
 
 from slipstream.errors import UsageError
 from slipstream.units import ALLOWED_BIT_RATES, parse_bit_rate
@@ -14,7 +14,8 @@ def parse_rate(text: str, name: str = "rate") -> int:
         text: Rate as `parse_bit_rate` reads it, such as "1gbit".
         name: Name of the rate, for the error message (default "rate").
 
-    Raises UsageError if the text is no rate, or the rate is not from 100kbit to 100gbit.
+    Raises:
+        UsageError: the text is no rate, or the rate is not from 100kbit to 100gbit.
     """
     rate = parse_bit_rate(text, name)
     if not MIN_RATE <= rate <= MAX_RATE:

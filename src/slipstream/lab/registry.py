@@ -1,7 +1,8 @@
-"""Which labs there are: one file each under /run, which is empty after a reboot as labs are gone.
+"""Registry of the labs on this machine, with one file per lab under /run.
 
-A lab has an owner, the process that will take it down, or none: then it stays until `down`. What
-the owner left when it was killed is found by its file.
+A reboot removes both the labs and their files. The owner of a lab is the process that will remove
+it; a lab without an owner stays until `down`. If an owner is killed, the file still leads to the
+remains of its lab.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """A lab as its file has it.
+    """Content of the file of a lab.
 
     Args:
-        name: told by the user, or the identifier.
-        network: Namespaces and links that belong to the lab.
-        owner: process that takes it down, as number and start time; None if it stays.
+        name: Name from the user, or the identifier.
+        network: Namespaces and links of the lab.
+        owner: Process id and start time of the process that removes the lab; None if it stays.
         boot: Boot identifier of the kernel under which the lab was made.
     """
 
@@ -40,7 +41,7 @@ class Record:
 
     @property
     def is_stale(self) -> bool:
-        """Whether nobody will take the lab down, or it is gone already."""
+        """Whether the owner of the lab has died, or the lab is gone already."""
         if self.boot != boot_identifier():
             return True
         if self.owner is not None:
@@ -49,23 +50,25 @@ class Record:
 
 
 def check_name(name: str) -> str:
-    """Return a name that can be that of a lab.
+    """Return a name if it is a valid name of a lab.
 
     Raises:
-        UsageError: it cannot.
+        UsageError: the name is not valid.
     """
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", name) is None:
-        raise UsageError(f"the lab's name is {name!r}; allowed: up to 32 letters, digits, - and _")
+        raise UsageError(
+            f"the name of the lab is {name!r}; allowed: up to 32 letters, digits, - and _"
+        )
     return name
 
 
 def boot_identifier() -> str:
-    """Return what is different after every boot."""
+    """Return an identifier that changes with every boot."""
     return _BOOT.read_text().strip()
 
 
 def start_time(pid: int) -> int | None:
-    """Return when a process started, in ticks since boot, or None if there is none."""
+    """Return the start time of a process in ticks since boot; None if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -74,7 +77,7 @@ def start_time(pid: int) -> int | None:
 
 
 def this_process() -> tuple[int, int]:
-    """Return number and start time of this process."""
+    """Return the process id and the start time of this process."""
     pid = os.getpid()
     started = start_time(pid)
     assert started is not None
@@ -84,8 +87,12 @@ def this_process() -> tuple[int, int]:
 def store(record: Record, *, is_new: bool) -> None:
     """Write the file of a lab.
 
+    Args:
+        record: Content of the file.
+        is_new: Whether the file must not exist yet.
+
     Raises:
-        UsageError: `is_new`, and there is a lab of that name.
+        UsageError: `is_new` is true, but there is a lab of that name.
     """
     FOLDER.mkdir(parents=True, exist_ok=True, mode=0o700)
     fields: dict[str, Any] = {
@@ -111,7 +118,7 @@ def store(record: Record, *, is_new: bool) -> None:
 
 
 def load(name: str) -> Record | None:
-    """Return the lab of a name, or None."""
+    """Return the record of a lab by its name; None if there is no such lab."""
     try:
         fields = json.loads(_path(name).read_text())
     except FileNotFoundError:
@@ -127,18 +134,18 @@ def load(name: str) -> Record | None:
 
 
 def load_all() -> list[Record]:
-    """Return all labs, by name."""
+    """Return the records of all labs in the order of their names."""
     names = sorted(path.stem for path in FOLDER.glob("[!.]*.json"))
     return [record for name in names if (record := load(name)) is not None]
 
 
 def remove(name: str) -> None:
-    """Forget a lab."""
+    """Remove the file of a lab."""
     _path(name).unlink(missing_ok=True)
 
 
 def take_down(record: Record) -> None:
-    """Kill what runs in a lab, remove it and forget it, as far as it is there."""
+    """Kill the processes in a lab, and remove the lab and its file, as far as they exist."""
     record.network.destroy()
     remove(record.name)
 

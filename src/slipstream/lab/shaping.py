@@ -1,40 +1,42 @@
-"""What tc is told so that a link has a rate, and each flow on it at most its own.
+"""Commands of tc that limit the rate of a link and of each flow on it.
 
-One HTB class has the link's rate. Without caps it is a leaf. With caps it has one child per path
-(ceil: the cap) and one for what is not TCP over IPv4; a child's own rate is its even share of the
-link, since HTB lets every class have its own rate, whatever the parent has left. A classic BPF
-program hashes the destination and both ports of a packet to a path.
+One HTB class has the rate of the link. Without caps it is a leaf. With caps it has one child per
+path (ceil: the cap) and one child for traffic other than TCP over IPv4. The guaranteed rate of a
+child is its even share of the link, because HTB grants guaranteed rates even if they exceed the
+parent's. A classic BPF program hashes the destination and both ports of a packet to a path.
 
-HTB counts a segmentation-offload packet of up to 64 KB with the headers of all its segments and
-lets it pass as soon as the bucket is not empty, so the bucket may be smaller than the packet and
-the rate is that of Ethernet frames (without preamble and checksum: 1448 bytes of payload in 1514).
+HTB counts a segmentation-offload packet of up to 64 KB with the headers of all its segments, and
+sends it as soon as the bucket is not empty. Therefore the bucket may be smaller than the packet.
+The rate is that of Ethernet frames without preamble and checksum: 1448 bytes of payload in 1514
+bytes.
 """
 
-# What a link may send at once after a pause. Less, and a timer that fires late on a busy machine
-# costs bandwidth; more, and short transfers are faster than the link: 0.2% of 100 MB at 1 Gbit/s.
+# Time that a burst after a pause takes at the rate of the link. With a smaller value, a timer that
+# fires late on a busy machine costs bandwidth. With a larger value, short transfers are faster than
+# the link; this one adds 0.2 % to 100 MB at 1 Gbit/s.
 BURST_SECONDS = 0.002
 MIN_BURST_BYTES = 3028  # two full frames
 
-# The largest offload packet takes this long. The kernel would make 64 KB of it at any rate, since
-# the round trips of a lab are short: a queue that is full then drops 44 segments at once, and what
-# connections share through a slow uplink is shared unfairly.
+# Time that the largest offload packet takes at the rate of the link. Because the round trips of a
+# lab are short, the kernel would make packets of 64 KB at any rate. A full queue would then drop 44
+# segments at once, and connections would share a slow uplink unfairly.
 OFFLOAD_SECONDS = 0.0005
 MAX_OFFLOAD_BYTES = 65_536
 
-# How long a queue may be, in seconds and, for slow links, in bytes. TCP keeps the queue of its own
-# host short, and what is dropped there is a stumble that no real host has: with 5 ms, four
-# connections reached 0.80 to 0.92 of a link of 1 Gbit/s together, with 20 ms 0.91 to 0.96, and
-# ping took 2 to 5 ms. A switch drops; 10 ms at 1 Gbit/s are what a port of a usual one has.
+# Lengths of queues, in seconds and, for slow links, in bytes. A real host drops nothing in its own
+# queue, which TCP keeps short. With 5 ms, four connections together reached 0.80 to 0.92 of a link
+# of 1 Gbit/s; with 20 ms they reached 0.91 to 0.96, and ping took 2 to 5 ms. A switch drops
+# packets; a port of a common switch has a queue of 10 ms at 1 Gbit/s.
 HOST_QUEUE_SECONDS = 0.020
 SWITCH_QUEUE_SECONDS = 0.010
 MIN_QUEUE_BYTES = 131_072
 
-QUANTUM_BYTES = 65_536  # how much a flow may send in turn: one offload packet
+QUANTUM_BYTES = 65_536  # bytes that a flow may send in its turn: one offload packet
 
 LINK_CLASS = 0x1
 OTHER_CLASS = 0x2
 FIRST_PATH_CLASS = 0x10
-_HANDLE = 0x10000  # the number of qdisc 1: in the upper half of a class identifier
+_HANDLE = 0x10000  # number of qdisc 1, in the upper half of a class identifier
 
 _LDH, _LDB, _LDX_HEADER, _LD_INDIRECT, _LD = 0x28, 0x30, 0xB1, 0x40, 0x20
 _JEQ, _ST, _LDX, _TAX = 0x15, 0x02, 0x61, 0x07
@@ -45,13 +47,13 @@ _RETURN, _RETURN_A = 0x06, 0x16
 def shape_link(
     device: str, rate: int, queue_seconds: float, flow_caps: tuple[int, ...] = ()
 ) -> list[str]:
-    """Return tc's commands that give a device's outgoing side a rate.
+    """Return the commands of tc that limit the outgoing rate of a device.
 
     Args:
-        device: without a qdisc so far.
+        device: Name of a device without a qdisc.
         rate: Rate of the link, in bits per second.
-        queue_seconds: Time that it takes to send a full queue, in seconds.
-        flow_caps: Cap of each path, in bits per second; empty for no caps.
+        queue_seconds: Time in which a full queue is sent, in seconds.
+        flow_caps: Cap of each path, in bits per second (default empty: no caps).
     """
     default = OTHER_CLASS if flow_caps else LINK_CLASS
     lines = [
@@ -73,7 +75,14 @@ def shape_link(
 def change_link(
     device: str, rate: int, flow_caps: tuple[int, ...] = (), *, verb: str = "change"
 ) -> list[str]:
-    """Return tc's commands that give a shaped device other rates, for as many paths as it has."""
+    """Return the commands of tc that change the rates of a shaped device.
+
+    Args:
+        device: Name of the device.
+        rate: Rate of the link, in bits per second.
+        flow_caps: Cap of each path, in bits per second; as many as the device has paths.
+        verb: "change", or "add" for a device without classes (default "change").
+    """
     lines = [_class(device, LINK_CLASS, "1:", rate, rate, verb)]
     if flow_caps:
         share = max(rate // (len(flow_caps) + 1), 8_000)
@@ -84,14 +93,14 @@ def change_link(
 
 
 def offload_bytes(rate: int) -> int:
-    """Return the largest offload packet for a link of this rate, in bits per second."""
+    """Return the size of the largest offload packet in bytes for a rate in bits per second."""
     return min(max(int(rate * OFFLOAD_SECONDS / 8), MIN_BURST_BYTES), MAX_OFFLOAD_BYTES)
 
 
 def flow_hash(num_paths: int) -> str:
-    """Return a classic BPF program, as tc reads it, that gives a TCP packet the class of its path.
+    """Return a classic BPF program for tc that maps a packet to the class of its path.
 
-    Returns 0, no class, for everything that is not TCP over IPv4.
+    The program returns 0, which is no class, for everything except TCP over IPv4.
     """
     other = 22
     program = [
@@ -106,7 +115,7 @@ def flow_hash(num_paths: int) -> str:
         (_LD, 0, 0, 30),  # destination
         (_LDX, 0, 0, 0),
         (_XOR_X, 0, 0, 0),
-        # Ports and addresses often follow one another: the finishing rounds of MurmurHash3.
+        # Ports and addresses are often consecutive, so the final rounds of MurmurHash3 mix them.
         (_MUL, 0, 0, 0x85EBCA6B),
         (_TAX, 0, 0, 0),
         (_RSH, 0, 0, 13),

@@ -1,4 +1,4 @@
-"""What a lab looks like: hosts, racks and the rates of the links between them."""
+"""Description of a lab: hosts, racks and the rates of the links between them."""
 
 from dataclasses import dataclass
 
@@ -12,24 +12,25 @@ MAX_FLOW_CLASSES = 1024
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabSpec:
-    """Hosts on one switch, or in racks whose switches hang on a spine.
+    """Hosts on one switch, or in racks whose switches are connected by a spine.
 
     Rates are texts such as 1gbit or 12.5mbit. Every link has its rate in each direction.
 
     Args:
-        hosts: 1 to 64.
-        ranks_per_host: processes that `run` starts on each host, 1 to 64.
-        rate: Rate of the link of every host.
-        rates: Rates of the single links, one per host, in place of `rate`.
-        flow_rate: no TCP connection carries more; None for no cap.
-        flow_rates: caps of several paths in place of `flow_rate`; the hash of a connection's
-            addresses and ports says which of them it takes, and shares with others.
-        flow_classes: into how many paths connections are hashed under `flow_rate`, 1 to 1024.
-        racks: the hosts are divided evenly, the first ones into the first rack.
-        uplink: rate between a rack and the spine; needs two racks or more.
+        hosts: Number of hosts, 1 to 64 (default 4).
+        ranks_per_host: Ranks that `run` starts on each host, 1 to 64 (default 1).
+        rate: Rate of the link of every host (default "1gbit").
+        rates: Rates of the links, one per host, instead of `rate` (default empty).
+        flow_rate: Highest rate of one TCP connection (default None: no cap).
+        flow_rates: Caps of several paths, instead of `flow_rate`. The hash of its addresses and
+            ports assigns a connection to a path, which it may share (default empty).
+        flow_classes: Number of paths to which connections are hashed under `flow_rate`, 1 to 1024
+            (default 64).
+        racks: Number of racks, among which the hosts are divided evenly in order (default 1).
+        uplink: Rate between a rack and the spine; needed with two or more racks (default None).
 
     Raises:
-        UsageError: a value is not allowed, or two do not fit together.
+        UsageError: a value is not allowed, or two values contradict each other.
     """
 
     hosts: int = 4
@@ -63,18 +64,18 @@ class LabSpec:
 
     @property
     def flow_caps(self) -> tuple[int, ...]:
-        """Bits per second of each path that connections are hashed into; none without a cap."""
+        """Bits per second of each path to which connections are hashed; empty without a cap."""
         if self.flow_rates:
             return tuple(parse_rate(text) for text in self.flow_rates)
         return (parse_rate(self.flow_rate),) * self.flow_classes if self.flow_rate else ()
 
     @property
     def uplink_rate(self) -> int | None:
-        """Bits per second between a rack and the spine; None where there is no spine."""
+        """Bits per second between a rack and the spine; None without a spine."""
         return parse_rate(self.uplink) if self.uplink else None
 
     def rack_of(self, host: int) -> int:
-        """Return the rack in which a host is."""
+        """Return the number of the rack of a host."""
         return host * self.racks // self.hosts
 
     def _all_rates(self) -> list[tuple[str, str]]:
@@ -86,7 +87,7 @@ class LabSpec:
     def _check_combination(self) -> None:
         if self.rates and len(self.rates) != self.hosts:
             raise UsageError(
-                f"rates has {len(self.rates)} values for {self.hosts} hosts; give one for each"
+                f"rates has {len(self.rates)} values for {self.hosts} hosts; give one per host"
             )
         if self.flow_rate and self.flow_rates:
             raise UsageError("flow_rate and flow_rates are both given; give one of them")
@@ -96,8 +97,8 @@ class LabSpec:
             )
         if (self.racks > 1) != (self.uplink is not None):
             raise UsageError(
-                f"racks is {self.racks} and uplink is {self.uplink!r}; two or more racks need an"
-                " uplink rate, one rack has none"
+                f"racks is {self.racks} and uplink is {self.uplink!r}; give uplink if, and only if,"
+                " there are two or more racks"
             )
 
 

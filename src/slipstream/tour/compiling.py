@@ -1,6 +1,6 @@
-"""The checkpoint of the demo's training, compiled for images of bytes."""
+"""Compilation of the checkpoint of the demo's training, for images as bytes."""
 
-# PyTorch's stubs leave some of its types open.
+# The stubs of PyTorch leave some of its types open.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import torch
 from slipstream import infer
 from slipstream.tour import example
 
-NUM_SAMPLES = 2000
-BUDGET = 0.3  # percentage points of right answers that may be lost
+NUM_SAMPLES = 2000  # test images that the compiler uses
+BUDGET = 0.3  # largest loss of accuracy, in percentage points
 
 
 def compile_checkpoint(
     checkpoint: Path, package: Path, *, seconds: float, tell: Callable[[str, float], None]
 ) -> infer.Report:
-    """Compile the trained network; test images calibrate and judge it.
+    """Compile the trained network, with test images for calibration and judging.
 
     Args:
         checkpoint: File that the training wrote.

@@ -63,21 +63,21 @@ class Terminal:
         self._say(
             f"{' '.join(_bounds(duration(steps.step)))} a step, limited by {steps.limit}:"
             f" {' '.join(_bounds(duration(forecasts.seconds(steps))))} for {epochs}."
-            f" A rank that exchanges nothing trains {forecasts.alone:,.0f} pictures per second."
+            f" A rank without communication trains {forecasts.alone:,.0f} images per second."
         )
 
     def trained(self, forecasts: Forecasts, trained: Trained) -> None:
         """Show the training beside its forecasts."""
-        table = Table(title="Forecast, and measured", title_justify="left")
-        for name in ("", "from kernels", "off", "and from steps", "off", "measured"):
-            style = "dim" if name == "off" else "bold" if name == "measured" else None
+        table = Table(title="Forecasts and measurements", title_justify="left")
+        for name in ("", "from kernels", "error", "and from steps", "error", "measured"):
+            style = "dim" if name == "error" else "bold" if name == "measured" else None
             table.add_column(name, justify="right" if name else "left", style=style)
-        for each in forecasts.beside(trained):
-            cells = [*_forecast(each, each.kernels), *_forecast(each, each.steps)]
-            table.add_row(each.name, *cells, _number(each.unit, each.measured))
+        for quantity in forecasts.beside(trained):
+            cells = [*_forecast(quantity, quantity.kernels), *_forecast(quantity, quantity.steps)]
+            table.add_row(quantity.name, *cells, _number(quantity.unit, quantity.measured))
         self._say(table)
         self._say(
-            f"{trained.accuracy:.2%} of the test pictures are classified rightly;"
+            f"{trained.accuracy:.2%} of the test images are classified correctly. The training took"
             f" {trained.whole_seconds:.0f} s with reading, tests and checkpoints."
         )
 
@@ -90,22 +90,22 @@ class Terminal:
     def answered(self, answered: Answered) -> None:
         """Show the answers of the server."""
         classes = Table.grid(padding=(0, 1))
-        classes.add_row(Text(f"a test picture: {answered.label}", style="bold"))
+        classes.add_row(Text(f"a test image: {answered.label}", style="bold"))
         for name, probability in answered.likeliest:
             bar = "#" * round(_BAR_WIDTH * probability)
             classes.add_row(f"{name:<12} {probability:6.1%}  {bar}")
-        shown = Table.grid(padding=(0, 3))
-        shown.add_row(_picture(answered.pixels, self._console.color_system), classes)
-        self._say(shown)
+        table = Table.grid(padding=(0, 3))
+        table.add_row(_image(answered.pixels, self._console.color_system), classes)
+        self._say(table)
         self._say(
-            f"{answered.right} of {answered.asked} pictures right over REST,"
-            f" {answered.middle_ms:.2f} ms from a request to its answer (median)."
+            f"{answered.right} of {answered.asked} images are classified correctly over REST, with"
+            f" a median of {answered.middle_ms:.2f} ms from a request to its answer."
         )
 
     def end(self, package: Path, seconds: float) -> None:
         """Show the duration of the tour, and possible next steps."""
-        minutes, rest = divmod(round(seconds), 60)
-        self._say(f"\nThe tour took {minutes}:{rest:02d}. Go on with:")
+        minutes, remainder = divmod(round(seconds), 60)
+        self._say(f"\nThe tour took {minutes}:{remainder:02d}. Go on with:")
         self._say(f"slipstream serve {package}", soft_wrap=True)
 
     def close(self) -> None:
@@ -120,19 +120,19 @@ class Terminal:
         self._console.file.flush()
 
 
-def _bounds(shown: tuple[str, str]) -> tuple[str, ...]:
-    value, bounds = shown
+def _bounds(texts: tuple[str, str]) -> tuple[str, ...]:
+    value, bounds = texts
     return (value, f"({bounds})") if bounds else (value,)
 
 
 def _forecast(compared: Compared, interval: Interval) -> tuple[str, str]:
-    """Return a forecast with its interval and its deviation from the measurement."""
-    shown = {"s": duration, "": share, "1/s": rounded}[compared.unit](interval)
+    """Return a forecast with its interval, and its error against the measurement."""
+    texts = {"s": duration, "": share, "1/s": rounded}[compared.unit](interval)
     if compared.unit:
-        off = f"{interval.value / compared.measured - 1:+.1%}"
+        error = f"{interval.value / compared.measured - 1:+.1%}"
     else:
-        off = f"{100 * (interval.value - compared.measured):+.0f} pt"
-    return " ".join(_bounds(shown)), off
+        error = f"{100 * (interval.value - compared.measured):+.0f} pt"
+    return " ".join(_bounds(texts)), error
 
 
 def _number(unit: str, value: float) -> str:
@@ -141,8 +141,8 @@ def _number(unit: str, value: float) -> str:
     return f"{value:,.0f}" if unit else f"{value:.0%}"
 
 
-def _picture(pixels: Pixels, colors: str | None) -> Text:
-    """Return a grey image as text: half blocks for two rows of pixels each, or shades in ASCII."""
+def _image(pixels: Pixels, colors: str | None) -> Text:
+    """Return a grey image as text, with two rows of pixels per line: half blocks, or ASCII."""
     text = Text()
     for upper, lower in zip(pixels[::2].tolist(), pixels[1::2].tolist(), strict=True):
         for above, below in zip(upper, lower, strict=True):

@@ -1,4 +1,4 @@
-"""The demo: a small ResNet on Fashion-MNIST, by the scripts of examples/01_fashion_mnist."""
+"""The demo: a small ResNet on Fashion-MNIST, with the scripts in examples/01_fashion_mnist."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from types import ModuleType
 import slipstream
 from slipstream.errors import ConfigError, UnsupportedError
 
-BATCH = 64  # pictures of a rank and step, as train.py has them
+BATCH = 64  # images of one rank in a step, as in train.py
 EPOCHS = 10
-THREADS = 1  # of a rank
-SAMPLES = 60_000
-SIDE = 28
+THREADS = 1  # threads of a rank
+SAMPLES = 60_000  # training images
+SIDE = 28  # width and height of an image in pixels
 SHAPE = (1, SIDE, SIDE)
 # Xiao, Rasul and Vollgraf, "Fashion-MNIST" (2017), table 2.
 CLASSES = (
@@ -21,8 +21,7 @@ CLASSES = (
     "ankle boot",
 )  # fmt: skip
 
-# Where each extra brings what the tour takes.
-_PACKAGES = {
+_PACKAGES = {  # packages that the tour needs, by the extra that installs them
     "torch": ("torch",),
     "forecast": ("pydantic", "scipy"),
     "serve": ("onnx", "onnxruntime", "onnxscript", "openvino", "orjson", "starlette", "uvloop"),
@@ -33,34 +32,33 @@ def check_packages() -> None:
     """Check that all packages of the tour are installed.
 
     Raises:
-        UnsupportedError: something is not; with the command that installs it.
+        UnsupportedError: a package is missing; the message has the command that installs it.
     """
     missing = {
         extra: [name for name in names if importlib.util.find_spec(name) is None]
         for extra, names in _PACKAGES.items()
     }
-    if names := [name for each in missing.values() for name in each]:
-        extras = ",".join(extra for extra, each in missing.items() if each)
+    if packages := [name for names in missing.values() for name in names]:
+        extras = ",".join(extra for extra, names in missing.items() if names)
         raise UnsupportedError(
-            f"the tour needs {', '.join(names)}, not installed here;"
+            f"the tour needs {', '.join(packages)}, not installed here;"
             f" pip install 'slipstream[{extras}]'"
         )
 
 
 def folder() -> Path:
-    """Return the folder of the demo's scripts: the checkout's, or the copy in an installed wheel.
+    """Return the folder of the demo's scripts, in the checkout or in an installed wheel.
 
     Raises:
-        UnsupportedError: there is neither.
+        UnsupportedError: neither folder exists.
     """
     package = Path(slipstream.__file__).parent
-    places = (package.parents[1] / "examples", package / "examples")
-    found = (place / "01_fashion_mnist" for place in places)
-    for each in found:
-        if (each / "train.py").is_file():
-            return each
+    examples = (package.parents[1] / "examples", package / "examples")
+    for path in examples:
+        if (path / "01_fashion_mnist" / "train.py").is_file():
+            return path / "01_fashion_mnist"
     raise UnsupportedError(
-        f"the demo's scripts are not in {' or '.join(map(str, places))}; install Slipstream anew"
+        f"the demo's scripts are not in {' or '.join(map(str, examples))}; install Slipstream again"
     )
 
 
@@ -70,16 +68,16 @@ def module(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"slipstream_demo_{name}", path)
     assert spec is not None, path
     assert spec.loader is not None, path
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+    imported = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(imported)
+    return imported
 
 
 def fetch() -> None:
     """Download the images unless they are already on this machine.
 
     Raises:
-        ConfigError: they are not, and cannot be downloaded; with what to do.
+        ConfigError: the images cannot be downloaded; the message has the remedy.
     """
     data = module("data")
     try:

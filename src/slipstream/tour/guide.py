@@ -1,4 +1,4 @@
-"""The steps of the tour in their order."""
+"""The steps of the tour in order."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from slipstream.tour.results import Forecasts, Toured
 from slipstream.tour.serving import Answered, ask, served
 from slipstream.tour.training import Trained, train
 
-TRAIN_SECONDS = 140.0  # that steps may take by their forecast: the tour takes five minutes
-ALONE_STEPS = 150
+TRAIN_SECONDS = 140.0  # forecast duration of the training, so that the tour takes five minutes
+ALONE_STEPS = 150  # steps that measure a rank without communication
 QUICK_SAMPLES = 4096
 SEARCH_SECONDS, QUICK_SEARCH_SECONDS = 40.0, 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TourSpec:
-    """The options of the tour.
+    """Options of the tour.
 
     Args:
         output: Folder for all files of the tour.
         ranks: Ranks of the training, each with one core.
-        epochs: Epochs of the training; None chooses as many of the demo's ten as the forecast
-            has time for.
-        quick: True to use a part of the images, which makes the numbers less exact.
+        epochs: Epochs of the training; None chooses as many of the demo's ten as fit into the time
+            of the tour by the forecast.
+        quick: Whether to use a part of the images, which makes the numbers less exact.
         stream: Stream for the output of the training.
     """
 
@@ -49,8 +49,8 @@ class TourSpec:
         return QUICK_SAMPLES if self.quick else example.SAMPLES
 
 
-class View(Protocol):
-    """The interface of everything that shows the tour."""
+class TourView(Protocol):
+    """Interface of the displays of the tour."""
 
     def begin(self, title: str) -> None:
         """Begin the next step."""
@@ -77,27 +77,27 @@ class View(Protocol):
         ...
 
 
-def tour(spec: TourSpec, view: View) -> Toured:
-    """Run the tour; blocks for up to five minutes.
+def tour(spec: TourSpec, view: TourView) -> Toured:
+    """Run the tour, and block for up to five minutes.
 
     Args:
         spec: Options of the tour.
         view: Display that receives each step.
 
     Raises:
-        UsageError: a step of so many ranks takes more pictures than there are.
-        ConfigError: the pictures are not here and cannot be downloaded.
-        SlipstreamError: a step failed; with what it said.
+        UsageError: there are more ranks than the images of one step allow.
+        ConfigError: the images cannot be downloaded.
+        SlipstreamError: a step failed; the message quotes its output.
     """
     begin = time.monotonic()
     if spec.ranks * example.BATCH > spec.samples:
         raise UsageError(
-            f"the ranks are {spec.ranks}, and each takes {example.BATCH} pictures of a step;"
-            f" allowed: up to {spec.samples // example.BATCH}"
+            f"ranks is {spec.ranks}, and each rank takes {example.BATCH} images per step; allowed:"
+            f" up to {spec.samples // example.BATCH}"
         )
     example.fetch()
     spec.output.mkdir(parents=True, exist_ok=True)
-    view.begin(f"Forecast: what does the demo take on {_ranks(spec.ranks)} of one core each?")
+    view.begin(f"Forecast the training of the demo on {_ranks(spec.ranks)} of one core each")
     forecasts = _forecast(spec, view)
     view.forecast(forecasts)
     view.begin("Train")
@@ -114,7 +114,7 @@ def tour(spec: TourSpec, view: View) -> Toured:
     seconds = QUICK_SEARCH_SECONDS if spec.quick else SEARCH_SECONDS
     report = compile_checkpoint(trained.checkpoint, package, seconds=seconds, tell=view.progress)
     view.compiled(report, package)
-    view.begin("Serve it, and ask")
+    view.begin("Serve the model, and classify test images")
     with served(package) as url:
         answered = ask(url)
     view.answered(answered)
@@ -128,17 +128,17 @@ def tour(spec: TourSpec, view: View) -> Toured:
     )
 
 
-def _forecast(spec: TourSpec, view: View) -> Forecasts:
-    """Measure this machine and ranks that train alone; forecast their joint training."""
+def _forecast(spec: TourSpec, view: TourView) -> Forecasts:
+    """Measure this machine and ranks that train alone, and forecast their joint training."""
     hardware = spec.output / "here.toml"
     calibrate(
         hardware,
         quick=spec.quick,
-        progress=lambda what, done, of: view.progress(what, 0.8 * done / of),
+        progress=lambda what, done, total: view.progress(what, 0.8 * done / total),
     )
-    view.progress("steps without exchange", 0.8)
+    view.progress("steps without communication", 0.8)
     alone = _alone(spec.output / "alone", spec.ranks)
-    view.progress("the forecast", 0.9)
+    view.progress("forecast", 0.9)
     kernels = predict(hardware, ranks=spec.ranks, samples=spec.samples)
     steps = predict(hardware, ranks=spec.ranks, samples=spec.samples, alone=alone)
     in_time = min(example.EPOCHS, int(TRAIN_SECONDS / steps.epoch.value))
@@ -152,9 +152,9 @@ def _forecast(spec: TourSpec, view: View) -> Forecasts:
 
 
 def _alone(output: Path, ranks: int) -> float:
-    """Return the images per second of one rank while the other ranks compute beside it.
+    """Return the images per second of one rank while the other ranks train at the same time.
 
-    The cores share caches and memory. Each rank trains alone and exchanges nothing.
+    The ranks do not communicate, but their cores share caches and memory.
     """
     samples = ALONE_STEPS * example.BATCH
 

@@ -24,7 +24,7 @@ class Prediction:
     Args:
         step: Duration of one step on all ranks, in seconds.
         rate: Images per second of all ranks together.
-        efficiency: Rate as a share of the rate of one rank alone, times the ranks.
+        efficiency: Rate divided by the product of the number of ranks and the rate of one alone.
         epoch: Duration of the steps of an epoch, in seconds.
         limit: Part of a step that takes the most time, in words.
     """
@@ -41,12 +41,12 @@ def calibrate(target: Path, *, quick: bool, progress: Progress) -> None:
 
     Args:
         target: File to write.
-        quick: True to measure for some seconds only, which makes the numbers less exact.
-        progress: Function that receives the current measurement, the number of finished ones, and
-            the number of all.
+        quick: Whether to measure for some seconds only, which makes the numbers less exact.
+        progress: Function that receives the name of the next stage, the number of finished stages
+            and the number of all stages.
     """
-    found = measure(DEVICE, threads=example.THREADS, quick=quick, progress=progress)
-    file.write(found, target)
+    calibration = measure(DEVICE, threads=example.THREADS, quick=quick, progress=progress)
+    file.write(calibration, target)
 
 
 def predict(hardware: Path, *, ranks: int, samples: int, alone: float | None = None) -> Prediction:
@@ -72,11 +72,11 @@ def predict(hardware: Path, *, ranks: int, samples: int, alone: float | None = N
             alone=None if alone is None else (alone, example.BATCH),
         ),
     )
-    plan = next((each for each in result.plans if each.strategy.data == ranks), None)
+    plan = next((plan for plan in result.plans if plan.strategy.data == ranks), None)
     if plan is None:
         raise UnsupportedError(
-            f"the forecast has no plan of {ranks} ranks that share a batch on this host, as the"
-            " demo trains; choose fewer with --ranks"
+            f"the forecast has no data-parallel plan with {ranks} ranks on this host, as the demo"
+            " needs; choose fewer with --ranks"
         )
     return _of(plan, example.BATCH * ranks)
 

@@ -1,4 +1,4 @@
-"""The results of the tour: forecasts, measurements and comparisons."""
+"""Results of the tour: forecasts, measurements and comparisons."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecasts:
-    """Both forecasts of the training.
+    """The two forecasts of the training.
 
     Args:
         ranks: Number of ranks in the training.
@@ -59,14 +59,14 @@ class Forecasts:
     def beside(self, trained: Trained) -> Iterator[Compared]:
         """Yield the quantities that can be compared with a training."""
         efficiency = trained.rate / (self.ranks * self.alone)
-        came = (
+        quantities = (
             ("a step", "s", trained.step),
-            ("pictures/s", "1/s", trained.rate),
+            ("images/s", "1/s", trained.rate),
             ("efficiency", "", efficiency),
             ("all steps", "s", trained.seconds),
         )
-        both = self._numbers(self.kernels), self._numbers(self.steps)
-        for (name, unit, measured), kernels, steps in zip(came, *both, strict=True):
+        forecasts = self._numbers(self.kernels), self._numbers(self.steps)
+        for (name, unit, measured), kernels, steps in zip(quantities, *forecasts, strict=True):
             yield Compared(name=name, unit=unit, kernels=kernels, steps=steps, measured=measured)
 
     def _numbers(self, prediction: Prediction) -> tuple[Interval, ...]:
@@ -76,7 +76,7 @@ class Forecasts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toured:
-    """The results of the complete tour.
+    """Results of the complete tour.
 
     Args:
         forecasts: Forecasts of the training.
@@ -96,13 +96,13 @@ class Toured:
 
 
 def as_json(toured: Toured) -> dict[str, Any]:
-    """Return the tour's numbers for programs: seconds, images per second, shares of 1."""
+    """Return the numbers of the tour for programs: seconds, images per second, shares of 1."""
     chosen, answered = toured.report.chosen, toured.answered
     return {
         "ranks": toured.forecasts.ranks,
         "epochs": toured.forecasts.epochs,
         "alone": toured.forecasts.alone,
-        "forecast": [asdict(each) for each in toured.forecasts.beside(toured.trained)],
+        "forecast": [asdict(quantity) for quantity in toured.forecasts.beside(toured.trained)],
         "trained": {**asdict(toured.trained), "checkpoint": str(toured.trained.checkpoint)},
         "compiled": {
             "package": str(toured.package),
@@ -116,7 +116,7 @@ def as_json(toured: Toured) -> dict[str, Any]:
             "right": answered.right,
             "ms": answered.middle_ms,
             "label": answered.label,
-            "likeliest": [list(each) for each in answered.likeliest],
+            "likeliest": [list(pair) for pair in answered.likeliest],
         },
         "seconds": toured.seconds,
     }

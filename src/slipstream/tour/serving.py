@@ -1,4 +1,4 @@
-"""The compiled model behind `slipstream serve`, and pictures that are classified over REST."""
+"""Serving of the compiled model by `slipstream serve`, and classification of images over REST."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from slipstream.errors import SlipstreamError
 from slipstream.tour import example
 
 MODEL = "fashion"
-NUM_ASKED = 500  # of the last test pictures, that compiling did not see
+NUM_ASKED = 500  # last test images, which the compiler did not see
 
 _TIMEOUT_SECONDS = 30.0
 
@@ -32,7 +32,7 @@ Pixels = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """The answers of the server.
+    """Answers of the server.
 
     Args:
         pixels: First image that was sent, uint8 (28, 28).
@@ -73,34 +73,34 @@ def ask(url: str) -> Answered:
         url: Address of the server.
 
     Raises:
-        SlipstreamError: an answer is not one of status 200.
+        SlipstreamError: an answer has another status than 200.
     """
     images, labels = example.module("data").load("t10k")
-    pictures: Pixels = images[-NUM_ASKED:, 0].numpy()
-    wanted: list[int] = labels[-NUM_ASKED:].tolist()
+    pixels: Pixels = images[-NUM_ASKED:, 0].numpy()
+    expected: list[int] = labels[-NUM_ASKED:].tolist()
     connection = HTTPConnection(urlsplit(url).netloc, timeout=_TIMEOUT_SECONDS)
-    described = _answer(connection, "GET", f"/v2/models/{MODEL}")
-    found: list[Sequence[float]] = []
+    metadata = _answer(connection, "GET", f"/v2/models/{MODEL}")
+    answers: list[Sequence[float]] = []
     seconds: list[float] = []
-    for picture in pictures:
+    for image in pixels:
         begin = time.perf_counter()
-        found.append(_logits(connection, described["inputs"][0], picture))
+        answers.append(_logits(connection, metadata["inputs"][0], image))
         seconds.append(time.perf_counter() - begin)
     connection.close()
-    pairs = zip(found, wanted, strict=True)
+    pairs = zip(answers, expected, strict=True)
     return Answered(
-        pixels=pictures[0],
-        label=example.CLASSES[wanted[0]],
-        likeliest=_likeliest(found[0]),
-        asked=len(wanted),
+        pixels=pixels[0],
+        label=example.CLASSES[expected[0]],
+        likeliest=_likeliest(answers[0]),
+        asked=len(expected),
         right=sum(int(np.argmax(logits)) == label for logits, label in pairs),
         middle_ms=1e3 * statistics.median(seconds),
     )
 
 
-def _logits(connection: HTTPConnection, described: dict[str, Any], picture: Pixels) -> list[float]:
-    shape = [1, *picture.shape, 1]
-    tensor = {**described, "shape": shape, "data": picture.ravel().tolist()}
+def _logits(connection: HTTPConnection, metadata: dict[str, Any], image: Pixels) -> list[float]:
+    shape = [1, *image.shape, 1]
+    tensor = {**metadata, "shape": shape, "data": image.ravel().tolist()}
     body = json.dumps({"inputs": [tensor]})
     return _answer(connection, "POST", f"/v2/models/{MODEL}/infer", body)["outputs"][0]["data"]
 
@@ -116,6 +116,6 @@ def _answer(connection: HTTPConnection, method: str, path: str, body: str | None
 
 def _likeliest(logits: Sequence[float], most: int = 3) -> tuple[tuple[str, float], ...]:
     greatest = max(logits)
-    weights = [math.exp(each - greatest) for each in logits]
-    order = sorted(range(len(weights)), key=lambda each: -weights[each])[:most]
-    return tuple((example.CLASSES[each], weights[each] / sum(weights)) for each in order)
+    weights = [math.exp(logit - greatest) for logit in logits]
+    order = sorted(range(len(weights)), key=lambda label: -weights[label])[:most]
+    return tuple((example.CLASSES[label], weights[label] / sum(weights)) for label in order)

@@ -1,4 +1,4 @@
-"""The demo's training, run as its users run it: `slipstream run -n RANKS train.py`."""
+"""Training of the demo, as its users run it: `slipstream run -n RANKS train.py`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from slipstream.tour import example
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """The results of a training.
+    """Results of a training.
 
     Args:
         checkpoint: File of the weights.
-        accuracy: Share of the test images that are classified correctly.
-        rate: Images per second of all ranks together, in steps.
+        accuracy: Share of the test images that are classified correctly, 0 to 1.
+        rate: Images per second of all ranks together during steps.
         step: Duration of a step in seconds.
         seconds: Duration of all steps in seconds.
         whole_seconds: Duration in seconds with reading, tests and checkpoints.
@@ -36,14 +36,14 @@ class Trained:
 
 
 def train(output: Path, *, ranks: int, epochs: int, samples: int, stream: TextIO | None) -> Trained:
-    """Train the demo's network; blocks until the training has ended.
+    """Train the network of the demo, and block until the training has ended.
 
     Args:
         output: Folder for the checkpoint and the results.
         ranks: Number of processes on this host.
         epochs: Number of epochs.
-        samples: Number of images in an epoch, and the largest number for tests; at least those of
-            one step.
+        samples: Number of images in an epoch, and largest number of test images; at least the
+            images of one step.
         stream: Stream for the output of the training, live on a terminal; None shows errors only,
             on stderr.
 

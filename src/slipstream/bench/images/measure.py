@@ -26,7 +26,7 @@ from slipstream.bench.infer.contenders import CONTENDERS as ENGINES
 from slipstream.bench.infer.contenders import EXPORTED, obstacle
 from slipstream.bench.infer.models import model_folder
 from slipstream.bench.infer.processes import Contestant, cores_of
-from slipstream.bench.infer.trial import Tell, Trial
+from slipstream.bench.infer.trial import ModelTrial, Tell
 from slipstream.errors import UsageError
 
 # Targets: ratio of the best plain pipeline's time to ours.
@@ -201,7 +201,7 @@ def measure(spec: ImagesSpec, tell: Tell = lambda text: None) -> ImagesReport:
 
 
 @dataclass(kw_only=True)
-class _PipelineTrial(Trial):
+class _PipelineTrial(ModelTrial):
     """Measurement of one model.
 
     Args:

@@ -32,7 +32,7 @@ from slipstream.bench.infer.models import find_model, model_folder
 from slipstream.bench.infer.prepare import SECONDS
 from slipstream.bench.infer.processes import Contestant, ProcessError, cores_of, run_to_end
 from slipstream.bench.infer.samples import HELD_OUT, JUDGING, SampleSet
-from slipstream.bench.infer.trial import Tell, Trial
+from slipstream.bench.infer.trial import ModelTrial, Tell
 from slipstream.bench.zoo import ZOO
 from slipstream.errors import UsageError
 from slipstream.infer.graph import onnx_file
@@ -149,7 +149,7 @@ def measure(spec: InferSpec, tell: Tell = lambda text: None) -> InferReport:
     results: list[ModelResult] = []
     for name in spec.models:
         with model_folder(spec.cache, name) as folder, ExitStack() as stack:
-            trial = _ModelTrial(
+            trial = _EngineTrial(
                 spec=spec, model=name, folder=folder, cores=cores, tell=tell, stack=stack
             )
             results.append(trial.result())
@@ -158,7 +158,7 @@ def measure(spec: InferSpec, tell: Tell = lambda text: None) -> InferReport:
 
 
 @dataclass(kw_only=True)
-class _ModelTrial(Trial):
+class _EngineTrial(ModelTrial):
     """Measurement of one model.
 
     Args:

@@ -15,7 +15,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(kw_only=True)
-class Trial:
+class ModelTrial:
     """Measurement of one model, whatever the kind of its contenders.
 
     Args:
