@@ -75,5 +75,5 @@ def test_the_backend_is_chosen_and_a_failure_ends_only_its_own(tmp_path: Path) -
     assert ours.failure.status == 5
     assert "arguments ['--lr', '1'] backends slipstream slipstream" in ours.failure.last_lines
     assert heard[0] == ["running", "running"]
-    assert gloo.passed is not None
-    assert gloo.passed.hosts[0].sent_payload_bytes > NUM_BYTES
+    assert gloo.traffic is not None
+    assert gloo.traffic.hosts[0].sent_payload_bytes > NUM_BYTES

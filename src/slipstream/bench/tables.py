@@ -20,7 +20,8 @@ def make_table(
 
     Args:
         title: Text above the table.
-        words: Headings of the columns of words, which come first and are aligned to the left.
+        words: Headings of the columns of words, which come first, are aligned to the left and may
+            wrap.
         numbers: Headings of the columns of numbers, which are aligned to the right.
         caption: Text below the table (default none).
         is_dense: Whether columns stand one space apart instead of two (default False).
@@ -34,7 +35,7 @@ def make_table(
         caption_justify="left",
     )
     for heading in words:
-        table.add_column(heading, no_wrap=True)
+        table.add_column(heading)
     for heading in numbers:
         table.add_column(heading, justify="right", no_wrap=True)
     return table

@@ -1,7 +1,7 @@
-"""The engines of this process that are open, whoever made them: `comm.init()` or an adapter.
+"""Open engines of this process, made by `comm.init()` or by an adapter.
 
-The one registry of the process, at its edge: stats, timelines and the engine's log are for people
-who look at the process as a whole.
+This is the only registry of the process. Statistics, timelines and the engine's log need it,
+because they are about the process as a whole.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from slipstream.errors import ConfigError
 _TICK_SECONDS = 1.0
 
 _log = logging.getLogger("slipstream.engine")
-_lock = threading.Lock()  # guards the two below
+_lock = threading.Lock()  # guards the next two variables
 _open: list[OpenEngine] = []
-_traces: dict[Path, TraceFile] = {}  # that SLIPSTREAM_TIMELINE named; engines in turn share one
+_traces: dict[Path, TraceFile] = {}  # files of SLIPSTREAM_TIMELINE, shared by successive engines
 
 
 class OpenEngine:
-    """An engine and the thread that passes on its log and timeline; it is closed at exit at last.
+    """An engine, and a thread that forwards its log and its timeline; it is closed at exit.
 
     Args:
         runtime: Connected engine.
         rank: Rank of this process in the engine.
-        timeline: Path of the file to record to, as in SLIPSTREAM_TIMELINE: `{rank}` becomes the
-            rank; without it only rank 0 records. None records nothing.
+        timeline: Path of the timeline, as in SLIPSTREAM_TIMELINE: `{rank}` becomes the rank, and
+            without it only rank 0 records (default None: no timeline).
 
     Raises:
-        ConfigError: that file cannot be written.
+        ConfigError: the timeline cannot be written.
     """
 
     def __init__(self, runtime: _core.Runtime, rank: int, timeline: Path | None = None) -> None:
@@ -43,9 +43,9 @@ class OpenEngine:
         self.rank = rank
         self.trace: TraceFile | None = None
         self._process = os.getpid()
-        self._closing = threading.Lock()  # held by who closes it, for good
-        self._recording = threading.Lock()  # guards `trace`, and taking records for it
-        self._thread = threading.Thread(target=self._pass_on, name="slipstream-log", daemon=True)
+        self._closing = threading.Lock()  # acquired once, by the thread that closes the engine
+        self._recording = threading.Lock()  # guards `trace`, and reading records for it
+        self._thread = threading.Thread(target=self._forward, name="slipstream-log", daemon=True)
         if timeline is not None and (rank == 0 or "{rank}" in str(timeline)):
             self.record(_trace_for(Path(str(timeline).replace("{rank}", str(rank)))))
         with _lock:
@@ -53,17 +53,17 @@ class OpenEngine:
         self._thread.start()
 
     def is_mine(self) -> bool:
-        """Tell whether this process made it, rather than one that it was forked from."""
+        """Return whether this process made the engine, rather than its parent before a fork."""
         return os.getpid() == self._process
 
     def record(self, trace: TraceFile) -> None:
-        """Write every operation to a file from now on."""
+        """Start to write every operation to a file."""
         with self._recording:
             self.trace = trace
             self.runtime.keep_records(True)
 
     def end_recording(self) -> TraceFile | None:
-        """Write what is left, and record no more; return the file, if there was one."""
+        """Write the remaining operations, and return the file if there was a recording."""
         self._write_records()
         with self._recording:
             trace, self.trace = self.trace, None
@@ -71,10 +71,10 @@ class OpenEngine:
         return trace
 
     def close(self) -> None:
-        """Close the engine, and pass on what it has said until then.
+        """Close the engine, and forward the rest of its log.
 
-        Idempotent; does nothing in a forked child, which owns no engine. Blocks for a few seconds
-        at most, until the peers have what they need.
+        A second call does nothing, nor does a call in a forked child, which owns no engine. The
+        call blocks for at most a few seconds, until the peers have all data that they need.
         """
         if not self.is_mine() or not self._closing.acquire(blocking=False):
             return
@@ -84,7 +84,7 @@ class OpenEngine:
         with _lock:
             _open.remove(self)
 
-    def _pass_on(self) -> None:
+    def _forward(self) -> None:
         while True:
             record = self.runtime.next_log(_TICK_SECONDS)
             if record is not None:
@@ -95,7 +95,7 @@ class OpenEngine:
                 return
 
     def add_bars(self, process: int, title: str, bars: Sequence[Bar]) -> None:
-        """Write bars of others to the file, if there is one."""
+        """Write bars that are not operations to the timeline, if there is one."""
         self._write(lambda trace: trace.add_bars(process, title, bars))
 
     def _write_records(self) -> None:
@@ -108,13 +108,13 @@ class OpenEngine:
             try:
                 write(self.trace)
             except OSError as error:  # the job goes on without its timeline
-                _log.warning("rank %d: the timeline ends here: %s", self.rank, error)
+                _log.warning("rank %d: the timeline cannot be continued: %s", self.rank, error)
                 self.trace = None
                 self.runtime.keep_records(False)
 
 
 def open_engines() -> list[OpenEngine]:
-    """Return the engines of this process that are open; none in a forked child."""
+    """Return the open engines of this process; none in a forked child."""
     with _lock:
         return [engine for engine in _open if engine.is_mine()]
 
@@ -133,6 +133,6 @@ def _trace_for(path: Path) -> TraceFile:
 
 @atexit.register
 def _close_all() -> None:
-    """Leave no engine to threads that end with the interpreter."""
+    """Close all engines before their threads end with the interpreter."""
     for engine in open_engines():
         engine.close()

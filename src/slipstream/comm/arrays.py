@@ -1,4 +1,4 @@
-"""Arrays of any kind as the engine sees them: an address, a count, a type of element."""
+"""Arrays of any kind as the engine uses them: an address, a count and an element type."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NUMPY_DTYPES: dict[_core.DType, str] = {
 
 
 class View(NamedTuple):
-    """The memory of a contiguous array; it lives as long as `owner`."""
+    """Memory of a contiguous array, which is valid as long as `owner` lives."""
 
     address: int
     elements: int
@@ -46,8 +46,8 @@ def view(array: Array) -> View:
     """Return the memory of an array, which must be contiguous and in CPU memory.
 
     Raises:
-        UsageError: it is not an array, not contiguous, or has another type of element.
-        UnsupportedError: it is in the memory of a device.
+        UsageError: the argument is not an array, not contiguous, or of another element type.
+        UnsupportedError: the array is in the memory of a device.
     """
     try:
         return View(*_core.array_view(array))
@@ -57,37 +57,43 @@ def view(array: Array) -> View:
         return _numpy_view(array)
 
 
-def writable(view: View, what: str) -> View:
-    """Return the same memory, which a result is written to.
+def writable(view: View, collective: str) -> View:
+    """Return the same memory, after checking that a result can be written to it.
 
     Raises:
-        UsageError: it is read-only.
+        UsageError: the memory is read-only.
     """
     if not view.writable:
-        raise UsageError(f"{what}: the output is read-only; pass a writable array as out=")
+        raise UsageError(f"{collective}: the output is read-only; pass a writable array as out=")
     return view
 
 
-def output_view(array: Array, count: int, dtype: _core.DType, what: str) -> View:
-    """Return the memory of an array that a result is written to.
+def output_view(array: Array, count: int, dtype: _core.DType, collective: str) -> View:
+    """Return the memory of an array for a result.
+
+    Args:
+        array: Array for the result.
+        count: Required number of elements.
+        dtype: Required element type.
+        collective: Name of the collective, for messages.
 
     Raises:
-        UsageError: it is read-only, or holds another number or type of elements.
+        UsageError: the array is read-only, or has another number or type of elements.
     """
-    out = writable(view(array), what)
+    out = writable(view(array), collective)
     if out.elements != count or out.dtype != dtype:
         raise UsageError(
-            f"{what}: the output holds {out.elements} elements of {_name(out.dtype)}; allowed:"
+            f"{collective}: the output has {out.elements} elements of {_name(out.dtype)}; allowed:"
             f" {count} of {_name(dtype)}"
         )
     return out
 
 
-def empty(shape: tuple[int, ...], dtype: _core.DType, what: str) -> NDArray[Any]:
+def empty(shape: tuple[int, ...], dtype: _core.DType, collective: str) -> NDArray[Any]:
     """Return a new array for a result.
 
     Raises:
-        UsageError: NumPy has no such type (bfloat16 without ml_dtypes).
+        UsageError: NumPy lacks the element type (bfloat16 without ml_dtypes).
     """
     if dtype in _NUMPY_DTYPES:
         return np.empty(shape, _NUMPY_DTYPES[dtype])
@@ -95,7 +101,7 @@ def empty(shape: tuple[int, ...], dtype: _core.DType, what: str) -> NDArray[Any]
         return np.empty(shape, "bfloat16")  # ml_dtypes registers the name
     except TypeError as error:
         raise UsageError(
-            f"{what}: NumPy has no bfloat16 here; pass out=, or import ml_dtypes first"
+            f"{collective}: NumPy has no bfloat16 here; pass out=, or import ml_dtypes first"
         ) from error
 
 
@@ -104,12 +110,12 @@ def _is_known(dtype: Any) -> bool:
 
 
 def _numpy_view(array: Array) -> View:
-    """Return the memory of a NumPy array whose type of element the buffer protocol does not know.
+    """Return the memory of a NumPy array whose element type the buffer protocol does not support.
 
     Raises:
-        UsageError: the engine does not know it either.
+        UsageError: the engine does not support the element type either.
     """
-    if array.dtype.name == "bfloat16":  # ml_dtypes'
+    if array.dtype.name == "bfloat16":  # from ml_dtypes
         return view(array.view(np.uint16))._replace(dtype=_core.DType.BFLOAT16)
     allowed = ", ".join([*_NUMPY_DTYPES.values(), "bfloat16"])
     raise UsageError(

@@ -1,12 +1,12 @@
-"""Two ends of a connection prove to each other that they hold the job key, before anything else.
+"""Mutual authentication of the two ends of a connection, which prove that they have the job key.
 
     connector  Hello      magic, version, rank, world size, epoch, nonce
     acceptor   Challenge  magic, version, nonce, HMAC over its label, Hello and Challenge
     connector  Proof      HMAC over its label, Hello and Challenge
 
-So each digest covers both nonces, the rank, the world size, the epoch and the version. All three
-have fixed sizes. From then on each message carries an HMAC with a key of this conversation and
-direction and a count, so that nothing can be changed, repeated or put in between.
+Each digest covers both nonces, the rank, the world size, the epoch and the version. All three
+messages have fixed sizes. Every later message carries an HMAC over a message count, with a key for
+this conversation and direction, so that messages cannot be changed, repeated or inserted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DIGEST_BYTES = 32
 
 _MAGIC = b"SLIPMEET"
 _NONCE_BYTES = 32
-_PREFIX = struct.Struct("!8sHxx")  # the same in every version
+_PREFIX = struct.Struct("!8sHxx")  # fixed for all versions
 _CLAIM = struct.Struct("!III")
 
 HELLO_BYTES = _PREFIX.size + _CLAIM.size + _NONCE_BYTES
@@ -39,7 +39,7 @@ class Claim:
     Args:
         rank: Rank, from 0 to world_size - 1.
         world_size: Number of ranks of the job.
-        epoch: Number of engines that this process has begun, from 1.
+        epoch: Number of engines that this process has made, from 1.
     """
 
     rank: int
@@ -48,7 +48,7 @@ class Claim:
 
 
 class Seal:
-    """Signs the messages of one direction of a proven conversation, or checks them.
+    """Signatures of the messages in one direction of an authenticated conversation.
 
     Args:
         key: Key of the conversation and direction.
@@ -64,32 +64,32 @@ class Seal:
         return _digest(self._key, self._messages.to_bytes(8, "big"), message)
 
     def matches(self, message: bytes, digest: bytes) -> bool:
-        """Tell whether the digest is that of the next message."""
+        """Return whether the digest is that of the next message."""
         return hmac.compare_digest(self.digest(message), digest)
 
 
 class Connector:
-    """The end of a conversation that connects.
+    """The connecting end of a conversation.
 
     Args:
-        key: The job's key.
+        key: Key of the job.
         claim: Claim of this rank.
     """
 
     def __init__(self, key: bytes, claim: Claim) -> None:
         self._key = _purpose_key(key)
-        who = _CLAIM.pack(claim.rank, claim.world_size, claim.epoch)
-        self.hello = _prefix() + who + secrets.token_bytes(_NONCE_BYTES)
+        identity = _CLAIM.pack(claim.rank, claim.world_size, claim.epoch)
+        self.hello = _prefix() + identity + secrets.token_bytes(_NONCE_BYTES)
 
     def prove(self, challenge: bytes) -> bytes:
-        """Return the proof, once the acceptor has proved itself.
+        """Check the proof of the acceptor, and return the proof of this end.
 
         Args:
-            challenge: CHALLENGE_BYTES from the acceptor.
+            challenge: Challenge of the acceptor, of CHALLENGE_BYTES.
 
         Raises:
-            ConfigError: it is not Slipstream, or another version of it.
-            AuthError: it has another key.
+            ConfigError: the acceptor is not Slipstream, or another version of it.
+            AuthError: the acceptor has another key.
         """
         _check_magic(challenge)
         _check_version(challenge)
@@ -103,20 +103,20 @@ class Connector:
         return _digest(self._key, b"connect", self._transcript)
 
     def seals(self) -> tuple[Seal, Seal]:
-        """Return the seals for what is sent and for what is received; after prove()."""
+        """Return the seals for sent and for received messages; call prove() first."""
         return _seals(self._key, self._transcript)
 
 
 class Acceptor:
-    """The end that listens; one for each connection.
+    """The listening end of one connection.
 
     Args:
-        key: the job's.
-        hello: HELLO_BYTES from the connector. Its version is judged in verify(), when the other
-            end has heard of ours.
+        key: Key of the job.
+        hello: Hello of the connector, of HELLO_BYTES. Its version is checked in verify(), after the
+            challenge has told the connector ours.
 
     Raises:
-        ConfigError: it is not from Slipstream.
+        ConfigError: the hello is not from Slipstream.
     """
 
     def __init__(self, key: bytes, hello: bytes) -> None:
@@ -128,11 +128,11 @@ class Acceptor:
         self.challenge = head + _digest(self._key, b"accept", self._transcript)
 
     def verify(self, proof: bytes) -> Claim:
-        """Return what the connector says of itself.
+        """Check the proof of the connector, and return its claim.
 
         Raises:
-            AuthError: it does not hold the key.
-            ConfigError: it speaks another version.
+            AuthError: the connector does not have the key.
+            ConfigError: the connector uses another version of the protocol.
         """
         if not hmac.compare_digest(_digest(self._key, b"connect", self._transcript), proof):
             raise AuthError("it could not prove the job key")
@@ -141,7 +141,7 @@ class Acceptor:
         return Claim(rank=rank, world_size=world_size, epoch=epoch)
 
     def seals(self) -> tuple[Seal, Seal]:
-        """Return the seals for what is sent and for what is received; after verify()."""
+        """Return the seals for sent and for received messages; call verify() first."""
         to_acceptor, to_connector = _seals(self._key, self._transcript)
         return to_connector, to_acceptor
 
@@ -165,7 +165,7 @@ def _check_version(message: bytes) -> None:
 
 
 def _purpose_key(key: bytes) -> bytes:
-    # The engine's handshakes use other keys made from the job's: no digest can serve for both.
+    # The engine's handshakes derive other keys, so that no digest is valid for both.
     return _digest(key, b"slipstream rendezvous key", b"")
 
 

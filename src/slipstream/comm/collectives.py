@@ -1,13 +1,13 @@
 """A set of ranks and the collectives among them.
 
-n is the number of ranks, S the bytes of an array. "Bytes" are those that one rank sends, for large
-arrays; `slipstream doctor --algorithms` prints which algorithm is chosen when, and
-core/collective/algorithms.h says what each costs.
+In the docstrings, n is the number of ranks and S the size of an array in bytes. The numbers of
+bytes are those that one rank sends for large arrays. `slipstream doctor --algorithms` prints when
+each algorithm is chosen, and core/collective/algorithms.h gives the costs of each.
 
 Every collective blocks, or returns a `Handle` at once with `async_op=True`. All ranks of the group
-must call the same ones in the same order, with the same sizes and types. Keyword arguments that
-all take: `name` (of the tensor, for messages and the timeline), `priority` (higher goes first where
-both could), `timeout` (seconds, 0: SLIPSTREAM_TIMEOUT).
+must call the same collectives in the same order, with the same sizes and types. All collectives
+accept these keyword arguments: `name` (of the tensor, for messages and the timeline), `priority`
+(operations with a higher one go first) and `timeout` (in seconds; 0: SLIPSTREAM_TIMEOUT).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from slipstream import _core
 from slipstream.comm.arrays import Array, View, empty, output_view, view, writable
-from slipstream.comm.handle import Handle, keep_until_done, let_go_of_done
+from slipstream.comm.handle import Handle, keep_until_done, release_done
 from slipstream.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ ANY_RANK = -1
 
 
 class Options(TypedDict, total=False):
-    """What every collective takes by keyword."""
+    """Keyword arguments that every collective accepts."""
 
     async_op: bool
     name: str
@@ -47,10 +47,10 @@ def _op(name: str) -> _core.ReduceOp:
 
 
 class Group:
-    """Some ranks of the job, numbered anew from 0 in the given order. Safe to use from any thread.
+    """Some ranks of the job, renumbered from 0 in the given order; any thread may use a group.
 
     Args:
-        group: the engine's.
+        group: Group of the engine.
     """
 
     def __init__(self, group: _core.Group) -> None:
@@ -60,7 +60,7 @@ class Group:
 
     @property
     def name(self) -> str:
-        """The group's name, for messages."""
+        """Name of the group, for messages."""
         return self._group.name()
 
     def allreduce(
@@ -75,7 +75,7 @@ class Group:
     ) -> Any:
         """Reduce arrays of equal shape over all ranks; every rank gets the same bits.
 
-        Up to 2(n-1) steps, 2 S (n-1)/n bytes.
+        Takes up to 2(n-1) steps and 2 S (n-1)/n bytes.
 
         Args:
             array: Array of any shape and element type.
@@ -85,14 +85,14 @@ class Group:
                 the same on all ranks. The reduction stays exact within a host, below 32 KB, for
                 other types, and if hosts have different numbers of ranks.
             residual: Memory for error feedback: float32 with as many elements, zero at first. It
-                keeps the loss of the codec for the next call with this array.
+                stores the loss of the codec for the next call with this array (default None).
 
         Returns:
             The array with the result, or a Handle.
         """
         source = view(array)
         target = _target(source, out, "allreduce")
-        kept = _residual(source, residual)
+        feedback = _residual(source, residual)
         submitted = self._group.allreduce(
             source.address,
             target.address,
@@ -100,23 +100,23 @@ class Group:
             source.dtype,
             _op(op),
             codec=codec,
-            residual=kept.address if kept else 0,
+            residual=feedback.address if feedback else 0,
             **_engine(options),
         )
         result = array if out is None else out
-        return _finish(submitted, result, (source, target, kept, result), options)
+        return _finish(submitted, result, (source, target, feedback, result), options)
 
     def reduce_scatter(
         self, array: Array, op: str = "sum", *, out: Array | None = None, **options: Unpack[Options]
     ) -> Any:
-        """Reduce over all ranks and give rank r the r-th of n equal parts.
+        """Reduce over all ranks, and give rank r the r-th of n equal parts.
 
-        n-1 steps, S (n-1)/n bytes.
+        Takes n-1 steps and S (n-1)/n bytes.
 
         Args:
             array: Array whose first dimension is a multiple of n.
             op: Reduction, one of those of allreduce.
-            out: Array for an n-th of `array` (default: a new NumPy array).
+            out: Array for the part of this rank (default: a new NumPy array).
         """
         source = view(array)
         if not source.shape or source.shape[0] % self.size:
@@ -138,7 +138,7 @@ class Group:
     ) -> Any:
         """Give every rank the arrays of all ranks, stacked in the order of the ranks.
 
-        n-1 steps, S (n-1) bytes.
+        Takes n-1 steps and S (n-1) bytes.
 
         Args:
             array: Array of equal shape on all ranks.
@@ -163,9 +163,9 @@ class Group:
         out: Array | None = None,
         **options: Unpack[Options],
     ) -> Any:
-        """Give every rank the arrays of all ranks, which may differ in length, one after another.
+        """Give every rank the arrays of all ranks, concatenated; their lengths may differ.
 
-        n-1 steps; bytes: all parts but the next rank's.
+        Takes n-1 steps and the bytes of all parts but that of the next rank.
 
         Args:
             array: Array of counts[rank] elements.
@@ -176,8 +176,8 @@ class Group:
         self._check_counts("all_gather_v", counts)
         if source.elements != counts[self.rank]:
             raise UsageError(
-                f"all_gather_v: the array has {source.elements} elements; allowed: the"
-                f" {counts[self.rank]} that counts[{self.rank}] says"
+                f"all_gather_v: the array has {source.elements} elements; allowed:"
+                f" {counts[self.rank]}, the value of counts[{self.rank}]"
             )
         total = sum(counts)
         result = empty((total,), source.dtype, "all_gather_v") if out is None else out
@@ -190,7 +190,7 @@ class Group:
     def broadcast(self, array: Array, root: int = 0, **options: Unpack[Options]) -> Any:
         """Replace the array of every rank by that of the rank `root`.
 
-        Up to n-1 pipelined steps, S bytes.
+        Takes up to n-1 pipelined steps and S bytes.
         """
         target = _target(view(array), None, "broadcast")
         submitted = self._group.broadcast(
@@ -209,7 +209,7 @@ class Group:
     ) -> Any:
         """Reduce over all ranks; the rank `root` gets the result, the others keep their arrays.
 
-        Up to n steps, S bytes.
+        Takes up to n steps and S bytes.
 
         Args:
             array: Array of equal shape on all ranks.
@@ -241,7 +241,7 @@ class Group:
     ) -> Any:
         """Give the rank `root` the arrays of all ranks, stacked in the order of the ranks.
 
-        One step, S bytes.
+        Takes one step and S bytes.
 
         Args:
             array: Array of equal shape on all ranks.
@@ -274,7 +274,7 @@ class Group:
     ) -> Any:
         """Give each rank its part of the array of the rank `root`.
 
-        One step; the root sends S (n-1)/n bytes.
+        Takes one step, in which the root sends S (n-1)/n bytes.
 
         Args:
             array: Array at the root with n times the elements of `out`; ignored on the other ranks.
@@ -285,12 +285,12 @@ class Group:
         source = target
         if self.rank == root:
             if array is None:
-                raise UsageError("scatter: the root passed None; allowed: an array to cut up")
+                raise UsageError("scatter: the root passed None; allowed: an array of n parts")
             source = view(array)
             if source.elements != target.elements * self.size or source.dtype != target.dtype:
                 raise UsageError(
                     f"scatter: the array has {source.elements} elements; allowed:"
-                    f" {target.elements * self.size}, {self.size} times those of out, of its type"
+                    f" {target.elements * self.size} of the type of out, {self.size} times as many"
                 )
         submitted = self._group.scatter(
             source.address,
@@ -307,7 +307,7 @@ class Group:
     ) -> Any:
         """Give rank r the r-th of n equal parts of every rank's array, in the order of the ranks.
 
-        One step, S (n-1)/n bytes.
+        Takes one step and S (n-1)/n bytes.
 
         Args:
             array: Array whose first dimension is a multiple of n.
@@ -341,13 +341,13 @@ class Group:
     ) -> Any:
         """Give rank r send_counts[r] elements, in the order of the ranks.
 
-        One step; bytes: all parts but one's own.
+        Takes one step and the bytes of all parts but that for this rank.
 
         Args:
             array: Array of sum(send_counts) elements.
             send_counts: Number of elements for each rank.
-            receive_counts: Number of elements from each rank; it must be the number that that rank
-                sends to this one.
+            receive_counts: Number of elements from each rank, equal to the number that the other
+                rank sends to this rank.
             out: Array of sum(receive_counts) elements (default: a new one-dimensional NumPy array).
         """
         source = view(array)
@@ -355,8 +355,8 @@ class Group:
         self._check_counts("all_to_all_v", receive_counts)
         if source.elements != sum(send_counts):
             raise UsageError(
-                f"all_to_all_v: the array has {source.elements} elements; allowed: the"
-                f" {sum(send_counts)} that send_counts add up to"
+                f"all_to_all_v: the array has {source.elements} elements; allowed:"
+                f" {sum(send_counts)}, the sum of send_counts"
             )
         total = sum(receive_counts)
         result = empty((total,), source.dtype, "all_to_all_v") if out is None else out
@@ -372,16 +372,18 @@ class Group:
         return _finish(submitted, result, (source, target, result), options)
 
     def barrier(self, **options: Unpack[Options]) -> Any:
-        """Wait until every rank has called it. At most log2 n steps for many ranks."""
+        """Wait until every rank has called it; takes at most log2 n steps for many ranks."""
         return _finish(self._group.barrier(**_engine(options)), None, (), options)
 
     def send(self, array: Array, peer: int, tag: int = 0, **options: Unpack[Options]) -> Any:
-        """Send an array to one rank, which receives it with the same tag. Small ones do not wait.
+        """Send an array to one rank, which receives it with the same tag.
+
+        A small array is sent before the peer is ready to receive it.
 
         Args:
-            array: any shape.
-            peer: rank in the group, not this one.
-            tag: 0 to 2^31 - 1.
+            array: Array of any shape.
+            peer: Rank in the group, other than this one.
+            tag: Number of the message, 0 to 2^31 - 1 (default 0).
         """
         source = view(array)
         submitted = self._group.send(
@@ -397,7 +399,7 @@ class Group:
         Args:
             out: Array that is filled.
             peer: Rank in the group, or ANY_RANK; Handle.source() then returns the sender.
-            tag: Tag, equal to the sender's.
+            tag: Number of the message, equal to the sender's (default 0).
         """
         target = _target(view(out), None, "recv")
         peer = ANY_RANK if peer == ANY_RANK else self._peer(peer)
@@ -407,11 +409,11 @@ class Group:
         return _finish(submitted, out, (target, out), options)
 
     def abort(self, reason: str) -> None:
-        """End every operation of the group on every rank with AbortedError; from any thread."""
+        """End every operation of the group on every rank with AbortedError; any thread may call."""
         self._group.abort(reason)
 
     def close(self) -> None:
-        """Leave the group. What is in flight ends with AbortedError on every rank."""
+        """Leave the group; operations in flight end with AbortedError on every rank."""
         self._group.close()
 
     def _peer(self, rank: int) -> int:
@@ -419,19 +421,19 @@ class Group:
             raise UsageError(f"rank is {rank}; allowed: 0 to {self.size - 1}")
         return rank
 
-    def _check_counts(self, what: str, counts: Sequence[int]) -> None:
+    def _check_counts(self, collective: str, counts: Sequence[int]) -> None:
         if len(counts) != self.size or any(count < 0 for count in counts):
             raise UsageError(
-                f"{what}: counts are {list(counts)}; allowed: one for each of the {self.size}"
+                f"{collective}: counts are {list(counts)}; allowed: one for each of the {self.size}"
                 " ranks, 0 or more"
             )
 
 
-def _target(source: View, out: Array | None, what: str) -> View:
-    """Return where a result of the input's size goes: to `out`, or in place of the input."""
+def _target(source: View, out: Array | None, collective: str) -> View:
+    """Return the memory for a result of the input's size: `out`, or the input itself."""
     if out is not None:
-        return output_view(out, source.elements, source.dtype, what)
-    return writable(source, what)
+        return output_view(out, source.elements, source.dtype, collective)
+    return writable(source, collective)
 
 
 def _residual(source: View, residual: Array | None) -> View | None:
@@ -452,24 +454,24 @@ class _EngineOptions(TypedDict, total=False):
 def _engine(options: Options) -> _EngineOptions:
     if unknown := options.keys() - _OPTIONS:
         raise UsageError(
-            f"keywords are {', '.join(sorted(unknown))}; allowed: {', '.join(_OPTIONS)}, and those"
-            " that the collective names"
+            f"keywords are {', '.join(sorted(unknown))}; allowed: {', '.join(_OPTIONS)}, and the"
+            " parameters of the collective"
         )
-    # Who waits at once works on the operation itself; nobody else need be woken.
-    passed: _EngineOptions = {"waits_soon": not options.get("async_op", False)}
+    # A caller that waits at once works on the operation itself, so no other thread has to wake up.
+    accepted: _EngineOptions = {"waits_soon": not options.get("async_op", False)}
     if "name" in options:
-        passed["name"] = options["name"]
+        accepted["name"] = options["name"]
     if "priority" in options:
-        passed["priority"] = options["priority"]
+        accepted["priority"] = options["priority"]
     if "timeout" in options:
-        passed["timeout"] = options["timeout"]
-    return passed
+        accepted["timeout"] = options["timeout"]
+    return accepted
 
 
 def _finish(
     submitted: _core.Handle, result: Any, arrays: tuple[object | View, ...], options: Options
 ) -> Any:
-    let_go_of_done()
+    release_done()
     if options.get("async_op", False):
         return Handle(submitted, result, arrays)
     try:

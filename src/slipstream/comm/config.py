@@ -1,18 +1,18 @@
-"""From the settings to how the engine works."""
+"""Configuration of the engine, from the settings of the process."""
 
 from __future__ import annotations
 
 import socket
 
 from slipstream import _core
-from slipstream.comm.profile import kept_streams
+from slipstream.comm.profile import stored_streams
 from slipstream.settings import InterfaceFilter, Settings, loopback_address
 
 _BYTES_PER_MBIT = 125_000
 
 
 def interface_filter_text(interfaces: InterfaceFilter | None) -> str:
-    """Return the filter in NCCL's syntax, empty where every interface is allowed."""
+    """Return the filter in the syntax of NCCL; "" if every interface is allowed."""
     if interfaces is None:
         return ""
     prefix = ("^" if interfaces.exclude else "") + ("=" if interfaces.exact else "")
@@ -20,11 +20,13 @@ def interface_filter_text(interfaces: InterfaceFilter | None) -> str:
 
 
 def choose_listen_addresses(settings: Settings, towards: str) -> list[_core.ListenAddress]:
-    """Return where this rank should listen, the best first, and why.
+    """Return the addresses on which this rank can listen, the best first, each with a reason.
+
+    The call may block in the resolver.
 
     Args:
-        settings: SLIPSTREAM_IFACE counts.
-        towards: a host of the job, such as MASTER_ADDR, or empty. Blocks in the resolver.
+        settings: Settings of this process, of which SLIPSTREAM_IFACE is used.
+        towards: Name of a host of the job, such as MASTER_ADDR, or "".
 
     Raises:
         ConfigError: no address is left.
@@ -46,7 +48,7 @@ def engine_config(settings: Settings, towards: str | None) -> _core.Config:
     if towards is None:
         bind = [loopback_address()]
     else:
-        bind = [each.address for each in choose_listen_addresses(settings, towards)]
+        bind = [choice.address for choice in choose_listen_addresses(settings, towards)]
     return _core.Config(
         bind=bind,
         host_name=socket.gethostname(),
@@ -54,7 +56,7 @@ def engine_config(settings: Settings, towards: str | None) -> _core.Config:
         rack=settings.rack or "",
         dimensions=list(settings.dimensions),
         streams=settings.streams,
-        first_streams=kept_streams(settings.profile),
+        first_streams=stored_streams(settings.profile),
         congestion=settings.congestion or "",
         dscp=settings.dscp,
         pacing_bytes=settings.pacing_mbit * _BYTES_PER_MBIT,

@@ -9,9 +9,9 @@ from slipstream.comm.active import open_engines
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stats:
-    """Counters since the engine was made, of all engines of this process together.
+    """Counters of all engines of this process together, since the engines were made.
 
-    Bytes include the engine's headers. Times of `time.monotonic()` and seconds.
+    Bytes include the headers of the engine. Times are those of `time.monotonic()`, in seconds.
     """
 
     operations: int
@@ -23,33 +23,34 @@ class Stats:
     segments_sent_again: int
     streams_lost: int
     streams: int
-    """That carry bulk data to a peer over the network."""
+    """Number of connections that carry bulk data to a peer over the network."""
     stalls_reported: int
     busy_seconds: float
-    """With at least one operation in flight."""
+    """Seconds with at least one operation in flight."""
     blocked_seconds: float
-    """That callers spent in wait(), summed over threads."""
+    """Seconds that callers spent in wait(), summed over threads."""
     last_submit_time: float
     last_complete_time: float
 
 
 def stats() -> Stats:
-    """Return the counters; zeros where no engine is open. Does not block on peers."""
+    """Return the counters; all are zero if no engine is open. Does not wait for peers."""
     counters = [engine.runtime.stats() for engine in open_engines()]
     return Stats(
-        operations=sum(each.operations for each in counters),
-        failed_operations=sum(each.failed_operations for each in counters),
-        network_bytes_sent=sum(each.network_bytes_sent for each in counters),
-        network_bytes_received=sum(each.network_bytes_received for each in counters),
-        shm_bytes_sent=sum(each.shm_bytes_sent for each in counters),
-        shm_bytes_received=sum(each.shm_bytes_received for each in counters),
-        segments_sent_again=sum(each.segments_sent_again for each in counters),
-        streams_lost=sum(each.streams_lost for each in counters),
-        streams=max((each.streams for each in counters), default=0),
-        stalls_reported=sum(each.stalls_reported for each in counters),
-        busy_seconds=sum(each.busy_nanoseconds for each in counters) / 1e9,
-        blocked_seconds=sum(each.blocked_nanoseconds for each in counters) / 1e9,
-        last_submit_time=max((each.last_submit_nanoseconds for each in counters), default=0) / 1e9,
-        last_complete_time=max((each.last_complete_nanoseconds for each in counters), default=0)
+        operations=sum(engine.operations for engine in counters),
+        failed_operations=sum(engine.failed_operations for engine in counters),
+        network_bytes_sent=sum(engine.network_bytes_sent for engine in counters),
+        network_bytes_received=sum(engine.network_bytes_received for engine in counters),
+        shm_bytes_sent=sum(engine.shm_bytes_sent for engine in counters),
+        shm_bytes_received=sum(engine.shm_bytes_received for engine in counters),
+        segments_sent_again=sum(engine.segments_sent_again for engine in counters),
+        streams_lost=sum(engine.streams_lost for engine in counters),
+        streams=max((engine.streams for engine in counters), default=0),
+        stalls_reported=sum(engine.stalls_reported for engine in counters),
+        busy_seconds=sum(engine.busy_nanoseconds for engine in counters) / 1e9,
+        blocked_seconds=sum(engine.blocked_nanoseconds for engine in counters) / 1e9,
+        last_submit_time=max((engine.last_submit_nanoseconds for engine in counters), default=0)
+        / 1e9,
+        last_complete_time=max((engine.last_complete_nanoseconds for engine in counters), default=0)
         / 1e9,
     )

@@ -1,4 +1,4 @@
-"""A collective under way, and what it will return."""
+"""Handle of a collective in flight, with its future result."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 from slipstream import _core
 
-# Without a lock, since a finalizer may run anywhere, also while this thread holds one.
+# There is no lock, because a finalizer may run while this thread holds one.
 _abandoned: deque[tuple[_core.Handle, tuple[object, ...]]] = deque()
 
 
 def keep_until_done(handle: _core.Handle, arrays: tuple[object, ...]) -> None:
-    """Keep arrays alive that the engine uses and nobody waits for."""
+    """Keep the arrays of an operation alive although no caller waits for it."""
     _abandoned.append((handle, arrays))
 
 
-def let_go_of_done() -> None:
-    """Drop what keep_until_done() was given of operations that have ended; cheap where none was."""
+def release_done() -> None:
+    """Release the arrays that keep_until_done() keeps for operations that have ended."""
     for _ in range(len(_abandoned)):
         try:
             handle, arrays = _abandoned.popleft()
@@ -28,10 +28,10 @@ def let_go_of_done() -> None:
 
 
 class Handle:
-    """An operation in flight. The arrays live until it is done, whatever becomes of the handle.
+    """An operation in flight; the arrays live until it is done, even without the handle.
 
     Args:
-        handle: The engine's handle.
+        handle: Handle of the engine.
         result: Value that wait() returns.
         arrays: Objects that must live until the operation is done.
     """
@@ -48,26 +48,28 @@ class Handle:
             keep_until_done(self._handle, self._arrays)
 
     def done(self) -> bool:
-        """Tell whether the operation has ended, well or not; does not block."""
+        """Return whether the operation has ended, with or without an error; does not block."""
         return self._handle.done()
 
     def wait(self, timeout: float = 0.0) -> Any:
         """Block, without the GIL, until the operation has ended.
 
         Args:
-            timeout: seconds; 0 means the operation's own limit. When it passes the operation goes
-                on, and wait() can be called again.
+            timeout: Time limit in seconds (default 0: the limit of the operation). After it the
+                operation goes on, and wait() can be called again.
 
         Returns:
             The array with the result.
 
         Raises:
-            PeerError: a peer is gone. MismatchError: ranks passed different things.
-            PeerTimeoutError: the limit has passed. AbortedError: the group was aborted or closed.
+            PeerError: a peer is gone.
+            MismatchError: the ranks passed different arguments.
+            PeerTimeoutError: the time limit has passed.
+            AbortedError: the group was aborted or closed.
         """
         self._handle.wait(timeout)
         return self._result
 
     def source(self) -> int:
-        """Return the rank in the group whose message a `recv` from any rank took."""
+        """Return the rank in the group whose message a `recv` from any rank received."""
         return self._handle.source()

@@ -1,4 +1,4 @@
-"""Agreement on one order of tensors that every rank finishes in an order of its own.
+"""Agreement of all ranks on one order of tensors, which each rank finishes in another order.
 
     negotiator = Negotiator(comm.world())
     negotiator.submit(Tensor("weight", DType.FLOAT32, (512, 512)), token=3)
@@ -6,7 +6,7 @@
     for agreed in outcome.ready if outcome else ():  # the same on all ranks
         start_allreduce_of(agreed.token)
 
-core/include/slipstream/negotiation.h has the protocol.
+core/include/slipstream/negotiation.h describes the protocol.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ class NegotiatorConfig:
             fewer rounds with more tensors each.
         hold_seconds: Longest time for which a rank with nothing submitted delays a round of others,
             0 or more; best equal on all ranks.
-        stall_after_seconds: age at which a tensor that some ranks have not submitted is reported.
-        most_tensors: Largest number of tensors known at a time, 1 or more, unless more are waiting;
-            equal on all ranks.
+        stall_after_seconds: Time in seconds after which a tensor that some ranks have not submitted
+            is reported.
+        most_tensors: Largest number of tensors that are remembered at a time, 1 or more, unless
+            more are waiting; equal on all ranks.
     """
 
     cycle_seconds: float = 0.0
@@ -45,7 +46,7 @@ class NegotiatorConfig:
     most_tensors: int = 65536
 
     def __post_init__(self) -> None:
-        """Refuse values that are not allowed."""
+        """Check the values."""
         for name in ("cycle_seconds", "hold_seconds", "stall_after_seconds"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; allowed: 0 and more")
@@ -54,13 +55,13 @@ class NegotiatorConfig:
 
 
 class Negotiator:
-    """One rank's part in the negotiations of a group. Safe to use from any thread.
+    """The part of this rank in the negotiations of a group; any thread may use it.
 
-    All members make it alike, and in the same order if there are several.
+    All members construct it with the same configuration, and several of them in the same order.
 
     Args:
         group: Ranks that negotiate.
-        config: Pace and limits of the negotiation.
+        config: Pace and limits of the negotiation (default `NegotiatorConfig()`).
     """
 
     def __init__(self, group: Group, config: NegotiatorConfig | None = None) -> None:
@@ -74,7 +75,7 @@ class Negotiator:
         )
 
     def submit(self, tensor: Tensor, token: int = 0) -> None:
-        """Say that this rank has the tensor. Does not block.
+        """Announce that this rank has the tensor; does not block.
 
         Args:
             tensor: Description of the tensor. All ranks must pass the same one under a name, or it
@@ -83,61 +84,61 @@ class Negotiator:
 
         Raises:
             UsageError: the name was submitted before and is not ready, or this rank has joined.
-            PeerError, AbortedError: what the negotiator has failed with.
+            PeerError: the negotiator has failed, because a peer is gone.
+            AbortedError: the negotiator has failed, because it was closed.
         """
         self._negotiator.submit(tensor, token)
 
     def submit_all(self, tensors: Sequence[Tensor], first_token: int = 0) -> None:
-        """Submit one after another, with tokens that count up; quicker than calls of submit().
+        """Submit tensors with consecutive tokens, faster than by calls of submit().
 
         Args:
-            tensors: Descriptions as for submit(); if one raises an error, those before it are
-                submitted.
-            first_token: Token of the first tensor.
+            tensors: Descriptions as for submit(); if one of them raises an error, all tensors
+                before it are submitted.
+            first_token: Token of the first tensor (default 0).
 
-        Raises:
-            As submit() does.
+        The errors are those of submit().
         """
         self._negotiator.submit_all(tensors, first_token)
 
     def submit_fused(self, tensors: Sequence[Tensor], tokens: Sequence[int]) -> None:
-        """Say that this rank has several tensors, which are to be ready together or not at all.
+        """Announce that this rank has several tensors, which become ready together or not at all.
 
         Args:
-            tensors: the same in the same order on all ranks.
-            tokens: one for each.
+            tensors: Descriptions of the tensors, equal and in the same order on all ranks.
+            tokens: Token of each tensor.
 
-        Raises:
-            As submit() does.
+        The errors are those of submit().
         """
         self._negotiator.submit_fused(tensors, tokens)
 
     def join(self) -> None:
-        """Say that this rank has no more data, once what it has submitted is ready.
+        """Announce that this rank has no more data after the tensors that it has submitted.
 
-        It counts as ready for everything until all ranks have joined. Does not block.
+        The rank counts as ready for every tensor until all ranks have joined. Does not block.
         """
         self._negotiator.join()
 
     def next(self, timeout: float) -> Outcome | None:
-        """Wait for what the ranks agree on next. Blocks without the GIL.
+        """Wait for the next agreement of the ranks. Blocks without the GIL.
 
         Args:
-            timeout: seconds, 0 or more.
+            timeout: Time limit in seconds, 0 or more.
 
         Returns:
-            The outcome of a round in which something became ready or failed, or in which all ranks
-            had joined; None when there is none in time.
+            The outcome of a round in which tensors became ready or failed, or in which all ranks
+            had joined; None at the time limit.
 
         Raises:
-            PeerError, AbortedError: what the negotiator has failed with, after the last outcome.
+            PeerError: a peer is gone; raised after the last outcome.
+            AbortedError: the negotiator was closed; raised after the last outcome.
         """
         return self._negotiator.next(timeout)
 
     def stats(self) -> NegotiationStats:
-        """Return the counters so far."""
+        """Return the counters since the start."""
         return self._negotiator.stats()
 
     def close(self) -> None:
-        """End what waits, here and at the members; idempotent. Waits for its thread only."""
+        """End all waiting calls on all members, without waiting for them; may be called again."""
         self._negotiator.close()

@@ -1,4 +1,4 @@
-"""What tuning has found, kept in a file from one run to the next."""
+"""Profile: a file that carries the results of tuning from one run to the next."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _log = logging.getLogger(__name__)
 
 
 class Profile:
-    """A file of rank 0, whose values all ranks take over.
+    """A file of rank 0, whose values all ranks use.
 
     Args:
-        path: Path of the file, or None for no file; all ranks must agree in that.
+        path: Path of the file; None for no file. Either all ranks have a path or none has.
         group: Group whose allreduces are tuned.
     """
 
@@ -33,15 +33,15 @@ class Profile:
         self._group = group
 
     def load(self, knobs: Sequence[Knob]) -> bool:
-        """Set the knobs to what is kept; the same on all ranks, and block until all are there.
+        """Set the knobs to the stored values, which are equal on all ranks; wait for all ranks.
 
         Returns:
-            Whether anything was.
+            Whether at least one value was stored.
         """
         if self._path is None:
             return False
-        kept = self._read() if self._group.rank() == 0 else {}
-        values = np.array([kept.get(knob.name, _NONE) for knob in knobs], dtype=np.int64)
+        stored = self._read() if self._group.rank() == 0 else {}
+        values = np.array([stored.get(knob.name, _NONE) for knob in knobs], dtype=np.int64)
         self._group.broadcast(
             values.ctypes.data, len(values), _core.DType.INT64, 0, name="tuning profile"
         ).wait()
@@ -51,7 +51,7 @@ class Profile:
         return bool((values != _NONE).any())
 
     def save(self, knobs: Sequence[Knob], measured: Measured, news: Sequence[str]) -> None:
-        """Keep what is in use; only rank 0 does. A file that cannot be written is warned about."""
+        """Write the values in use on rank 0, and warn if the file cannot be written."""
         if self._path is None or self._group.rank() != 0:
             return
         text = json.dumps(
@@ -77,27 +77,27 @@ class Profile:
         if self._path is None or not self._path.exists():
             return {}
         try:
-            kept: dict[str, Any] = json.loads(self._path.read_text())
-            place = (kept["version"], kept["dimensions"])
-            choice = {str(name): int(value) for name, value in kept["choice"].items()}
+            content: dict[str, Any] = json.loads(self._path.read_text())
+            stored = (content["version"], content["dimensions"])
+            choice = {str(name): int(value) for name, value in content["choice"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             _log.warning("SLIPSTREAM_PROFILE: %s is no profile: %r", self._path, error)
             return {}
-        here = (_VERSION, self._group.dimensions())
-        if place != here:
+        current = (_VERSION, self._group.dimensions())
+        if stored != current:
             _log.warning(
-                "SLIPSTREAM_PROFILE: %s is not used: its version and dimensions are %s, here %s",
+                "SLIPSTREAM_PROFILE: %s is not used: its version and dimensions are %s, not %s",
                 self._path,
-                place,
-                here,
+                stored,
+                current,
             )
             return {}
         return choice
 
 
-def kept_streams(path: Path | None) -> int:
-    """Return how many streams a profile on this host names, 0 where there is none."""
+def stored_streams(path: Path | None) -> int:
+    """Return the number of streams in a profile on this host; 0 if there is none."""
     try:
         return int(json.loads(path.read_text())["streams"]) if path is not None else 0
     except (OSError, ValueError, KeyError, TypeError):
-        return 0  # said by whoever reads all of it
+        return 0  # `Profile.load` warns about the file

@@ -1,7 +1,7 @@
-"""Rank 0's side of the rendezvous: it listens, tells ranks from strangers, and answers.
+"""Rendezvous on rank 0: it listens, distinguishes ranks from strangers, and answers the ranks.
 
-One thread and no blocking call on a connection that has not proved the job key, so a stranger who
-sends nothing, or a byte an hour, delays nobody.
+One thread handles all connections. It never blocks on a connection that has not proved the job key,
+so that a stranger who sends nothing, or one byte per hour, delays nobody.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from slipstream.comm.rendezvous import (
 )
 from slipstream.errors import AuthError, ConfigError, PeerTimeoutError, SlipstreamError
 
-_STRANGER_SECONDS = 10.0
-_MAX_STRANGERS = 64
-_ANSWER_SECONDS = 5.0
-_PORT_SECONDS = 2.0
+# Chosen by hand, not measured.
+_STRANGER_SECONDS = 10.0  # time limit for a connection to prove the job key
+_MAX_STRANGERS = 64  # unproved connections at a time; a new one replaces the oldest
+_ANSWER_SECONDS = 5.0  # time limit for sending an answer to a rank
+_PORT_SECONDS = 2.0  # time in which a busy port may become free
 _PORT_PAUSE_SECONDS = 0.05
-_LOGGED_REFUSALS = 8
+_LOGGED_REFUSALS = 8  # refusals that are logged one by one
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ _Script = Generator[int, bytes, None]
 
 
 def receive(meeting: Meeting, address: bytes) -> list[bytes]:
-    """Exchange addresses with all ranks, on rank 0. Blocks until all are there.
+    """Exchange addresses with all ranks, on rank 0. Blocks until all ranks have come.
 
     Args:
         meeting: Address, key and time limit of the meeting.
@@ -50,21 +51,21 @@ def receive(meeting: Meeting, address: bytes) -> list[bytes]:
         The addresses of all ranks, by rank.
 
     Raises:
-        PeerTimeoutError: some ranks did not come; it names them, here and on those that came.
+        PeerTimeoutError: some ranks did not come; the message names them, on all ranks that came.
         ConfigError: the port is in use.
     """
     with _Reception(meeting) as reception:
         missing = reception.wait()
         if missing:
-            reception.tell(Answer.MISSING, missing.encode()[:TEXT_LIMIT_BYTES])
+            reception.send_all(Answer.MISSING, missing.encode()[:TEXT_LIMIT_BYTES])
             raise PeerTimeoutError(missing)
         addresses = [address, *reception.addresses()]
-        reception.tell(Answer.ADDRESSES, pack(addresses))
+        reception.send_all(Answer.ADDRESSES, pack(addresses))
         return addresses
 
 
 class _Visitor:
-    """A connection: a stranger until it has proved the key, then a rank.
+    """A connection to rank 0: a stranger until it has proved the key, then a rank.
 
     Args:
         connection: Connection that this object owns.
@@ -84,16 +85,16 @@ class _Visitor:
         self._data = bytearray()
 
     def begin(self, script: _Script) -> None:
-        """Follow a script, which says how many bytes it wants next."""
+        """Start a script, which yields the number of bytes that it needs next."""
         self._script = script
         self._wanted = next(script)
 
     def advance(self) -> None:
-        """Read what is there, and follow the script.
+        """Read the available bytes, and continue the script if they are enough.
 
         Raises:
             OSError: the connection is lost.
-            SlipstreamError: it is no rank of this job.
+            SlipstreamError: the visitor is no rank of this job.
         """
         try:
             piece = self.connection.recv(self._wanted - len(self._data))
@@ -106,9 +107,9 @@ class _Visitor:
             data, self._data = bytes(self._data), bytearray()
             self._wanted = self._script.send(data)
 
-    def say(self, kind: Answer, body: bytes) -> None:
-        """Answer a rank; blocks for a few seconds at most."""
-        assert self.seal is not None, "only a rank is answered"
+    def send(self, kind: Answer, body: bytes) -> None:
+        """Send an answer to a rank; blocks for at most a few seconds."""
+        assert self.seal is not None, "only ranks get answers"
         self.connection.settimeout(_ANSWER_SECONDS)
         self.connection.sendall(answer(kind, body, self.seal))
         self.connection.setblocking(False)
@@ -146,31 +147,35 @@ class _Reception:
         """Return the addresses of the ranks from 1 on."""
         return [self._ranks[rank].address for rank in range(1, self._meeting.claim.world_size)]
 
-    def tell(self, kind: Answer, body: bytes) -> None:
-        """Answer all ranks that are there."""
+    def send_all(self, kind: Answer, body: bytes) -> None:
+        """Send an answer to all ranks that have come."""
         for visitor in self._ranks.values():
             try:
-                visitor.say(kind, body)
+                visitor.send(kind, body)
             except OSError as error:
-                # The engines will find out that it is gone, and name it.
-                _log.warning("rank %s went away at the rendezvous: %s", visitor.rank, error)
+                # The engines will notice that the rank is gone, and report it.
+                _log.warning("rank %s left the rendezvous: %s", visitor.rank, error)
 
     def wait(self) -> str:
-        """Wait until all ranks are there; return what to say about those that are missing."""
+        """Wait until all ranks have come, and return a message about missing ranks or ""."""
         num_others = self._meeting.claim.world_size - 1
         while len(self._ranks) < num_others:
             now = time.monotonic()
             if now >= self._deadline:
                 return self._missing()
-            until = min([self._deadline, *(each.deadline for each in self._visitors)])
+            until = min([self._deadline, *(visitor.deadline for visitor in self._visitors)])
             for key, _ in self._selector.select(max(0.0, until - now)):
                 if key.data is None:
                     self._accept()
                 else:
                     self._advance(key.data)
-            for visitor in [each for each in self._visitors if each.deadline <= time.monotonic()]:
-                self._refuse(visitor, f"it was silent for {_STRANGER_SECONDS:g} s")
+            self._refuse_late()
         return ""
+
+    def _refuse_late(self) -> None:
+        now = time.monotonic()
+        for visitor in [visitor for visitor in self._visitors if visitor.deadline <= now]:
+            self._refuse(visitor, f"it was silent for {_STRANGER_SECONDS:g} s")
 
     def _missing(self) -> str:
         size = self._meeting.claim.world_size
@@ -188,7 +193,7 @@ class _Reception:
         )
 
     def _unknown_host(self) -> str:
-        """Return a hint if not even this host can resolve the name that the others look for."""
+        """Return a hint if not even this host can resolve the name of rank 0's host; else ""."""
         try:
             socket.getaddrinfo(self._meeting.host, self._meeting.port, type=socket.SOCK_STREAM)
         except OSError as error:
@@ -198,13 +203,13 @@ class _Reception:
 
     def _accept(self) -> None:
         try:
-            connection, where = self._server.accept()
-        except OSError:  # it left before it was let in
+            connection, peer = self._server.accept()
+        except OSError:  # the peer closed the connection already
             return
-        strangers = [each for each in self._visitors if each.rank is None]
+        strangers = [visitor for visitor in self._visitors if visitor.rank is None]
         if len(strangers) >= _MAX_STRANGERS:
             self._refuse(strangers[0], "it had not proved the job key while others waited")
-        visitor = _Visitor(connection, f"{where[0]} port {where[1]}")
+        visitor = _Visitor(connection, f"{peer[0]} port {peer[1]}")
         visitor.begin(self._script(visitor))
         self._visitors.append(visitor)
         self._selector.register(connection, selectors.EVENT_READ, visitor)
@@ -227,33 +232,33 @@ class _Reception:
             raise AuthError(f"it announces {size} bytes; allowed: 1 to {ADDRESS_LIMIT_BYTES}")
         address = yield size
         if not from_visitor.matches(address, digest):
-            raise AuthError("its message was changed on its way")
+            raise AuthError("its message was changed on the way")
         if refusal := self._judge(claim):
-            visitor.say(Answer.REFUSED, refusal.encode())
+            visitor.send(Answer.REFUSED, refusal.encode())
             self._refused_ranks[claim.rank] = refusal
             raise ConfigError(f"as rank {claim.rank}: {refusal}")
         visitor.rank, visitor.address, visitor.deadline = claim.rank, address, float("inf")
         self._ranks[claim.rank] = visitor
-        visitor.say(Answer.NOTED, b"")
+        visitor.send(Answer.NOTED, b"")
         yield 1  # the end of the connection is all that can come
         raise AuthError("it sent more than its address")
 
     def _judge(self, claim: Claim) -> str:
-        """Return why a process that holds the key is not let in, or nothing."""
-        own = self._meeting.claim
-        if claim.world_size != own.world_size:
+        """Return the reason for refusing a process that has the key; "" if it is a rank."""
+        expected = self._meeting.claim
+        if claim.world_size != expected.world_size:
             return (
-                f"it counts {claim.world_size} ranks, rank 0 counts {own.world_size}; give all the"
-                " same WORLD_SIZE"
+                f"it counts {claim.world_size} ranks, rank 0 counts {expected.world_size}; give all"
+                " ranks the same WORLD_SIZE"
             )
-        if claim.epoch != own.epoch:
+        if claim.epoch != expected.epoch:
             return (
-                f"it has begun epoch {claim.epoch}, rank 0 epoch {own.epoch}: they have not called"
-                " init() equally often; start all ranks anew"
+                f"it has begun epoch {claim.epoch}, rank 0 epoch {expected.epoch}; the two have"
+                " not called init() equally often: start all ranks again"
             )
-        if not 1 <= claim.rank < own.world_size or claim.rank in self._ranks:
-            there = self._ranks[claim.rank].name if claim.rank in self._ranks else "rank 0"
-            return f"rank {claim.rank} is there already ({there}); give each process its own RANK"
+        if not 1 <= claim.rank < expected.world_size or claim.rank in self._ranks:
+            first = self._ranks[claim.rank].name if claim.rank in self._ranks else "rank 0"
+            return f"rank {claim.rank} is there already ({first}); give each process its own RANK"
         return ""
 
     def _refuse(self, visitor: _Visitor, why: str) -> None:
@@ -270,20 +275,20 @@ class _Reception:
 
 
 def _listen(meeting: Meeting) -> socket.socket:
-    """Listen on all addresses, since rank 0 may be known by many; on loopback where that is it."""
-    patience = time.monotonic() + _PORT_SECONDS
+    """Listen on all addresses, because rank 0 may have several, or on its loopback address."""
+    deadline = time.monotonic() + _PORT_SECONDS
     while True:
         try:
             return _bind(meeting)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            if time.monotonic() < patience:  # somebody's outgoing connection may have it
+            if time.monotonic() < deadline:  # an outgoing connection may use the port for a moment
                 time.sleep(_PORT_PAUSE_SECONDS)
                 continue
             raise ConfigError(
-                f"port {meeting.port} of rank 0's host is in use; set SLIPSTREAM_PORT, or"
-                " MASTER_PORT to one less, to a free one on every rank"
+                f"port {meeting.port} of rank 0's host is in use; set SLIPSTREAM_PORT to a free one"
+                " on every rank, or MASTER_PORT to the number before a free port"
             ) from error
 
 

@@ -1,9 +1,9 @@
-"""All ranks tell rank 0 where their engines listen, and hear where all the others do.
+"""Rendezvous of all ranks at rank 0, where they exchange the addresses of their engines.
 
-Rank 0 listens, each other rank dials it, proves the job key (auth.py), sends its address and waits.
-Rank 0 answers at once that it has noted the address, and once more when all have come or the time
-is over: with the addresses of all, or with the names of those who are missing. Then it closes. A
-message is its length, its digest and its bytes; the first byte of an answer says what it is.
+Rank 0 listens. Each other rank connects to it, proves the job key (auth.py), sends its address and
+waits. Rank 0 answers at once that it has noted the address. It answers once more when all ranks
+have come, with all addresses, or at the time limit, with the names of the missing ranks. Then it
+closes. A message is its length, its digest and its bytes; the first byte of an answer is its kind.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ ADDRESS_LIMIT_BYTES = 4096
 TEXT_LIMIT_BYTES = 4096
 HEAD = struct.Struct(f"!I{DIGEST_BYTES}s")
 
-# Rank 0 may have begun to wait later than the ranks that wait for its word.
-_PATIENCE_SECONDS = 10.0
-_ATTEMPT_SECONDS = 5.0
-_PAUSE_SECONDS = 0.05
+# Chosen by hand, not measured.
+_PATIENCE_SECONDS = 10.0  # time that rank 0 may start later than the ranks that wait for it
+_ATTEMPT_SECONDS = 5.0  # time limit for one attempt to connect
+_PAUSE_SECONDS = 0.05  # time between two attempts
 
 _LENGTH = struct.Struct("!I")
 
 
 class Answer(IntEnum):
-    """What rank 0 says."""
+    """Kind of an answer from rank 0."""
 
     NOTED = 1
     ADDRESSES = 2
@@ -50,10 +50,10 @@ class Meeting:
 
     Args:
         host: Name or address of rank 0's host.
-        port: Port that rank 0 listens at.
-        key: The job's key.
+        port: Port on which rank 0 listens.
+        key: Key of the job.
         claim: Claim of this rank.
-        seconds: Longest wait for the other ranks.
+        seconds: Time limit for the other ranks, in seconds.
     """
 
     host: str
@@ -64,12 +64,12 @@ class Meeting:
 
     @property
     def place(self) -> str:
-        """Host and port, for messages."""
+        """Host and port as one text, for messages."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def join(meeting: Meeting, address: bytes) -> list[bytes]:
-    """Exchange addresses with all ranks, on a rank that is not 0. Blocks until all are there.
+    """Exchange addresses with all ranks, on a rank other than 0. Blocks until all have come.
 
     Args:
         meeting: Address, key and time limit of the meeting.
@@ -79,10 +79,10 @@ def join(meeting: Meeting, address: bytes) -> list[bytes]:
         The addresses of all ranks, by rank.
 
     Raises:
-        PeerTimeoutError: rank 0 or others did not come; it names them.
-        PeerError: rank 0 came and went away.
-        AuthError: rank 0 was given another key.
-        ConfigError: what is there is not rank 0 of this job.
+        PeerTimeoutError: some ranks did not come; the message names them.
+        PeerError: rank 0 came and left again.
+        AuthError: rank 0 has another key.
+        ConfigError: the process at rank 0's address is not rank 0 of this job.
     """
     deadline = time.monotonic() + meeting.seconds
     with _introduced(meeting, address, deadline) as channel:
@@ -91,13 +91,12 @@ def join(meeting: Meeting, address: bytes) -> list[bytes]:
             kind, body = channel.receive(time.monotonic() + patience, _answer_limit(meeting))
         except TimeoutError:
             raise PeerTimeoutError(
-                f"rank 0 at {meeting.place} has not said within {patience:g} s who has come; see"
-                " what rank 0 does"
+                f"rank 0 at {meeting.place} has not answered within {patience:g} s which ranks have"
+                " come; see what rank 0 does"
             ) from None
         except OSError as error:
             raise PeerError(
-                f"rank 0 at {meeting.place} went away while the ranks gathered: {error}; see its"
-                " output"
+                f"rank 0 at {meeting.place} left while the ranks gathered: {error}; see its output"
             ) from error
     if kind == Answer.MISSING:
         raise PeerTimeoutError(body.decode(errors="replace"))
@@ -105,23 +104,23 @@ def join(meeting: Meeting, address: bytes) -> list[bytes]:
 
 
 def answer(kind: Answer, body: bytes, seal: Seal) -> bytes:
-    """Return a message of rank 0 as it travels."""
+    """Return the bytes of an answer of rank 0."""
     message = bytes([kind]) + body
     return HEAD.pack(len(message), seal.digest(message)) + message
 
 
 def pack(addresses: list[bytes]) -> bytes:
-    """Return the addresses of all ranks as rank 0 sends them."""
-    return b"".join(_LENGTH.pack(len(each)) + each for each in addresses)
+    """Return the addresses of all ranks as bytes, each after its length."""
+    return b"".join(_LENGTH.pack(len(address)) + address for address in addresses)
 
 
 def _unpack(body: bytes, count: int) -> list[bytes]:
     addresses: list[bytes] = []
-    at = 0
+    end = 0
     for _ in range(count):
-        (size,) = _LENGTH.unpack_from(body, at)
-        at += _LENGTH.size + size
-        addresses.append(body[at - size : at])
+        (size,) = _LENGTH.unpack_from(body, end)
+        end += _LENGTH.size + size
+        addresses.append(body[end - size : end])
     return addresses
 
 
@@ -131,7 +130,7 @@ def _answer_limit(meeting: Meeting) -> int:
 
 
 class _Channel:
-    """A proven connection to rank 0.
+    """An authenticated connection to rank 0.
 
     Args:
         connection: Connection that this object owns.
@@ -153,29 +152,35 @@ class _Channel:
         self._connection.sendall(HEAD.pack(len(message), self._to_host.digest(message)) + message)
 
     def receive(self, deadline: float, limit: int) -> tuple[Answer, bytes]:
-        """Return the next answer; TimeoutError at the deadline."""
+        """Return the next answer.
+
+        Raises:
+            TimeoutError: the deadline has passed.
+            AuthError: the message is too long or was changed.
+        """
         size, digest = HEAD.unpack(_read(self._connection, HEAD.size, deadline))
         if not 1 <= size <= limit:
             raise AuthError(f"rank 0 announces {size} bytes; allowed: 1 to {limit}")
         message = _read(self._connection, size, deadline)
         if not self._from_host.matches(message, digest):
-            raise AuthError("a message of rank 0 was changed on its way")
+            raise AuthError("a message of rank 0 was changed on the way")
         return Answer(message[0]), message[1:]
 
 
 def _introduced(meeting: Meeting, address: bytes, deadline: float) -> _Channel:
-    """Dial rank 0 until it has noted this rank's address."""
-    trouble: OSError | None = None
-    while (left := deadline - time.monotonic()) > 0:
+    """Connect to rank 0 again and again until it has noted this rank's address."""
+    failure: OSError | None = None
+    while (remaining := deadline - time.monotonic()) > 0:
+        attempt = min(remaining, _ATTEMPT_SECONDS)
         try:
-            return _introduce(meeting, address, time.monotonic() + min(left, _ATTEMPT_SECONDS))
-        except OSError as error:  # also a name not known yet: that of a container that is starting
-            trouble = error
+            return _introduce(meeting, address, time.monotonic() + attempt)
+        except OSError as error:  # includes the unknown name of a container that is still starting
+            failure = error
         except SlipstreamError as error:
             raise type(error)(f"rank 0 at {meeting.place}: {error}") from error
         time.sleep(min(_PAUSE_SECONDS, max(0.0, deadline - time.monotonic())))
     raise PeerTimeoutError(
-        f"rank 0 did not come to {meeting.place} within {meeting.seconds:g} s ({trouble}); see what"
+        f"rank 0 did not come to {meeting.place} within {meeting.seconds:g} s ({failure}); see what"
         " rank 0 does, check MASTER_ADDR and MASTER_PORT, or raise SLIPSTREAM_CONNECT_TIMEOUT"
     )
 
@@ -202,32 +207,32 @@ def _introduce(meeting: Meeting, address: bytes, deadline: float) -> _Channel:
 
 def _dial(meeting: Meeting, deadline: float) -> socket.socket:
     """Connect to the first address of rank 0's host that answers."""
-    trouble: OSError | None = None
+    failure: OSError | None = None
     for family, kind, protocol, _, address in socket.getaddrinfo(
         meeting.host, meeting.port, type=socket.SOCK_STREAM
     ):
         connection = socket.socket(family, kind, protocol)
         try:
-            # The kernel may choose the very port that rank 0 has not begun to listen at: a socket
-            # connected to itself must not keep it from there, nor its remains for a minute.
+            # The kernel may choose the port on which rank 0 will listen, and connect the socket to
+            # itself. Neither the socket nor its remains may then keep rank 0 from listening.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             connection.settimeout(max(0.001, deadline - time.monotonic()))
             connection.connect(address)
         except OSError as error:
             connection.close()
-            trouble = error
+            failure = error
         else:
             return connection
-    raise trouble or OSError(f"{meeting.host} has no address")
+    raise failure or OSError(f"{meeting.host} has no address")
 
 
 def _read(connection: socket.socket, size: int, deadline: float) -> bytes:
     data = bytearray()
     while len(data) < size:
-        left = deadline - time.monotonic()
-        if left <= 0:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
             raise TimeoutError("it does not answer")
-        connection.settimeout(left)
+        connection.settimeout(remaining)
         piece = connection.recv(min(size - len(data), 1 << 16))
         if not piece:
             raise ConnectionResetError("it closed the connection")

@@ -1,6 +1,6 @@
-"""A picture of every operation over time, for Chrome's trace viewer and Perfetto.
+"""Timelines of all operations, for Chrome's trace viewer and Perfetto.
 
-SLIPSTREAM_TIMELINE records a whole run; start() and stop() a part of one.
+SLIPSTREAM_TIMELINE records a complete run; start() and stop() record a part of one.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from slipstream.errors import UsageError
 
 
 def start(path: str | Path) -> None:
-    """Record every operation of this process from now on; does not block.
+    """Start to record every operation of this process; does not block.
 
     Args:
-        path: the file, made at once and written every second; `{rank}` in it becomes the rank.
+        path: Path of the file, which is made at once and written every second; `{rank}` in it
+            becomes the rank.
 
     Raises:
-        UsageError: no engine is open, or a timeline is recorded already.
+        UsageError: no engine is open, or a timeline is being recorded already.
     """
     engines = open_engines()
     if not engines:
@@ -37,23 +38,23 @@ def start(path: str | Path) -> None:
 
 
 def path() -> Path | None:
-    """Return the file that is being recorded to, if there is one."""
+    """Return the path of the timeline that is being recorded; None if there is none."""
     for engine in open_engines():
-        trace = engine.trace  # another thread may stop it
+        trace = engine.trace  # read once, because another thread may stop the recording
         if trace is not None:
             return trace.path
     return None
 
 
 def add(process: int, title: str, bars: Sequence[Bar]) -> None:
-    """Write bars of the caller's own at once, if a timeline is being recorded.
+    """Write bars to the timeline at once, if one is being recorded.
 
     Args:
         process: Number of the process row of the bars; it must not be the number of a rank.
         title: Title of that process row.
         bars: Bars in any order; their times are those of the monotonic clock.
     """
-    writers = {id(engine.trace): engine for engine in open_engines()}  # one for each file
+    writers = {id(engine.trace): engine for engine in open_engines()}  # one engine per file
     for engine in writers.values():
         engine.add_bars(process, title, bars)
 
@@ -62,7 +63,7 @@ def stop() -> Path | None:
     """End the recording and finish the file.
 
     Returns:
-        The file written; None where nothing was recorded.
+        The path of the file; None if nothing was recorded.
     """
     written: Path | None = None
     for engine in open_engines():

@@ -1,7 +1,7 @@
-"""The file of a timeline: operations over time, for Chrome's trace viewer and Perfetto.
+"""The file of a timeline, for Chrome's trace viewer and Perfetto.
 
-A row is a group of one rank; an operation is a bar from its submission to its end. Times are those
-of the host's monotonic clock, so ranks of one host line up.
+Each group of a rank has a row, in which each operation is a bar from its submission to its end.
+Times are those of the host's monotonic clock, so that the ranks of one host line up.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ _TAIL = b"\n]}\n"
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One activity outside the engine, from one time to another.
+    """An activity outside the engine, from one time to another.
 
     Args:
         row: Row of the bar; bars of one row must not overlap.
-        name: Name that is shown.
-        begin, end: Times in ns of the monotonic clock; equal times make a mark.
-        details: Values that are shown with the bar.
+        name: Text of the bar.
+        begin: Begin in ns of the monotonic clock.
+        end: End in ns of the monotonic clock; if it equals `begin`, the bar becomes a mark.
+        details: Values that are shown with the bar (default none).
     """
 
     row: str
@@ -38,10 +39,11 @@ class Bar:
 
 
 class TraceFile:
-    """A file that is whole after every call, so that a process that is killed leaves one too.
+    """A file that is valid after every call, so that even a killed process leaves a valid file.
 
     Args:
-        path: made, or overwritten, at once; its folder is made where it is missing.
+        path: Path of the file, which is made or overwritten at once; its folder is made if it is
+            missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,7 +57,8 @@ class TraceFile:
 
     def add(self, rank: int, records: Sequence[_core.OperationRecord]) -> None:
         """Write operations of a rank to the file."""
-        self._write((rank, f"rank {rank}", each.group, _operation(each)) for each in records)
+        title = f"rank {rank}"
+        self._write((rank, title, record.group, _operation(record)) for record in records)
 
     def add_bars(self, process: int, title: str, bars: Iterable[Bar]) -> None:
         """Write bars that are not operations of the engine.
@@ -65,12 +68,12 @@ class TraceFile:
             title: Title of that process row.
             bars: Bars in any order.
         """
-        self._write((process, title, each.row, _bar(each)) for each in bars)
+        self._write((process, title, bar.row, _bar(bar)) for bar in bars)
 
     def _write(self, events: Iterable[tuple[int, str, str, dict[str, Any]]]) -> None:
         """Write events with the number and title of their process, and the title of their row."""
         with self._lock:
-            placed = [event for each in events for event in self._placed(*each)]
+            placed = [event for fields in events for event in self._placed(*fields)]
             if not placed:
                 return
             text = b",\n".join(json.dumps(event).encode() for event in placed)
@@ -94,7 +97,7 @@ class TraceFile:
 
 
 def _head() -> bytes:
-    """Return the head of the file, before the events, whose times count from another moment."""
+    """Return the head of the file, with the epoch time that corresponds to the times of events."""
     now = {
         "start_time_since_epoch_in_micros": time.time_ns() // 1000,
         "start_time_in_events_in_micros": time.monotonic_ns() // 1000,

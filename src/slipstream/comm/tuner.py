@@ -31,12 +31,12 @@ class Measured(NamedTuple):
 
 
 class Knob:
-    """One setting, and the values that may be tried.
+    """A setting and the values that may be tried.
 
     Args:
         name: Name in words, with the unit.
-        values: Values to try, in order.
-        value: First value; it is added to the others if it is not among them.
+        values: Values to try.
+        value: First value in use; it is added to the others if it is not among them.
     """
 
     def __init__(self, name: str, values: Sequence[int], value: int) -> None:
@@ -46,24 +46,24 @@ class Knob:
 
     @property
     def value(self) -> int:
-        """The value in use."""
+        """Value in use."""
         return self.values[self._index]
 
     def set(self, value: int) -> None:
-        """Use the nearest of the values."""
+        """Use the nearest of the allowed values."""
         self._index = min(range(len(self.values)), key=lambda i: abs(self.values[i] - value))
 
     def can_move(self, by: int) -> bool:
-        """Return whether there is a value `by` places further."""
+        """Return whether there is a value `by` positions away in the sorted list."""
         return 0 <= self._index + by < len(self.values)
 
     def move(self, by: int) -> None:
-        """Use the value `by` places further."""
+        """Use the value `by` positions away in the sorted list."""
         self._index += by
 
 
 class Tuner:
-    """A search that turns knobs until steps take the least time.
+    """A search for the values of knobs with which steps take the least time.
 
     Args:
         knobs: Knobs, in the order of their expected effect, largest first.
@@ -77,7 +77,7 @@ class Tuner:
         next(self._search)
 
     def take(self, measured: Measured) -> None:
-        """Take the times of a window of steps with the present values, and perhaps change them."""
+        """Use the times of a window of steps with the current values, and maybe change values."""
         self._search.send(measured)
 
     def _live(self) -> Generator[None, Measured]:
@@ -92,14 +92,16 @@ class Tuner:
             rest = FIRST_REST if changed else min(LONGEST_REST, 2 * rest)
 
     def _rest(self, windows: int, usual: Measured) -> Generator[None, Measured, bool]:
-        """Wait for some windows, or until two in a row are unusual; return whether they were."""
-        strange = 0
+        """Wait for some windows; return True as soon as two consecutive windows are unusual."""
+        unusual = 0
         for _ in range(windows):
             now = yield
             is_usual = usual.seconds / CHANGE < now.seconds < usual.seconds * CHANGE
-            strange = 0 if is_usual else strange + 1
-            if strange == 2:
-                self.news.append(f"a step takes {now.seconds:.4g} s, no longer {usual.seconds:.4g}")
+            unusual = 0 if is_usual else unusual + 1
+            if unusual == 2:
+                self.news.append(
+                    f"a step now takes {now.seconds:.4g} s instead of {usual.seconds:.4g}"
+                )
                 return True
         return False
 
@@ -127,7 +129,7 @@ class Tuner:
                     break
                 self.news.append(
                     f"{knob.name} {former:,} becomes {knob.value:,}: a step takes"
-                    f" {now.seconds:.4g} s, not {best.seconds:.4g}"
+                    f" {now.seconds:.4g} s instead of {best.seconds:.4g}"
                 )
                 best = now
             if knob.value != first:

@@ -1,8 +1,8 @@
-"""Tuning while training: steps are measured, ranks agree, and all switch at the same operation.
+"""Tuning during training: ranks measure steps, agree on the times, and switch together.
 
-After some steps every rank passes how long they took; a small allreduce takes the slowest rank's,
-on the side, so all are told the same and choose the same (see tuner.py). Streams are tuned by the
-engine itself, in parts of a step.
+After some steps, a small allreduce finds the slowest rank's times. Therefore all ranks have the
+same times and choose the same values (see tuner.py). The engine itself tunes the number of streams,
+within a step.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from slipstream.comm.tuner import Knob, Measured, Tuner
 from slipstream.settings import Settings
 
 # Both were chosen by hand, not measured.
-FIRST_STEPS = 5  # steps ignored at first, while frameworks warm up
-WINDOW = 3  # steps measured at a time, after one that is not
-_URGENT = 1 << 20
+FIRST_STEPS = 5  # steps at the beginning that are not measured, while frameworks warm up
+WINDOW = 3  # measured steps of a window, which follow one step that is not measured
+_URGENT = 1 << 20  # priority of the allreduce of the times
 _KIB = 1 << 10
-_LEAST_SEGMENT, _GRAIN = 16 * _KIB, 64
+_LEAST_SEGMENT, _GRAIN = 16 * _KIB, 64  # smallest segment and its divisor, in bytes
 
 _log = logging.getLogger(__name__)
 
 
 def segment_sizes(settings: Settings) -> list[int]:
-    """Return what may be tried: the engine's, and smaller ones that hold small messages."""
+    """Return the segment sizes to try: the configured one and smaller ones, above `eager_bytes`."""
     most = settings.segment_bytes
     least = max(_LEAST_SEGMENT, settings.eager_bytes)
     return [size for size in (most // 4, most // 2, most) if size >= least and size % _GRAIN == 0]
@@ -40,13 +40,13 @@ def segment_sizes(settings: Settings) -> list[int]:
 class Tuning:
     """Tuning of the allreduces of one group, and of further knobs of an adapter.
 
-    All members make it alike, at the same place among the group's operations, and so they call
-    `step`. Making it blocks where a profile is kept.
+    All members construct it with the same arguments, at the same position among the operations of
+    the group; the same holds for calls of `step`. The constructor blocks if there is a profile.
 
     Args:
         group: Group whose allreduces are tuned.
-        knobs: Further knobs, the adapter's own, largest effect first; all ranks turn them at the
-            same step.
+        knobs: Further knobs of an adapter, with the largest effect first; all ranks change them at
+            the same step (default none).
         settings: Settings of this process (default: from the environment).
     """
 
@@ -70,8 +70,8 @@ class Tuning:
         self._freezes = chosen.deterministic or chosen.algorithm != "auto" or group.size() == 1
         self._profile = Profile(chosen.profile, group)
         self._steps: list[Measured] = []
-        self._left_out = FIRST_STEPS
-        self._at: tuple[float, float] | None = None
+        self._skipped = FIRST_STEPS  # steps that still have to be skipped
+        self._last: tuple[float, float] | None = None  # time and waits at the end of the last step
         self._agreed = np.zeros(2)
         self._agreement: _core.Handle | None = None
         if group.size() > 1 and self._profile.load(self._knobs):
@@ -79,21 +79,24 @@ class Tuning:
 
     @property
     def choice(self) -> dict[str, int]:
-        """What is in use, by the name of the knob."""
+        """Values in use, by the name of the knob."""
         return {knob.name: knob.value for knob in self._knobs}
 
     @property
     def news(self) -> Sequence[str]:
-        """What was changed so far, and why."""
+        """Sentences about all changes since the start, with their reasons."""
         return self._tuner.news
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is being tried."""
+        """Whether no value is being tried."""
         return self._tuner.is_settled
 
     def step(self) -> None:
-        """Note that a step is over; may switch. Blocks at most for what the others were told."""
+        """Note the end of a step, and maybe switch to other values.
+
+        Blocks at most until the other ranks have sent their times.
+        """
         if self._freezes:
             return
         self._measure()
@@ -106,16 +109,16 @@ class Tuning:
 
     def _measure(self) -> None:
         now, waited = time.monotonic(), stats().blocked_seconds
-        if self._left_out > 0:
-            self._left_out -= 1
-        elif self._at is not None:
-            self._steps.append(Measured(now - self._at[0], waited - self._at[1]))
-        self._at = now, waited
+        if self._skipped > 0:
+            self._skipped -= 1
+        elif self._last is not None:
+            self._steps.append(Measured(now - self._last[0], waited - self._last[1]))
+        self._last = now, waited
 
     def _agree(self) -> None:
         self._agreed[:] = (
-            statistics.median(each.seconds for each in self._steps),
-            statistics.median(each.waited for each in self._steps),
+            statistics.median(step.seconds for step in self._steps),
+            statistics.median(step.waited for step in self._steps),
         )
         address = self._agreed.ctypes.data
         self._agreement = self._group.allreduce(
@@ -130,15 +133,15 @@ class Tuning:
         )
 
     def _take(self, measured: Measured) -> None:
-        before, was_settled, known = self.choice, self.is_settled, len(self.news)
+        before, was_settled, num_news = self.choice, self.is_settled, len(self.news)
         self._tuner.take(measured)
         if self.choice != before:
             self._apply()
-        for line in self.news[known:]:
+        for line in self.news[num_news:]:
             _log.info("tuning: %s", line)
         if self.is_settled and not was_settled:
             self._profile.save(self._knobs, measured, self.news)
-        self._steps, self._left_out = [], 1
+        self._steps, self._skipped = [], 1
 
     def _apply(self) -> None:
         self._group.tune(

@@ -1,4 +1,4 @@
-"""The group of all ranks, made from what the launcher and the settings say."""
+"""The group of all ranks, made from the variables of the launcher and from the settings."""
 
 from __future__ import annotations
 
@@ -32,28 +32,29 @@ class _World:
     local_ranks: tuple[int, ...]
 
 
-_lock = threading.Lock()  # held while the world is made or ended; guards the two below
+_lock = threading.Lock()  # guards the next two variables
 _world: _World | None = None
-_epoch = 0  # worlds that this process has made
+_epoch = 0  # number of worlds that this process has made
 
 
 def init(settings: Settings | None = None) -> Group:
-    """Join all ranks of the job; again, it returns the same group. Blocks until all are there.
+    """Join all ranks of the job, and block until all have come.
 
-    Rank, number of ranks and rank 0's host come from the launcher (`slipstream run`, torchrun,
-    mpirun, srun), everything else from the SLIPSTREAM_* variables. With no launcher, the process is
-    a world of one, which needs no key and no network.
+    A second call returns the same group. The rank, the number of ranks and the host of rank 0 come
+    from the launcher (`slipstream run`, torchrun, mpirun, srun), everything else from the
+    SLIPSTREAM_* variables. Without a launcher, the process is a world of one rank, which needs
+    neither a key nor a network.
 
     Args:
-        settings: default: those of the environment.
+        settings: Settings of this process (default: from the environment).
 
     Returns:
-        The group of all ranks, on which the functions of this package work.
+        The group of all ranks, which the functions of this package use.
 
     Raises:
         ConfigError: a variable is wrong, or no key is set for several ranks.
-        AuthError: the ranks were not given the same key.
-        PeerTimeoutError: some ranks did not come; it names them.
+        AuthError: the ranks have different keys.
+        PeerTimeoutError: some ranks did not come; the message names them.
     """
     global _world, _epoch
     with _lock:
@@ -65,9 +66,10 @@ def init(settings: Settings | None = None) -> Group:
 
 
 def shutdown() -> None:
-    """Leave the job; what is in flight ends with AbortedError. Idempotent; also done at exit.
+    """Leave the job; operations in flight end with AbortedError.
 
-    Blocks for a few seconds at most, until the others have what they need. init() works again.
+    Blocks for at most a few seconds, until the other ranks have all data that they need. A second
+    call does nothing. The job is also left at exit. init() may be called again.
     """
     global _world
     with _lock:
@@ -77,7 +79,7 @@ def shutdown() -> None:
 
 
 def is_initialized() -> bool:
-    """Tell whether there is a world: after init(), before shutdown()."""
+    """Return whether init() has been called, and shutdown() has not been called after it."""
     return _world is not None
 
 
@@ -91,18 +93,18 @@ def world() -> Group:
 
 
 def group(ranks: Sequence[int], name: str | None = None) -> Group:
-    """Make a group of some ranks; only these call it, in the same order among groups of one name.
+    """Make a group of some ranks; does not communicate and does not block.
 
-    Does not communicate, and does not block.
+    Only the members call it. They make several groups of one name in the same order.
 
     Args:
-        ranks: World ranks of the members, with this one among them; the group numbers them anew in
-            this order.
+        ranks: World ranks of the members, including this rank; the group renumbers them in this
+            order.
         name: Name in messages and in the timeline, equal on all members (default: made from the
             ranks).
 
     Raises:
-        UsageError: this rank is not among them, one is there twice, or is no rank.
+        UsageError: this rank is not a member, or a member is repeated or no rank.
     """
     chosen = list(ranks)
     size = world().size
@@ -126,17 +128,17 @@ def size() -> int:
 
 
 def local_rank() -> int:
-    """Return the rank of this process among those of its host, 0 to local_size() - 1."""
+    """Return the rank of this process among the ranks of its host, 0 to local_size() - 1."""
     return _current().local_ranks.index(rank())
 
 
 def local_ranks() -> tuple[int, ...]:
-    """Return the ranks of this host, those that share memory with this one, in their order."""
+    """Return the ranks of this host, which share memory with this rank, in ascending order."""
     return _current().local_ranks
 
 
 def local_size() -> int:
-    """Return the number of ranks of this host, those that share memory with this one."""
+    """Return the number of ranks of this host, which share memory with this rank."""
     return len(_current().local_ranks)
 
 
@@ -147,13 +149,13 @@ def _current() -> _World:
 
 
 def _listed(ranks: Sequence[int]) -> str:
-    """Return ranks in their order, runs in short: "0-3,6"."""
+    """Return ranks in their order as text, with ranges: "0-3,6"."""
     runs: list[list[int]] = []
-    for each in ranks:
-        if runs and each == runs[-1][1] + 1:
-            runs[-1][1] = each
+    for rank in ranks:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
         else:
-            runs.append([each, each])
+            runs.append([rank, rank])
     return ",".join(f"{low}" if low == high else f"{low}-{high}" for low, high in runs)
 
 
@@ -202,7 +204,7 @@ def _key(settings: Settings, launch: Launch) -> bytes:
     if launch.world_size == 1:
         return secrets.token_bytes(_DRAWN_KEY_BYTES)
     raise ConfigError(
-        f"rank {launch.rank} of {launch.world_size} was given no job key, so it cannot tell its"
-        " peers from strangers; start the ranks with `slipstream run`, which makes one, or set"
+        f"rank {launch.rank} of {launch.world_size} has no job key, so it cannot distinguish its"
+        " peers from strangers; start the ranks with `slipstream run`, which makes a key, or set"
         " SLIPSTREAM_JOB_KEY or SLIPSTREAM_KEY_FILE to the same secret on every rank"
     )

@@ -98,6 +98,6 @@ def _run(command: list[str], lines: str) -> str:
 
 
 def _failed_line(errors: str, lines: str) -> str:
-    """Return the failed command of a batch; the program reports its number: `Command failed -:7`."""
+    """Return the failed command of a batch, which the program reports as `Command failed -:7`."""
     _, marker, number = errors.strip().rpartition("Command failed -:")
     return lines.splitlines()[int(number) - 1][:200] if marker and number.isdigit() else ""

@@ -100,11 +100,11 @@ def test_jobs_and_samples_survive_json(tmp_path: Path) -> None:
     [
         ({"collectives": ("scan",)}, "collective is 'scan'; allowed: allreduce"),
         ({"codecs": ("fp8",)}, "codec is 'fp8'; allowed: none"),
-        ({"codecs": ()}, "there is no codec; allowed: none"),
+        ({"codecs": ()}, "no codec is given; allowed: none"),
         ({"peers": ("horovod",)}, "peer is 'horovod'; allowed: gloo"),
-        ({"rounds": 0}, "rounds is 0; allowed: 1 and more"),
-        ({"sizes": ()}, "size is 0; allowed: 4"),
-        ({"local": 1}, "number of ranks is 1; allowed: 2"),
+        ({"rounds": 0}, "rounds is 0; allowed: at least 1"),
+        ({"sizes": ()}, "size is 0; allowed: at least 4"),
+        ({"local": 1}, "number of ranks is 1; allowed: at least 2"),
         ({"lab": LabSpec()}, "lab and local are both given"),
     ],
 )
@@ -252,7 +252,7 @@ def test_the_command_prints_a_table_and_writes_all_samples(tmp_path: Path) -> No
     [
         (["--peers", "none,gloo"], "allowed: names with commas between, or none"),
         (["--sizes", "much"], "the size is 'much'"),
-        (["--racks", "2"], "need an uplink rate"),
+        (["--racks", "2"], "give uplink if, and only if"),
     ],
 )
 def test_wrong_options_are_explained(options: list[str], said: str) -> None:

@@ -176,9 +176,9 @@ def test_tables_and_json_have_everything():
         (lambda: InferSpec(models=("no.such:thing",)), "package.module:name"),
         (lambda: InferSpec(peers=("tensorrt",)), "the peer is 'tensorrt'; allowed: pytorch"),
         (lambda: InferSpec(threads=0), "threads is 0; allowed: 1 to"),
-        (lambda: InferSpec(threads=10_000), "the cores here"),
+        (lambda: InferSpec(threads=10_000), "the cores of this process"),
         (lambda: InferSpec(rounds=0), "rounds is 0"),
-        (lambda: InferSpec(seconds=0.0), "more than 0"),
+        (lambda: InferSpec(seconds=0.0), "above 0"),
         (lambda: InferSpec(unseen=-1), "unseen -1"),
     ],
 )

@@ -91,5 +91,5 @@ def test_a_dense_gradient_is_touched_everywhere() -> None:
 
 
 def test_a_model_that_does_not_exist_is_a_wrong_call() -> None:
-    with pytest.raises(UsageError, match="'resnet51'; there are inception-v3, resnet50"):
+    with pytest.raises(UsageError, match="'resnet51'; allowed: inception-v3, resnet50"):
         model("resnet51")

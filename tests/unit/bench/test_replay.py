@@ -43,10 +43,10 @@ def shown(spec: ReplaySpec, rows: list[ReplayRow]) -> str:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"hosts": 1}, "hosts is 1; allowed: 2"),
-        ({"steps": 0}, "steps is 0; allowed: 1"),
-        ({"preset": "k80"}, "no preset is called 'k80'"),
-        ({"models": ("lenet",)}, "no model is called 'lenet'"),
+        ({"hosts": 1}, "hosts is 1; allowed: at least 2"),
+        ({"steps": 0}, "steps is 0; allowed: at least 1"),
+        ({"preset": "k80"}, "the preset is 'k80'"),
+        ({"models": ("lenet",)}, "the model is 'lenet'"),
     ],
 )
 def test_a_replay_that_cannot_be_is_a_wrong_call(wrong: dict[str, object], message: str) -> None:
@@ -55,7 +55,7 @@ def test_a_replay_that_cannot_be_is_a_wrong_call(wrong: dict[str, object], messa
 
 
 def test_a_peer_that_does_not_exist_is_a_wrong_call() -> None:
-    with pytest.raises(UsageError, match="'mpi'; there are gloo"):
+    with pytest.raises(UsageError, match="'mpi'; allowed: gloo"):
         peers(["gloo", "mpi"])
 
 

@@ -46,5 +46,5 @@ def test_every_model_has_a_step(name: str) -> None:
 
 
 def test_a_preset_that_does_not_exist_is_a_wrong_call() -> None:
-    with pytest.raises(UsageError, match="'a100'; there are v100-4x8"):
+    with pytest.raises(UsageError, match="'a100'; allowed: v100-4x8"):
         preset("a100")

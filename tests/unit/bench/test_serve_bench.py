@@ -219,17 +219,17 @@ def report(*, peer: bool = True, **more: int) -> ServeReport:
 def test_bars_compare_turns_of_the_same_round():
     bars = {each.name: each for each in report().bars}
     assert bars["throughput / best peer's, 8 clients"].measured == "2.00"
-    assert bars["p99, ours into best peer's, 8 clients"].measured == "1.50"
-    assert bars["added to a call, p50"].measured == "0.400 ms"
+    assert bars["best peer's p99 / ours, 8 clients"].measured == "1.50"
+    assert bars["overhead of serving, p50"].measured == "0.400 ms"
     assert all(each.holds for each in bars.values())
     grown = {each.name: each for each in report(end=120).bars}
-    assert not grown["the server's memory grows by"].holds
+    assert not grown["growth of the server's memory"].holds
 
 
 def test_without_a_peer_nothing_is_compared():
     alone = report(peer=False)
     assert alone.peers == ()
-    assert next(each.name for each in alone.bars) == "added to a call, p50"
+    assert next(each.name for each in alone.bars) == "overhead of serving, p50"
     assert alone.point("fastapi", 8) is None
 
 
@@ -242,7 +242,7 @@ def test_tables_and_json_say_what_was_measured():
         console.print(table)
     console.file.close()
     text = console.export_text()
-    for word in ("in process", "600.0", "12.00", "fastapi", "0.400 ms", "100.00%", "holds"):
+    for word in ("in process", "600.0", "12.00", "fastapi", "0.400 ms", "100.00%", "target"):
         assert word in text
     assert "fastapi 90" in caption(report())
     content = json.loads(json.dumps(as_json(report(), {"package": Path("a.slip"), "rounds": 3})))
@@ -287,12 +287,12 @@ def test_options_are_read():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"peer": "none", "onnx": Path(__file__)}, "--onnx"),
+        ({"peer": "none", "onnx": Path(__file__)}, "leave onnx out"),
         ({"peer": "none", "clients": ()}, "clients"),
         ({"peer": "none", "clients": (0, 1)}, "clients"),
         ({"peer": "flask"}, "fastapi, none"),
-        ({"peer": "none", "rounds": 0}, "1 and more"),
-        ({"peer": "none", "deadline": 0.0}, "more than 0"),
+        ({"peer": "none", "rounds": 0}, "at least 1"),
+        ({"peer": "none", "deadline": 0.0}, "above 0"),
         ({"onnx": Path("there-is-none.onnx")}, "no file"),
     ],
 )

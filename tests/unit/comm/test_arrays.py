@@ -64,7 +64,7 @@ def test_what_is_no_array_is_described(wrong: Any, text: str) -> None:
 
 
 def test_an_output_of_another_size_is_described() -> None:
-    with pytest.raises(UsageError, match="holds 3 elements of float64; allowed: 4 of float32"):
+    with pytest.raises(UsageError, match="has 3 elements of float64; allowed: 4 of float32"):
         output_view(np.zeros(3), 4, _core.DType.FLOAT32, "gather")
 
 

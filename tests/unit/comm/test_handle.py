@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 
 from slipstream import _core, comm
-from slipstream.comm.handle import keep_until_done, let_go_of_done
+from slipstream.comm.handle import keep_until_done, release_done
 
 
 def test_what_a_dropped_operation_writes_to_lives_until_it_is_done(
@@ -18,13 +18,13 @@ def test_what_a_dropped_operation_writes_to_lives_until_it_is_done(
     handle = groups[1].recv(out, 0, async_op=True)
     del out, handle
     gc.collect()
-    let_go_of_done()
+    release_done()
     assert alive() is not None
     again = groups[1].recv(np.zeros(4), 0, async_op=True)
     groups[0].send(np.ones(4), 1)
     groups[0].send(np.ones(4), 1)
     again.wait(10.0)
-    let_go_of_done()
+    release_done()
     gc.collect()
     assert alive() is None
 
@@ -44,6 +44,6 @@ def test_what_is_kept_goes_only_when_its_own_operation_is_done(pair: list[_core.
     for tag, left in ((1, [True, False]), (0, [False, False])):
         groups[0].send(source.ctypes.data, 4, _core.DType.FLOAT64, 1, tag).wait()
         handles[tag].wait(10.0)
-        let_go_of_done()
+        release_done()
         gc.collect()
         assert [each() is not None for each in alive] == left

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slipstream import _core
-from slipstream.comm.profile import Profile, kept_streams
+from slipstream.comm.profile import Profile, stored_streams
 from slipstream.comm.tuner import Knob, Measured
 
 KEPT: dict[str, Any] = {"version": 1, "dimensions": [2], "choice": {"size": 4}, "streams": 3}
@@ -84,7 +84,7 @@ def test_without_a_profile_nothing_is_loaded_or_saved(
     ("change", "message"),
     [
         (lambda kept: {**kept, "version": 2}, "is not used: its version and dimensions are .2, "),
-        (lambda kept: {**kept, "dimensions": [7]}, r"is not used: .* are .1, \[7\]., here .1, "),
+        (lambda kept: {**kept, "dimensions": [7]}, r"is not used: .* are .1, \[7\]., not .1, "),
         (lambda kept: {**kept, "choice": {"size": "x"}}, "is no profile: ValueError"),
         (lambda kept: {**kept, "choice": 3}, "is no profile: AttributeError"),
         (lambda kept: [kept], "is no profile: TypeError"),
@@ -121,6 +121,6 @@ def test_a_profile_that_cannot_be_written_is_warned_about(
 )
 def test_streams_are_known_before_there_is_a_group(tmp_path: Path, text: str, streams: int) -> None:
     path = tmp_path / "profile.json"
-    assert kept_streams(None) == kept_streams(path) == 0
+    assert stored_streams(None) == stored_streams(path) == 0
     path.write_text(text)
-    assert kept_streams(path) == streams
+    assert stored_streams(path) == streams

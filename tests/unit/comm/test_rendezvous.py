@@ -88,8 +88,8 @@ def test_a_name_and_ipv6_are_met_too(meeting: Meeting, threads: ThreadPoolExecut
 @pytest.mark.parametrize(
     ("rank", "claimed", "message"),
     [
-        (1, {"world_size": 3}, "it counts 3 ranks, rank 0 counts 2; give all the same WORLD_SIZE"),
-        (1, {"epoch": 2}, "it has begun epoch 2, rank 0 epoch 1: they have not called"),
+        (1, {"world_size": 3}, "it counts 3 ranks, rank 0 counts 2; give all ranks the same WORLD_SIZE"),
+        (1, {"epoch": 2}, "it has begun epoch 2, rank 0 epoch 1; the two have not called"),
         (0, {}, r"rank 0 is there already \(rank 0\); give each process its own RANK"),
         (2, {}, r"rank 2 is there already \(rank 0\)"),
     ],
@@ -192,7 +192,7 @@ def test_an_address_has_1_to_4096_bytes(
 @pytest.mark.parametrize(
     ("sent", "noted", "message"),
     [
-        (b"two", False, "refused a connection from .*: its message was changed on its way"),
+        (b"two", False, "refused a connection from .*: its message was changed on the way"),
         (b"one?", True, "rank 1 left the rendezvous: it sent more than its address"),
     ],
 )
@@ -260,7 +260,7 @@ def test_rank_0_that_answers_with_what_it_may_not_say_is_refused(
         (0, AuthError, "rank 0 announces 0 bytes; allowed: 1 to 4097"),
         (4098, AuthError, "rank 0 announces 4098 bytes; allowed: 1 to 4097"),
         (limit + 1, AuthError, f"allowed: 1 to {limit}"),
-        (None, PeerError, "went away while the ranks gathered: it closed the connection"),
+        (None, PeerError, "left while the ranks gathered: it closed the connection"),
     ):
         with socket.create_server((meeting.host, meeting.port)) as server:
             other = threads.submit(join, of_rank(meeting, 1), b"one")

@@ -102,7 +102,7 @@ def test_a_window_is_measured_after_the_first_steps_and_the_one_that_follows_is_
     train(tunings, clock, 1, lambda: 1.0)
     assert [knob.value for knob in knobs] == [2, 2]
     train(tunings, clock, WINDOW + 2, lambda: 0.5)
-    news = "bucket 1 becomes 2: a step takes 0.5 s, not 1"
+    news = "bucket 1 becomes 2: a step takes 0.5 s instead of 1"
     assert [list(each.news) for each in tunings] == [[news], [news]]
     assert caplog.messages == [f"tuning: {news}"] * 2
 

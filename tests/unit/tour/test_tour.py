@@ -63,7 +63,7 @@ def test_what_was_forecast_is_compared_with_what_came() -> None:
     compared = {each.name: each for each in FORECASTS.beside(TRAINED)}
     assert compared["a step"].measured == 0.025
     assert compared["a step"].kernels.value == 0.020
-    assert compared["pictures/s"].steps.value == pytest.approx(128 / 0.024)
+    assert compared["images/s"].steps.value == pytest.approx(128 / 0.024)
     assert compared["efficiency"].measured == pytest.approx(128 / 0.025 / 5400)
     assert compared["all steps"].measured == 25.0
     assert compared["all steps"].kernels.high == pytest.approx(1.1 * 10 * 100 * 0.020)
@@ -79,7 +79,7 @@ def test_the_table_says_how_far_off_each_forecast_is() -> None:
     assert "-4.0%" in lines["a step"]
     assert "25.0 ms" in lines["a step"]
     assert "+1 pt" in lines["efficiency"]
-    assert "92.71% of the test pictures" in stream.getvalue()
+    assert "92.71% of the test images" in stream.getvalue()
 
 
 @pytest.mark.parametrize(("colors", "sign"), [(None, "@"), ("truecolor", "▀")])
@@ -105,7 +105,7 @@ def test_a_picture_is_drawn_with_and_without_colours(colors: str | None, sign: s
 def test_more_ranks_than_pictures_are_refused_before_anything_is_measured(tmp_path: Path) -> None:
     output = tmp_path / "tour"
     spec = TourSpec(output=output, ranks=65, epochs=None, quick=True, stream=sys.stdout)
-    with pytest.raises(UsageError, match=r"the ranks are 65.*allowed: up to 64"):
+    with pytest.raises(UsageError, match=r"ranks is 65.*allowed: up to 64"):
         tour(spec, shown()[0])
     assert not output.exists()
 

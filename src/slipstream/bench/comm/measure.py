@@ -74,7 +74,7 @@ class CommSpec:
             ("number of ranks", self.ranks, 2),
         ):
             if value < least:
-                raise UsageError(f"the {name} is {value}; allowed: at least {least}")
+                raise UsageError(f"{name} is {value}; allowed: at least {least}")
         if self.lab is not None and self.local:
             raise UsageError("lab and local are both given; give one of them")
         if self.cross_traffic:
