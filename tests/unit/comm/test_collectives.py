@@ -53,7 +53,7 @@ ROW = np.arange(6, dtype=np.float32)
         (lambda g: g.scatter(np.zeros(6), ROW.copy()), "allowed: 6 of the type of out"),
         (lambda g: g.reduce_scatter(np.float32(1)), r"reduce_scatter: .* the shape \(\)"),
         (lambda g: g.all_to_all(np.float32(1)), r"all_to_all: .* the shape \(\)"),
-        (lambda g: g.all_gather_v(ROW, [5]), r"has 6 elements; allowed: 5, the value of counts\[0\]"),
+        (lambda g: g.all_gather_v(ROW, [5]), r"has 6 elements; allowed: 5, the value of counts"),
         (lambda g: g.all_gather_v(ROW, [6, 0]), r"counts are \[6, 0\]; allowed: one for each of"),
         (lambda g: g.all_to_all_v(ROW, [-1], [6]), r"all_to_all_v: counts are \[-1\]"),
         (lambda g: g.all_to_all_v(ROW, [6], [-1]), r"all_to_all_v: counts are \[-1\]"),
