@@ -1,8 +1,8 @@
-"""Checks that environment variables are read in slipstream.settings only.
+"""Check that only slipstream.settings reads environment variables.
 
-Elsewhere the whole mapping may be handed on (to a child process), but no variable of it is looked
-up and no literal is a SLIPSTREAM_ name. Messages and documents may mention one that settings
-declares, so that none is named that does not exist. The engine reads none at all.
+Other modules may pass the complete mapping to a child process, but they must not look up a
+variable, and no literal may be a SLIPSTREAM_ name. Messages and documents may mention only
+variables that the settings declare. The engine reads no variables at all.
 """
 
 import ast
@@ -17,14 +17,14 @@ LOOKUPS = {"get", "pop", "setdefault"}
 
 
 def is_environ(node: ast.expr) -> bool:
-    """Whether the expression is `os.environ` or a bare `environ`."""
+    """Return whether an expression is `os.environ` or `environ`."""
     return (isinstance(node, ast.Attribute) and node.attr == "environ") or (
         isinstance(node, ast.Name) and node.id == "environ"
     )
 
 
 def is_lookup(node: ast.AST) -> bool:
-    """Whether the node reads or writes one variable."""
+    """Return whether a node reads or writes one variable."""
     if isinstance(node, ast.Subscript):
         return is_environ(node.value)
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
@@ -35,7 +35,7 @@ def is_lookup(node: ast.AST) -> bool:
 
 
 def python_problems(path: Path, declared: set[str]) -> Iterator[str]:
-    """What one Python module does against the rule."""
+    """Yield the violations in one Python module."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if is_lookup(node):
             yield f"{path}:{getattr(node, 'lineno', 0)}: reads one environment variable"
@@ -47,21 +47,21 @@ def python_problems(path: Path, declared: set[str]) -> Iterator[str]:
 
 
 def document_problems(path: Path, declared: set[str]) -> Iterator[str]:
-    """The names in one document that do not exist."""
+    """Yield the undeclared names in one document."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         for name in set(NAME.findall(line)) - declared:
             yield f"{path}:{number}: {name} does not exist"
 
 
 def cpp_problems(path: Path) -> Iterator[str]:
-    """What one C++ file does against the rule."""
+    """Yield the violations in one C++ file."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if CPP_READ.search(line.split("//")[0]):
             yield f"{path}:{number}: reads the environment; take a value from Python"
 
 
 def problems(root: Path) -> list[str]:
-    """Every breach in the tree under `root`."""
+    """Return all violations in the tree under `root`."""
     settings = sorted((root / "src" / "slipstream" / "settings").rglob("*.py"))
     declared = {name for path in settings for name in NAME.findall(path.read_text("utf-8"))}
     found: list[str] = []
@@ -77,14 +77,12 @@ def problems(root: Path) -> list[str]:
 
 
 def main() -> int:
-    """Prints the breaches of the tree given (default: this one); returns 1 when there are any."""
+    """Print the violations in a tree (default: this one), and return 1 if there are any."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent
     found = problems(root)
     if found:
         print("\n".join(found), file=sys.stderr)
-        print(
-            "declare the variable in slipstream.settings and hand its value down", file=sys.stderr
-        )
+        print("declare the variable in slipstream.settings and pass its value on", file=sys.stderr)
     return 1 if found else 0
 
 

@@ -1,10 +1,10 @@
-"""Check how the source reads: docstrings, help texts and class names.
+"""Check the language of the source: docstrings, help texts and class names.
 
-- A function's docstring begins with an imperative verb ("Return the ..."), a property's with a
-  noun.
-- A line of `Args:` and a help text begin with a noun phrase or a verb, never with a word that hangs
-  on something before it ("of", "that", "what").
-- Outside tests a class name is declared once, but for those of `SHARED_NAMES`.
+- The docstring of a function begins with an imperative verb ("Return the ..."), that of a property
+  with a noun.
+- A line of `Args:` and a help text begin with a noun phrase or a verb, never with a word that
+  depends on something before it ("of", "that", "what").
+- Outside tests a class name is declared once, except the names in `SHARED_NAMES`.
 
 Usage: check_language.py [FILE_OR_FOLDER ...]; default: src.
 """
@@ -19,18 +19,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path("src")
-# Horovod's users import these names from our modules, beside classes of the field's own name.
+# Names that Horovod's users import from our modules, although other modules declare them too.
 SHARED_NAMES: frozenset[str] = frozenset()
 
 HEADLESS = re.compile(
     "of|that|what|which|whose|how|when|where|in|as|with|by|for|to|from|at|on|than|those"
 )
-# A function's docstring that begins with one of these has no verb in front.
+# First words of a docstring that does not begin with a verb.
 NO_VERBS = re.compile(
     HEADLESS.pattern + "|the|a|an|this|these|every|each|all|its|whether|why|it|one|two|some|several"
     "|none|both|no|any|such|there|true|false"
 )
-# Words in -s that are verbs as they stand.
+# Imperatives that end in -s.
 IMPERATIVES_IN_S = re.compile("(com|ex)?press|pass|process|access|address|bypass|cross|discuss")
 ARGUMENTS = re.compile(r"^Args:\n((?:[ \t]+\S.*\n?|\n)+)", re.MULTILINE)
 ARGUMENT = re.compile(r"^ {4}(\*{0,2}\w+)(?: \([^)]*\))?: *(\S+)", re.MULTILINE)
@@ -47,7 +47,7 @@ def first_word(text: str) -> str:
 
 
 def is_property(node: Documented) -> bool:
-    """Tell a property, whose docstring is a noun phrase, from a function."""
+    """Return whether a function is a property, whose docstring is a noun phrase."""
     return any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
 
 
@@ -60,7 +60,7 @@ def check_voice(node: Documented, docstring: str) -> Iterator[Finding]:
 
 
 def check_arguments(node: ast.AST, name: str, docstring: str) -> Iterator[Finding]:
-    """Yield a finding for each line of `Args:` that does not say what the value is."""
+    """Yield a finding for each line of `Args:` that does not begin with a noun phrase."""
     for section in ARGUMENTS.finditer(docstring):
         for argument, word in ARGUMENT.findall(section.group(1)):
             if HEADLESS.fullmatch(first_word(word)):
@@ -69,7 +69,7 @@ def check_arguments(node: ast.AST, name: str, docstring: str) -> Iterator[Findin
 
 
 def check_help(node: ast.Call) -> Iterator[Finding]:
-    """Yield a finding for each help text that does not begin with a noun or a verb."""
+    """Yield a finding for each help text that begins with neither a noun nor a verb."""
     for keyword in node.keywords:
         value = keyword.value
         if keyword.arg in HELP_KEYWORDS and isinstance(value, ast.Constant):
@@ -79,7 +79,7 @@ def check_help(node: ast.Call) -> Iterator[Finding]:
 
 
 def check_module(tree: ast.Module) -> Iterator[Finding]:
-    """Yield the findings of one module, in no order."""
+    """Yield the findings of one module, in any order."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             yield from check_help(node)
@@ -100,7 +100,7 @@ def repeated_classes() -> dict[str, list[str]]:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(f"{path}:{node.lineno}")
     return {
-        name: found for name, found in places.items() if len(found) > 1 and name not in SHARED_NAMES
+        name: lines for name, lines in places.items() if len(lines) > 1 and name not in SHARED_NAMES
     }
 
 

@@ -1,12 +1,13 @@
-"""Holds the #include lines of core/, kernels/ and bindings/ against the arrows between the layers.
+"""Check the #include lines of core/, kernels/ and bindings/ against the layers.
 
     base <- {topology, transport, reduce <- codec} <- collective <- engine <- negotiation <- runtime
     runtime -> {tcp, shm, fake}
-    base <- gate <- {engine, device <- {cuda, fake}}: the engine sees gates, and never a device
+    base <- gate <- {engine, device <- {cuda, fake}}: the engine uses gates, and never a device
     bindings -> public headers and runtime
-    kernels, which know nothing of core/ <- bindings/kernels
+    kernels, which are independent of core/ <- bindings/kernels
 
-The CMake targets hold the same arrows at link time; headers alone can cross them unseen.
+An arrow means "includes". The CMake targets enforce the same order at link time, but they do not
+notice when a layer includes only a header.
 """
 
 from __future__ import annotations
@@ -39,16 +40,15 @@ ALLOWED: dict[str, set[str]] = {
     **{layer: FOUNDATION | {"transport", layer} for layer in CONCRETE},
     **{layer: FOUNDATION | {"gate", "device", layer} for layer in DEVICES},
 }
-# The layer of includes without a folder, where the runtime's is not meant.
+# Layer of includes without a folder, if it is not the runtime.
 PLAIN = {"bindings": "bindings", "kernels": "kernels", "bindings/kernels": "kernels"}
-# Tests and benchmarks see everything beside them.
-UNCHECKED = {"test", "bench", "fuzz"}
+UNCHECKED = {"test", "bench", "fuzz"}  # folders that may include everything
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 
 
 def layer_of(path: Path) -> str:
-    """The layer of a path as #include lines write it; files directly in core/ are the runtime."""
+    """Return the layer of a path in an #include line; files directly in core/ are the runtime."""
     parts = path.parts[:-1]
     if not parts:
         return "runtime"
@@ -58,7 +58,7 @@ def layer_of(path: Path) -> str:
 
 
 def included_layers(source: Path) -> list[tuple[int, str, str]]:
-    """(line, included path, its layer) of every quoted include of `source`."""
+    """Return the line, the included path and its layer for every quoted include of a source."""
     found: list[tuple[int, str, str]] = []
     for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), start=1):
         match = INCLUDE.match(line)
@@ -69,7 +69,7 @@ def included_layers(source: Path) -> list[tuple[int, str, str]]:
 
 
 def violations(root: Path) -> list[str]:
-    """One line per include that goes against the arrows, or from a folder that has none."""
+    """Return a line for each include against the layers, and for each folder that is no layer."""
     problems: list[str] = []
     for folder in ("core", "kernels", "bindings"):
         top = root / folder
@@ -85,9 +85,9 @@ def violations(root: Path) -> list[str]:
 
 
 def check_source(source: Path, layer: str) -> list[str]:
-    """The violations of one file."""
+    """Return the violations of one file."""
     if layer not in ALLOWED:
-        return [f"{source}: folder {layer!r} is no layer; layers are {sorted(ALLOWED)}"]
+        return [f"{source}: the folder {layer!r} is no layer; layers are {sorted(ALLOWED)}"]
     problems: list[str] = []
     for number, target, target_layer in included_layers(source):
         if "/" not in target:
@@ -101,7 +101,7 @@ def check_source(source: Path, layer: str) -> list[str]:
 
 
 def main() -> int:
-    """Prints the violations of the tree given (default: this one); returns 1 when there are any."""
+    """Print the violations in a tree (default: this one), and return 1 if there are any."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent
     problems = violations(root)
     print("\n".join(problems), file=sys.stderr, end="\n" if problems else "")

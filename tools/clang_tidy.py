@@ -1,11 +1,11 @@
-"""Runs clang-tidy over the engine and its bindings; not over tests, which take it twice as long.
+"""Run clang-tidy over the engine and its bindings, but not over tests, which take twice as long.
 
-A source that passes is not checked again until something changes that clang-tidy reads. A stamp in
-the user's cache folder (slipstream/clang-tidy), which all checkouts share, is named by a digest of:
-the source and our headers that it includes, every .clang-tidy, the source's commands in the
-compilation database, the command line of clang-tidy, and the versions of clang-tidy, g++ and
-nanobind. Those versions stand for all other headers. An include whose name is a macro is not
-followed.
+A source that passes is not checked again until an input of clang-tidy changes. Each source that
+passed has a stamp in the user's cache folder (slipstream/clang-tidy), which all checkouts share.
+The name of the stamp is a digest of the source and our headers that it includes, every .clang-tidy,
+the source's commands in the compilation database, the command line of clang-tidy, and the versions
+of clang-tidy, g++ and nanobind, which represent all other headers. Includes whose name is a macro
+are not followed.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ STAMPS_KEPT_DAYS = 60
 
 
 def stamps_folder() -> Path:
-    """Return where the stamps are kept."""
+    """Return the folder of the stamps."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "slipstream" / "clang-tidy"
 
 
 def is_ours(root: Path, path: Path) -> bool:
-    """Return whether a path is in one of the folders that are checked."""
+    """Return whether a path is in one of the checked folders."""
     return any(path.is_relative_to(root / folder) for folder in FOLDERS)
 
 
 def compiler_calls(root: Path, build: Path) -> dict[Path, list[str]]:
-    """Write the compilation database of engine and Python module; return each source's commands."""
+    """Write the compilation database, and return the commands of each source."""
     defines = [
         "-DSLIPSTREAM_TESTS=OFF",
         "-DSLIPSTREAM_PYTHON=ON",
@@ -60,20 +60,20 @@ def compiler_calls(root: Path, build: Path) -> dict[Path, list[str]]:
 
 
 def versions() -> str:
-    """Return the versions of clang-tidy and of whose headers it reads."""
-    said = [
+    """Return the versions of clang-tidy and of the packages whose headers it reads."""
+    outputs = [
         subprocess.run([name, "--version"], capture_output=True, text=True, check=True).stdout
         for name in ("clang-tidy", "g++")
     ]
     try:
-        said.append(version("nanobind"))
+        outputs.append(version("nanobind"))
     except PackageNotFoundError:
         pass
-    return "\n".join(said)
+    return "\n".join(outputs)
 
 
 def key_of(root: Path, shared: str, calls: dict[Path, list[str]], source: Path) -> str:
-    """Return the digest of what decides the findings in the source (see the top of this file)."""
+    """Return the digest of all inputs on which the findings in a source depend."""
     commands = calls[source]
     flags = [word for command in commands for word in shlex.split(command)]
     folders = [Path(flag[2:]) for flag in flags if flag.startswith("-I")]
@@ -89,7 +89,7 @@ def key_of(root: Path, shared: str, calls: dict[Path, list[str]], source: Path) 
 
 
 def tidy(build: Path, source: Path) -> str:
-    """Return what clang-tidy says about one file; empty when it passes."""
+    """Return the output of clang-tidy for one file; "" if the file passes."""
     command = [*COMMAND, "-p", str(build), str(source)]
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode == 0:
@@ -104,16 +104,23 @@ def check(
     key: Callable[[Path], str],
     check_one: Callable[[Path], str],
 ) -> list[str]:
-    """Return the findings in the sources that have no stamp; stamp those that have no findings."""
+    """Return the findings in sources without a stamp, and stamp sources without findings.
+
+    Args:
+        stamps: Folder of the stamps.
+        sources: Sources to check.
+        key: Function that returns the name of a source's stamp.
+        check_one: Function that returns the findings in a source.
+    """
     stamps.mkdir(parents=True, exist_ok=True)
 
     def findings(source: Path) -> str:
         stamp = stamps / key(source)
         if not stamp.exists():
             text = check_one(source)
-            if text or key(source) != stamp.name:  # changed meanwhile: nobody knows what was read
+            if text or key(source) != stamp.name:  # the source may have changed during the check
                 return text
-        stamp.touch()  # its age counts from its last use
+        stamp.touch()  # the age of a stamp counts from its last use
         return ""
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -121,7 +128,7 @@ def check(
 
 
 def drop_old(stamps: Path) -> None:
-    """Delete the stamps that were of no use for a long time."""
+    """Delete the stamps that have not been used for a long time."""
     limit = time.time() - STAMPS_KEPT_DAYS * 24 * 3600
     for stamp in stamps.iterdir():
         try:
@@ -132,7 +139,7 @@ def drop_old(stamps: Path) -> None:
 
 
 def main(root: Path = ROOT) -> int:
-    """Print the findings; return 1 when there are any, or no sources."""
+    """Print the findings, and return 1 if there are any or there are no sources."""
     build = root / "build" / "tidy"
     calls = compiler_calls(root, build)
     if not calls:

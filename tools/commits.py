@@ -1,4 +1,4 @@
-"""The number of a commit, by which tests and sanitizers choose what is their turn."""
+"""The number of a commit, which determines the share of tests and sanitizers that runs."""
 
 import hashlib
 import subprocess
@@ -8,13 +8,13 @@ from pathlib import Path
 
 
 def number(root: Path) -> int:
-    """Return how many commits lead to the one that is checked out; 0 outside of a checkout.
+    """Return the number of commits up to the checked-out one; 0 outside of a checkout.
 
-    A shallow clone cannot count them: the number is then drawn from the commit's hash. The process
-    ends with git's message where git refuses, as it does in a folder of another user.
+    A shallow clone cannot count its commits, so that the number is then derived from the commit's
+    hash. If git refuses, as it does in a folder of another user, the process ends with its message.
 
     Args:
-        root: the folder of the checkout.
+        root: Folder of the checkout.
     """
     if not (root / ".git").exists():
         return 0
@@ -24,18 +24,19 @@ def number(root: Path) -> int:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    asked = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
-    if asked.returncode != 0:
-        sys.exit(f"git {' '.join(arguments)} in {root}: {asked.stderr.strip()}")
-    return asked.stdout.strip()
+    ended = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
+    if ended.returncode != 0:
+        sys.exit(f"git {' '.join(arguments)} in {root}: {ended.stderr.strip()}")
+    return ended.stdout.strip()
 
 
 def turn(names: Iterable[str], number: int, shares: int) -> list[str]:
-    """Return one of so many shares of the names; those of as many successive numbers are all.
+    """Return one share of the names.
 
-    The share is rounded up, and the names are in the order of their hashes.
+    The shares of `shares` consecutive numbers together are all names. The size of a share is
+    rounded up, and the names are ordered by their hashes.
     """
     ordered = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
     size = -(-len(ordered) // shares)
     first = number % shares * size
-    return [ordered[place % len(ordered)] for place in range(first, first + size)]
+    return [ordered[index % len(ordered)] for index in range(first, first + size)]

@@ -94,15 +94,15 @@ def chosen(cases: Sequence[PublishedCase]) -> list[PublishedCase]:
 
 def folds_of(cases: Sequence[PublishedCase], fit: Fit, point: np.ndarray) -> dict[str, list[float]]:
     """Return points without each source, and without each model of some sources."""
-    found: dict[str, list[float]] = {}
+    folds: dict[str, list[float]] = {}
     for leave in ("source", "model"):
         names = [fold_of(case, leave) for case in cases]
         for name in sorted(set(names)):
             if leave == "source" or name.startswith(MODELS_APART):
-                left = np.array([each == name for each in names])
-                found[name] = fit.without(left, point).tolist()
+                excluded = np.array([fold == name for fold in names])
+                folds[name] = fit.without(excluded, point).tolist()
                 print(f"without {name}", flush=True)
-    return found
+    return folds
 
 
 def intervals_of(

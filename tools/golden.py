@@ -1,6 +1,6 @@
-"""Compares generated files that are under version control with what is generated now.
+"""Compare generated files under version control with newly generated ones.
 
-A change of the Python API of the engine, or of a setting, is then a change that a reviewer sees.
+As a result, a change of the engine's Python API or of a setting is visible in a review.
 """
 
 import argparse
@@ -16,14 +16,14 @@ ROOT = Path(__file__).parent.parent
 
 
 def output_of(*command: str) -> str:
-    """The standard output of this Python run with the arguments given."""
+    """Return the standard output of this Python with some arguments."""
     return subprocess.run(
         [sys.executable, *command], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT
     ).stdout
 
 
 def stub(module: str) -> str:
-    """The type stub of a native module."""
+    """Return the type stub of a native module."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "stub.pyi"
         output_of("-m", "nanobind.stubgen", "-q", "-m", module, "-o", str(file))
@@ -31,7 +31,7 @@ def stub(module: str) -> str:
 
 
 def settings_page() -> str:
-    """The documentation page of the environment variables."""
+    """Return the documentation page of the environment variables."""
     return output_of("-m", "slipstream.settings")
 
 
@@ -43,7 +43,7 @@ GOLDEN: dict[str, Callable[[], str]] = {
 
 
 def main() -> int:
-    """Returns 1 when a golden file differs; with --write it is written instead."""
+    """Return 1 if a golden file differs; with --write, write the files instead."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="write the files")
     write = parser.parse_args().write
@@ -58,7 +58,7 @@ def main() -> int:
             differ = True
             lines = difflib.unified_diff(old.splitlines(), new.splitlines(), name, "generated now")
             print("\n".join(lines), file=sys.stderr)
-            print(f"{name} is not what the source generates: run make golden", file=sys.stderr)
+            print(f"{name} differs from the generated file: run make golden", file=sys.stderr)
     return 1 if differ else 0
 
 

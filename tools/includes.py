@@ -1,4 +1,4 @@
-"""What C++ files include, which decides what a change can reach."""
+"""Includes of C++ files, which determine the files that a change can affect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTIL
 
 
 def includes(path: Path, folders: Iterable[Path]) -> list[Path]:
-    """Return the files that an #include line of the file may mean, beside it or in the folders."""
+    """Return the files that the #include lines of a file may name.
+
+    Args:
+        path: File with #include lines, which may name files beside it.
+        folders: Other folders with included files.
+    """
     text = path.read_text(encoding="utf-8", errors="replace")
     candidates = [
         Path(os.path.normpath(folder / target))
@@ -22,7 +27,7 @@ def includes(path: Path, folders: Iterable[Path]) -> list[Path]:
 
 
 def reachable(start: Iterable[Path], step: Callable[[Path], Iterable[Path]]) -> set[Path]:
-    """Return the paths to start from and all that any number of steps reaches from them."""
+    """Return the first paths and all paths that any number of steps reaches from them."""
     found: set[Path] = set()
     waiting = list(start)
     while waiting:

@@ -1,8 +1,8 @@
-"""Gives a Python environment a PyTorch that Slipstream can use: the one it has, or a CPU build.
+"""Install a CPU build of PyTorch in a Python environment that has no suitable PyTorch.
 
-A build with CUDA is gigabytes that nothing here needs. So pip is asked what it would take if it
-also looked at PyTorch's index of CPU builds (TORCH_INDEX, empty for none). Where that index cannot
-be reached, or pip's own sources have the same build, only they are used.
+A build with CUDA takes gigabytes that nothing here needs. Therefore pip also looks at PyTorch's
+index of CPU builds (TORCH_INDEX, empty for none). If that index cannot be reached, or if pip's
+default sources have the same build, only the default sources are used.
 """
 
 import argparse
@@ -18,21 +18,21 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 CPU_INDEX = os.environ.get("TORCH_INDEX", "https://download.pytorch.org/whl/cpu")
-LEAST_PIP = "pip>=23.2"  # asks for a wheel's dependencies without the wheel
-CONNECT_SECONDS = 8  # per address of the index
+LEAST_PIP = "pip>=23.2"  # first version that reads a wheel's dependencies without the wheel
+CONNECT_SECONDS = 8  # time limit for each address of the index
 CUDA = re.compile(r"(nvidia|cuda)-")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """What pip would install."""
+    """A version of PyTorch that pip would install."""
 
     version: str
     has_cuda: bool
 
 
 def torch_requirement() -> Requirement:
-    """The range that pyproject.toml allows."""
+    """Return the requirement in pyproject.toml."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     match = re.search(r'^torch = \["(torch[^"]*)"\]', text, re.MULTILINE)
     assert match is not None, "pyproject.toml has no extra named torch"
@@ -40,7 +40,7 @@ def torch_requirement() -> Requirement:
 
 
 def installed_version(python: str) -> tuple[str | None, str]:
-    """The version of the torch that a Python imports, or None and the reason."""
+    """Return the version of torch that a Python imports, or None and the reason."""
     environ = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     command = [python, "-c", "import torch; print(torch.__version__)"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
@@ -50,7 +50,7 @@ def installed_version(python: str) -> tuple[str | None, str]:
 
 
 def pip(python: str, *arguments: str, quiet: bool = False) -> subprocess.CompletedProcess[str]:
-    """Runs a Python's pip with the versions of constraints.txt."""
+    """Run the pip of a Python with the versions of constraints.txt."""
     command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     constraints = ("-c", str(ROOT / "constraints.txt"))
     stream = subprocess.PIPE if quiet else None
@@ -60,7 +60,7 @@ def pip(python: str, *arguments: str, quiet: bool = False) -> subprocess.Complet
 
 
 def candidate(python: str, wanted: str, *options: str) -> tuple[Candidate | None, str]:
-    """What pip would install for torch alone, or None and what pip said."""
+    """Return the torch that pip would install, or None and pip's message."""
     ask = ("--dry-run", "--no-deps", "--ignore-installed", "--report", "-")
     done = pip(python, *ask, *options, wanted, quiet=True)
     if done.returncode != 0:
@@ -75,18 +75,18 @@ def candidate(python: str, wanted: str, *options: str) -> tuple[Candidate | None
 
 
 def choose(python: str, wanted: str) -> tuple[str, tuple[str, ...]]:
-    """The version to install, and the options with which pip finds it."""
+    """Return the version to install, and the options with which pip finds it."""
     index = ("--extra-index-url", CPU_INDEX) if CPU_INDEX else ()
     quick = ("--retries", "0", "--timeout", str(CONNECT_SECONDS))
-    found, said = candidate(python, wanted, *quick, *index)
+    found, message = candidate(python, wanted, *quick, *index)
     if found is None or not index:
-        found, said = candidate(python, wanted)
+        found, message = candidate(python, wanted)
     if found is None:
-        raise SystemExit(f"{said}\nerror: pip finds no {wanted} that fits {python}")
+        raise SystemExit(f"{message}\nerror: pip finds no {wanted} for {python}")
     if not found.has_cuda:
-        is_pips_own, _ = candidate(python, f"torch=={found.version}")
-        return found.version, () if is_pips_own else index
-    where = f"at {CPU_INDEX}" if index else "without an index to look at (TORCH_INDEX is empty)"
+        in_default_sources, _ = candidate(python, f"torch=={found.version}")
+        return found.version, () if in_default_sources else index
+    where = f"at {CPU_INDEX}" if index else "because TORCH_INDEX is empty"
     print(
         f"found no CPU build {where}; torch {found.version} has CUDA and is several gigabytes",
         file=sys.stderr,
@@ -95,19 +95,19 @@ def choose(python: str, wanted: str) -> tuple[str, tuple[str, ...]]:
 
 
 def check(version: str, python: str) -> None:
-    """Stops where a torch is not in the allowed range."""
+    """Exit if a version of torch is not in the allowed range."""
     allowed = torch_requirement().specifier
     if not allowed.contains(version, prereleases=True):
         raise SystemExit(
-            f"error: {python} has torch {version}; Slipstream needs torch{allowed}. Upgrade it"
-            f" where it is, or put a newer one before it: {python} -m pip install 'torch{allowed}'"
+            f"error: {python} has torch {version}; Slipstream needs torch{allowed}. Upgrade it, or"
+            f" install a newer one in front of it: {python} -m pip install 'torch{allowed}'"
         )
 
 
 def main() -> None:
-    """Leaves a torch that is there, or installs one."""
+    """Install torch unless there is one, and check its version."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("python", help="the environment's Python")
+    parser.add_argument("python", help="Python of the environment")
     python = parser.parse_args().python
     version, _ = installed_version(python)
     if version is None:

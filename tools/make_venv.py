@@ -1,7 +1,7 @@
-"""Makes the virtual environment of a checkout; run by the Python that it is for.
+"""Make the virtual environment of a checkout with the Python that runs this script.
 
-A PyTorch that this Python has is seen from the new environment too, also where this Python is in
-an environment itself. Standard library only.
+The new environment can import the PyTorch of this Python, even if this Python is in a virtual
+environment itself. The script uses the standard library only.
 """
 
 import argparse
@@ -17,37 +17,39 @@ OUTER = "outer_environment.pth"
 
 
 def has_torch(python: str | Path) -> bool:
-    """Whether a Python can import torch."""
+    """Return whether a Python can import torch."""
     environ = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     command = [python, "-c", "import torch"]
     return subprocess.call(command, env=environ, stderr=subprocess.DEVNULL) == 0
 
 
 def link_outer_environment(inner: Path) -> None:
-    """Lets an environment see the packages of the one that this Python is in, after its own.
+    """Let an environment import the packages of this Python's environment, after its own.
 
-    `--system-site-packages` shows those of the Python below both. Folders are added with their
-    own .pth files, which packages that are installed as editable need.
+    `--system-site-packages` would make only the packages of the base Python visible. Folders are
+    added together with their .pth files, which editable installations need.
     """
     outer = sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
     lines = [f"import site; site.addsitedir({folder!r})\n" for folder in outer]
-    own = subprocess.run(
+    packages = subprocess.run(
         [inner / "bin" / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
         check=True,
         capture_output=True,
         text=True,
     ).stdout.strip()
-    Path(own, OUTER).write_text("".join(lines))
+    Path(packages, OUTER).write_text("".join(lines))
 
 
 def make(folder: Path) -> None:
-    """Makes the environment."""
+    """Make the environment."""
     sees_torch = has_torch(sys.executable)
     print(f"making {folder}" + (f" with the PyTorch of {sys.executable}" if sees_torch else ""))
     try:
         venv.create(folder, system_site_packages=sees_torch, with_pip=True, symlinks=True)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)  # half of one would be taken for a whole one
+        shutil.rmtree(
+            folder, ignore_errors=True
+        )  # an incomplete one would look like a complete one
         raise
     if not sees_torch:
         return

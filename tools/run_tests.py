@@ -1,7 +1,7 @@
-"""Runs the Python tests: side by side what may, alone what must; says where the time went.
+"""Run the Python tests, first those that may run in parallel, then the others; report the times.
 
-Called by `make test` and `make test-all` after the C++ tests. Results are under build/results:
-a JUnit file of each part, and what the share left out.
+`make test` and `make test-all` call this after the C++ tests. Results are under build/results: a
+JUnit file for each part, and the tests that the share left out.
 """
 
 from __future__ import annotations
@@ -24,52 +24,52 @@ from rich.table import Table
 RESULTS = Path("build/results")
 WORKERS = max(2, os.cpu_count() or 2)
 PARTS = {
-    # One by one, by whoever is free: files differ a hundredfold in how long they take.
+    # Free workers take single tests, because the times of files differ by a factor of 100.
     "beside": ["-n", str(WORKERS), "--dist", "worksteal", "-m", "not alone"],
     "alone": ["-m", "alone"],
 }
 LEFT_OUT = RESULTS / "left-out.json"
-# Exit codes of pytest: it was interrupted, as by -x, or called wrongly; -k or -m leaves no test.
-ENDED_EARLY = (2, 3, 4)
-NOTHING_SELECTED = 5
+# Exit codes of pytest.
+ENDED_EARLY = (2, 3, 4)  # interrupted, internal error, wrong usage
+NOTHING_SELECTED = 5  # -k or -m selects no test
 
 
 def run_part(name: str, share: str, marks: str, arguments: list[str]) -> int:
-    """Run one part of the tests; return pytest's exit code, or 1 where its results say worse."""
+    """Run one part of the tests; return pytest's exit code, or 1 if its results show a failure."""
     cases = RESULTS / f"{name}.xml"
-    *options, own = PARTS[name]
+    *options, part_marks = PARTS[name]
     started = subprocess.Popen(
         [
             *(sys.executable, "-m", "pytest", "-q", *options),
-            f"({own}) and ({marks})" if marks else own,
-            # In one word: pytest takes a file that is there for a test, before it knows the option.
+            f"({part_marks}) and ({marks})" if marks else part_marks,
+            # With "=": pytest would take an existing file for a test before it knows the option.
             *(f"--share={share}", f"--left-out={LEFT_OUT}", f"--junitxml={cases}"),
             *arguments,
         ]
     )
     try:
         code = started.wait()
-    except KeyboardInterrupt:  # pytest has it too, and ends what its tests have started
+    except KeyboardInterrupt:  # pytest receives the signal too, and ends its processes
         code = started.wait()
     if code == 0 and not has_passed(cases):
-        print(f"pytest ended with 0, but {cases} is not that of tests that passed", file=sys.stderr)
+        print(f"pytest ended with 0, but not all tests in {cases} passed", file=sys.stderr)
         return 1
     return code
 
 
 def has_passed(path: Path) -> bool:
-    """Whether all cases of a file passed: a test can end pytest with 0 before others have run."""
+    """Return whether all cases of a file passed; a test could end pytest early with exit code 0."""
     cases = cases_of(path)
     return bool(cases) and not any(map(has_failed, cases))
 
 
 def has_failed(case: ElementTree.Element) -> bool:
-    """Whether a case, its set-up or its collection failed."""
-    return not {"failure", "error"}.isdisjoint(each.tag for each in case)
+    """Return whether a case, its set-up or its collection failed."""
+    return not {"failure", "error"}.isdisjoint(element.tag for element in case)
 
 
 def cases_of(path: Path) -> list[ElementTree.Element]:
-    """Return the cases of a file of results; none if it is not there, or was not written whole."""
+    """Return the cases of a file of results; none if the file is missing or incomplete."""
     try:
         return list(ElementTree.parse(path).iter("testcase"))
     except (FileNotFoundError, ElementTree.ParseError):
@@ -77,7 +77,7 @@ def cases_of(path: Path) -> list[ElementTree.Element]:
 
 
 def place(case: ElementTree.Element) -> tuple[str, str]:
-    """Return the file of a case, and its name in it with its class."""
+    """Return the file of a case, and the identifier of the case for pytest."""
     # A module that could not be imported has no class name.
     parts = (case.get("classname") or case.get("name") or "").split(".")
     last = next((n for n, part in enumerate(parts) if part.startswith("test_")), len(parts) - 1)
@@ -86,28 +86,28 @@ def place(case: ElementTree.Element) -> tuple[str, str]:
 
 
 def seconds_by_file(paths: Iterable[Path]) -> dict[str, tuple[float, int]]:
-    """Return by test file, or C++ program, its seconds and its number of cases, longest first."""
-    found: dict[str, list[float]] = defaultdict(list)
+    """Return seconds and number of cases by test file or C++ program, the longest first."""
+    times: dict[str, list[float]] = defaultdict(list)
     for path in paths:
         for case in cases_of(path):
             is_cpp = path.stem.startswith("ctest")
             name = f"{path.stem} {case.get('name')}" if is_cpp else place(case)[0]
-            found[name].append(float(case.get("time", 0)))
-    sums = {name: (sum(times), len(times)) for name, times in found.items()}
+            times[name].append(float(case.get("time", 0)))
+    sums = {name: (sum(seconds), len(seconds)) for name, seconds in times.items()}
     return dict(sorted(sums.items(), key=lambda item: -item[1][0]))
 
 
 def report(console: Console, paths: list[Path], rows: int) -> None:
-    """Print the longest files, what was left out, and what failed."""
+    """Print the files that took longest, the tests that were left out, and the failed tests."""
     files = seconds_by_file(paths)
     table = Table("test file", box=None)
     for column in ("cases", "seconds"):
         table.add_column(column, justify="right")
     for name, (seconds, cases) in list(files.items())[:rows]:
         table.add_row(name, f"{cases}", f"{seconds:.1f}")
-    rest = list(files.values())[rows:]
+    others = list(files.values())[rows:]
     total = sum(seconds for seconds, _ in files.values())
-    table.add_row(f"{len(rest)} more files", f"{sum(cases for _, cases in rest)}", "")
+    table.add_row(f"{len(others)} more files", f"{sum(cases for _, cases in others)}", "")
     table.add_row("all", f"{sum(cases for _, cases in files.values())}", f"{total:.1f}")
     console.print(table)
     say_left_out(console)
@@ -117,7 +117,7 @@ def report(console: Console, paths: list[Path], rows: int) -> None:
 
 
 def say_left_out(console: Console) -> None:
-    """Print what the share left out, and what runs it."""
+    """Print the number of tests that the share left out, and the command that runs them."""
     if not LEFT_OUT.exists():
         return
     names = json.loads(LEFT_OUT.read_text(encoding="utf-8"))
@@ -131,10 +131,13 @@ def say_left_out(console: Console) -> None:
 
 
 def run(share: str, marks: str, arguments: list[str]) -> int:
-    """Run the parts and return the first exit code that is not 0, or that no test was chosen."""
+    """Run the parts, and return the first exit code that is not 0.
+
+    The exit code of a part without tests counts only if no part has any.
+    """
     if share == "commit":
         share = str(commits.number(Path.cwd()))
-        print(f"share {share}, the number of this commit; SHARE={share} runs the same", flush=True)
+        print(f"share {share}, the number of this commit; SHARE={share} runs it again", flush=True)
     RESULTS.mkdir(parents=True, exist_ok=True)
     for path in (LEFT_OUT, *(RESULTS / f"{name}.xml" for name in PARTS)):
         path.unlink(missing_ok=True)
@@ -144,7 +147,7 @@ def run(share: str, marks: str, arguments: list[str]) -> int:
         if codes[-1] in ENDED_EARLY:
             break
     if set(codes) == {NOTHING_SELECTED}:
-        print("no test was chosen: look at what PYTEST_ARGS names", file=sys.stderr)
+        print("no test was selected: check PYTEST_ARGS", file=sys.stderr)
         return NOTHING_SELECTED
     return next((code for code in codes if code not in (0, NOTHING_SELECTED)), 0)
 
@@ -153,9 +156,9 @@ def main() -> int:
     """Run the parts, report, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--share", default="commit", help="share: commit, all, or a number")
-    parser.add_argument("-m", dest="marks", default="", help="expression of markers, as pytest's")
+    parser.add_argument("-m", dest="marks", default="", help="expression of markers, as in pytest")
     parser.add_argument("--rows", type=int, default=30, help="number of files in the report")
-    parser.add_argument("--report", action="store_true", help="only report on all results there")
+    parser.add_argument("--report", action="store_true", help="only report the existing results")
     chosen, arguments = parser.parse_known_args()
     if chosen.report:
         report(Console(width=100), sorted(RESULTS.glob("*.xml")), chosen.rows)

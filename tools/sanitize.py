@@ -1,19 +1,19 @@
-"""Runs the C++ tests under the sanitizers: all of them, or those that a change can reach.
+"""Run the C++ tests under the sanitizers: all tests, or those that a change can affect.
 
-`all`, which `make sanitize` calls, runs every program and writes tests/sanitized.json when all have
-passed: for each program a digest of the files that it depends on. `share`, which `.ci/run` calls,
-runs the programs whose digest differs from that record, and a third of all programs; the thirds of
-three successive commits are all programs.
+`all`, which `make sanitize` calls, runs every program. After all have passed, it writes
+tests/sanitized.json, which has a digest of the dependencies of each program. `share`, which
+`.ci/run` calls, runs the programs whose digest differs from that record, and a third of all
+programs; the thirds of three consecutive commits are all programs.
 
-A program depends on its own source, on everything else in its test folder but the other programs,
-and on what it and the shared sources, which CMake links to all programs, include. With a file of a
-layer come all files of the layer's folder and what they include. A public header only declares:
-with it comes the folder that has its name, or that has a source of its name. All CMake files, and
-CXXFLAGS and LDFLAGS, count for every program.
+A program depends on its own source, on all other files in its test folder except the other
+programs, and on the files that its source and the shared sources include; CMake links the shared
+sources to all programs. A dependency on a file of a layer implies all files of the layer's folder
+and their includes. A public header only declares, so that it implies the folder that has its name
+or a source of its name. Every program depends on all CMake files, and on CXXFLAGS and LDFLAGS.
 
-The digests leave out the compiler and the libraries, because with them every program would run on
-any other machine. They miss an include whose name is a macro, and a function that a public header
-declares and a source of another name defines. The thirds look after all of these.
+The digests leave out the compiler and the libraries, because otherwise every program would run on
+any other machine. They miss includes whose name is a macro, and functions that a public header
+declares but a source of another name defines. The thirds cover all of these.
 """
 
 from __future__ import annotations
@@ -37,57 +37,57 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORD = Path("tests/sanitized.json")
 PRESETS = ("asan", "tsan")
 SHARES = 3
-# The test folders, with what CMake puts in front of the names of their programs.
+# Test folders, with the prefix that CMake gives to the names of their programs.
 FOLDERS = {"core/test": "", "kernels/test": "kernels_"}
 
 
-# ---- what a program depends on ------------------------------------------------------------------
+# ---- dependencies of a program ------------------------------------------------------------------
 
 
 def programs(root: Path) -> dict[str, Path]:
-    """Return the source of each test program by the program's name."""
-    found = {
+    """Return the source of each test program by the name of the program."""
+    sources = {
         prefix + source.stem: source
         for folder, prefix in FOLDERS.items()
         for source in (root / folder).glob("*_test.cc")
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(sources.items()))
 
 
 def shared_files(folder: Path) -> set[Path]:
-    """Return the files of a test folder that no program has for itself."""
+    """Return the files of a test folder that all programs share."""
     files = {path for path in folder.rglob("*") if path.is_file()}
     return files - set(folder.glob("*_test.cc"))
 
 
 def files_in(folder: Path) -> list[Path]:
-    """Return the files of a folder without those of its sub-folders, which are other layers."""
+    """Return the files of a folder without those of its subfolders, which are other layers."""
     return [path for path in folder.glob("*") if path.is_file()]
 
 
 def needed_with(tests: Path, path: Path) -> list[Path]:
-    """Return the files that a program of the test folder may need if it needs this one."""
+    """Return the files that a program of a test folder may need if it needs a given file."""
     top = tests.parent
-    found = includes(path, [top, top / "include"])
+    needed = includes(path, [top, top / "include"])
     if path.parent == top / "include/slipstream":
         implemented = [source.parent for source in top.rglob(f"{path.stem}.cc")]
         for folder in (*implemented, top / path.stem):
-            found += files_in(folder)
+            needed += files_in(folder)
     elif tests not in path.parents:
-        found += files_in(path.parent)
-    return found
+        needed += files_in(path.parent)
+    return needed
 
 
 def build_files(root: Path) -> set[Path]:
     """Return the presets and all CMake files."""
-    found = {root / "CMakePresets.json", root / "CMakeLists.txt", *root.glob("*.cmake")}
+    files = {root / "CMakePresets.json", root / "CMakeLists.txt", *root.glob("*.cmake")}
     for folder in ("core", "kernels", "cmake"):
-        found.update((root / folder).rglob("CMakeLists.txt"), (root / folder).rglob("*.cmake"))
-    return found
+        files.update((root / folder).rglob("CMakeLists.txt"), (root / folder).rglob("*.cmake"))
+    return files
 
 
 def dependencies(root: Path, source: Path) -> list[Path]:
-    """Return every file whose change may change what the program does."""
+    """Return every file whose change may change the behaviour of a program."""
     tests = source.parent
     shared = shared_files(tests)
     compiled = [source, *(path for path in shared if path.suffix == ".cc")]
@@ -95,29 +95,35 @@ def dependencies(root: Path, source: Path) -> list[Path]:
 
 
 def digests(root: Path) -> dict[str, str]:
-    """Return by program a digest of the flags and of the files that it depends on."""
+    """Return a digest of the flags and of the dependencies of each program."""
     flags = "\0".join(os.environ.get(name, "") for name in ("CXXFLAGS", "LDFLAGS"))
-    found: dict[str, str] = {}
+    digest_of: dict[str, str] = {}
     for name, source in programs(root).items():
         digest = hashlib.sha256("\0".join([*PRESETS, flags]).encode())
         for path in dependencies(root, source):
             content = hashlib.sha256(path.read_bytes()).digest()
             digest.update(str(path.relative_to(root)).encode() + b"\0" + content)
-        found[name] = digest.hexdigest()[:32]
-    return found
+        digest_of[name] = digest.hexdigest()[:32]
+    return digest_of
 
 
-# ---- which programs are run ---------------------------------------------------------------------
+# ---- choice of programs -------------------------------------------------------------------------
 
 
 def recorded(root: Path) -> dict[str, str]:
-    """Return the digests with which all programs passed last; none where they never did."""
+    """Return the digests with which all programs passed last; none if they never did."""
     path = root / RECORD
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def share(passed: dict[str, str], current: dict[str, str], turn: Collection[str]) -> dict[str, str]:
-    """Return the programs that did not pass with their digest, or whose turn it is, with why."""
+    """Return the programs to run, each with a reason.
+
+    Args:
+        passed: Digests with which the programs passed last.
+        current: Current digests of all programs.
+        turn: Programs whose turn it is at this commit.
+    """
     reasons: dict[str, str] = {}
     for name, digest in current.items():
         if passed.get(name) != digest:
@@ -128,7 +134,7 @@ def share(passed: dict[str, str], current: dict[str, str], turn: Collection[str]
 
 
 def announce(reasons: dict[str, str], total: int) -> None:
-    """Print which programs are run, why, and how many are left out."""
+    """Print the programs that run, with the reasons, and the number of the others."""
     print(f"{len(reasons)} of {total} programs run under the sanitizers:")
     for name, reason in reasons.items():
         print(f"  {name:28} {reason}")
@@ -140,11 +146,11 @@ def announce(reasons: dict[str, str], total: int) -> None:
         )
 
 
-# ---- running them -------------------------------------------------------------------------------
+# ---- runs ---------------------------------------------------------------------------------------
 
 
 def run(root: Path, names: list[str]) -> bool:
-    """Build and run the programs under each sanitizer; stop at the first that fails."""
+    """Build and run the programs under each sanitizer; stop at the first failure."""
     return all(run_preset(root, preset, names) for preset in PRESETS)
 
 
@@ -179,7 +185,7 @@ def commands(preset: str, results: Path, names: list[str]) -> list[list[str]]:
 
 
 def fixed_addresses() -> list[str]:
-    """Return what keeps addresses in place, which TSAN of older compilers needs; may be nothing."""
+    """Return a command prefix that fixes addresses for TSAN of older compilers; may be empty."""
     wrapper = ["setarch", "-R"]
     if shutil.which(wrapper[0]) is None:
         return []
@@ -187,7 +193,7 @@ def fixed_addresses() -> list[str]:
 
 
 def run_all(root: Path) -> int:
-    """Run all programs and record their digests; return 0 when they passed."""
+    """Run all programs and record their digests; return 0 if they passed."""
     before = digests(root)
     if not run(root, list(before)):
         return 1
@@ -195,19 +201,19 @@ def run_all(root: Path) -> int:
     changed = sorted({name for name, _ in before.items() ^ after.items()})
     if changed:
         print(
-            f"sanitize: files of {', '.join(changed)} changed during the run, so nothing is"
+            f"sanitize: dependencies of {', '.join(changed)} changed during the run, so nothing is"
             " recorded. Run make sanitize again.",
             file=sys.stderr,
         )
         return 1
     text = json.dumps(after, indent=1, sort_keys=True) + "\n"
     (root / RECORD).write_text(text, encoding="utf-8")
-    print(f"All {len(after)} programs passed; {RECORD} records with which sources.")
+    print(f"All {len(after)} programs passed; {RECORD} records their sources.")
     return 0
 
 
 def run_share(root: Path) -> int:
-    """Run this commit's share of the programs; return 0 when they passed."""
+    """Run this commit's share of the programs; return 0 if they passed."""
     current = digests(root)
     reasons = share(recorded(root), current, commits.turn(current, commits.number(root), SHARES))
     announce(reasons, len(current))
@@ -215,7 +221,7 @@ def run_share(root: Path) -> int:
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
-    """Run all programs, or this commit's share; return 0 when they passed."""
+    """Run all programs, or this commit's share; return 0 if they passed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", choices=["all", "share"], help="programs to run")
     which = parser.parse_args(arguments).which

@@ -1,8 +1,8 @@
-"""Installs the system packages that Slipstream is built and tested with, or lists them.
+"""Install the system packages that building and testing Slipstream needs, or list them.
 
-Runs under the user's own Python before any virtual environment exists: standard library only.
-Each package is found by a probe (a program, a pkg-config name, a file), so a machine that has the
-thing from elsewhere passes, whatever its distribution.
+The script runs under the user's Python before any virtual environment exists, so it uses the
+standard library only. A probe looks for the content of each package (a program, a pkg-config name,
+a file), so that the check passes on any distribution.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Package:
-    """A Debian package, what it is for, and how to see that it is there."""
+    """A Debian package, its purpose, and a probe that finds it."""
 
     name: str
     purpose: str
@@ -30,12 +30,12 @@ class Package:
 
 
 def program(name: str) -> Callable[[], bool]:
-    """A probe for an executable, on PATH or where daemons live."""
+    """Return a probe for an executable on PATH or in /usr/sbin."""
     return lambda: shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin") is not None
 
 
 def library(name: str) -> Callable[[], bool]:
-    """A probe for a library known to pkg-config."""
+    """Return a probe for a library that pkg-config finds."""
 
     def present() -> bool:
         tool = shutil.which("pkg-config")
@@ -45,12 +45,12 @@ def library(name: str) -> Callable[[], bool]:
 
 
 def file(path: str | Path) -> Callable[[], bool]:
-    """A probe for a file."""
+    """Return a probe for a file."""
     return Path(path).exists
 
 
 def python_package(suffix: str) -> str:
-    """The Debian name of a package of the running Python, such as python3.11-venv."""
+    """Return the Debian name of a package of the running Python, such as python3.11-venv."""
     return f"python{sys.version_info.major}.{sys.version_info.minor}-{suffix}"
 
 
@@ -59,7 +59,7 @@ GROUPS: dict[str, tuple[Package, ...]] = {
         Package("g++", "compiles the engine (11 or newer)", program("g++")),
         Package(
             "ccache",
-            "compiles once what package, tests and wheel share",
+            "compiles the common sources of package, tests and wheel once",
             program("ccache"),
             required=False,
         ),
@@ -87,7 +87,7 @@ GROUPS: dict[str, tuple[Package, ...]] = {
         Package("munge", "tests under srun", program("munged"), required=False),
         Package(
             "pocketsphinx-testdata",
-            "speech that tests of speech models listen to",
+            "speech for tests of speech models",
             file("/usr/share/pocketsphinx/test/data/librivox"),
             required=False,
         ),
@@ -98,7 +98,7 @@ GROUPS: dict[str, tuple[Package, ...]] = {
     "demo": (
         Package(
             "dataset-fashion-mnist",
-            "the demo's images (else it downloads them)",
+            "the demo's images (otherwise it downloads them)",
             file("/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"),
             required=False,
         ),
@@ -107,12 +107,12 @@ GROUPS: dict[str, tuple[Package, ...]] = {
 
 
 def missing_packages(groups: list[str]) -> list[Package]:
-    """The packages of `groups` whose probe fails."""
+    """Return the packages of some groups whose probes fail."""
     return [package for name in groups for package in GROUPS[name] if not package.present()]
 
 
 def install(packages: list[Package]) -> None:
-    """Installs with apt-get; an optional package that cannot be had keeps no other one out."""
+    """Install packages with apt-get; a missing optional package does not affect the others."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     subprocess.call(["apt-get", "update", "-q"], env=environment)
     required = [package.name for package in packages if package.required]
@@ -126,7 +126,7 @@ def install(packages: list[Package]) -> None:
 
 
 def report(packages: list[Package]) -> None:
-    """Lists what is missing, why it is wanted and the command that installs it."""
+    """Print the missing packages, their purposes and the command that installs them."""
     print("missing system packages (Debian and Ubuntu names):", file=sys.stderr)
     for package in packages:
         need = "required" if package.required else "optional"
@@ -136,7 +136,7 @@ def report(packages: list[Package]) -> None:
 
 
 def main() -> int:
-    """Returns 0 when every required package of the named groups is there."""
+    """Return 0 if every required package of the chosen groups is installed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("groups", nargs="+", choices=sorted(GROUPS))
     groups = parser.parse_args().groups

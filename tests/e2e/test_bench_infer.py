@@ -91,7 +91,7 @@ def test_contenders_are_measured_and_files_in_the_cache_are_not_made_again(
     peers = ("--peers", "pytorch,ort-int8,openvino")
     done = program("my_models:TINY", *peers, *short, "-o", "out/infer.json")
     assert done.returncode == 0, done.stderr
-    for text in ("TINY: 0.02 GFLOP", "PyTorch eager", "OpenVINO fp32", "geometric mean", "holds"):
+    for text in ("TINY: 0.02 GFLOP", "PyTorch", "OpenVINO", "geometric", "target"):
         assert text in done.stdout
 
     (model,) = json.loads((tmp_path / "out" / "infer.json").read_text())["models"]
@@ -142,7 +142,7 @@ def test_time_and_cost_of_an_image_at_a_required_accuracy(tmp_path: Path):
     ("arguments", "message"),
     [
         (["my_models:TINY", "--peers", "turbo"], "the peer is 'turbo'"),
-        (["my_models:TINY", "--threads", "4096"], "the cores here"),
+        (["my_models:TINY", "--threads", "4096"], "the cores of this process"),
         (["my_models:build"], "has to be a ZooModel"),
         (["no.slip", "--images", "."], "has no JPEG files"),
         (["--images", "."], "no model is given"),

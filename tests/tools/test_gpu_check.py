@@ -14,8 +14,7 @@ from gpu_check.bench import microseconds
 from gpu_check.build import BuildError, compile_once
 from gpu_check.case import CASES, PROGRAMS
 from gpu_check.driver import LIBRARY, Driver, NoDriverError
-from gpu_check.isolated import collect
-from gpu_check.results import text_of
+from gpu_check.isolated import collect, text_of
 from gpu_check.staging import CORE, StagingError, build_staging, run_program, sources, staging
 
 

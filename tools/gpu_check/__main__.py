@@ -25,10 +25,9 @@ from .bench import open_bench
 from .build import BuildError
 from .case import PROGRAMS
 from .driver import NoDriverError, load_library
-from .isolated import ROOT, Result, run_case
+from .isolated import ROOT, Result, run_case, text_of
 from .load import LOADS
 from .operations import OPERATIONS
-from .results import text_of
 from .staging import PARTS, build_staging
 
 OUTPUT = ROOT / "build" / "gpu_check.json"

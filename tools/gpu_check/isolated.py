@@ -117,3 +117,19 @@ def collect(lines: queue.Queue[str], silence: float, deadline: float) -> Result:
         if not line:
             return result
         result.rows.append(json.loads(line))
+
+
+def case_text(case: dict[str, Any]) -> str:
+    """Return one case of a part as JSON, with one row per line."""
+    head = {key: value for key, value in case.items() if key != "rows"}
+    rows = ",\n".join(f"   {json.dumps(row)}" for row in case.get("rows", []))
+    return f'  {json.dumps(head)[:-1]}, "rows": [\n{rows}\n  ]}}'
+
+
+def text_of(results: dict[str, list[dict[str, Any]]]) -> str:
+    """Return the results of all parts as JSON, with one row per line."""
+    parts = [
+        f" {json.dumps(name)}: [\n" + ",\n".join(map(case_text, cases)) + "\n ]"
+        for name, cases in results.items()
+    ]
+    return "{\n" + ",\n".join(parts) + "\n}\n"

@@ -1,19 +1,20 @@
-"""Shows that the tests bite: they must kill small random changes of the source.
+"""Measure how good the tests are: they must fail for (kill) small random changes of the source.
 
-    python -m tools.mutants draw --seed 26 --count 40   draw, and write tests/mutants.json
-    python -m tools.mutants run [--only ID]             let the tests of each part meet its mutants
-    python -m tools.mutants closest [--only ID]         let the few closest tests meet them: seconds
-    python -m tools.mutants reach                       find which tests reach those that survived
-    python -m tools.mutants whole [--only ID]           let `make test`, or its tests that reach
-                                                        them, meet those that survived
-    python -m tools.mutants equivalent ID --why REASON  set one aside, and draw the next of its part
-    python -m tools.mutants show [--json]               what became of them
+    python -m tools.mutants draw --seed 26 --count 40   draw mutants, and write tests/mutants.json
+    python -m tools.mutants run [--only ID]             run the tests of each part on its mutants
+    python -m tools.mutants closest [--only ID]         run only the few closest tests, for seconds
+    python -m tools.mutants reach                       find the tests that reach surviving mutants
+    python -m tools.mutants whole [--only ID]           run `make test`, or the tests that reach
+                                                        them, on surviving mutants
+    python -m tools.mutants equivalent ID --why REASON  replace a mutant by the next of its part
+    python -m tools.mutants show [--json]               show the outcomes
 
-Who writes a test for a mutant that survived calls `run --only ID` once more. While tests run, files
-of the checkout are changed; a signal restores them, unless it is SIGKILL, and a second one ends the
-tests at once. `run` and `whole` go on where they stopped, and return 1 if some mutants are unclear:
-call them again. Call all from the root of a clone with an environment of its own: nothing else can
-use it meanwhile. C++ mutants are built in build/mutants.
+After writing a test for a surviving mutant, call `run --only ID` again. While tests run, files of
+the checkout are changed. A signal other than SIGKILL restores them, and a second signal ends the
+tests at once. `run` and `whole` go on where they stopped; they return 1 if some mutants are
+unclear, and then have to be called again. Call all commands from the root of a clone with an
+environment of its own, which nothing else may use meanwhile. C++ mutants are built in
+build/mutants.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from .execute import UnclearError, changed, execute, git, limit_memory, meet, re
 from .results import Results, counts, describe, load, show
 
 ROOT = Path.cwd()
-OUTCOMES = {  # before it meets the tests, if they kill it, if it survives
+OUTCOMES = {  # outcome before the tests, if they kill the mutant, and if it survives
     "closest": ("", outcomes.KILLED_BY_PART, ""),
     "run": ("", outcomes.KILLED_BY_PART, outcomes.SURVIVED),
     "whole": (outcomes.SURVIVED, outcomes.KILLED_BY_WHOLE, outcomes.ESCAPED),
@@ -41,7 +42,7 @@ OUTCOMES = {  # before it meets the tests, if they kill it, if it survives
 
 
 def run_one(results: Results, mutant: Mutant, how: str) -> list[Mutant]:
-    """Let tests meet one mutant; return the one drawn for it whose turn it is too."""
+    """Run tests on one mutant, and return the mutant that was drawn to replace it, if any."""
     before, killed, survived = OUTCOMES[how]
     if how == "whole":
         commands = whole_commands(mutant)
@@ -52,7 +53,7 @@ def run_one(results: Results, mutant: Mutant, how: str) -> list[Mutant]:
     if ended is None:
         drawn = results.replace(ROOT, mutant, outcomes.NOT_COMPILED)
         return [drawn] if drawn.outcome == before else []
-    if mutant.outcome != before:  # it has met these tests already
+    if mutant.outcome != before:  # the mutant has survived these tests before
         killed, survived = outcomes.KILLED_BY_NEW, mutant.outcome
     mutant.outcome, mutant.test = survived if ended.ok else killed, ended.test
     mutant.commit = git(ROOT, "rev-parse", "--short", "HEAD")
@@ -62,7 +63,7 @@ def run_one(results: Results, mutant: Mutant, how: str) -> list[Mutant]:
 
 
 def run(how: str, only: int | None) -> int:
-    """Let tests meet each mutant whose turn it is; return 1 if some are unclear."""
+    """Run tests on each mutant that waits for them; return 1 if some mutants are unclear."""
     refuse_changes(ROOT)
     limit_memory()
     unclear = 0
@@ -81,17 +82,18 @@ def run(how: str, only: int | None) -> int:
 
 
 def living(results: Results, number: int, before: str = "") -> Mutant:
-    """Return the mutant of a number; exit unless its outcome is `before`, or it has survived."""
+    """Return the mutant of a number; exit unless it waits for the tests or has survived."""
     for mutant in results.mutants:
         if mutant.id == number:
             if mutant.outcome in (before, *outcomes.ALIVE):
                 return mutant
-            sys.exit(f"mutant {number} is {mutant.outcome or outcomes.NOT_MET}; it is not its turn")
-    sys.exit(f"there is no mutant {number}: python -m tools.mutants show")
+            outcome = mutant.outcome or outcomes.NOT_MET
+            sys.exit(f"mutant {number} is {outcome}; this command takes mutants that are alive")
+    sys.exit(f"there is no mutant {number}; list all: python -m tools.mutants show")
 
 
 def find_reached() -> None:
-    """Run all tests once, to see which of them reach the mutants that survived."""
+    """Run all tests once, to find those that reach surviving mutants."""
     refuse_changes(ROOT)
     results = load(ROOT)
     survivors = [mutant for mutant in results.mutants if mutant.outcome == outcomes.SURVIVED]
@@ -99,7 +101,7 @@ def find_reached() -> None:
         reach.note_file(ROOT, mutant).unlink(missing_ok=True)
     with changed(reach.texts_with_notes(ROOT, survivors)):
         ended = execute(ROOT, ["make", "test-python"], LIMIT_SECONDS["whole"])
-    # Tests may fail: what counts is that they ran.
+    # Tests may fail, but they must have run.
     if not ended.ok and "::" not in ended.test:
         sys.exit(f"not all tests ran: {ended.test}")
     for mutant in survivors:
@@ -109,7 +111,7 @@ def find_reached() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """Return what was asked for."""
+    """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -118,17 +120,17 @@ def arguments() -> argparse.Namespace:
     drawn.add_argument("--seed", type=int, required=True, help="start of the random numbers")
     drawn.add_argument("--count", type=int, default=40, help="number of mutants (default 40)")
     for name in OUTCOMES:
-        commands.add_parser(name).add_argument("--only", type=int, metavar="ID", help="this one")
+        commands.add_parser(name).add_argument("--only", type=int, metavar="ID", help="one mutant")
     commands.add_parser("reach")
     equivalent = commands.add_parser("equivalent")
     equivalent.add_argument("id", type=int, help="number of the mutant")
-    equivalent.add_argument("--why", required=True, help="reason why no test can tell it")
+    equivalent.add_argument("--why", required=True, help="reason why no test can kill it")
     commands.add_parser("show").add_argument("--json", action="store_true", help="print JSON")
     return parser.parse_args()
 
 
 def main() -> int:
-    """Do what the command line asks for."""
+    """Run the command of the command line."""
     asked = arguments()
     if asked.command == "draw":
         commit = git(ROOT, "rev-parse", "--short", "HEAD")

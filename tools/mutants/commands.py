@@ -1,4 +1,4 @@
-"""The commands that build what is tested, and those that run the tests which must kill a mutant."""
+"""Commands that build a mutant, and commands that run the tests which must kill it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .draw import Mutant
 from .parts import PARTS, closest_programs, closest_tests
 from .reach import EVERYTHING
 
-LIMIT_SECONDS = {"closest": 600, "run": 1800, "whole": 3600}  # for each command
+LIMIT_SECONDS = {"closest": 600, "run": 1800, "whole": 3600}  # time limit of one command
 BUILD_SECONDS = 3600
-TEST_SECONDS = 90  # for one test: many mutants hang
-# A build tree of its own, since warnings are no errors in it: a mutant may well cause some.
+TEST_SECONDS = 90  # time limit of one test, because many mutants hang
+# A separate build tree, in which warnings are no errors, because a mutant may cause warnings.
 CONFIGURE = ["cmake", "--preset", "release", "-B", "build/mutants", "-D", "SLIPSTREAM_WERROR=OFF"]
 BUILD = ["cmake", "--build", "build/mutants"]
 INSTALL = ["make", ".venv/stamps/package"]
@@ -20,14 +20,17 @@ CORE_TESTS = ["ctest", "--test-dir", "build/mutants/core/test", "--output-on-fai
 
 
 def build_commands(mutant: Mutant, *, whole: bool = False) -> list[list[str]]:
-    """Return what builds the C++ tests, and for `whole` the module; Python needs no build."""
+    """Return the commands that build the C++ tests, and for `whole` the Python module too.
+
+    Mutants of Python need no build.
+    """
     if not PARTS[mutant.part].is_cpp:
         return []
     return [CONFIGURE, BUILD, INSTALL] if whole else [CONFIGURE, BUILD]
 
 
 def part_commands(root: Path, mutant: Mutant, *, closest: bool = False) -> list[list[str]]:
-    """Return the commands that run the closest tests, then the others of a mutant's part."""
+    """Return the commands that run the closest tests, and then the others of a mutant's part."""
     part, source = PARTS[mutant.part], Path(mutant.file)
     if part.is_cpp:
         ctest = [*CORE_TESTS, "--stop-on-failure"]
@@ -42,14 +45,14 @@ def part_commands(root: Path, mutant: Mutant, *, closest: bool = False) -> list[
 
 
 def whole_commands(mutant: Mutant) -> list[list[str]]:
-    """Return what runs all tests that may tell a mutant: those that reach it, where it is known."""
+    """Return the commands that run all tests, or only those that reach the mutant, if known."""
     first = [[*CORE_TESTS, "--stop-on-failure"]] if PARTS[mutant.part].is_cpp else []
     tests = [EVERYTHING] if mutant.reached is None else mutant.reached
     return [*first, ["make", "test-python", f"PYTEST_ARGS=-x {' '.join(tests)}"]] if tests else []
 
 
 def command_of(test: str) -> list[str]:
-    """Return the command that runs one test that failed."""
+    """Return the command that runs one failed test again."""
     if "tests/" in test:
         return [sys.executable, "-m", "pytest", "-q", test]
     return [*CORE_TESTS, "-R", f"^{test}$", "--no-tests=error"]

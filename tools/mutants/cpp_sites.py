@@ -1,7 +1,7 @@
-"""Where a C++ file can be mutated, judged by its tokens: the project's formatter makes that enough.
+"""Sites of a C++ file that can be mutated, found by its tokens.
 
-clang-format puts spaces around binary operators only, so `a < b` and `a * b` are told from
-`vector<T>` and `T* x`. A change that does not compile is no mutant; whoever draws finds that out.
+Tokens are enough, because clang-format puts spaces around binary operators only: `a < b` and `a *
+b` differ from `vector<T>` and `T* x`. A change that does not compile is no mutant, and is replaced.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ CALL = re.compile(r"[ ]+((?!return\b|throw\b|delete\b|log_?\()[\w:.\->\[\]()]*\w
 
 
 def blanked(text: str) -> str:
-    """Return the text with spaces for what is not code, every offset unchanged."""
+    """Return the text with spaces instead of everything but code; offsets do not change."""
     return TEMPLATE.sub(spaces, NOISE.sub(spaces, text))
 
 
 def spaces(match: re.Match[str]) -> str:
-    """Return as many spaces as the match has characters; its line ends stay."""
+    """Return as many spaces as the match has characters; line ends stay."""
     return re.sub(r"[^\n]", " ", match.group())
 
 
@@ -48,7 +48,7 @@ def cpp_sites(text: str) -> list[Site]:
 
 
 def operators(code: str) -> Iterator[Site]:
-    """Return the changes of comparisons, sums, products and connectives."""
+    """Yield the changes of comparisons, sums, products and connectives."""
     for match in OPERATOR.finditer(code):
         for operator, swapped in SWAPPED.items():
             if match.group() in swapped:
@@ -56,14 +56,14 @@ def operators(code: str) -> Iterator[Site]:
 
 
 def booleans(code: str) -> Iterator[Site]:
-    """Return the changes of true to false and back."""
+    """Yield the changes of true to false and back."""
     for match in BOOLEAN.finditer(code):
         new = "false" if match.group() == "true" else "true"
         yield Site(match.start(), match.end(), new, "boolean")
 
 
 def numbers(code: str) -> Iterator[Site]:
-    """Return the changes of integers by one; octal ones are none."""
+    """Yield the changes of integers by one; octal ones are none."""
     for match in NUMBER.finditer(code):
         digits = match.group(1).replace("'", "")
         if digits == "0" or not digits.startswith("0"):
@@ -71,13 +71,13 @@ def numbers(code: str) -> Iterator[Site]:
 
 
 def negations(code: str) -> Iterator[Site]:
-    """Return the removals of `!`."""
+    """Yield the removals of `!`."""
     for match in NOT.finditer(code):
         yield Site(match.start(), match.end(), "", "not removed")
 
 
 def calls(code: str) -> Iterator[Site]:
-    """Return the removals of statements that are one call, on a line of their own."""
+    """Yield the removals of statements that are one call, on a line of their own."""
     lines = code.split("\n")
     start = 0
     for before, line in zip(["", *lines], lines, strict=False):

@@ -1,4 +1,4 @@
-"""Draws mutants: the same seed and the same sources give the same ones."""
+"""Drawing of mutants; the same seed and the same sources give the same mutants."""
 
 from __future__ import annotations
 
@@ -13,22 +13,27 @@ from .parts import PARTS
 from .python_sites import python_sites
 from .sites import Change, change_of
 
-AT_LEAST = 3  # of each part
+AT_LEAST = 3  # mutants of each part
 
 
 @dataclass
 class Mutant:
-    """A change of one source file, and what became of it.
+    """A change of one source file, and its outcome.
 
     Args:
-        before: Lines as they are.
+        id: Number of the mutant.
+        part: Name of its part in `PARTS`.
+        file: Path of the source file.
+        line: Number of the first changed line.
+        operator: Name of the kind of change.
+        before: Original lines.
         after: Lines in the mutant.
-        outcome: One of those that results.py names; empty as long as no test has met the mutant.
-        test: First test that failed.
-        seconds: Time until it failed, or until all tests had passed.
-        why: Reason for which the mutant is equivalent.
-        commit: Commit of the tests that met it.
-        reached: Folders whose tests reach it (reach.py); None where that is not known.
+        outcome: Outcome from results.py; empty before any test has run.
+        test: First failed test.
+        seconds: Time in seconds until a test failed, or until all tests had passed.
+        why: Reason why the mutant is equivalent.
+        commit: Commit of the tests.
+        reached: Folders whose tests reach the mutant (reach.py); None if they are not known.
     """
 
     id: int
@@ -47,7 +52,7 @@ class Mutant:
 
     @property
     def change(self) -> Change:
-        """Return what differs."""
+        """Change of the source file."""
         return Change(self.line, self.before, self.after)
 
 
@@ -80,7 +85,7 @@ def next_mutant(root: Path, seed: int, part: str, drawn: Iterable[Mutant]) -> Mu
 
 
 def parts_drawn(root: Path, seed: int, count: int) -> Iterator[str]:
-    """Return the part of each mutant: each in turn, then by their lines of code."""
+    """Yield the part of each mutant: first all parts in turn, then at random by lines of code."""
     in_turn = [*PARTS] * AT_LEAST
     yield from in_turn[:count]
     weights = [lines_of_code(root, part) for part in PARTS]
@@ -95,7 +100,7 @@ def lines_of_code(root: Path, part: str) -> int:
 
 
 def draw(root: Path, seed: int, count: int) -> list[Mutant]:
-    """Return the mutants of a seed."""
+    """Return the mutants that a seed draws."""
     drawn: list[Mutant] = []
     for part in parts_drawn(root, seed, count):
         drawn.append(next_mutant(root, seed, part, drawn))

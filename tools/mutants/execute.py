@@ -1,9 +1,9 @@
-"""Applies one mutant, lets tests meet it, and restores the file.
+"""Run of tests on one mutant: the file is changed, the tests run, and the file is restored.
 
-A mutant is killed or set aside only if the original fares better. A test that fails kills it only
-if it fails again when it runs alone, and passes without the mutant; so few flaky tests kill one.
-Tests that have no end kill it only if they pass in the same time without it. It counts as not
-compiling only if the original is built. All else is unclear.
+A failed test kills a mutant only if it fails again alone, and passes without the mutant; therefore
+flaky tests rarely kill one. Tests that exceed their time limit kill a mutant only if they pass in
+the same time without it. A mutant does not compile only if the original does. In all other cases
+the mutant is unclear.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .sites import apply
 
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 TIMED_OUT = "no end within the limit"
-received: list[int] = []  # signals that ask this program to stop
+received: list[int] = []  # signals that asked this program to stop
 FAILURES = (
     re.compile(r"^(?:FAILED|ERROR) (?P<test>tests/.+?)(?: - .*)?$", re.MULTILINE),
     re.compile(r"^\s*\d+ - (?P<test>\w+) \((?!Passed)", re.MULTILINE),
@@ -38,10 +38,11 @@ FAILURES = (
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended.
+    """Result of a command.
 
     Args:
-        test: First failed test; TIMED_OUT; the last line of the output if it names no test.
+        ok: Whether the command succeeded.
+        test: First failed test, or TIMED_OUT, or the last line of an output without a test.
     """
 
     ok: bool
@@ -49,7 +50,7 @@ class Ended:
 
 
 def refuse_changes(root: Path) -> None:
-    """Exit if a tracked file differs from the commit: a mutant would be mixed with the changes."""
+    """Exit if a tracked file has changes, which a mutant would be mixed with."""
     listed = git(root, "status", "--porcelain", "--untracked-files=no").splitlines()
     changed = [line for line in listed if not line.endswith(str(RESULTS))]
     if changed:
@@ -57,31 +58,32 @@ def refuse_changes(root: Path) -> None:
 
 
 def git(root: Path, *command: str) -> str:
-    """Return what git says."""
+    """Return the output of git."""
     return subprocess.run(
         ["git", *command], cwd=root, check=True, capture_output=True, text=True
     ).stdout.rstrip("\n")
 
 
 def limit_memory() -> None:
-    """Let no process that is started from here allocate more than half of the machine's memory."""
+    """Limit this process and its children to half of the machine's memory."""
     half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     resource.setrlimit(resource.RLIMIT_DATA, (half, half))
 
 
 @contextmanager
 def changed(texts: Mapping[Path, str]) -> Generator[Callable[[], None]]:
-    """Give files other texts; what is yielded restores them, and so do the end and a signal.
+    """Give files other texts, and yield a function that restores them.
 
-    A signal restores them before anything that was started has ended. SIGKILL does not. The program
-    ends when what was started has; a second signal kills that. No signal raises an exception where
-    it arrives: it could arrive between the start of a command and what ends it.
+    The end of the block restores them too, and so does every signal but SIGKILL, before the running
+    command has ended. The program ends after that command; a second signal kills the command. No
+    signal raises an exception, because it could arrive between the start of a command and the code
+    that ends the command.
     """
     originals = {path: path.read_text(encoding="utf-8") for path in texts}
 
     def restore() -> None:
         for path, text in originals.items():
-            # What make has made from a restored file would be older than one written again.
+            # A file that is written again would be newer than the outputs that make built from it.
             if path.read_text(encoding="utf-8") != text:
                 path.write_text(text, encoding="utf-8")
 
@@ -89,8 +91,8 @@ def changed(texts: Mapping[Path, str]) -> Generator[Callable[[], None]]:
         restore()
         received.append(number)
 
-    heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, stop) for number in heeded}
+    handled = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in handled}
     try:
         for path, text in texts.items():
             path.write_text(text, encoding="utf-8")
@@ -115,14 +117,14 @@ def mutated(root: Path, mutant: Mutant) -> AbstractContextManager[Callable[[], N
 
 
 def execute(root: Path, command: list[str], limit: float) -> Ended:
-    """Run a command in a process group of its own; what stays in that group ends with it."""
+    """Run a command in a process group of its own, and end the group with it."""
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        # Python takes bytecode for current if the source has the same second and size.
+        # Python would reuse bytecode of a source with the same size and time in seconds.
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    # A file, since a pipe ends only when the last process that was left behind has closed it.
+    # Not a pipe, because processes that were left behind would keep it open.
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         started = subprocess.Popen(
             command,
@@ -143,7 +145,7 @@ def execute(root: Path, command: list[str], limit: float) -> Ended:
 
 
 def wait(started: subprocess.Popen[bytes], limit: float) -> int | None:
-    """Return how it ended; None if it has not within the limit, or before a signal."""
+    """Return the exit code of a process; None if the time limit or a signal came first."""
     deadline = time.monotonic() + limit
     while not received and time.monotonic() < deadline:
         try:
@@ -154,8 +156,10 @@ def wait(started: subprocess.Popen[bytes], limit: float) -> int | None:
 
 
 def end_group(started: subprocess.Popen[bytes], patience: float = 20) -> None:
-    """End what is left of a process group: pytest may clean up first, unless a second signal
-    comes."""
+    """End the rest of a process group.
+
+    Pytest may clean up first, unless a second signal comes.
+    """
     deadline = time.monotonic() + patience
     signal_group(started, signal.SIGINT)
     while signal_group(started, 0) and time.monotonic() < deadline and len(received) < 2:
@@ -165,8 +169,8 @@ def end_group(started: subprocess.Popen[bytes], patience: float = 20) -> None:
 
 
 def signal_group(started: subprocess.Popen[bytes], number: int) -> bool:
-    """Send a signal to what is left of a process group, and return whether anything is."""
-    started.poll()  # or it would stay in the group when it has ended
+    """Send a signal to the rest of a process group, and return whether the group exists."""
+    started.poll()  # without it, an ended leader would stay in the group
     try:
         os.killpg(started.pid, number)
     except ProcessLookupError:
@@ -177,14 +181,14 @@ def signal_group(started: subprocess.Popen[bytes], number: int) -> bool:
 def first_failed(output: str) -> str:
     """Return the first failed test of pytest's or ctest's output, else the output's last line."""
     for pattern in FAILURES:
-        found = pattern.search(output)
-        if found:
-            return found["test"]
+        match = pattern.search(output)
+        if match:
+            return match["test"]
     return (output.strip().splitlines() or ["nothing was printed"])[-1]
 
 
 class UnclearError(Exception):
-    """What happened with the mutant does not tell it from the original."""
+    """The tests do not distinguish the mutant from the original."""
 
 
 def meet(
@@ -194,11 +198,15 @@ def meet(
     limit: float,
     build: Sequence[list[str]] = (),
 ) -> Ended | None:
-    """Let tests meet a mutant, and return how they ended; None if it does not compile.
+    """Run tests on a mutant, and return their result; None if the mutant does not compile.
 
     Args:
-        limit: Seconds for each command of the tests.
-        build: Commands that come before the tests; what INSTALL installs of a mutant never stays.
+        root: Folder of the checkout.
+        mutant: Mutant to test.
+        tests: Commands that run the tests.
+        limit: Time limit of each command of the tests, in seconds.
+        build: Commands that come before the tests; INSTALL runs again afterwards, to replace the
+            mutant.
     """
     with mutated(root, mutant) as restore:
         try:
@@ -217,7 +225,7 @@ def meet(
 def meet_mutant(
     root: Path, mutant: Mutant, tests: list[list[str]], limit: float, build: Sequence[list[str]]
 ) -> Ended | None:
-    """Let tests meet a mutant that is in its file; return None if it is not built."""
+    """Build and test a mutant that is in its file; return None if it does not compile."""
     start = time.monotonic()
     built = execute_all(root, build, BUILD_SECONDS)
     if built.test == TIMED_OUT:
@@ -242,7 +250,7 @@ def execute_all(root: Path, commands: Iterable[list[str]], limit: float) -> Ende
 
 
 def compare(root: Path, ended: Ended, tests: list[list[str]], limit: float) -> None:
-    """Raise UnclearError unless the original passes what the mutant did not."""
+    """Raise UnclearError unless the original passes the tests that the mutant failed."""
     if ended.test != TIMED_OUT:
         must_pass(root, command_of(ended.test), TEST_SECONDS)
         return
@@ -251,10 +259,10 @@ def compare(root: Path, ended: Ended, tests: list[list[str]], limit: float) -> N
 
 
 def must_pass(root: Path, command: Sequence[str], limit: float) -> None:
-    """Raise UnclearError if a command fails, or has no end within the limit."""
+    """Raise UnclearError if a command fails or exceeds its time limit."""
     ended = execute(root, [*command], limit)
     if not ended.ok:
         raise UnclearError(f"{' '.join(command)} fails without the mutant too: {ended.test}")
 
 
-must_pass_once = cache(must_pass)  # takes as long as a mutant that hangs
+must_pass_once = cache(must_pass)  # cached, because the check takes as long as a hanging mutant

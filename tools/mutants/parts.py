@@ -1,4 +1,4 @@
-"""The parts that mutants are drawn from, and the tests that must kill those of each part."""
+"""Parts of the source, and the tests that must kill the mutants of each part."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Part:
 
     Args:
         sources: Folders of the sources.
-        tests: Test files and folders, as patterns; none for C++, whose tests are all of core/test.
-        options: Further arguments of pytest.
+        tests: Patterns of test files and folders (default none: C++, whose tests are core/test).
+        options: Further arguments of pytest (default none).
     """
 
     sources: str
@@ -36,22 +36,26 @@ class Part:
         )
 
     def test_paths(self, root: Path) -> list[str]:
-        """Return what pytest is called with; FileNotFoundError if a pattern matches nothing."""
-        found: list[str] = []
+        """Return the paths for pytest.
+
+        Raises:
+            FileNotFoundError: a pattern matches nothing.
+        """
+        names: list[str] = []
         for pattern in self.tests:
             paths = sorted(root.glob(pattern))
             if not paths:
                 raise FileNotFoundError(f"no tests are at {pattern}: change tools/mutants/parts.py")
-            found += [str(path.relative_to(root)) for path in paths]
-        return found
+            names += [str(path.relative_to(root)) for path in paths]
+        return names
 
     def test_files(self, root: Path) -> list[Path]:
         """Return the test files of the part, relative to the root."""
-        found: list[Path] = []
+        files: list[Path] = []
         for name in self.test_paths(root):
             path = root / name
-            found += [path] if path.is_file() else sorted(path.rglob("test_*.py"))
-        return [path.relative_to(root) for path in found]
+            files += [path] if path.is_file() else sorted(path.rglob("test_*.py"))
+        return [path.relative_to(root) for path in files]
 
 
 PARTS: dict[str, Part] = {
@@ -66,7 +70,7 @@ PARTS: dict[str, Part] = {
         "src/slipstream/forecast", ("tests/unit/forecast", "tests/e2e/test_forecast_*.py")
     ),
     "infer": Part("src/slipstream/infer", ("tests/unit/infer",)),
-    "serving": Part("src/slipstream/serve", ("tests/unit/serve", "tests/e2e/serve")),
+    "serve": Part("src/slipstream/serve", ("tests/unit/serve", "tests/e2e/serve")),
     "cluster": Part("src/slipstream/cluster", ("tests/unit/cluster", "tests/e2e/launch")),
     "core/collective": Part("core/collective"),
     "core/engine": Part("core/engine"),
@@ -79,7 +83,7 @@ def words(path: Path) -> set[str]:
 
 
 def closest_tests(root: Path, part: Part, source: Path, most: int = 3) -> list[str]:
-    """Return the test files that import a module, or have most in common with its name."""
+    """Return the test files that import a module or share the most words with its path."""
     stem = words(Path(source.stem))
     inside = words(source.relative_to(part.sources))
     dotted = ".".join(source.with_suffix("").parts[1:]).removesuffix(".__init__")
@@ -93,7 +97,7 @@ def closest_tests(root: Path, part: Part, source: Path, most: int = 3) -> list[s
         for test in part.test_files(root)
     }
     named = [test for test, score in scores.items() if score[0] or score[1]]
-    named = named or [test for test, score in scores.items() if score[2]]  # of the same folder
+    named = named or [test for test, score in scores.items() if score[2]]  # for the same folder
     return [str(test) for test in sorted(named, key=lambda test: scores[test])[::-1][:most]]
 
 
@@ -101,7 +105,7 @@ def closest_programs(root: Path, source: Path) -> list[str]:
     """Return the C++ test programs that share a word with a file's name, else with its folder."""
     programs = sorted((root / "core/test").glob("*_test.cc"))
     for name in (Path(source.stem), Path(source.parent.name)):
-        found = [path.stem for path in programs if words(Path(path.stem)) & words(name)]
-        if found:
-            return found
+        similar = [path.stem for path in programs if words(Path(path.stem)) & words(name)]
+        if similar:
+            return similar
     return []

@@ -1,7 +1,7 @@
-"""Where a Python module can be mutated: operators, constants, conditions, returns and statements.
+"""Sites of a Python module that can be mutated: operators, constants, conditions and statements.
 
 Positions come from `ast`, so that only the span of the mutated token changes. Strings, docstrings,
-annotations, log and error messages, `__all__` and `if TYPE_CHECKING` are left alone.
+annotations, log and error messages, `__all__` and `if TYPE_CHECKING` are not mutated.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOGGER = re.compile(r"(?i)_?(log|logger|logging|console)$")
 
 
 class Source:
-    """A module's text and the offsets of its syntax tree."""
+    """The text of a module and the offsets of its syntax tree."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -49,11 +49,11 @@ class Source:
         return self._starts[line - 1] + len(encoded[:column].decode())
 
     def start(self, node: ast.expr | ast.stmt) -> int:
-        """Return where a node begins."""
+        """Return the offset of the begin of a node."""
         return self.offset(node.lineno, node.col_offset)
 
     def end(self, node: ast.expr | ast.stmt) -> int:
-        """Return where a node ends."""
+        """Return the offset of the end of a node."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return self.offset(node.end_lineno, node.end_col_offset)
@@ -61,7 +61,7 @@ class Source:
     def between(
         self, left: ast.expr, right: ast.expr, old: str, new: str, operator: str
     ) -> Iterator[Site]:
-        """Return the change of the token `old` between two expressions."""
+        """Yield the change of the token `old` between two expressions."""
         start, end = self.end(left), self.start(right)
         pattern = rf"\b{old}\b" if old.isalpha() else re.escape(old)
         found = re.search(pattern, self.text[start:end])
@@ -76,7 +76,7 @@ def python_sites(text: str) -> list[Site]:
 
 
 def visit(source: Source, node: ast.AST) -> Iterator[Site]:
-    """Return the sites of a node and of what it contains."""
+    """Yield the sites of a node and of its children."""
     if is_skipped(node):
         return
     for kind, of_node in FINDERS.items():
@@ -89,7 +89,7 @@ def visit(source: Source, node: ast.AST) -> Iterator[Site]:
 
 
 def children(value: object) -> Iterator[ast.AST]:
-    """Return the nodes in a field of a node."""
+    """Yield the nodes in a field of a node."""
     members = cast("list[object]", value) if isinstance(value, list) else [value]
     for member in members:
         if isinstance(member, ast.AST):
@@ -97,7 +97,7 @@ def children(value: object) -> Iterator[ast.AST]:
 
 
 def is_skipped(node: ast.AST) -> bool:
-    """Whether nothing in a node may be mutated."""
+    """Return whether nothing in a node may be mutated."""
     match node:
         case ast.JoinedStr() | ast.Raise():
             return True
@@ -118,7 +118,7 @@ def is_skipped(node: ast.AST) -> bool:
 
 
 def comparisons(source: Source, node: ast.Compare) -> Iterator[Site]:
-    """Return the changes of each comparison of a chain."""
+    """Yield the changes of each comparison of a chain."""
     operands = [node.left, *node.comparators]
     for n, operator in enumerate(node.ops):
         if type(operator) in COMPARISONS:
@@ -127,7 +127,7 @@ def comparisons(source: Source, node: ast.Compare) -> Iterator[Site]:
 
 
 def is_text(node: ast.expr) -> bool:
-    """Whether an expression is seen to be a string."""
+    """Return whether an expression is certainly a string."""
     if isinstance(node, ast.BinOp):
         return is_text(node.left) or is_text(node.right)
     return isinstance(node, ast.JoinedStr) or (
@@ -136,21 +136,21 @@ def is_text(node: ast.expr) -> bool:
 
 
 def arithmetic(source: Source, node: ast.BinOp) -> Iterator[Site]:
-    """Return the change of an operator between numbers."""
+    """Yield the change of an operator between numbers."""
     if type(node.op) in ARITHMETIC and not is_text(node):
         old, new = ARITHMETIC[type(node.op)]
         yield from source.between(node.left, node.right, old, new, "arithmetic")
 
 
 def connectives(source: Source, node: ast.BoolOp) -> Iterator[Site]:
-    """Return the changes of `and` to `or` and back."""
+    """Yield the changes of `and` to `or` and back."""
     old, new = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
     for left, right in zip(node.values, node.values[1:], strict=False):
         yield from source.between(left, right, old, new, "and/or")
 
 
 def negations(source: Source, node: ast.UnaryOp) -> Iterator[Site]:
-    """Return the removal of `not`."""
+    """Yield the removal of `not`."""
     if isinstance(node.op, ast.Not):
         start = source.start(node)
         found = re.compile(r"not\s*").match(source.text, start)
@@ -159,7 +159,7 @@ def negations(source: Source, node: ast.UnaryOp) -> Iterator[Site]:
 
 
 def constants(source: Source, node: ast.Constant) -> Iterator[Site]:
-    """Return the changes of a number by one, and of True and False."""
+    """Yield the changes of a number by one, and of True and False."""
     value = node.value
     span = (source.start(node), source.end(node))
     if isinstance(value, bool):
@@ -169,21 +169,21 @@ def constants(source: Source, node: ast.Constant) -> Iterator[Site]:
 
 
 def conditions(source: Source, node: ast.If) -> Iterator[Site]:
-    """Return the negation of the condition of an `if`."""
+    """Yield the negation of the condition of an `if`."""
     if not (isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)):
         start, end = source.start(node.test), source.end(node.test)
         yield Site(start, end, f"not ({source.text[start:end]})", "condition negated")
 
 
 def returns(source: Source, node: ast.Return) -> Iterator[Site]:
-    """Return the change of a returned value to None."""
+    """Yield the change of a returned value to None."""
     is_none = isinstance(node.value, ast.Constant) and node.value.value is None
     if node.value is not None and not is_none:
         yield Site(source.start(node), source.end(node), "return None", "returns None")
 
 
 def deletions(source: Source, node: ast.stmt) -> Iterator[Site]:
-    """Return the removal of a statement that is there for its effect."""
+    """Yield the removal of a statement that has an effect."""
     is_attribute = isinstance(node, ast.Assign) and all(
         isinstance(target, ast.Attribute) for target in node.targets
     )
@@ -192,7 +192,7 @@ def deletions(source: Source, node: ast.stmt) -> Iterator[Site]:
 
 
 def breaks(source: Source, node: ast.Break) -> Iterator[Site]:
-    """Return the change of `break` to `continue`."""
+    """Yield the change of `break` to `continue`."""
     yield Site(source.start(node), source.end(node), "continue", "break to continue")
 
 

@@ -1,10 +1,10 @@
-"""Which folders of tests reach the statement that a mutant changes: others can hardly tell it.
+"""Folders of tests that reach the statement of a mutant; other tests can hardly kill the mutant.
 
-The statement gets a line before it that writes down the test which is running; then `make test`
-runs once for many mutants. Whole folders count, since fixtures and servers are shared in them. A
-statement that is outside of functions runs when its module is imported, and C++ is not looked at:
-for those nothing is found, and a mutant has to meet every test. Cases of sweeps and slow tests that
-`make test` leaves out at this commit are not seen.
+A line before the statement writes the name of the running test to a file. Then one run of `make
+test` serves many mutants. The result is folders of tests, because the tests in a folder share
+fixtures and servers. A statement outside of functions runs when its module is imported, and C++ is
+not examined; their mutants need all tests. Tests that `make test` leaves out at this commit are not
+noticed.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ EVERYTHING = "tests"
 
 
 def note_file(root: Path, mutant: Mutant) -> Path:
-    """Return the file in which it is written down who reaches a mutant."""
+    """Return the file with the tests that reach a mutant."""
     return root.absolute() / NOTES / f"reached-{mutant.id}.txt"
 
 
 def texts_with_notes(root: Path, mutants: Iterable[Mutant]) -> dict[Path, str]:
-    """Return by file its text with a line before the statement of each mutant.
+    """Return the changed text of each file, with a line before the statement of each mutant.
 
-    Mutants whose statement cannot have one are left out.
+    Mutants whose statement cannot have such a line are left out.
     """
-    found: dict[Path, list[str]] = {}
-    # From the last line upwards, so that lines keep their numbers until their turn.
+    texts: dict[Path, list[str]] = {}
+    # From the last line upwards, so that the numbers of earlier lines stay valid.
     for mutant in sorted(mutants, key=lambda mutant: -mutant.line):
         path = root / mutant.file
         text = path.read_text(encoding="utf-8")
         start = None if PARTS[mutant.part].is_cpp else statement_line(text, mutant.line)
         if start is None:
             continue
-        lines = found.setdefault(path, text.split("\n"))
+        lines = texts.setdefault(path, text.split("\n"))
         indent = lines[start - 1][: -len(lines[start - 1].lstrip())]
         lines.insert(start - 1, indent + _note(note_file(root, mutant)))
-    return {path: "\n".join(lines) for path, lines in found.items()}
+    return {path: "\n".join(lines) for path, lines in texts.items()}
 
 
 def _note(file: Path) -> str:
-    """Return a line of Python that appends the name of the test; nothing outside of tests."""
+    """Return a line of Python that appends the name of the running test to a file."""
     test = '__import__("os").environ.get("PYTEST_CURRENT_TEST", "")'
     return f'with open({str(file)!r}, "a") as _note: _note.write({test} + "\\n")'
 
@@ -67,7 +67,7 @@ def statement_line(text: str, line: int) -> int | None:
 
 def _first_line(node: ast.AST) -> int:
     decorators = getattr(node, "decorator_list", [])
-    return min([each.lineno for each in decorators] + [getattr(node, "lineno", 0)])
+    return min([decorator.lineno for decorator in decorators] + [getattr(node, "lineno", 0)])
 
 
 def _last_line(node: ast.AST) -> int:
@@ -75,23 +75,23 @@ def _last_line(node: ast.AST) -> int:
 
 
 def _begins_its_line(text: str, node: ast.stmt) -> bool:
-    """Whether nothing stands before a statement; `elif` is no statement of its own."""
+    """Return whether a statement begins its line; `elif` is no separate statement."""
     line = text.split("\n")[node.lineno - 1].encode()
     return not line[: node.col_offset].strip() and not line.lstrip().startswith(b"elif")
 
 
 def folders(root: Path, mutant: Mutant) -> list[str]:
-    """Return the folders of the tests that were written down: everything where none can be told."""
+    """Return the folders of the tests that reached a mutant; all tests if they are not known."""
     text = (root / mutant.file).read_text(encoding="utf-8")
     if PARTS[mutant.part].is_cpp or statement_line(text, mutant.line) is None:
         return [EVERYTHING]
     file = note_file(root, mutant)
     notes = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    # A process that does not know the test may belong to any.
+    # A process without the name of a test may belong to any test.
     return [EVERYTHING] if "" in notes else sorted({_folder(note) for note in notes})
 
 
 def _folder(note: str) -> str:
-    """Return the folder whose tests share fixtures: of tests/unit the one inside it."""
+    """Return the folder whose tests share fixtures; in tests/unit, that is a subfolder."""
     parts = Path(note.partition("::")[0]).parts[:-1]
     return "/".join(parts[: 3 if parts[1:2] == ("unit",) else 2])

@@ -1,4 +1,4 @@
-"""The drawn mutants and what became of each, as a file and as a table."""
+"""The drawn mutants and their outcomes, as a file and as a table."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .draw import Mutant, next_mutant
 from .parts import PARTS
 
 RESULTS = Path("tests/mutants.json")
-NOT_MET = "not yet met"  # shown for an empty outcome
+NOT_MET = "not tested"  # text for an empty outcome
 KILLED_BY_PART, KILLED_BY_WHOLE = "killed by part", "killed by whole"
-KILLED_BY_NEW = "killed by new test"  # it had survived before there was this test
+KILLED_BY_NEW = "killed by new test"  # the mutant had survived before this test was written
 SURVIVED, ESCAPED = "survived part", "escaped whole"
 EQUIVALENT, NOT_COMPILED = "equivalent", "does not compile"
 COLUMNS = (
@@ -28,10 +28,12 @@ REPLACED = (EQUIVALENT, NOT_COMPILED)
 
 @dataclass
 class Results:
-    """What a seed drew from the sources of a commit.
+    """The mutants that a seed drew from the sources of a commit.
 
     Args:
+        seed: Seed of the random numbers.
         drawn_at: Commit of the sources.
+        mutants: Mutants in the order in which they were drawn.
     """
 
     seed: int
@@ -43,7 +45,7 @@ class Results:
         (root / RESULTS).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
     def replace(self, root: Path, mutant: Mutant, outcome: str, why: str = "") -> Mutant:
-        """Set a mutant aside, and draw and return another one of its part."""
+        """Set the outcome of a mutant, and draw and return another one of its part."""
         mutant.outcome, mutant.why = outcome, why
         drawn = next_mutant(root, self.seed, mutant.part, self.mutants)
         self.mutants.append(drawn)
@@ -59,18 +61,18 @@ def load(root: Path) -> Results:
 
 
 def counts(results: Results) -> dict[str, dict[str, int]]:
-    """Return by part how many mutants were drawn and had each outcome; the last row is all."""
+    """Return the numbers of drawn mutants and of outcomes by part; the last row is the total."""
     rows: dict[str, dict[str, int]] = {}
     for name in [*PARTS, "all"]:
-        own = [mutant for mutant in results.mutants if name in (mutant.part, "all")]
-        rows[name] = {"drawn": sum(mutant.outcome not in REPLACED for mutant in own)}
-        became = [mutant.outcome or NOT_MET for mutant in own]
-        rows[name] |= {column: became.count(column) for column in COLUMNS}
+        mutants = [mutant for mutant in results.mutants if name in (mutant.part, "all")]
+        rows[name] = {"drawn": sum(mutant.outcome not in REPLACED for mutant in mutants)}
+        outcomes = [mutant.outcome or NOT_MET for mutant in mutants]
+        rows[name] |= {column: outcomes.count(column) for column in COLUMNS}
     return rows
 
 
 def show(results: Results, console: Console) -> None:
-    """Print the counts, then each mutant that no test had killed at first, with its change."""
+    """Print the counts, and then each mutant that survived at first, with its change."""
     part = Column("part", min_width=max(map(len, PARTS)))
     table = Table(part, "drawn", *COLUMNS, box=None)
     for name, row in counts(results).items():
@@ -83,11 +85,11 @@ def show(results: Results, console: Console) -> None:
 
 
 def describe(mutant: Mutant) -> str:
-    """Return where a mutant is, what became of it, and its lines."""
-    what = f"{mutant.id}: {mutant.file}:{mutant.line}, {mutant.operator}: {mutant.outcome}"
+    """Return the place of a mutant, its outcome and its lines."""
+    head = f"{mutant.id}: {mutant.file}:{mutant.line}, {mutant.operator}: {mutant.outcome}"
     reason = f"\n  {mutant.why}" if mutant.why else ""
     before, after = (
         "\n".join(f"{sign} {line.strip()}" for line in lines.splitlines())
         for sign, lines in (("-", mutant.before), ("+", mutant.after))
     )
-    return f"{what}{reason}\n{before}\n{after}"
+    return f"{head}{reason}\n{before}\n{after}"

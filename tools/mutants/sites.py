@@ -1,4 +1,4 @@
-"""A place in a source text where a mutant differs, and what stands there instead."""
+"""A site in a source text, and the text that a mutant has there."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Site:
 
     Args:
         start: Offset of the first character that is replaced.
-        end: Offset behind the last one.
-        new: Text that stands there in the mutant.
+        end: Offset after the last character that is replaced.
+        new: Text of the mutant.
         operator: Name of the kind of change.
     """
 
@@ -24,7 +24,13 @@ class Site:
 
 @dataclass(frozen=True)
 class Change:
-    """Whole lines before and after a change; `line` counts from 1."""
+    """Complete lines before and after a change.
+
+    Args:
+        line: Number of the first line, counted from 1.
+        before: Original lines.
+        after: Lines in the mutant.
+    """
 
     line: int
     before: str
@@ -32,7 +38,7 @@ class Change:
 
 
 def change_of(text: str, site: Site) -> Change:
-    """Return the lines that a site touches, before and after."""
+    """Return the lines of a site, before and after its change."""
     first = text.rfind("\n", 0, site.start) + 1
     last = text.find("\n", site.end)
     last = len(text) if last < 0 else last
@@ -41,10 +47,14 @@ def change_of(text: str, site: Site) -> Change:
 
 
 def apply(text: str, change: Change) -> str:
-    """Return the text with the change; ValueError if other lines stand there."""
+    """Return the text with a change applied.
+
+    Raises:
+        ValueError: the text has other lines at this place.
+    """
     lines = text.split("\n")
     count = change.before.count("\n") + 1
     start = change.line - 1
     if "\n".join(lines[start : start + count]) != change.before:
-        raise ValueError(f"line {change.line} is not what the mutant was drawn from: draw again")
+        raise ValueError(f"line {change.line} has changed since the mutant was drawn: draw again")
     return "\n".join([*lines[:start], change.after, *lines[start + count :]])
