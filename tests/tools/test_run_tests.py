@@ -143,7 +143,7 @@ def test_old_results_are_not_those_of_this_run(tests: Path) -> None:
 def test_no_test_chosen_is_an_error_and_one_part_without_tests_is_none(tests: Path) -> None:
     ran = run(tests, "-k", "nothing_has_this_name")
     assert ran.returncode == 5
-    assert "no test was chosen" in ran.stderr
+    assert "no test was selected" in ran.stderr
     assert run(tests, "tests/test_alone.py").returncode == 0
 
 

@@ -179,7 +179,7 @@ def test_nothing_is_recorded_when_a_file_changes_during_the_run(
     monkeypatch.setenv("MEANWHILE", f"echo // changed > {root}/core/engine/engine.cc")
 
     assert sanitize.main(["all"], root) == 1
-    assert "files of engine_test changed during the run" in capfd.readouterr().err
+    assert "dependencies of engine_test changed during the run" in capfd.readouterr().err
     assert not (root / sanitize.RECORD).exists()
 
 
