@@ -34,10 +34,10 @@ struct Layout {
   /// without dimensions of one member. There is at least one dimension, whose members are in the
   /// order of the hosts.
   std::vector<Dimension> dimensions;
-  Dimension local;   ///< the ranks of this host
-  Dimension hosts;   ///< of every host, the rank that has this rank's local coordinate
-  bool even = true;  ///< whether all hosts have the same number of ranks; if not, all ranks form
-                     ///< one dimension
+  Dimension local;  ///< the ranks of this host
+  Dimension hosts;  ///< of every host, the rank that has this rank's local coordinate
+  /// Whether all hosts have the same number of ranks; if not, all ranks form one dimension.
+  bool even = true;
 };
 
 /// The layout of a group as `rank` sees it; all members compute the same grid.

@@ -21,8 +21,7 @@ struct FakeLane {
 struct Fault {
   enum class Action : std::uint8_t {
     kLoseStream,      ///< frames in flight vanish in both directions; both ends lose the stream
-    kLoseStreamLate,  ///< the sender loses the stream at once, the receiver after the frames in
-                      ///< flight
+    kLoseStreamLate,  ///< the sender loses it at once, the receiver after the frames in flight
     kFreezeLink,  ///< frames from `lane.from` to `lane.to` arrive `duration` late, on all streams
     kKillRank,    ///< all streams of rank `victim` are lost, at both ends
   };
