@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
+from slipstream.cli.options import check_output_file
 from slipstream.cli.output import stdout_console
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.units import parse_duration
@@ -209,7 +210,5 @@ def _tls(certificate: Path | None, key: Path | None) -> Tls | None:
 def _opened(path: str | None) -> TextIO | None:
     if path is None or path == "-":
         return sys.stderr if path else None
-    try:
-        return Path(path).open("a", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"the access log {path} cannot be written: {error}") from error
+    check_output_file(Path(path))
+    return Path(path).open("a", encoding="utf-8")

@@ -25,7 +25,7 @@ from slipstream.errors import UsageError
         (["--token-file", "none"], "none cannot be read as tokens"),
         (["--token-file", "short"], "has a token of fewer than 16 characters"),
         (["--token-file", "empty"], "has no token"),
-        (["--access-log", "no/where"], "the access log no/where cannot be written"),
+        (["--access-log", "/dev/null/log"], "/dev/null/log cannot be written: /dev/null is no"),
         (["--host", "192.0.2.1", "--everybody"], "cannot be listened on"),
         (["a=other.slip@120%"], "have shares of 120% together"),
         (["@"], "the model is '@'; allowed: file.slip"),
