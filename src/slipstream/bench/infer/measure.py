@@ -50,7 +50,8 @@ class InferSpec:
     """Settings of a measurement.
 
     Args:
-        models: Models, at least one: names in the zoo, or package.module:attribute of a `ZooModel`.
+        models: Models, at least one: names in the zoo, or package.module:name or path.py:name of
+            a `ZooModel`.
         peers: Names from `contenders.PEERS` (default None: the default peers).
         threads: Threads and cores of every contender, at least 1.
         rounds: Number of rounds, at least 1; every contender has one turn in each.

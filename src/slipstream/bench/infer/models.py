@@ -22,7 +22,7 @@ ARCHITECTURES = (convolutions, efficient, resnet)
 
 
 def find_model(name: str) -> ZooModel:
-    """Return the model of a name: a name in the zoo, or package.module:attribute of a `ZooModel`.
+    """Return the model of a name: one of the zoo, or package.module:name, or path.py:name.
 
     Raises:
         UsageError: there is no such model.
@@ -31,8 +31,8 @@ def find_model(name: str) -> ZooModel:
         return ZOO[name]
     if ":" not in name:
         raise UsageError(
-            f"the model is {name!r}; allowed: {', '.join(ZOO)}, or package.module:attribute of a"
-            " slipstream.bench.zoo.ZooModel"
+            f"the model is {name!r}; allowed: {', '.join(ZOO)}, or package.module:name or"
+            " path.py:name of a slipstream.bench.zoo.ZooModel"
         )
     model = import_user_object(name)
     if not isinstance(model, ZooModel):
