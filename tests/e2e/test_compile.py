@@ -75,7 +75,7 @@ def test_a_conv_net_with_data_is_compiled_loaded_and_right(
         *("-o", "out/conv.slip"),
         *("--data", "user_data.py:load"),
         *("--snr", "15"),
-        *("--time", "8s"),
+        *("--search-time", "8s"),
         *("--threads", "1"),
         "--json",
     )
@@ -103,7 +103,7 @@ def test_a_conv_net_with_data_is_compiled_loaded_and_right(
 
 def test_an_mlp_without_data_stays_in_floating_point(folder: Path):
     done = in_process(
-        *("compile", "user_models:mlp", "-o", "mlp.slip", "--time", "2s", "--threads", "2")
+        *("compile", "user_models:mlp", "-o", "mlp.slip", "--search-time", "2s", "--threads", "2")
     )
     assert done.code == 0, done.stderr
     assert "int8 was not tried" in done.stdout
@@ -115,7 +115,16 @@ def test_an_mlp_without_data_stays_in_floating_point(folder: Path):
 
 def test_a_limit_that_no_search_can_keep_is_said(folder: Path):
     done = in_process(
-        *("compile", "user_models:mlp", "-o", "mlp.slip", "--time", "0.001s", "--threads", "1")
+        *(
+            "compile",
+            "user_models:mlp",
+            "-o",
+            "mlp.slip",
+            "--search-time",
+            "0.001s",
+            "--threads",
+            "1",
+        )
     )
     assert done.code == 0, done.stderr
     words = " ".join(done.stdout.split())
@@ -140,7 +149,7 @@ def test_a_net_for_images_takes_files_and_gives_labels(folder: Path):
         *("--data", "images"),
         *("--pixels", "--top", "3", "--size", "36"),
         *("--snr", "15"),
-        *("--time", "3s"),
+        *("--search-time", "3s"),
         *("--threads", "1"),
     )
     assert done.code == 0, done.stderr
@@ -157,7 +166,7 @@ def test_a_net_for_images_takes_files_and_gives_labels(folder: Path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["user_models:conv", "--time", "soon"], "allowed: a number with a unit"),
+        (["user_models:conv", "--search-time", "soon"], "allowed: a number with a unit"),
         (["user_models:conv", "--budget", "much"], "percentage points"),
         (["user_models:conv", "--engines", "turbo"], "no engine is called turbo"),
         (["user_models:conv", "--without", "magic"], "no rewrite is called 'magic'"),

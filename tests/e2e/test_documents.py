@@ -86,13 +86,15 @@ ELSEWHERE = {
 }
 EXAMPLE = (
     "slipstream compile examples.03_inference.network:make -o model.slip"
-    " --data examples.03_inference.network:samples --time 20s"
+    " --data examples.03_inference.network:samples --search-time 20s"
 )
 GREENNET = "python benchmarks/greennet.py"
 # What makes a long one short.
 SHORTER = {
-    EXAMPLE: "--time 3s",
-    "slipstream compile model.onnx -o model.slip --data images/ --pixels --top 5": "--time 3s",
+    EXAMPLE: "--search-time 3s",
+    "slipstream compile model.onnx -o model.slip --data images/ --pixels --top 5": (
+        "--search-time 3s"
+    ),
     GREENNET: "--limit 2000 --epochs 1 --seeds 1 --workers 1 2",
 }
 SLOW = (EXAMPLE, GREENNET)

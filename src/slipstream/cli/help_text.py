@@ -168,7 +168,8 @@ def _example(line: str, columns: int) -> list[str]:
     if len(line) <= columns:
         return [line.rstrip()] if line.strip() else []
     command, *remark = re.split(r"\s{2,}", line.strip(), maxsplit=1)
-    parts = _wrap(command, columns - 6)
+    together = re.sub(r" (-\S+) (?=[^-\s])", rf" \1{NO_BREAK_SPACE}", command)
+    parts = _wrap(together, columns - 6)
     commands = [f"{'  ' if at == 0 else '    '}{part}" for at, part in enumerate(parts)]
     return [
         *(f"{part} \\" for part in commands[:-1]),

@@ -103,7 +103,9 @@ def test_too_little_time_to_judge_bytes_leaves_it_in_floating_point(slow):
     found = found_by(slow, rows, seconds=0.1)
     assert precisions(found) <= set(FLOATS)
     (note,) = (note for note in found.notes if "int8 takes about" in note)
-    assert re.search(r"to judge on 8 samples, and 0 s are left for it; --time \d+0s gives", note)
+    assert re.search(
+        r"to judge on 8 samples, and 0 s are left for it; --search-time \d+0s gives", note
+    )
 
 
 def test_what_there_is_no_time_to_judge_is_not_tried(slow):

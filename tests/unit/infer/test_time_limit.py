@@ -47,7 +47,7 @@ def searched(net, seconds, step_seconds, **more):
 def needed(found):
     """Seconds that the note about what was cut proposes."""
     (note,) = (note for note in found.notes if note.startswith("the time did not suffice"))
-    return int(re.search(r"--time (\d+)s\)", note)[1])
+    return int(re.search(r"--search-time (\d+)s\)", note)[1])
 
 
 # ---- the limit -----------------------------------------------------------------------------------
@@ -62,7 +62,9 @@ def test_what_fits_may_begin_and_what_does_not_is_said():
     assert not limit.fits("try more", 0.0, 0.4)
     (note,) = limit.notes()
     assert note.startswith("the time did not suffice to try it (10.1 s), to try more (0.0 s); ")
-    assert note.endswith("about 130 s are needed for all (--time 130s)")  # of which 50.1 are 0.4
+    assert note.endswith(
+        "about 130 s are needed for all (--search-time 130s)"
+    )  # of which 50.1 are 0.4
 
 
 def test_a_limit_that_was_exceeded_names_the_longest_steps():

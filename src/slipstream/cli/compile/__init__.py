@@ -42,7 +42,7 @@ EXAMPLES = """\b
   slipstream compile model.onnx -o model.slip --data images/ --budget 0.3%
   slipstream compile package.module:make -o model.slip --shape image=1,3,224,224
   slipstream compile model.onnx -o model.slip --data package.module:loader --snr 30
-  slipstream compile model.onnx -o model.slip --target throughput --threads 4 --time 10m
+  slipstream compile model.onnx -o model.slip --target throughput --threads 4 --search-time 10m
   slipstream compile model.onnx -o model.slip --data images/ --pixels --top 5
   slipstream compile model.onnx -o model.slip --json > report.json
   slipstream compile --list
@@ -100,7 +100,7 @@ def compile_model(
     target: Annotated[
         TargetChoice, typer.Option(help="Quantity that the search minimises.")
     ] = TargetChoice.LATENCY,
-    time: Annotated[
+    search_time: Annotated[
         str, typer.Option(metavar="TIME", help="Time limit of the search: 90s, 5m, 1h.")
     ] = "5m",
     threads: Annotated[
@@ -147,7 +147,7 @@ def compile_model(
         snr_db=snr,
         agreement=parse_percent(agreement, "the agreement"),
         target=target.value,
-        seconds=parse_duration(time, "time", bare_seconds=True),
+        seconds=parse_duration(search_time, "search time", bare_seconds=True),
         threads=usable_cores() if threads is None else threads,
         engines=split_list(engines),
         without=split_list(without),

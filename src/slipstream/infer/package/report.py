@@ -135,8 +135,8 @@ class Report(BaseModel):
             engine is left).
         choice: Reason of the choice, in a sentence.
         seconds: Duration of the import and of the search.
-        search_seconds: Duration of the search, which `--time` limits; None in reports of earlier
-            versions.
+        search_seconds: Duration of the search, which `--search-time` limits; None in reports of
+            earlier versions.
     """
 
     model_config = ConfigDict(frozen=True)

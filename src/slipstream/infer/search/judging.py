@@ -71,7 +71,8 @@ def reason_against_bytes(tuner: Autotuner) -> str:
     enough = context.objective.seconds + (needed - left) / JUDGING_ENDS
     return (
         f"int8 takes about {needed:.0f} s to calibrate and to judge on {ENOUGH} samples, and"
-        f" {left:.0f} s are left for it; --time {math.ceil(enough / 10) * 10}s gives it enough"
+        f" {left:.0f} s are left for it; --search-time {math.ceil(enough / 10) * 10}s gives it"
+        " enough"
     )
 
 

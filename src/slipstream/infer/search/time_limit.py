@@ -73,7 +73,7 @@ class TimeLimit:
             steps = ", ".join(f"to {step} ({seconds:.1f} s)" for step, seconds in self._cut.items())
             notes.append(
                 f"the time did not suffice {steps}; about {_proposed(self._enough)} are needed for"
-                f" all (--time {_proposed(self._enough).replace(' ', '')})"
+                f" all (--search-time {_proposed(self._enough).replace(' ', '')})"
             )
         if passed > self.seconds:
             longest = sorted(self._took.items(), key=lambda item: -item[1])[:NUM_LONGEST]
