@@ -13,7 +13,7 @@ from typing import Any
 
 from slipstream.errors import UsageError
 
-SPELLING = "write package.module:function or path/to/file.py:function"
+SPELLING = "allowed: package.module:function or path/to/file.py:function"
 
 
 def import_user_object(text: str) -> Any:

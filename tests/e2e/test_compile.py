@@ -174,7 +174,7 @@ def test_a_net_for_images_takes_files_and_gives_labels(folder: Path):
         (["user_models:conv", "--top", "11"], "top is 11; allowed: 1 to 10"),
         (["user_models:mlp", "--pixels"], "pixels need exactly one of shape"),
         (["user_models:conv", "-o", "user_data.py/m.slip"], "user_data.py is no folder"),
-        (["nowhere.py:make"], "there is no file nowhere.py; write package.module:function or"),
+        (["nowhere.py:make"], "there is no file nowhere.py; allowed: package.module:function or"),
     ],
 )
 def test_usage_errors_are_one_line(folder: Path, arguments: list[str], message: str):

@@ -48,7 +48,7 @@ def test_a_module_is_found_from_the_current_folder(folder: Path) -> None:
         ("inner/no.py:make", f"there is no file inner/no.py; {SPELLING}"),
         ("no_such_module:make", "no_such_module cannot be imported: ModuleNotFoundError: "),
         ("broken_mine.py:make", "broken_mine.py cannot be imported: ValueError: not today"),
-        ("inner/beside_mine.py:Zoo.make", "inner/beside_mine.py has no 'Zoo.make'; write"),
+        ("inner/beside_mine.py:Zoo.make", "inner/beside_mine.py has no 'Zoo.make'; allowed"),
     ],
 )
 def test_errors_name_the_reason(folder: Path, text: str, message: str) -> None:

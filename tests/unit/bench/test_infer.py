@@ -173,7 +173,7 @@ def test_tables_and_json_have_everything():
     [
         (lambda: InferSpec(models=("resnet51",)), "the model is 'resnet51'; allowed: resnet50"),
         (lambda: InferSpec(models=("os:getcwd",)), "it has to be a ZooModel"),
-        (lambda: InferSpec(models=("no.such:thing",)), "write package.module:function"),
+        (lambda: InferSpec(models=("no.such:thing",)), "package.module:function"),
         (lambda: InferSpec(peers=("tensorrt",)), "the peer is 'tensorrt'; allowed: pytorch"),
         (lambda: InferSpec(threads=0), "threads is 0; allowed: 1 to"),
         (lambda: InferSpec(threads=10_000), "the cores of this process"),

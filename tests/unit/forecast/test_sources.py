@@ -144,7 +144,7 @@ def test_precision_casts_products_or_all_of_a_module(models: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{file}:missing", "has no 'missing'; write package.module:function or"),
+        ("{file}:missing", "has no 'missing'; allowed: package.module:function or"),
         ("{file}:make,missing", "has no 'missing'"),
         ("{file}:number", "number is a int, not a function"),
         ("{file}:module", "is a module; name a function that makes it"),
