@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import sys
+from contextlib import suppress
 from textwrap import wrap
 from typing import Any
 
@@ -19,6 +20,8 @@ from typer.core import TyperGroup
 # Widest left column; the help of a longer option begins on the next line.
 MAX_NAME_COLUMNS = 26
 MIN_COLUMNS, MAX_COLUMNS = 40, 120
+# Columns if no stream is a terminal: those of the first terminals.
+USUAL_COLUMNS = 80
 # Longest remark in brackets, such as "[default: 3.0; x>=0]", that stands in one line.
 MAX_UNBROKEN = 28
 NO_BREAK_SPACE = "\u00a0"
@@ -32,15 +35,13 @@ VALUE_WORDS = {
 
 
 def columns_of_help() -> int:
-    """Return the columns of the terminal at any of the standard streams; COLUMNS comes first."""
-    if os.environ.get("COLUMNS", "").isdecimal():
-        return _within(int(os.environ["COLUMNS"]))
-    for number in (1, 2, 0):
-        try:
-            return _within(os.get_terminal_size(number).columns)
-        except OSError:
-            continue
-    return _within(shutil.get_terminal_size().columns)
+    """Return COLUMNS if it is set, else the columns of the terminal at a standard stream, or 80."""
+    columns = shutil.get_terminal_size((0, 0)).columns  # COLUMNS, or the terminal at stdout
+    for number in (2, 0):
+        if columns == 0:
+            with suppress(OSError):
+                columns = os.get_terminal_size(number).columns
+    return _within(columns or USUAL_COLUMNS)
 
 
 def _within(columns: int) -> int:
@@ -196,6 +197,8 @@ def _wrap(text: str, columns: int) -> list[str]:
 
 
 def _heading(text: str) -> str:
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+    if not sys.stdout.isatty():
         return text
-    return typer.style(text, bold=True)
+    from slipstream.settings.terminal import has_styles  # 25 ms, which only a terminal takes
+
+    return typer.style(text, bold=True) if has_styles() else text
