@@ -5,20 +5,21 @@ from slipstream.settings.variables import variables
 
 _HEAD = """# Environment variables
 
-Made by `python -m slipstream.settings > docs/settings.md` from `src/slipstream/settings/`.
-Variables are read once, when the first group is made; an empty value counts as unset.
+`python -m slipstream.settings > docs/settings.md` generates this page from
+`src/slipstream/settings/`. Slipstream reads the variables once, when the first group is made. An
+empty value counts as unset.
 
 | variable | meaning | allowed | default | unit |
 | --- | --- | --- | --- | --- |
 """
 
 _LAUNCH = """
-## Which rank a process is
+## The rank of a process
 
-The first row whose rank is set counts; with none, the process is rank 0 of 1. `MASTER_ADDR` and
-`MASTER_PORT` go before everything that a launcher says about rank 0's host and port. Without them
-the host is the first of Slurm's node list, or this one where all ranks share it, and the port
-follows from the job's number.
+The first row whose rank variable is set decides. If none is set, the process is rank 0 of 1.
+`MASTER_ADDR` and `MASTER_PORT` have priority over a launcher's own variables for the host and port
+of rank 0. Without them, the host is the first one in Slurm's node list, or this host if all ranks
+share it, and the port is computed from the number of the job.
 
 | launcher | rank | ranks | rank on its host | ranks on its host |
 | --- | --- | --- | --- | --- |

@@ -60,7 +60,7 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_PORT",
             PORT,
-            "Port at which rank 0 listens for the other ranks, when no framework brings a store.",
+            "Port at which rank 0 listens for the other ranks if no framework provides a store.",
             "MASTER_PORT + 1",
         ),
     )
@@ -69,7 +69,7 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_IFACE",
             INTERFACES,
-            "Network interfaces that may be used; hosts may name theirs differently.",
+            "Allowed network interfaces; their names may differ between hosts.",
             "the interface of the route to the peers",
         ),
     )
@@ -78,8 +78,8 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_HOST_ID",
             TEXT,
-            "Ranks with equal identifiers share a host and may use shared memory between them.",
-            "ranks that reach each other's Unix socket share a host",
+            "Identifier of the host; ranks with the same one may use shared memory.",
+            "ranks that can connect by a Unix socket share a host",
         ),
     )
     rack: str | None = field(
@@ -87,8 +87,8 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_RACK",
             TEXT,
-            "Hosts with equal names share a switch; between racks the least possible is sent.",
-            "all hosts share one",
+            "Name of the rack; traffic between racks is as small as possible.",
+            "all hosts are in one rack",
         ),
     )
     dimensions: tuple[int, ...] = field(
@@ -97,7 +97,7 @@ class Settings:
             "SLIPSTREAM_DIMENSIONS",
             integers(1, 65536),
             "Sizes of the dimensions over which buffers are reduced, the innermost first; ranks are"
-            " counted in this order.",
+            " numbered in this order.",
             "ranks of a host, hosts of a rack, racks",
         ),
     )
@@ -107,7 +107,7 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_JOB_KEY",
             KEY,
-            "Key that every connection of the job must prove; `slipstream run` makes one per job.",
+            "Key that every connection must prove to know; `slipstream run` makes one per job.",
             "none",
         ),
     )
@@ -116,7 +116,7 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_KEY_FILE",
             PATH,
-            "File with the job key that only its owner may read, in place of SLIPSTREAM_JOB_KEY.",
+            "File with the job key, in place of SLIPSTREAM_JOB_KEY; only its owner may read it.",
             "none",
         ),
     )
@@ -125,7 +125,7 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_STREAMS",
             integer(0, 64),
-            "Connections per peer that carry bulk data; 0: as many as carry more than fewer would.",
+            "Connections per peer that carry bulk data; 0: the engine tunes the number.",
         ),
     )
     congestion: str | None = field(
@@ -142,7 +142,7 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_DSCP",
             integer(0, 63),
-            "Differentiated services code point, by which switches may tell this traffic.",
+            "Differentiated services code point, by which switches can recognise this traffic.",
         ),
     )
     pacing_mbit: int = field(
@@ -150,7 +150,7 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_PACING_MBIT",
             integer(0, 1_000_000),
-            "Most that each connection sends, spread evenly; 0: no limit.",
+            "Highest rate of each connection, paced evenly; 0: no limit.",
             unit="Mbit/s",
         ),
     )
@@ -177,7 +177,7 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_PEER_TIMEOUT",
             seconds(0.5, 3600),
-            "A peer whose engine is silent for this long is dead.",
+            "Time without a message after which a peer counts as dead.",
             unit="seconds",
         ),
     )
@@ -186,7 +186,7 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_STALL_SECONDS",
             seconds(0.5, 86400),
-            "A live rank that has not submitted an operation for this long is reported.",
+            "Time after which a live rank that has not submitted an operation is reported.",
             unit="seconds",
         ),
     )
@@ -195,7 +195,7 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_TIMEOUT",
             seconds(0.1, 604800),
-            "An operation that takes longer than this fails on every rank.",
+            "Longest time of an operation; after it, the operation fails on every rank.",
             unit="seconds",
         ),
     )
@@ -204,7 +204,7 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_CONNECT_TIMEOUT",
             seconds(0.5, 86400),
-            "How long to wait, at the start, until all ranks are there.",
+            "Longest time to wait at the start until all ranks are connected.",
             unit="seconds",
         ),
     )
@@ -213,7 +213,7 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_ALGORITHM",
             choice(*get_args(AlgorithmName)),
-            "Force one algorithm for every collective that it can compute.",
+            "Algorithm for every collective that it can compute; auto: the engine chooses.",
         ),
     )
     deterministic: bool = field(
@@ -221,8 +221,8 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_DETERMINISTIC",
             FLAG,
-            "1: nothing that could change a bit of a result is tuned, so that every run has the"
-            " same.",
+            "1: parameters that could change a bit of a result are not tuned, so all runs have the"
+            " same results.",
             "0",
         ),
     )
@@ -231,8 +231,8 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_PROFILE",
             PATH,
-            "File in which rank 0 keeps what tuning has found, and from which the next run of as"
-            " many ranks on as many hosts begins.",
+            "File in which rank 0 stores the tuned parameters; the next run with the same numbers"
+            " of ranks and hosts starts from them.",
             "none",
         ),
     )
@@ -242,7 +242,7 @@ class Settings:
             "SLIPSTREAM_TIMELINE",
             PATH,
             "File for the timeline of operations (Chrome trace format); `{rank}` in the name"
-            " becomes the rank, without it only rank 0 writes.",
+            " is replaced by the rank; without it, only rank 0 writes a file.",
             "none",
         ),
     )
