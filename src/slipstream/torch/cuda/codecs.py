@@ -1,0 +1,177 @@
+"""Codecs of float32 tensors: on a GPU by Triton, elsewhere and without Triton by plain PyTorch.
+
+The bytes are those of the engine's codecs, whichever kernels wrote them, for all inputs: infinities,
+NaN, denormals and zeros of both signs, for any length and however a tensor is cut at multiples of a
+codec's block. So a GPU may encode what a CPU decodes, and the other way round.
+
+The functions enqueue work on the current stream of the tensor's device and never wait for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import logging
+from typing import Protocol, cast
+
+import torch
+
+from slipstream.errors import UsageError
+from slipstream.torch.cuda import torch_codecs
+from slipstream.torch.cuda.layouts import LAYOUTS, Layout
+
+_log = logging.getLogger(__name__)
+
+_ALIGNMENT = 4  # bytes; scales are words, and blocks are multiples of a word
+_TRITON = "slipstream.torch.cuda.triton_codecs"
+
+
+class CodecKernels(Protocol):
+    """Module with the kernels of all codecs."""
+
+    def encode(
+        self,
+        layout: Layout,
+        tensor: torch.Tensor,
+        out: torch.Tensor,
+        residual: torch.Tensor | None = None,
+    ) -> None:
+        """Encode a tensor."""
+        ...
+
+    def decode(self, layout: Layout, data: torch.Tensor, out: torch.Tensor) -> None:
+        """Decode bytes."""
+        ...
+
+
+def encode(
+    codec: str, tensor: torch.Tensor, out: torch.Tensor, residual: torch.Tensor | None = None
+) -> None:
+    """Encode a tensor, with error feedback if there is a residual.
+
+    With Triton this is one kernel, which stores the bytes where they shall go.
+
+    Args:
+        codec: Name of the codec: fp16, bf16 or int8.
+        tensor: Contiguous float32 values of any shape.
+        out: Contiguous uint8 tensor of `encoded_bytes` elements at a multiple of 4 bytes, on the
+            tensor's device or in pinned host memory, where the bytes are once the stream is there.
+        residual: Contiguous float32 losses of earlier calls, as many as there are values. They are
+            added to the values, and replaced by the losses of this call; where a value is not
+            finite, the loss stays as it was. Default: none, no error feedback.
+
+    Raises:
+        UsageError: The codec is unknown, or a tensor has another type, size or alignment.
+    """
+    layout = _layout(codec)
+    _check_values("tensor", tensor)
+    _check_bytes("out", out, layout, tensor.numel())
+    if residual is not None:
+        _check_values("residual", residual)
+        if residual.numel() != tensor.numel() or residual.device != tensor.device:
+            raise UsageError(
+                f"residual has {residual.numel()} elements on {residual.device}, tensor "
+                f"{tensor.numel()} on {tensor.device}; they must be the same"
+            )
+    if tensor.numel() == 0:
+        return
+    with torch.cuda.device_of(tensor):
+        kernels_for(tensor.device).encode(layout, tensor, out, residual)
+
+
+def decode(codec: str, data: torch.Tensor, out: torch.Tensor) -> None:
+    """Decode bytes that `encode` or the engine wrote.
+
+    Args:
+        codec: Name of the codec: fp16, bf16 or int8.
+        data: Contiguous uint8 tensor of `encoded_bytes` elements at a multiple of 4 bytes, on the
+            device of `out` or in pinned host memory. It must stay as it is until the stream is done.
+        out: Contiguous float32 tensor for the values, of any shape.
+
+    Raises:
+        UsageError: The codec is unknown, or a tensor has another type, size or alignment.
+    """
+    layout = _layout(codec)
+    _check_values("out", out)
+    _check_bytes("data", data, layout, out.numel())
+    if out.numel() == 0:
+        return
+    with torch.cuda.device_of(out):
+        kernels_for(out.device).decode(layout, data, out)
+
+
+def encoded_bytes(codec: str, count: int) -> int:
+    """Return the bytes of `count` encoded values.
+
+    Raises:
+        UsageError: The codec is unknown.
+    """
+    return _layout(codec).encoded_bytes(count)
+
+
+def prepare(codec: str, device: torch.device) -> None:
+    """Compile and load all kernels of a codec.
+
+    Otherwise the first call does, which takes seconds; and a GPU loads no kernel while one of its
+    streams waits for the host.
+
+    Raises:
+        UsageError: The codec is unknown.
+    """
+    count = 2 * _layout(codec).block + 1
+    num_bytes = encoded_bytes(codec, count)
+    for offset in (0, 1):
+        values = torch.zeros(offset + count, device=device)[offset:]
+        data = torch.zeros(4 * offset + num_bytes, dtype=torch.uint8, device=device)[4 * offset :]
+        encode(codec, values, data)
+        encode(codec, values, data, torch.zeros_like(values))
+        decode(codec, data, values)
+
+
+@functools.cache
+def kernels_for(device: torch.device) -> CodecKernels:
+    """Return the kernels for tensors of a device.
+
+    Triton's are tried once: it may be missing, not know the GPU, or find no C compiler.
+    """
+    plain = cast(CodecKernels, torch_codecs)
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return plain
+    try:
+        kernels = cast(CodecKernels, importlib.import_module(_TRITON))
+        kernels.encode(
+            LAYOUTS["bf16"],
+            torch.zeros(1, device=device),
+            torch.zeros(2, dtype=torch.uint8, device=device),
+        )
+    except Exception as error:  # noqa: BLE001  whatever a compiler and its tools raise
+        _log.warning("Triton's kernels do not run on %s, PyTorch's do: %s", device, error)
+        return plain
+    return kernels
+
+
+def _layout(codec: str) -> Layout:
+    if codec not in LAYOUTS:
+        raise UsageError(f"codec is {codec!r}; allowed: {', '.join(LAYOUTS)}")
+    return LAYOUTS[codec]
+
+
+def _check_values(name: str, tensor: torch.Tensor) -> None:
+    if tensor.dtype != torch.float32 or not tensor.is_contiguous():
+        contiguous = "contiguous" if tensor.is_contiguous() else "not contiguous"
+        raise UsageError(f"{name} is {tensor.dtype} and {contiguous}; pass contiguous float32")
+
+
+def _check_bytes(name: str, tensor: torch.Tensor, layout: Layout, count: int) -> None:
+    expected = layout.encoded_bytes(count)
+    if tensor.dtype != torch.uint8 or not tensor.is_contiguous() or tensor.numel() != expected:
+        raise UsageError(
+            f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}; {count} values in "
+            f"{layout.name} take {expected} contiguous elements of torch.uint8"
+        )
+    if tensor.data_ptr() % _ALIGNMENT:
+        raise UsageError(
+            f"{name} begins {tensor.data_ptr() % _ALIGNMENT} bytes after a multiple of "
+            f"{_ALIGNMENT}; cut buffers at multiples of {_ALIGNMENT} bytes"
+        )

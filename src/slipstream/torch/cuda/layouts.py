@@ -1,0 +1,46 @@
+"""Layouts of the codecs, for kernels that need them before the engine is loaded.
+
+The engine's own table is in core/include/slipstream/codec.h; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Layout of a codec on the wire: blocks with a scale and elements.
+
+    Args:
+        name: Name of the codec.
+        block: Elements that share a scale.
+        header_bytes: Bytes in front of each block, for its scale.
+        element_bytes: Bytes of each element.
+    """
+
+    name: str
+    block: int
+    header_bytes: int
+    element_bytes: int
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a whole block."""
+        return self.header_bytes + self.block * self.element_bytes
+
+    def encoded_bytes(self, count: int) -> int:
+        """Return the bytes of `count` encoded elements; the last block may be short."""
+        num_blocks = -(-count // self.block)
+        return num_blocks * self.header_bytes + count * self.element_bytes
+
+
+LAYOUTS: Mapping[str, Layout] = {
+    layout.name: layout
+    for layout in (
+        Layout("fp16", block=2048, header_bytes=4, element_bytes=2),
+        Layout("bf16", block=1, header_bytes=0, element_bytes=2),
+        Layout("int8", block=128, header_bytes=4, element_bytes=1),
+    )
+}

@@ -1,0 +1,341 @@
+"""The codecs as Triton kernels: one kernel reads, adds the residual, encodes and stores.
+
+core/codec/wire_formats-inl.h defines the codecs. Bits are equal to the CPU's because no operation
+is fused (`enable_fp_fusion=False`), divisions are rounded to nearest, denormals are kept, and every
+NaN is replaced by the engine's (GPUs write another one).
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+# pyright: reportMissingParameterType=false, reportMissingTypeStubs=false
+# pyright: reportMissingImports=false, reportUntypedFunctionDecorator=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from slipstream.torch.cuda.layouts import Layout
+
+TILE = 2048  # elements that a program handles at a time
+_NUM_WARPS = 8
+_HOST_PROGRAMS = 32
+_ALIGNMENT = 16  # bytes; with less, kernels load and store narrower words
+
+# Bits of float32 numbers.
+_INFINITY = tl.constexpr(0x7F800000)
+_NAN = tl.constexpr(0x7FC00000)
+_MAGNITUDE = tl.constexpr(0x7FFFFFFF)
+_LAST_BINADE = tl.constexpr(254 << 23)  # from 2^127 on, the next power of two is not a float
+
+_SMALLEST_SCALE = tl.constexpr(2.0**-126)
+_LARGEST_INVERSE = tl.constexpr(2.0**126)
+_LARGEST_INT8_SCALE = tl.constexpr(float.fromhex("0x1.020406p+121"))  # a larger one x 127 overflows
+# A number of up to 22 bits that is added to it is rounded to the lowest bits of the sum.
+_SHIFT = tl.constexpr(12582912.0)
+_SHIFT_BITS = tl.constexpr(0x4B400000)
+
+
+@triton.jit
+def _bits(value):
+    return value.to(tl.int32, bitcast=True)
+
+
+@triton.jit
+def _float(bits):
+    return bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _magnitude(value):
+    return _bits(value) & _MAGNITUDE
+
+
+@triton.jit
+def _with_the_nan(value):
+    return _float(tl.where(_magnitude(value) > _INFINITY, _NAN, _bits(value)))
+
+
+@triton.jit
+def _fp16_codes(value):
+    """Return codes and scales of rows of values."""
+    magnitude = _magnitude(value)
+    is_finite = magnitude < _INFINITY
+    largest = tl.max(tl.where(is_finite, magnitude, 0), axis=1, keep_dims=True)
+    exponent = tl.where(largest == 0, 127, tl.maximum(largest >> 23, 15) - 14)
+    scaled = value * _float((254 - exponent) << 23)
+    # The largest scaled half that decodes to a finite value.
+    limit = tl.where(largest < _LAST_BINADE, 32768.0, 32752.0)
+    bounded = tl.minimum(tl.maximum(scaled, -limit), limit)
+    finite = bounded.to(tl.float16).to(tl.int16, bitcast=True)
+    infinity = ((_bits(value) >> 16) & 0x8000) | 0x7C00
+    special = tl.where(magnitude > _INFINITY, 0x7E00, infinity).to(tl.int16)
+    return tl.where(is_finite, finite, special), _float(exponent << 23)
+
+
+@triton.jit
+def _fp16_values(codes, scale):
+    return _with_the_nan(codes.to(tl.float16, bitcast=True).to(tl.float32) * scale)
+
+
+@triton.jit
+def _bf16_codes(value):
+    bits = _bits(_with_the_nan(value))
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to(tl.int16)
+
+
+@triton.jit
+def _bf16_values(codes):
+    return _float(codes.to(tl.int32) << 16)
+
+
+@triton.jit
+def _int8_codes(value):
+    """Return codes and scales of rows of values."""
+    largest_bits = tl.max(_magnitude(value), axis=1, keep_dims=True)
+    is_finite = largest_bits < _INFINITY
+    has_scale = is_finite & (largest_bits > 0)
+    largest = tl.where(has_scale, _float(largest_bits), 1.0)
+    most = tl.full(largest.shape, 127.0, tl.float32)
+    scale = tl.maximum(tl.div_rn(largest, most), _SMALLEST_SCALE)
+    scale = tl.minimum(scale, _LARGEST_INT8_SCALE)
+    inverse = tl.minimum(tl.div_rn(most, largest), _LARGEST_INVERSE)
+    shifted = tl.where(has_scale, value * inverse, 0.0) + _SHIFT
+    codes = (_bits(shifted) - _SHIFT_BITS).to(tl.int8)
+    scale_without = tl.where(is_finite, 0.0, _float(tl.full(largest.shape, _NAN, tl.int32)))
+    return codes, tl.where(has_scale, scale, scale_without)
+
+
+@triton.jit
+def _int8_values(codes, scale):
+    return _with_the_nan(codes.to(tl.float32) * scale)
+
+
+@triton.jit
+def _lost(total, decoded, before):
+    return tl.where(_magnitude(decoded) < _INFINITY, total - decoded, before)
+
+
+@triton.jit
+def _load(at, here, IS_WHOLE: tl.constexpr):  # noqa: N803  Triton's way to write constants
+    """Load numbers; without a mask, a thread loads several at once."""
+    if IS_WHOLE:
+        return tl.load(at)
+    return tl.load(at, mask=here, other=0)
+
+
+@triton.jit
+def _store(at, value, here, IS_WHOLE: tl.constexpr):  # noqa: N803
+    if IS_WHOLE:
+        tl.store(at, value)
+    else:
+        tl.store(at, value, mask=here)
+
+
+@triton.jit
+def _codes_at(data, CODEC: tl.constexpr):  # noqa: N803
+    """Return the address of the first code as if there were no scales."""
+    if CODEC == "int8":
+        return data.to(tl.pointer_type(tl.int8), bitcast=True)
+    else:
+        return data.to(tl.pointer_type(tl.int16), bitcast=True)
+
+
+@triton.jit
+def _encode_tile(
+    values,
+    residuals,
+    to,
+    count,
+    tile,
+    CODEC: tl.constexpr,  # noqa: N803
+    FEEDBACK: tl.constexpr,  # noqa: N803
+    ROWS: tl.constexpr,  # noqa: N803
+    COLUMNS: tl.constexpr,  # noqa: N803
+    IS_WHOLE: tl.constexpr,  # noqa: N803
+):
+    codes_at = _codes_at(to, CODEC)
+    scales_at = to.to(tl.pointer_type(tl.float32), bitcast=True)
+    row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    at = row * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    here, row_here = at < count, row * COLUMNS < count
+    value = _load(values + at, here, IS_WHOLE)
+    if FEEDBACK:
+        before = _load(residuals + at, here, IS_WHOLE)
+        value = value + before
+    if CODEC == "bf16":
+        codes = _bf16_codes(value)
+        decoded = _bf16_values(codes)
+        _store(codes_at + at, codes, here, IS_WHOLE)
+    elif CODEC == "fp16":
+        codes, scale = _fp16_codes(value)
+        decoded = _fp16_values(codes, scale)
+        _store(scales_at + row * (COLUMNS // 2 + 1), scale, row_here, IS_WHOLE)
+        _store(codes_at + (at + (row + 1) * 2), codes, here, IS_WHOLE)
+    else:
+        codes, scale = _int8_codes(value)
+        decoded = _int8_values(codes, scale)
+        _store(scales_at + row * (COLUMNS // 4 + 1), scale, row_here, IS_WHOLE)
+        _store(codes_at + (at + (row + 1) * 4), codes, here, IS_WHOLE)
+    if FEEDBACK:
+        _store(residuals + at, _lost(value, decoded, before), here, IS_WHOLE)
+
+
+@triton.jit
+def _decode_tile(
+    data,
+    values,
+    count,
+    tile,
+    CODEC: tl.constexpr,  # noqa: N803
+    ROWS: tl.constexpr,  # noqa: N803
+    COLUMNS: tl.constexpr,  # noqa: N803
+    IS_WHOLE: tl.constexpr,  # noqa: N803
+):
+    codes_at = _codes_at(data, CODEC)
+    scales_at = data.to(tl.pointer_type(tl.float32), bitcast=True)
+    row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    at = row * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    here, row_here = at < count, row * COLUMNS < count
+    if CODEC == "bf16":
+        value = _bf16_values(_load(codes_at + at, here, IS_WHOLE))
+    elif CODEC == "fp16":
+        scale = _load(scales_at + row * (COLUMNS // 2 + 1), row_here, IS_WHOLE)
+        value = _fp16_values(_load(codes_at + (at + (row + 1) * 2), here, IS_WHOLE), scale)
+    else:
+        scale = _load(scales_at + row * (COLUMNS // 4 + 1), row_here, IS_WHOLE)
+        value = _int8_values(_load(codes_at + (at + (row + 1) * 4), here, IS_WHOLE), scale)
+    _store(values + at, value, here, IS_WHOLE)
+
+
+def _encode(
+    values,
+    residuals,
+    to,
+    count,
+    num_tiles,
+    CODEC: tl.constexpr,  # noqa: N803
+    FEEDBACK: tl.constexpr,  # noqa: N803
+    ROWS: tl.constexpr,  # noqa: N803
+    COLUMNS: tl.constexpr,  # noqa: N803
+):
+    """Encode tiles of rows, of which each has a scale, and store what they lost."""
+    tile = tl.program_id(0)
+    while tile < num_tiles:
+        if (tile.to(tl.int64) + 1) * (ROWS * COLUMNS) <= count:
+            _encode_tile(values, residuals, to, count, tile, CODEC, FEEDBACK, ROWS, COLUMNS, True)
+        else:
+            _encode_tile(values, residuals, to, count, tile, CODEC, FEEDBACK, ROWS, COLUMNS, False)
+        tile += tl.num_programs(0)
+
+
+def _decode(
+    data,
+    values,
+    count,
+    num_tiles,
+    CODEC: tl.constexpr,  # noqa: N803
+    ROWS: tl.constexpr,  # noqa: N803
+    COLUMNS: tl.constexpr,  # noqa: N803
+):
+    """Decode tiles of rows, of which each has a scale."""
+    tile = tl.program_id(0)
+    while tile < num_tiles:
+        if (tile.to(tl.int64) + 1) * (ROWS * COLUMNS) <= count:
+            _decode_tile(data, values, count, tile, CODEC, ROWS, COLUMNS, True)
+        else:
+            _decode_tile(data, values, count, tile, CODEC, ROWS, COLUMNS, False)
+        tile += tl.num_programs(0)
+
+
+# Each kernel in two forms, so that nothing is compiled for one pointer more or less that is aligned.
+_ENCODE, _DECODE = (
+    {
+        True: triton.jit(kernel, do_not_specialize=["count", "num_tiles"]),
+        False: triton.jit(
+            kernel,
+            do_not_specialize=["count", "num_tiles"],
+            do_not_specialize_on_alignment=["values", buffer, "residuals"],
+        ),
+    }
+    for kernel, buffer in ((_encode, "to"), (_decode, "data"))
+)
+
+
+def encode(
+    layout: Layout,
+    tensor: torch.Tensor,
+    out: torch.Tensor,
+    residual: torch.Tensor | None = None,
+    *,
+    max_programs: int | None = None,
+) -> None:
+    """Enqueue the encoding of a tensor on the current stream.
+
+    Args:
+        layout: Layout of the codec.
+        tensor: Float32 values on the GPU.
+        out: Bytes for the result, in the GPU's memory or pinned.
+        residual: Losses of earlier calls, which are added before and replaced after.
+        max_programs: Programs that run at the same time at most; default: no limit, or few if `out`
+            is in host memory, whose bandwidth they fill.
+    """
+    is_aligned = _are_aligned(tensor, out, tensor if residual is None else residual)
+    _launch(
+        _ENCODE[is_aligned],
+        _max_programs(max_programs, out),
+        layout,
+        (tensor, tensor if residual is None else residual, out),
+        tensor.numel(),
+        FEEDBACK=residual is not None,
+    )
+
+
+def decode(
+    layout: Layout, data: torch.Tensor, out: torch.Tensor, *, max_programs: int | None = None
+) -> None:
+    """Enqueue the decoding of bytes on the current stream.
+
+    Args:
+        layout: Layout of the codec.
+        data: Bytes that `encode` or the engine wrote, in the GPU's memory or pinned.
+        out: Float32 values on the GPU.
+        max_programs: Programs that run at the same time at most; default: no limit, or few if
+            `data` is in host memory, whose bandwidth they fill.
+    """
+    limit = _max_programs(max_programs, data)
+    _launch(_DECODE[_are_aligned(data, out)], limit, layout, (data, out), out.numel())
+
+
+def _are_aligned(*tensors: torch.Tensor) -> bool:
+    return all(tensor.data_ptr() % _ALIGNMENT == 0 for tensor in tensors)
+
+
+def _max_programs(given: int | None, buffer: torch.Tensor) -> int | None:
+    return _HOST_PROGRAMS if given is None and buffer.device.type == "cpu" else given
+
+
+def _launch(
+    kernel: Any,
+    max_programs: int | None,
+    layout: Layout,
+    tensors: tuple[torch.Tensor, ...],
+    count: int,
+    **constants: bool,
+) -> None:
+    columns = TILE if layout.block == 1 else layout.block
+    num_tiles = -(-count // TILE)
+    kernel[(min(num_tiles, max_programs or num_tiles),)](
+        *tensors,
+        count,
+        num_tiles,
+        CODEC=layout.name,
+        ROWS=TILE // columns,
+        COLUMNS=columns,
+        **constants,
+        num_warps=_NUM_WARPS,
+        enable_fp_fusion=False,
+    )
