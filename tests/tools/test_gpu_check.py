@@ -12,7 +12,7 @@ import pytest
 from gpu_check import __main__ as command
 from gpu_check.bench import microseconds
 from gpu_check.build import BuildError, compile_once
-from gpu_check.case import CASES, PROGRAMS
+from gpu_check.case import CASES, PROGRAMS, TENSORS
 from gpu_check.driver import LIBRARY, Driver, NoDriverError
 from gpu_check.isolated import collect, text_of
 from gpu_check.staging import CORE, StagingError, build_staging, run_program, sources, staging
@@ -57,7 +57,7 @@ def test_an_unknown_part_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_every_case_is_planned_and_every_planned_case_exists() -> None:
-    assert {step.case for step in command.plan()} == set(CASES) | set(PROGRAMS)
+    assert {step.case for step in command.plan()} == set(CASES) | set(PROGRAMS) | set(TENSORS)
 
 
 def program(folder: Path, *lines: str) -> Path:

@@ -3,8 +3,9 @@
     python -m tools.gpu_check [--output FILE] [--parts copies,signals] [--seconds 240]
 
 It needs Python 3.10 or later, g++ and nvcc, no network; PyTorch only as a load. The part "staging"
-needs no nvcc: it builds and runs the engine's own code. Every case runs in a process of its own
-with a time limit. After each part its results are printed and FILE is written.
+needs no nvcc: it builds and runs the engine's own code. The part "codecs" needs PyTorch, and for
+half of its cases Triton, but no nvcc. Every case runs in a process of its own with a time limit.
+After each part its results are printed and FILE is written.
 
 Exit codes: 0 if all parts ran; 1 if one failed or the time was over; 2 if there is no CUDA driver
 or no compiler here, and for wrong arguments.
@@ -23,7 +24,7 @@ from typing import Any
 
 from .bench import open_bench
 from .build import BuildError
-from .case import PROGRAMS
+from .case import CASES, PROGRAMS, TENSORS
 from .driver import NoDriverError, load_library
 from .isolated import ROOT, Result, run_case, text_of
 from .load import LOADS
@@ -37,6 +38,7 @@ ONE_CONNECTION = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 MANY_CONNECTIONS = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
 EAGER = {"CUDA_MODULE_LOADING": "EAGER"}
 NO_TIME = {"failed": "no time was left"}
+CODEC_KERNELS = ("triton", "torch")
 HUNG = "does not come back"
 
 
@@ -60,6 +62,8 @@ def plan() -> list[Step]:
         *[Step("staging", "staging", [name]) for name in PARTS],
         *[Step("staging", "staging", [name], ONE_CONNECTION) for name in ("correctness", "rates")],
         *[Step("staging", "staging in several processes", [count]) for count in ("2", "4")],
+        *[Step("codecs", "codecs", [kernels]) for kernels in CODEC_KERNELS],
+        *[Step("codecs", "codec rates", [kernels]) for kernels in CODEC_KERNELS],
         Step("signals", "round trips"),
         *[Step("signals", "signals", [load]) for load in LOADS if load != "busy"],
         Step("copies", "copy engines"),
@@ -115,7 +119,8 @@ def run_step(step: Step, folder: Path, limit: float) -> dict[str, Any]:
             silence=min(SILENCE_SECONDS, limit),
             limit=limit,
         )
-    name = " ".join([step.case, *step.arguments]) if step.case in PROGRAMS else step.case
+    has_variants = step.case in PROGRAMS or step.case in TENSORS
+    name = " ".join([step.case, *step.arguments]) if has_variants else step.case
     found: dict[str, Any] = {"case": name, **step.variables, "rows": result.rows}
     if result.failed:
         found["failed"] = result.failed
@@ -154,7 +159,7 @@ def build(steps: list[Step], folder: Path) -> None:
         BuildError: No compiler.
     """
     load_library()
-    if any(step.case not in PROGRAMS for step in steps):
+    if any(step.case in CASES for step in steps):
         open_bench(folder)
     if any(step.case in PROGRAMS for step in steps):
         build_staging(folder)

@@ -5,12 +5,23 @@ python -m tools.gpu_check.case NAME BUILD_FOLDER [ARGUMENTS]
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import copies, launches, machine, pending, pipeline, processes, queues, registration, signals
+from . import (
+    copies,
+    launches,
+    machine,
+    pending,
+    pipeline,
+    processes,
+    queues,
+    registration,
+    signals,
+)
 from .bench import Bench, Row, open_bench
 from .staging import sharing, staging
 
@@ -35,12 +46,17 @@ PROGRAMS: dict[str, Callable[[Path, list[str]], Iterator[Row]]] = {
     "staging": staging,
     "staging in several processes": sharing,
 }
+# Modules with a function `measure`, which need nothing that is built but PyTorch: they are imported
+# when they are run.
+TENSORS = {"codecs": "codecs", "codec rates": "codec_rates"}
 
 
 def rows(name: str, folder: Path, arguments: list[str]) -> Iterator[Row]:
     """Return the rows of a case as they come."""
     if name in PROGRAMS:
         return PROGRAMS[name](folder, arguments)
+    if name in TENSORS:
+        return importlib.import_module(f".{TENSORS[name]}", __package__).measure(arguments)
     return CASES[name](open_bench(folder), arguments)
 
 

@@ -1,5 +1,8 @@
 """The codecs in NumPy, a block at a time, as core/codec/wire.h describes them."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Iterator

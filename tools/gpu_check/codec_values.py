@@ -4,6 +4,9 @@ core/test/wire_digests_test.cc has the same functions, and tests of both compare
 becomes of the values (core/test/wire_digests.inc).
 """
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -29,17 +32,17 @@ def hashed(count: int, seed: int) -> Words:
     """Return numbers that look random."""
     words = np.arange(count, dtype=np.uint32) * np.uint32(0x9E3779B9)
     words += np.uint32(seed * 0x85EBCA6B & 0xFFFFFFFF)
-    words ^= words >> 16
+    words ^= words >> np.uint32(16)
     words *= np.uint32(0x85EBCA6B)
-    words ^= words >> 13
+    words ^= words >> np.uint32(13)
     words *= np.uint32(0xC2B2AE35)
-    return words ^ words >> 16
+    return words ^ words >> np.uint32(16)
 
 
 def with_exponents(words: Words, first: int, count: int) -> Words:
     """Return bits of floats with exponents of a range, and signs and fractions of `words`."""
     exponents = (words >> 23 & 0xFF) % count + first
-    return words & 0x807FFFFF | exponents.astype(np.uint32) << 23
+    return words & np.uint32(0x807FFFFF) | exponents.astype(np.uint32) << np.uint32(23)
 
 
 def gradients(words: Words) -> Words:

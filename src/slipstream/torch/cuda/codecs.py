@@ -1,8 +1,8 @@
 """Codecs of float32 tensors: on a GPU by Triton, elsewhere and without Triton by plain PyTorch.
 
-The bytes are those of the engine's codecs, whichever kernels wrote them, for all inputs: infinities,
-NaN, denormals and zeros of both signs, for any length and however a tensor is cut at multiples of a
-codec's block. So a GPU may encode what a CPU decodes, and the other way round.
+The bytes are those of the engine's codecs, whichever kernels wrote them, for all inputs:
+infinities, NaN, denormals and zeros of both signs, for any length, and however a tensor is cut at
+multiples of a codec's block. So a GPU may encode what a CPU decodes, and the other way round.
 
 The functions enqueue work on the current stream of the tensor's device and never wait for it.
 """
@@ -86,7 +86,7 @@ def decode(codec: str, data: torch.Tensor, out: torch.Tensor) -> None:
     Args:
         codec: Name of the codec: fp16, bf16 or int8.
         data: Contiguous uint8 tensor of `encoded_bytes` elements at a multiple of 4 bytes, on the
-            device of `out` or in pinned host memory. It must stay as it is until the stream is done.
+            device of `out` or in pinned host memory. It must not change before the stream is done.
         out: Contiguous float32 tensor for the values, of any shape.
 
     Raises:

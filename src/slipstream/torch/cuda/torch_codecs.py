@@ -144,7 +144,9 @@ def encode(
             arrived.copy_(values_of(codes, scales))
     if residual is not None:
         is_finite = _magnitudes(decoded) < _INFINITY
-        residual.copy_(torch.where(is_finite, values - decoded, residual.view(-1)).view_as(residual))
+        residual.copy_(
+            torch.where(is_finite, values - decoded, residual.view(-1)).view_as(residual)
+        )
     if data is not out:
         out.copy_(data, non_blocking=True)
 

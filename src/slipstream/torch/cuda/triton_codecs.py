@@ -251,18 +251,19 @@ def _decode(
         tile += tl.num_programs(0)
 
 
-# Each kernel in two forms, so that nothing is compiled for one pointer more or less that is aligned.
-_ENCODE, _DECODE = (
-    {
-        True: triton.jit(kernel, do_not_specialize=["count", "num_tiles"]),
-        False: triton.jit(
-            kernel,
-            do_not_specialize=["count", "num_tiles"],
-            do_not_specialize_on_alignment=["values", buffer, "residuals"],
-        ),
-    }
-    for kernel, buffer in ((_encode, "to"), (_decode, "data"))
-)
+def _compiled(kernel: Any, unaligned: list[str]) -> Any:
+    """Return a kernel that is compiled once for all counts, and for any alignment of pointers."""
+    counts = ["count", "num_tiles"]
+    specialize = triton.jit(do_not_specialize=counts, do_not_specialize_on_alignment=unaligned)
+    return specialize(kernel)
+
+
+# By whether all pointers are aligned: one pointer more or less does not make another kernel.
+_ENCODE = {
+    True: _compiled(_encode, []),
+    False: _compiled(_encode, ["values", "residuals", "to"]),
+}
+_DECODE = {True: _compiled(_decode, []), False: _compiled(_decode, ["data", "values"])}
 
 
 def encode(
