@@ -19,7 +19,7 @@ import torch
 
 from slipstream.errors import UsageError
 from slipstream.torch.cuda import torch_codecs
-from slipstream.torch.cuda.layouts import LAYOUTS, Layout
+from slipstream.torch.cuda.layouts import LAYOUTS, CodecLayout
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class CodecKernels(Protocol):
 
     def encode(
         self,
-        layout: Layout,
+        layout: CodecLayout,
         tensor: torch.Tensor,
         out: torch.Tensor,
         residual: torch.Tensor | None = None,
@@ -40,7 +40,7 @@ class CodecKernels(Protocol):
         """Encode a tensor."""
         ...
 
-    def decode(self, layout: Layout, data: torch.Tensor, out: torch.Tensor) -> None:
+    def decode(self, layout: CodecLayout, data: torch.Tensor, out: torch.Tensor) -> None:
         """Decode bytes."""
         ...
 
@@ -151,7 +151,7 @@ def kernels_for(device: torch.device) -> CodecKernels:
     return kernels
 
 
-def _layout(codec: str) -> Layout:
+def _layout(codec: str) -> CodecLayout:
     if codec not in LAYOUTS:
         raise UsageError(f"codec is {codec!r}; allowed: {', '.join(LAYOUTS)}")
     return LAYOUTS[codec]
@@ -163,7 +163,7 @@ def _check_values(name: str, tensor: torch.Tensor) -> None:
         raise UsageError(f"{name} is {tensor.dtype} and {contiguous}; pass contiguous float32")
 
 
-def _check_bytes(name: str, tensor: torch.Tensor, layout: Layout, count: int) -> None:
+def _check_bytes(name: str, tensor: torch.Tensor, layout: CodecLayout, count: int) -> None:
     expected = layout.encoded_bytes(count)
     if tensor.dtype != torch.uint8 or not tensor.is_contiguous() or tensor.numel() != expected:
         raise UsageError(

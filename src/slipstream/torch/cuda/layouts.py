@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Layout of a codec on the wire: blocks with a scale and elements.
+class CodecLayout:
+    """CodecLayout of a codec on the wire: blocks with a scale and elements.
 
     Args:
         name: Name of the codec.
@@ -36,11 +36,11 @@ class Layout:
         return num_blocks * self.header_bytes + count * self.element_bytes
 
 
-LAYOUTS: Mapping[str, Layout] = {
+LAYOUTS: Mapping[str, CodecLayout] = {
     layout.name: layout
     for layout in (
-        Layout("fp16", block=2048, header_bytes=4, element_bytes=2),
-        Layout("bf16", block=1, header_bytes=0, element_bytes=2),
-        Layout("int8", block=128, header_bytes=4, element_bytes=1),
+        CodecLayout("fp16", block=2048, header_bytes=4, element_bytes=2),
+        CodecLayout("bf16", block=1, header_bytes=0, element_bytes=2),
+        CodecLayout("int8", block=128, header_bytes=4, element_bytes=1),
     )
 }

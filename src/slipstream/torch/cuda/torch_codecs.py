@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from slipstream.torch.cuda.layouts import Layout
+from slipstream.torch.cuda.layouts import CodecLayout
 
 # Bits of float32 numbers.
 _INFINITY = 0x7F800000
@@ -100,7 +100,9 @@ _CODERS: dict[str, tuple[_Codes, _Values, torch.dtype]] = {
 }
 
 
-def _rows(layout: Layout, values: torch.Tensor, data: torch.Tensor) -> Iterator[list[torch.Tensor]]:
+def _rows(
+    layout: CodecLayout, values: torch.Tensor, data: torch.Tensor
+) -> Iterator[list[torch.Tensor]]:
     """Yield views of values and their bytes with a block in each row: whole blocks, then the rest.
 
     Blocks without a scale are one row together.
@@ -117,7 +119,7 @@ def _rows(layout: Layout, values: torch.Tensor, data: torch.Tensor) -> Iterator[
 
 @torch.no_grad()
 def encode(
-    layout: Layout,
+    layout: CodecLayout,
     tensor: torch.Tensor,
     out: torch.Tensor,
     residual: torch.Tensor | None = None,
@@ -125,7 +127,7 @@ def encode(
     """Encode a tensor; on a GPU, enqueue that on the current stream.
 
     Args:
-        layout: Layout of the codec.
+        layout: CodecLayout of the codec.
         tensor: Float32 values.
         out: Bytes for the result, on the tensor's device or pinned.
         residual: Losses of earlier calls, which are added before and replaced after.
@@ -152,11 +154,11 @@ def encode(
 
 
 @torch.no_grad()
-def decode(layout: Layout, data: torch.Tensor, out: torch.Tensor) -> None:
+def decode(layout: CodecLayout, data: torch.Tensor, out: torch.Tensor) -> None:
     """Decode bytes; on a GPU, enqueue that on the current stream.
 
     Args:
-        layout: Layout of the codec.
+        layout: CodecLayout of the codec.
         data: Bytes that `encode` or the engine wrote, on the device of `out` or pinned.
         out: Float32 values.
     """

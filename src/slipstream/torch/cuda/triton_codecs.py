@@ -18,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
-from slipstream.torch.cuda.layouts import Layout
+from slipstream.torch.cuda.layouts import CodecLayout
 
 TILE = 2048  # elements that a program handles at a time
 _NUM_WARPS = 8
@@ -267,7 +267,7 @@ _DECODE = {True: _compiled(_decode, []), False: _compiled(_decode, ["data", "val
 
 
 def encode(
-    layout: Layout,
+    layout: CodecLayout,
     tensor: torch.Tensor,
     out: torch.Tensor,
     residual: torch.Tensor | None = None,
@@ -277,7 +277,7 @@ def encode(
     """Enqueue the encoding of a tensor on the current stream.
 
     Args:
-        layout: Layout of the codec.
+        layout: CodecLayout of the codec.
         tensor: Float32 values on the GPU.
         out: Bytes for the result, in the GPU's memory or pinned.
         residual: Losses of earlier calls, which are added before and replaced after.
@@ -296,12 +296,12 @@ def encode(
 
 
 def decode(
-    layout: Layout, data: torch.Tensor, out: torch.Tensor, *, max_programs: int | None = None
+    layout: CodecLayout, data: torch.Tensor, out: torch.Tensor, *, max_programs: int | None = None
 ) -> None:
     """Enqueue the decoding of bytes on the current stream.
 
     Args:
-        layout: Layout of the codec.
+        layout: CodecLayout of the codec.
         data: Bytes that `encode` or the engine wrote, in the GPU's memory or pinned.
         out: Float32 values on the GPU.
         max_programs: Programs that run at the same time at most; default: no limit, or few if
@@ -322,7 +322,7 @@ def _max_programs(given: int | None, buffer: torch.Tensor) -> int | None:
 def _launch(
     kernel: Any,
     max_programs: int | None,
-    layout: Layout,
+    layout: CodecLayout,
     tensors: tuple[torch.Tensor, ...],
     count: int,
     **constants: bool,
