@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from slipstream.cli.options import OUTPUT, file_option
 from slipstream.errors import UsageError
 
 # Groups of options in --help.
@@ -76,6 +77,126 @@ HardwareFile = Annotated[
         rich_help_panel=HARDWARE,
         help="Data file of slipstream forecast calibrate, or a folder of such files.",
     ),
+]
+Samples = Annotated[int | None, typer.Option(min=1, help="Samples per epoch.")]
+Epochs = Annotated[float | None, typer.Option(help="Epochs of the whole training.")]
+TotalTokens = Annotated[
+    str | None,
+    typer.Option(metavar="COUNT", help="Tokens of the whole training: 1.5T, 15e12."),
+]
+Deadline = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Maximum time of the whole training: 90m, 36h, 5d."),
+]
+Budget = Annotated[
+    str | None,
+    typer.Option(metavar="DOLLARS", help="Maximum cost of the whole training."),
+]
+Gpus = Annotated[
+    str,
+    typer.Option(
+        metavar="LIST",
+        rich_help_panel=HARDWARE,
+        show_default="all",
+        help="Devices to rent: A100,H100.",
+    ),
+]
+Clouds = Annotated[
+    str,
+    typer.Option(
+        metavar="LIST",
+        rich_help_panel=HARDWARE,
+        show_default="all",
+        help="Clouds to rent from: aws,gcp.",
+    ),
+]
+Spot = Annotated[
+    bool, typer.Option("--spot", rich_help_panel=HARDWARE, help="Include spot markets.")
+]
+Own = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST",
+        rich_help_panel=HARDWARE,
+        help="Hosts that you own, such as 8xA100, in place of clouds.",
+    ),
+]
+MaxHosts = Annotated[
+    int | None,
+    typer.Option(min=1, rich_help_panel=HARDWARE, help="Maximum number of --own hosts."),
+]
+MaxDevices = Annotated[
+    int,
+    typer.Option(min=1, rich_help_panel=HARDWARE, help="Maximum number of devices of a plan."),
+]
+Price = Annotated[
+    float | None,
+    typer.Option(rich_help_panel=HARDWARE, help="Price of one --own host in $ per hour."),
+]
+Network = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NETWORK",
+        rich_help_panel=HARDWARE,
+        help="Network of each host: 100g, infiniband-ndr.",
+    ),
+]
+Alone = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE@BATCH",
+        rich_help_panel=HARDWARE,
+        help="Measured samples/s of one --own device at a micro-batch: 410@64.",
+    ),
+]
+PlanPrecision = Annotated[
+    PrecisionChoice | None,
+    typer.Option(
+        rich_help_panel=TRAINING,
+        show_default="16 bits if the device supports them",
+        help="Data type of matrix products.",
+    ),
+]
+Runtime = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=TRAINING,
+        help="Framework: pytorch2, fsdp, megatron, ...",
+    ),
+]
+Codec = Annotated[
+    CodecChoice,
+    typer.Option(
+        rich_help_panel=TRAINING,
+        help="Compression of gradients between hosts; any: the fastest.",
+    ),
+]
+LocalSteps = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        rich_help_panel=TRAINING,
+        help="Steps between exchanges of local SGD; above 1, local SGD is tried too.",
+    ),
+]
+InputRate = Annotated[
+    float | None,
+    typer.Option(
+        rich_help_panel=TRAINING,
+        show_default="unlimited",
+        help="Samples/s that a host reads and decodes.",
+    ),
+]
+SearchTime = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME", help="Time limit of the search, which always finds one plan: 40s, 5m."
+    ),
+]
+Top = Annotated[int, typer.Option(min=1, rich_help_panel=OUTPUT, help="Number of plans to show.")]
+PlansFile = Annotated[
+    Path | None, file_option("-o", "--output", help="File for all plans as JSON.")
 ]
 
 

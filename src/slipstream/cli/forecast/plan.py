@@ -4,30 +4,49 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from slipstream import forecast
 from slipstream.cli.forecast.options import (
-    HARDWARE,
-    TRAINING,
+    Alone,
     Batch,
+    Budget,
+    Clouds,
+    Codec,
     CodecChoice,
+    Deadline,
+    Epochs,
+    Gpus,
     HardwareFile,
+    InputRate,
+    LocalSteps,
+    MaxDevices,
+    MaxHosts,
     Model,
+    Network,
     Optimizer,
     OptimizerChoice,
-    PrecisionChoice,
+    Own,
+    PlanPrecision,
+    PlansFile,
+    Price,
+    Runtime,
+    Samples,
+    SearchTime,
     Shape,
+    Spot,
     Tokens,
+    Top,
+    TotalTokens,
     parse_alone,
     parse_count,
     parse_dollars,
     parse_shape,
 )
 from slipstream.cli.forecast.progress import searching
-from slipstream.cli.options import OUTPUT, AsJson, HtmlFile, file_option, split_list
+from slipstream.cli.options import AsJson, HtmlFile, split_list
 from slipstream.cli.output import emit, write_file
 from slipstream.units import parse_duration
 
@@ -71,131 +90,31 @@ def plan(
     batch: Batch,
     shape: Shape = None,
     tokens: Tokens = None,
-    samples: Annotated[int | None, typer.Option(min=1, help="Samples per epoch.")] = None,
-    epochs: Annotated[float | None, typer.Option(help="Epochs of the whole training.")] = None,
-    total_tokens: Annotated[
-        str | None,
-        typer.Option(metavar="COUNT", help="Tokens of the whole training: 1.5T, 15e12."),
-    ] = None,
-    deadline: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Maximum time of the whole training: 90m, 36h, 5d."),
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(metavar="DOLLARS", help="Maximum cost of the whole training."),
-    ] = None,
-    gpus: Annotated[
-        str,
-        typer.Option(
-            metavar="LIST",
-            rich_help_panel=HARDWARE,
-            show_default="all",
-            help="Devices to rent: A100,H100.",
-        ),
-    ] = "",
-    clouds: Annotated[
-        str,
-        typer.Option(
-            metavar="LIST",
-            rich_help_panel=HARDWARE,
-            show_default="all",
-            help="Clouds to rent from: aws,gcp.",
-        ),
-    ] = "",
-    spot: Annotated[
-        bool, typer.Option("--spot", rich_help_panel=HARDWARE, help="Include spot markets.")
-    ] = False,
-    own: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST",
-            rich_help_panel=HARDWARE,
-            help="Hosts that you own, such as 8xA100, in place of clouds.",
-        ),
-    ] = None,
-    max_hosts: Annotated[
-        int | None,
-        typer.Option(min=1, rich_help_panel=HARDWARE, help="Maximum number of --own hosts."),
-    ] = None,
-    max_devices: Annotated[
-        int,
-        typer.Option(min=1, rich_help_panel=HARDWARE, help="Maximum number of devices of a plan."),
-    ] = 64,
-    price: Annotated[
-        float | None,
-        typer.Option(rich_help_panel=HARDWARE, help="Price of one --own host in $ per hour."),
-    ] = None,
-    network: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NETWORK",
-            rich_help_panel=HARDWARE,
-            help="Network of each host: 100g, infiniband-ndr.",
-        ),
-    ] = None,
+    samples: Samples = None,
+    epochs: Epochs = None,
+    total_tokens: TotalTokens = None,
+    deadline: Deadline = None,
+    budget: Budget = None,
+    gpus: Gpus = "",
+    clouds: Clouds = "",
+    spot: Spot = False,
+    own: Own = None,
+    max_hosts: MaxHosts = None,
+    max_devices: MaxDevices = 64,
+    price: Price = None,
+    network: Network = None,
     hardware: HardwareFile = None,
-    alone: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RATE@BATCH",
-            rich_help_panel=HARDWARE,
-            help="Measured samples/s of one --own device at a micro-batch: 410@64.",
-        ),
-    ] = None,
-    precision: Annotated[
-        PrecisionChoice | None,
-        typer.Option(
-            rich_help_panel=TRAINING,
-            show_default="16 bits if the device supports them",
-            help="Data type of matrix products.",
-        ),
-    ] = None,
+    alone: Alone = None,
+    precision: PlanPrecision = None,
     optimizer: Optimizer = OptimizerChoice.ADAM,
-    runtime: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            rich_help_panel=TRAINING,
-            help="Framework: pytorch2, fsdp, megatron, ...",
-        ),
-    ] = "pytorch2",
-    codec: Annotated[
-        CodecChoice,
-        typer.Option(
-            rich_help_panel=TRAINING,
-            help="Compression of gradients between hosts; any: the fastest.",
-        ),
-    ] = CodecChoice.NONE,
-    local_steps: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            rich_help_panel=TRAINING,
-            help="Steps between exchanges of local SGD; above 1, local SGD is tried too.",
-        ),
-    ] = 1,
-    input_rate: Annotated[
-        float | None,
-        typer.Option(
-            rich_help_panel=TRAINING,
-            show_default="unlimited",
-            help="Samples/s that a host reads and decodes.",
-        ),
-    ] = None,
-    search_time: Annotated[
-        str,
-        typer.Option(
-            metavar="TIME", help="Time limit of the search, which always finds one plan: 40s, 5m."
-        ),
-    ] = "40s",
-    top: Annotated[
-        int, typer.Option(min=1, rich_help_panel=OUTPUT, help="Number of plans to show.")
-    ] = 10,
+    runtime: Runtime = "pytorch2",
+    codec: Codec = CodecChoice.NONE,
+    local_steps: LocalSteps = 1,
+    input_rate: InputRate = None,
+    search_time: SearchTime = "40s",
+    top: Top = 10,
     as_json: AsJson = False,
-    output: Annotated[
-        Path | None, file_option("-o", "--output", help="File for all plans as JSON.")
-    ] = None,
+    output: PlansFile = None,
     html: HtmlFile = None,
 ) -> None:
     """Forecast hardware, strategy, time and cost of training MODEL. Nothing is run."""
