@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.errors import UsageError
-from slipstream.infer.data import Batches, Sample, Samples, load_data, synthetic
+from slipstream.infer.data import load_data
 from slipstream.infer.engines import ENGINES, engine_of
 from slipstream.infer.engines.protocol import Small
 from slipstream.infer.graph.graph import Array, Graph
@@ -23,6 +23,7 @@ from slipstream.infer.outputs.reduction import OutputReduction
 from slipstream.infer.package.first_load import try_package
 from slipstream.infer.package.package import Check, Manifest, Package, Reading, tensors, write
 from slipstream.infer.package.report import Report
+from slipstream.infer.samples import Batches, Sample, Samples, synthetic
 from slipstream.infer.search.reporting import report_of
 from slipstream.infer.search.search import SearchResult, Tell, search
 

@@ -7,8 +7,9 @@ import pytest
 from PIL import Image
 
 from slipstream.errors import UsageError
-from slipstream.infer.data import load_data, synthetic
+from slipstream.infer.data import load_data
 from slipstream.infer.images.reader import MEAN, STD, ImageOptions
+from slipstream.infer.samples import synthetic
 
 PLAIN = ImageOptions(size=8, mean=(0.0,), std=(1.0,))
 

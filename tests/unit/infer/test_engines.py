@@ -12,7 +12,6 @@ import pytest
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.accuracy.accuracy import Comparison
-from slipstream.infer.data import synthetic
 from slipstream.infer.engines import ENGINES, Recipe, engine_of
 from slipstream.infer.engines.inductor import Inductor
 from slipstream.infer.engines.onnxruntime import plain_session
@@ -22,6 +21,7 @@ from slipstream.infer.native.precision import storable
 from slipstream.infer.package.small_constants import compress_constants, restore_constants
 from slipstream.infer.quantize.observe import observe
 from slipstream.infer.rewrites import optimise
+from slipstream.infer.samples import synthetic
 from slipstream.infer.search.objective import Objective
 from slipstream.infer.search.trial import weights_bytes
 

@@ -1,1 +1,1 @@
-"""How far are results from those of the reference?"""
+"""The comparison of outputs with those of the reference."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from slipstream.infer.accuracy.accuracy import ENOUGH
-from slipstream.infer.data import Sample, Samples
+from slipstream.infer.samples import Sample, Samples
 
 MOST_CALIBRATION = 64  # samples. Chosen by hand, not measured.
 LEAST = 2 * ENOUGH  # samples to divide; half of them judge

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.accuracy.accuracy import Comparison
 from slipstream.infer.accuracy.yardstick import Yardstick
-from slipstream.infer.data import Sample
 from slipstream.infer.engines import Executable
 from slipstream.infer.engines.onnxruntime import graph_session
 from slipstream.infer.engines.protocol import Recipe
 from slipstream.infer.engines.standard import standard_graph
 from slipstream.infer.graph.graph import Array, Graph
+from slipstream.infer.samples import Sample
 
 
 @dataclass(frozen=True)

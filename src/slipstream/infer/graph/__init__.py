@@ -1,1 +1,1 @@
-"""The graph of a model, and how it is read and written."""
+"""The graph of a model: its cost, its parts, and its conversion from and to ONNX."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from slipstream.infer.accuracy.reference import Reference
-from slipstream.infer.data import Samples, synthetic
 from slipstream.infer.graph.graph import Graph
 from slipstream.infer.importers import Imported
 from slipstream.infer.outputs.box_layouts import detect_layout
 from slipstream.infer.outputs.boxes import BoxOptions, shapes_of, with_boxes
 from slipstream.infer.outputs.outputs import describe_outputs, with_room, with_top
+from slipstream.infer.samples import Samples, synthetic
 
 EXAMPLES = 4  # inputs on which the layout of boxes is recognised. Chosen by hand, not measured.
 

@@ -1,1 +1,1 @@
-"""Which engine and precision is the fastest that is accurate enough?"""
+"""The search for the fastest engine and precision that are accurate enough."""

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from slipstream.errors import UnsupportedError
 from slipstream.infer.accuracy.accuracy import ENOUGH
-from slipstream.infer.data import Sample
 from slipstream.infer.engines import Engine, Precision, Recipe
 from slipstream.infer.machine import give_memory_back
 from slipstream.infer.measure import LEAST_CALLS, interleave
 from slipstream.infer.package.report import Candidate, State
+from slipstream.infer.samples import Sample
 from slipstream.infer.search.context import NO_PACKAGE, SearchContext
 from slipstream.infer.search.trial import Trial
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from slipstream.infer.accuracy.accuracy import ENOUGH, Comparison
 from slipstream.infer.accuracy.reference import ReferenceCases
-from slipstream.infer.data import Sample
 from slipstream.infer.engines import Engine, Precision, Recipe
 from slipstream.infer.graph.analysis import analyse
 from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.native.precision import storable
 from slipstream.infer.quantize.observe import METHODS, Histogram, Method, observe
 from slipstream.infer.quantize.shifts import shifts_of
+from slipstream.infer.samples import Sample
 from slipstream.infer.search.autotuner import Autotuner
 from slipstream.infer.search.judging import samples_until
 from slipstream.infer.search.mixed_precision import MixedPrecision, PrecisionPart

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from slipstream.infer.accuracy.division import Division
 from slipstream.infer.accuracy.reference import Reference
-from slipstream.infer.data import Samples, synthetic
 from slipstream.infer.engines import ENGINES, Engine, Recipe, engine_of
 from slipstream.infer.engines.modules import NO_GPU
 from slipstream.infer.graph.spilled import spilled
 from slipstream.infer.machine import give_memory_back
 from slipstream.infer.package.report import Candidate, State
 from slipstream.infer.rewrites import Applied, optimise
+from slipstream.infer.samples import Samples, synthetic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 
 from slipstream.infer.accuracy.accuracy import ENOUGH, Comparison
 from slipstream.infer.accuracy.division import LEAST
-from slipstream.infer.data import Sample, Samples
 from slipstream.infer.engines import Executable
 from slipstream.infer.package.report import State
+from slipstream.infer.samples import Sample, Samples
 from slipstream.infer.search.autotuner import NO_TIME, Autotuner
 from slipstream.infer.search.trial import Trial
 

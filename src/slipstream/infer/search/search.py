@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from slipstream.infer.accuracy.accuracy import Comparison
 from slipstream.infer.accuracy.promise import Accuracy, accuracy_of, chance_note
-from slipstream.infer.data import Samples
 from slipstream.infer.engines import FLOATS, Recipe, engine_of
 from slipstream.infer.graph.graph import Graph
 from slipstream.infer.importers import Imported
 from slipstream.infer.measure import LEAST_CALLS
 from slipstream.infer.package.report import Candidate, Segment, State
 from slipstream.infer.rewrites import Applied
+from slipstream.infer.samples import Samples
 from slipstream.infer.search.autotuner import Autotuner, Tell
 from slipstream.infer.search.byte_candidates import add_bytes, add_mixed_precisions
 from slipstream.infer.search.context import SearchContext
