@@ -62,3 +62,24 @@ def test_the_files_and_commands_that_contributors_are_told_exist() -> None:
     checks = (ROOT / "tools" / "check").read_text(encoding="utf-8")
     for check in re.findall(r"^ *tools/check (.+)$", page, re.MULTILINE):
         assert all(f"check_{name}()" in checks for name in check.split())
+
+
+def test_the_paths_of_the_status_page_exist() -> None:
+    page = (ROOT / "docs" / "status.md").read_text(encoding="utf-8")
+    cells = [cell for row in re.findall(r"^\|.*", page, re.MULTILINE) for cell in row.split("|")]
+    codes = [code.split()[0] for cell in cells for code in re.findall("`([^`]+)`", cell)]
+    patterns = [pattern for code in codes if "/" in code for pattern in without_braces(code)]
+    assert len(patterns) > 50
+    assert [pattern for pattern in patterns if not list(ROOT.glob(pattern))] == []
+
+
+def without_braces(pattern: str) -> list[str]:
+    """Return the patterns that a{b,c} stands for: ab and ac."""
+    braces = re.search("{([^{}]*)}", pattern)
+    if braces is None:
+        return [pattern]
+    return [
+        expanded
+        for choice in braces[1].split(",")
+        for expanded in without_braces(pattern.replace(braces[0], choice))
+    ]
