@@ -1,4 +1,4 @@
-"""Codecs of float32 on the wire between hosts, with their sizes as the engine has them."""
+"""Codecs that encode float32 between hosts, with the sizes that the engine reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FLOAT_BYTES = 4
 
 
 def wire_bytes(codec: str) -> float:
-    """Return the mean bytes of an encoded element: a long tensor's size over its count.
+    """Return the bytes of an encoded element: the size of a long tensor over its length.
 
     Args:
         codec: Name of a codec in `CODECS`.

@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are first used."""
+"""Packages that import a name when it is first used."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from slipstream.errors import UnsupportedError
 
 
 def attributes(package: str, extra: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package.
+    """Return the `__getattr__` of a package, which imports a public name on its first use.
 
     Args:
         package: Name of the package.
         extra: Name of the extra that installs what its modules import.
         modules: Module and attribute of each public name, written "package.module:name".
 
-    The function raises UnsupportedError, with the command that helps, if a module imports a package
-    that is not installed, and AttributeError for any other name.
+    The returned function raises AttributeError for a name that is not public. It raises
+    UnsupportedError, which names the command that helps, if a package is not installed.
     """
 
     def find(name: str) -> Any:

@@ -1,6 +1,6 @@
-"""Durations, byte sizes and bit rates: how people write them, and the numbers that they mean.
+"""Parsers of durations, byte sizes and bit rates, and their spelling for people.
 
-All commands and options read these quantities here, so that each has the same spellings everywhere.
+All commands and options read these quantities here, so that all of them allow the same spellings.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def member(module: ModuleType, place: str, name: str) -> Any:
     """Return an object of a module.
 
     Args:
-        module: Module.
+        module: Module that has the object.
         place: Name or file of the module, for the error message.
         name: Name of the object, which may have several parts: "Zoo.make".
 
@@ -57,7 +57,7 @@ def import_user_module(place: str) -> ModuleType:
     with _importing_from(path.resolve().parent if is_file else Path.cwd()):
         try:
             return _import_file(path) if is_file else importlib.import_module(place)
-        except SystemExit as error:  # argparse raises it for the arguments of our own command
+        except SystemExit as error:  # argparse raises it for the arguments of our command
             raise UsageError(
                 f"{place} exited during its import ({error}): put the code that it runs by itself,"
                 " such as the reading of its arguments, under if __name__ == '__main__':"

@@ -42,15 +42,17 @@ from slipstream.cluster.signals import END_SIGNALS, expect_children, signals_as_
 from slipstream.errors import InternalError
 
 READ_BYTES = 65536
-MAX_UNSENT_BYTES = 1 << 20  # above it the ranks' pipes are not read, so that the ranks wait
-DRAIN_SECONDS = 1.0  # that orphans of an ended rank may keep its pipes open
+MAX_UNSENT_BYTES = 1 << 20  # above it the pipes of the ranks are not read, so that the ranks wait
+# Orphans of an ended rank may keep its pipes open for this time.
+DRAIN_SECONDS = 1.0
 
 
 @dataclass(kw_only=True, slots=True)
 class _Rank:
     local_rank: int
     process: "subprocess.Popen[bytes]"
-    streams: dict[int, bool] = field(default_factory=dict[int, bool])  # descriptor: is error
+    # Descriptors that are still open; True for that of the errors.
+    streams: dict[int, bool] = field(default_factory=dict[int, bool])
     ended_at: float | None = None
 
 
@@ -129,9 +131,9 @@ class Agent:
         self._grace_seconds = order.grace_seconds
         environ = {**os.environ, **order.environ}
         try:
-            for local_rank, own in enumerate(order.ranks):
+            for local_rank, variables in enumerate(order.ranks):
                 terminal = order.terminal if local_rank == 0 else ()
-                process = start_rank(order.argv, order.cwd, {**environ, **own}, terminal)
+                process = start_rank(order.argv, order.cwd, {**environ, **variables}, terminal)
                 self._follow(_Rank(local_rank=local_rank, process=process))
         except OSError as error:
             self._send(Refused(reason=f"cannot run {order.argv[0]!r} in {order.cwd!r}: {error}"))
@@ -217,9 +219,8 @@ class Agent:
     def _meet_deadlines(self) -> None:
         now = time.monotonic()
         if self._kill_at is not None and now >= self._kill_at:
-            self._kill_at = (
-                now + DRAIN_SECONDS
-            )  # repeated, because a group may grow while it is killed
+            # The signal is repeated, because a group may grow while it is killed.
+            self._kill_at = now + DRAIN_SECONDS
             self._signal_ranks(signal.SIGKILL)
         for rank in self._ranks:
             if rank.ended_at is not None and now >= rank.ended_at + DRAIN_SECONDS:

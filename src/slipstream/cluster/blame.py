@@ -1,7 +1,7 @@
-"""The rank that made a job fail: not the first one that ended, but the one that the others lost.
+"""The search for the rank that made a job fail: not the first that ended, but the one others lost.
 
-A rank that fails takes its time to end, and the others, which lose it, often end earlier. Their
-last lines name it.
+A failing rank takes some time to end, and the ranks that lose it often end earlier. Their last
+lines name it.
 """
 
 import re
@@ -18,16 +18,16 @@ _ERROR = re.compile(r"\w(?:Error|Exception|Interrupt)\b")
 
 def lost_by(rank: int, lines: Iterable[str]) -> int | None:
     """Return the last other rank that the lines of a rank report as lost, or None."""
-    named = [int(found[1]) for line in lines for found in _LOST.finditer(line)]
+    named = [int(match[1]) for line in lines for match in _LOST.finditer(line)]
     others = [other for other in named if other != rank]
     return others[-1] if others else None
 
 
 def telling_line(lines: Sequence[str]) -> str:
     """Return the line that best explains how a rank ended: the last one that names an error."""
-    said = [line for line in lines if line.strip()]
-    errors = [line for line in said if _ERROR.search(line)]
-    return next(reversed(errors or said or [""])).strip()
+    printed = [line for line in lines if line.strip()]
+    errors = [line for line in printed if _ERROR.search(line)]
+    return next(reversed(errors or printed or [""])).strip()
 
 
 def culprit(first: int, last_lines: Callable[[int], Iterable[str]]) -> int:

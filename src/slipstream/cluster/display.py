@@ -37,7 +37,9 @@ class TerminalDisplay:
     def __init__(
         self, hosts: list[str], out: TextIO, err: TextIO, *, mode: OutputMode, color: bool
     ) -> None:
-        self._out = Outlet(out, lambda why: self.note(f"output cannot be shown any more ({why})"))
+        self._out = Outlet(
+            out, lambda why: self.note(f"the output cannot be shown any more: {why}")
+        )
         self._err = Outlet(err, lambda _: None)
         self._mode = mode
         self._color = color
@@ -117,7 +119,7 @@ class TerminalDisplay:
 
 
 class JsonDisplay:
-    """One JSON object per event: `started`, `line`, `exited`, `note`, `finished`.
+    """A display that writes a JSON object per event: started, line, exited, note, finished.
 
     Args:
         out: Stream for the events.
@@ -125,7 +127,7 @@ class JsonDisplay:
     """
 
     def __init__(self, out: TextIO, *, mode: OutputMode) -> None:
-        self._out = Outlet(out, lambda why: print(f"no more events ({why})", file=sys.stderr))
+        self._out = Outlet(out, lambda why: print(f"no more events: {why}", file=sys.stderr))
         self._mode = mode
 
     def line(self, rank: int, text: str, *, is_error: bool) -> None:

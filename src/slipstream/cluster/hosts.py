@@ -77,8 +77,8 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
         if not words:
             continue
         name, *options = words
-        counts = [each.removeprefix("slots=") for each in options]
-        if len(options) > 1 or not all(each.isdecimal() and int(each) for each in counts):
+        counts = [option.removeprefix("slots=") for option in options]
+        if len(options) > 1 or not all(count.isdecimal() and int(count) for count in counts):
             raise UsageError(f"{path} has the line {line!r}; allowed: name slots=2")
         entries.append(":".join([name, *counts]))
     if not entries:
@@ -132,9 +132,8 @@ def address_of_first(hosts: tuple[Host, ...]) -> str:
     if not hosts[0].is_local:
         return hosts[0].name
     try:
-        family, kind, _, _, address = socket.getaddrinfo(remote[0].name, 9, type=socket.SOCK_DGRAM)[
-            0
-        ]
+        addresses = socket.getaddrinfo(remote[0].name, 9, type=socket.SOCK_DGRAM)
+        family, kind, _, _, address = addresses[0]
         with socket.socket(family, kind) as probe:
             probe.connect(address)
             return str(probe.getsockname()[0])

@@ -45,12 +45,11 @@ from slipstream.cluster.signals import (
 from slipstream.errors import InternalError
 from slipstream.settings import Settings, thread_environment
 
-MARGIN_SECONDS = (
-    10.0  # that the reports of ended ranks may take after the grace period; chosen by hand
-)
+# The reports of ended ranks may take this time after the grace period. Chosen by hand.
+MARGIN_SECONDS = 10.0
 
 LAUNCH_FAILED = 1
-_ENDED_BY_US = (0, -signal.SIGTERM, -signal.SIGKILL)
+_ENDED_BY_LAUNCHER = (0, -signal.SIGTERM, -signal.SIGKILL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,9 +216,9 @@ class _Launcher:
         self._selector.unregister(link.reports)
         if link.errors in self._selector.get_map():
             self._selector.unregister(link.errors)
-        how = link.close()
+        reason = link.close()
         if link.living or not (link.has_started or self._is_ending):
-            self._fail_host(link, how)
+            self._fail_host(link, reason)
 
     def _start_all(self) -> None:
         first = self._links[0].hello
@@ -276,8 +275,8 @@ class _Launcher:
         if hello.protocol != PROTOCOL:
             self._fail_host(
                 link,
-                f"its Slipstream speaks launch protocol {hello.protocol}, this host's {PROTOCOL};"
-                " install the same version on both",
+                f"its Slipstream uses launch protocol {hello.protocol}, and this host's uses"
+                f" {PROTOCOL}; install the same version on both",
             )
             return
         link.hello = hello
@@ -314,19 +313,21 @@ class _Launcher:
         rank = first if failure.after_signal else culprit(first, last_lines)
         ended = self._ended.get(rank)
         if rank != first and ended is not None:
-            by_us = ended.status in _ENDED_BY_US
-            how = "it had not ended yet" if by_us else describe_status(ended.status)
-            words = f"{how}, and rank {first} lost it"
-            failure = replace(failure, rank=rank, host=ended.host, reason=words)
+            by_launcher = ended.status in _ENDED_BY_LAUNCHER
+            end = "it had not ended yet" if by_launcher else describe_status(ended.status)
+            reason = f"{end}, and rank {first} lost it"
+            failure = replace(failure, rank=rank, host=ended.host, reason=reason)
         others = tuple(
             AlsoFailed(
                 rank=other,
-                host=how.host,
-                reason=describe_status(how.status),
+                host=other_end.host,
+                reason=describe_status(other_end.status),
                 said=telling_line(last_lines(other)),
             )
-            for other, how in self._ended.items()
-            if other != failure.rank and how.status not in _ENDED_BY_US and not failure.after_signal
+            for other, other_end in self._ended.items()
+            if other != failure.rank
+            and other_end.status not in _ENDED_BY_LAUNCHER
+            and not failure.after_signal
         )
         assert failure.rank is not None
         return replace(failure, last_lines=last_lines(failure.rank), others=others)
@@ -347,14 +348,14 @@ class _Launcher:
                 self._pass_on(number)
             elif self._signal is not None:
                 self._order_all(Kill(), 0.0)
-                self._display.note(f"{name} again: the ranks are killed")
+                self._display.note(f"{name} came again: the ranks are killed")
             else:
                 self._signal = number
                 self._pass_on(number)
                 self._display.note(f"{name} goes to every rank; another one kills them")
 
     def _mind_reader(self) -> None:
-        """End a job whose output nobody reads (`| head`) like a signal, so that ranks can save."""
+        """End a job whose output nobody reads (`| head`) as a signal would: ranks can save."""
         if self._display.has_no_reader and self._signal is None and not self._is_ending:
             self._signal = signal.SIGTERM
             self._pass_on(signal.SIGTERM)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-NUM_LAST_LINES = 20  # per rank, shown if it fails; chosen by hand
+NUM_LAST_LINES = 20  # of a rank, shown if it fails. Chosen by hand.
 MAX_LINE_BYTES = 65536  # a longer line is cut, so that a rank cannot fill the memory
 
 
@@ -23,25 +23,25 @@ class Listener(Protocol):
 class LineCutter:
     """A stream of bytes that is cut into lines.
 
-    A carriage return starts the line again, as on a terminal. So a progress bar that redraws itself
+    A carriage return starts the line again, as on a terminal, so a progress bar that redraws itself
     leaves one line with its last state.
     """
 
-    _rest: bytes = field(default=b"", init=False)
+    _incomplete: bytes = field(default=b"", init=False)
 
     def feed(self, data: bytes) -> list[str]:
         """Return the lines that these bytes complete; empty bytes mean the end of the stream."""
-        *lines, rest = (self._rest + data).split(b"\n")
-        self._rest = _after_return(rest)
-        if len(self._rest) > MAX_LINE_BYTES or not data:
-            lines += [self._rest] if self._rest else []
-            self._rest = b""
+        *lines, last = (self._incomplete + data).split(b"\n")
+        self._incomplete = _after_return(last)
+        if len(self._incomplete) > MAX_LINE_BYTES or not data:
+            lines += [self._incomplete] if self._incomplete else []
+            self._incomplete = b""
         return [_text(_after_return(line).lstrip(b"\r")) for line in lines]
 
     @property
     def overwritten(self) -> str | None:
         """The line so far if a carriage return shows that it may change, else None."""
-        return _text(self._rest.strip(b"\r")) if b"\r" in self._rest else None
+        return _text(self._incomplete.strip(b"\r")) if b"\r" in self._incomplete else None
 
 
 def _after_return(line: bytes) -> bytes:

@@ -13,7 +13,7 @@ from slipstream.errors import InternalError
 from slipstream.settings import absolute_module_path
 
 READ_BYTES = 262144
-EXIT_SECONDS = 5.0  # that ssh may take to end after its output has ended; chosen by hand
+EXIT_SECONDS = 5.0  # for ssh to end after its output has ended. Chosen by hand.
 SSH_FAILED = 255  # exit code if ssh itself failed, and not the command
 
 # A password prompt cannot work, since ssh has no terminal here. A dead network is noticed in 60 s.
@@ -86,7 +86,7 @@ class Link:
             while line:
                 line = line[os.write(self._process.stdin.fileno(), line) :]
         except BrokenPipeError:
-            return  # the end of its reports is noticed as well, with the reason
+            return  # its reports end as well, which tells the reason
 
     def read(self) -> list[Message] | None:
         """Return the messages that have arrived, or None at the end of the reports."""
@@ -101,7 +101,9 @@ class Link:
         message = decode(line)
         self._has_greeted |= message is not None
         if message is None and self._has_greeted:
-            raise InternalError(f"the agent of {self.host.name} sent {line[:80]!r}, no message")
+            raise InternalError(
+                f"the agent of {self.host.name} sent {line[:80]!r}, which is no message"
+            )
         return message
 
     def read_errors(self) -> bool:
@@ -127,8 +129,8 @@ class Link:
             code = self._process.wait()
         self.read_errors()
         self._process.stderr.close()
-        said = "; ".join(line.strip() for line in self._noise[-NUM_NOISE_LINES:]) or "no message"
-        return f"{self._explain(code)}: {said}"
+        text = "; ".join(line.strip() for line in self._noise[-NUM_NOISE_LINES:]) or "no message"
+        return f"{self._explain(code)}: {text}"
 
     def kill(self) -> None:
         """Kill the local process at once; an agent behind ssh notices and ends its ranks."""

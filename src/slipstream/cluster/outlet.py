@@ -13,7 +13,7 @@ class Outlet:
 
     Args:
         stream: Text stream to write to.
-        lost: Function that is called once with the reason, after writing has failed.
+        lost: Function that is called once, with the reason, after writing has failed.
 
     Attributes:
         has_no_reader: True if the stream was a pipe whose reader is gone.

@@ -25,7 +25,7 @@ class OutputFiles:
     def __init__(self, shown: Display, folder: Path, num_ranks: int) -> None:
         self._shown = shown
         self._folder = folder
-        self._is_whole = True
+        self._is_complete = True
         width = len(str(num_ranks - 1))
         try:
             self._files = [
@@ -67,20 +67,20 @@ class OutputFiles:
     def finished(self, failure: Failure | None) -> None:
         """Show how the job ended, and close the files."""
         for files in self._files:
-            for each in files:
-                self._try(each.close)
+            for file in files:
+                self._try(file.close)
         self._shown.finished(failure)
 
     def _try(self, write: Callable[[], object]) -> None:
         try:
             write()
         except OSError as error:
-            if self._is_whole:
+            if self._is_complete:
                 self.note(
                     f"lines are missing in {self._folder}, which cannot be written"
                     f" ({error.strerror}); the job goes on"
                 )
-            self._is_whole = False
+            self._is_complete = False
 
 
 def _file(path: Path) -> TextIO:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-KILL_SECONDS = 5.0  # a killed process that stays longer hangs in the kernel, and is left alone
+KILL_SECONDS = 5.0  # a killed process that stays longer hangs in the kernel and is not waited for
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -99,8 +99,8 @@ def kill_descendants() -> None:
 
 
 def _children() -> list[int]:
-    own = os.getpid()
-    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if _parent(path) == own]
+    parent = os.getpid()
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if _parent(path) == parent]
 
 
 def _parent(process: Path) -> int | None:

@@ -14,9 +14,9 @@ def changed(**variables: str | None) -> Generator[None]:
     Args:
         variables: Values by name; None leaves a variable unchanged.
     """
-    chosen = {name: value for name, value in variables.items() if value is not None}
-    before = {name: os.environ.get(name) for name in chosen}
-    os.environ.update(chosen)
+    values = {name: value for name, value in variables.items() if value is not None}
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:

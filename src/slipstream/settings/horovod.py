@@ -1,4 +1,4 @@
-"""The HOROVOD_* variables that Slipstream obeys, for scripts and job files that set them."""
+"""The HOROVOD_* variables that Slipstream reads, for scripts and job files that set them."""
 
 from __future__ import annotations
 
@@ -84,30 +84,31 @@ class HorovodSettings:
         Raises:
             ConfigError: a value is not allowed; the message names the variable.
         """
-        chosen: dict[str, Any] = {}
-        known = set(_OF_RANKS)
-        for each in cls.__dataclass_fields__.values():
-            if not each.metadata:
+        values: dict[str, Any] = {}
+        with_effect = set(_OF_RANKS)
+        for item in cls.__dataclass_fields__.values():
+            if not item.metadata:
                 continue
-            name, kind = each.metadata["name"], each.metadata["kind"]
-            known.add(name)
+            name, kind = item.metadata["name"], item.metadata["kind"]
+            with_effect.add(name)
             if environ.get(name):
-                chosen[each.name] = kind.read(name, environ[name])
+                values[item.name] = kind.read(name, environ[name])
         names = sorted(name for name in environ if name.startswith(_PREFIX))
-        return cls(**chosen, ignored=tuple(name for name in names if name not in known))
+        ignored = tuple(name for name in names if name not in with_effect)
+        return cls(**values, ignored=ignored)
 
     def of_engine(self, environ: Mapping[str, str] = os.environ) -> Settings:
         """Return the engine's settings; SLIPSTREAM_* variables take precedence over Horovod's.
 
         Raises:
-            ConfigError: as `Settings.from_environment` does.
+            ConfigError: a SLIPSTREAM_* value is not allowed; the message names the variable.
         """
         settings = Settings.from_environment(environ)
         iface = self.iface and replace(self.iface, exact=True)
-        meant = {"iface": iface, "connect_timeout_seconds": self.connect_seconds}
+        values = {"iface": iface, "connect_timeout_seconds": self.connect_seconds}
         chosen: dict[str, Any] = {
             name: value
-            for name, value in meant.items()
+            for name, value in values.items()
             if value is not None and not environ.get(variables()[name].name)
         }
         return replace(settings, **chosen)

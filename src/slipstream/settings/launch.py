@@ -1,4 +1,4 @@
-"""The rank of this process, read from the variables of every launcher that we understand."""
+"""The rank of this process, read from the variables of the launcher that started it."""
 
 import os
 import re
@@ -132,7 +132,7 @@ DIALECTS = (
 
 
 def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launch:
-    """Find out which rank this process is from torchrun's, mpirun's or srun's variables.
+    """Read the rank of this process from the variables of torchrun, mpirun or srun.
 
     Args:
         environ: Environment; an empty variable counts as unset (default: that of this process).
@@ -187,7 +187,7 @@ def _read_launch(dialect: Dialect, environ: Mapping[str, str]) -> Launch:
     world_size = _number(dialect.world_size, 1, environ)
     rank = _number((dialect.rank,), 0, environ)
     if world_size is None or rank is None:
-        raise ConfigError(f"{dialect.rank} is set, {dialect.world_size[0]} is not; set both")
+        raise ConfigError(f"{dialect.rank} is set, but {dialect.world_size[0]} is not; set both")
     if rank >= world_size:
         raise ConfigError(
             f"{dialect.rank} is {rank}; allowed: 0 to {world_size - 1}, because"
@@ -250,7 +250,7 @@ def _first_host(nodes: str) -> str:
 
 
 def _master_port(environ: Mapping[str, str], job: tuple[str, ...]) -> int:
-    """Return MASTER_PORT, else a port that all ranks of one job compute alike.
+    """Return MASTER_PORT if it is set, else a port that is the same on all ranks of a job.
 
     The ports 20000 to 29998 lie below the kernel's range for outgoing connections. Only even ports
     are chosen, because the next one is used as well.

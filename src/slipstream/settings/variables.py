@@ -272,10 +272,10 @@ class Settings:
             raise ConfigError(
                 "SLIPSTREAM_JOB_KEY and SLIPSTREAM_KEY_FILE are both set; unset one of them"
             )
-        known = sorted(variable.name for variable in declared.values())
+        names = sorted(variable.name for variable in declared.values())
         for name in environ:
-            if name.startswith("SLIPSTREAM_") and name not in known:
-                _log.warning("%s has no effect; known are %s", name, ", ".join(known))
+            if name.startswith("SLIPSTREAM_") and name not in names:
+                _log.warning("%s has no effect; allowed: %s", name, ", ".join(names))
         return cls(**values)
 
     def listen_port(self, launch: Launch) -> int:

@@ -12,12 +12,13 @@ import slipstream.horovod.torch as hvd
 def ReplicatedVarsOptimizer(  # noqa: N802  PAISoar's name
     optimizer: Optimizer, compression: type[Any] = hvd.Compression.none
 ) -> Any:
-    """Make the training of one process data-parallel. Blocks until all ranks are there.
+    """Return an optimizer that makes the training of one process data-parallel.
 
-    This joins the job and copies the parameters and the optimizer state of rank 0 to all ranks.
-    `step()` then averages the gradients of all ranks, which are sent during the backward pass. The
-    data are not divided among ranks; use torch.utils.data.distributed.DistributedSampler for that.
-    Buffers, such as those of batch normalization, are not synchronized.
+    The call joins the job and copies the parameters and the optimizer state of rank 0 to all ranks.
+    It blocks until all ranks have joined. `step()` then averages the gradients of all ranks, which
+    are sent during the backward pass. The data are not divided among ranks; use
+    torch.utils.data.distributed.DistributedSampler for that. Buffers, such as those of batch
+    normalization, are not synchronized.
 
     Args:
         optimizer: Optimizer of all trained parameters, which are on the CPU.
@@ -25,7 +26,7 @@ def ReplicatedVarsOptimizer(  # noqa: N802  PAISoar's name
             none).
 
     Returns:
-        An optimizer of the same class; use it instead of the one that was passed.
+        An optimizer of the same class, to use instead of the one that was passed.
 
     Raises:
         ConfigError, PeerTimeoutError: The job cannot be joined.

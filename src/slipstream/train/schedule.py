@@ -14,7 +14,7 @@ from slipstream.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)  # schedulers read __dict__, so there are no slots
 class SmoothExponentialDecay:
-    """Factor on the learning rate of one worker, which rises to the number of workers, then decays.
+    """A factor for the learning rate, which rises to the number of workers and then decays.
 
     With n workers, w steps of warm-up, s decay steps and decay rate d, the factor in step t (from
     0) is
@@ -22,8 +22,8 @@ class SmoothExponentialDecay:
         t < w:  1 + (n - 1) t / w
         else:   n d^((t - w) / s)
 
-    n times the rate for n times the batch is the linear scaling rule, which needs a warm-up (Goyal
-    et al., 2017, arXiv 1706.02677).
+    A batch n times as large takes a learning rate n times as large (the linear scaling rule), which
+    needs a warm-up (Goyal et al., 2017, arXiv 1706.02677).
 
     Args:
         workers: Number of workers that train together, 1 or more.
@@ -65,7 +65,7 @@ def smooth_exponential_decay(
     decay_rate: float = 0.9,
     workers: int | None = None,
 ) -> Any:
-    """Return a scheduler; call its step() after each optimizer.step().
+    """Return a scheduler of the learning rate; call its step() after each optimizer.step().
 
     Args:
         optimizer: Optimizer with the learning rate of one worker.

@@ -93,7 +93,7 @@ def test_output_on_a_full_disk_ends_no_job(tmp_path: Path) -> None:
             check=False,
         )
     assert launch.returncode == 0, launch.stderr
-    assert launch.stderr.count("output cannot be shown any more (No space left on device)") == 1
+    assert launch.stderr.count("output cannot be shown any more: No space left on device") == 1
     assert len(list(tmp_path.iterdir())) == 2
 
 

@@ -181,8 +181,8 @@ def test_the_exit_code_is_that_of_the_rank_or_128_and_its_signal(
         ),
         (
             f"echo Welcome; echo '{HELLO.replace(': 1', ': 2')}'; read end; exit",
-            "its Slipstream speaks launch protocol 2, this host's 1; install the same version on"
-            " both",
+            "its Slipstream uses launch protocol 2, and this host's uses 1; install the same"
+            " version on both",
         ),
         (
             SAYS_HELLO + says("Refused", reason="no such directory"),

@@ -144,7 +144,7 @@ def test_slurms_tasks_per_node_say_how_many_ranks_share_a_host(
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({"RANK": "0"}, "RANK is set, WORLD_SIZE is not"),
+        ({"RANK": "0"}, "RANK is set, but WORLD_SIZE is not"),
         (TORCHRUN | {"RANK": "4"}, "RANK is 4; allowed: 0 to 3, because WORLD_SIZE is 4"),
         (TORCHRUN | {"RANK": "-1"}, "RANK is '-1'; allowed: a whole number from 0"),
         (TORCHRUN | {"WORLD_SIZE": "0"}, "WORLD_SIZE is '0'; allowed: a whole number from 1"),

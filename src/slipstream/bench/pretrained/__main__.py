@@ -1,4 +1,4 @@
-"""python -m slipstream.bench.pretrained: the table of the pretrained models."""
+"""The command python -m slipstream.bench.pretrained, which prints a table of the models."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ COLUMNS = ("Slipstream", "ORT fp32", "OpenVINO fp32", "best peer / ours", "origi
 
 
 def table(rows: list[PretrainedRow]) -> Table:
-    """Return milliseconds of one run, and the shares of right answers."""
-    found = Table(title=environment_line(), title_justify="left")
-    found.add_column("model", no_wrap=True)
-    found.add_column("chosen")
+    """Return a table of the milliseconds of a run, and of the shares of right answers."""
+    result = Table(title=environment_line(), title_justify="left")
+    result.add_column("model", no_wrap=True)
+    result.add_column("chosen")
     for name in COLUMNS:
-        found.add_column(name, justify="right")
+        result.add_column(name, justify="right")
     for row in rows:
-        found.add_row(*cells(row))
-    return found
+        result.add_row(*cells(row))
+    return result
 
 
 def cells(row: PretrainedRow) -> list[str]:
@@ -36,7 +36,7 @@ def cells(row: PretrainedRow) -> list[str]:
     return [
         row.model.title,
         row.report.chosen.title,
-        *("-" if each is None else f"{each:.3g}" for each in times),
+        *("-" if time is None else f"{time:.3g}" for time in times),
         f"{row.ratio:.2f}",
         f"{row.original:.2%}",
         f"{row.compiled:.2%}",
@@ -59,16 +59,18 @@ def as_json(row: PretrainedRow) -> dict[str, Any]:
 
 def main(
     models: Annotated[
-        list[str] | None, typer.Argument(help=f"{', '.join(PRETRAINED)}; default all.")
+        list[str] | None, typer.Argument(help=f"Models: {', '.join(PRETRAINED)}; default all.")
     ] = None,
-    seconds: Annotated[float, typer.Option("--time", help="Seconds to search, per model.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option("--time", help="Seconds of the search, per model.")
+    ] = 60.0,
     threads: Annotated[int, typer.Option(help="Threads of one run.")] = 1,
     short: Annotated[bool, typer.Option("--short", help="Fewer inputs.")] = False,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="File for all numbers as JSON.")
+        Path | None, typer.Option("-o", "--output", help="File for the measurements as JSON.")
     ] = None,
 ) -> None:
-    """Compile models with trained weights, judge them on real inputs, and time them by turns."""
+    """Compile models with trained weights, judge them on real inputs, and time them in turns."""
     console = Console()
     rows: list[PretrainedRow] = []
     try:
@@ -84,8 +86,8 @@ def main(
         raise typer.Exit(1) from error
     console.print(table(rows))
     if output is not None:
-        found = {"environment": environment(), "rows": [as_json(row) for row in rows]}
-        output.write_text(json.dumps(found, indent=2) + "\n")
+        content = {"environment": environment(), "rows": [as_json(row) for row in rows]}
+        output.write_text(json.dumps(content, indent=2) + "\n")
 
 
 if __name__ == "__main__":

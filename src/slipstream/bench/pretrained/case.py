@@ -1,4 +1,4 @@
-"""Parts of the benchmark of a pretrained model, and its judgement."""
+"""The description of a pretrained model: its files, its inputs, and the judge of its answers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Sample: TypeAlias = "Inputs | tuple[Inputs, int]"
 
 @dataclass(frozen=True)
 class Task:
-    """Task of a model, on real inputs.
+    """The task of a model, on real inputs.
 
     Args:
         samples: Samples for the compilation: inputs by name, or such inputs with the right class.
-        judge: runs a model on other inputs, and returns the share of answers that are right, 0 to
-            1. The run is called by one thread, with inputs of the model's shapes.
+        judge: Function that runs a model on other inputs, and returns the share of right answers, 0
+            to 1. One thread calls the run, with inputs of the model's shapes.
     """
 
     samples: list[Sample]
@@ -31,7 +31,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Module:
-    """A network of PyTorch with its weights, and an example of its inputs by name."""
+    """A PyTorch network with its weights, and an example of its inputs by name."""
 
     network: Any
     example: Inputs
@@ -39,18 +39,18 @@ class Module:
 
 @dataclass(frozen=True, kw_only=True)
 class Pretrained:
-    """A model whose weights ship inside a package.
+    """A model whose weights a Python package contains.
 
     Args:
         name: Name on the command line.
         title: Title for people.
-        package: Package that `pip` installs.
+        package: Package to install with pip.
         licence: Licence of the package.
         measure: Name of the accuracy measure.
-        model: its ONNX file, or its network; reads files.
-        task: the inputs and the judge; True for a short one. Reads files.
+        model: Function that returns its ONNX file or its network; it reads files.
+        task: Function that returns its task, or a short one for True; it reads files.
         shapes: Shapes of the inputs that the model leaves open.
-        snr_db: least signal to noise of the compiled model, where there are no classes.
+        snr_db: Lowest signal-to-noise ratio in dB of a compiled model that has no classes.
     """
 
     name: str

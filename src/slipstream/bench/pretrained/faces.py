@@ -1,8 +1,8 @@
-"""R-Net and O-Net of facenet-pytorch: whether a small picture is a face.
+"""R-Net and O-Net of facenet-pytorch, which tell whether a small picture shows a face.
 
-The second and third stage of MTCNN (Zhang et al., "Joint Face Detection and Alignment using
-Multi-task Cascaded Convolutional Networks", 2016). The networks are written down here, as the
-package's own module imports torchvision; their weights are the package's.
+They are the second and third stage of MTCNN (Zhang et al., "Joint Face Detection and Alignment
+using Multi-task Cascaded Convolutional Networks", 2016). The networks are defined here, because the
+module of the package imports torchvision; the weights come from the package.
 """
 
 # PyTorch's and NumPy's stubs leave some of their types open.
@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from slipstream.bench.pretrained.case import Array, Module, Pretrained, Run, Task
 from slipstream.bench.pretrained.packages import package_file
 
-NUM_FACES = 100  # of the 200 pictures of scikit-image's lfw_subset, the first
-FLIPPED = 2  # each picture is there twice, once mirrored
+NUM_FACES = 100  # the first pictures of lfw_subset in scikit-image, which has 200
+FLIPS = 2  # each picture is used as it is and mirrored
 
 
 class FaceStage(nn.Module):
@@ -30,9 +30,9 @@ class FaceStage(nn.Module):
 
     Args:
         channels: Output channels of the convolutions.
-        pools: sizes of the max pooling after them, each of stride 2; 0 for none.
+        pools: Sizes of the max poolings after them, which have stride 2; 0 for none.
         hidden: Width of the dense layer.
-        flat: numbers that reach it.
+        flat: Number of inputs of the dense layer.
     """
 
     def __init__(
@@ -59,16 +59,16 @@ class FaceStage(nn.Module):
         return self.decision(self.activation(self.dense(x))).softmax(dim=1)
 
     def take(self, weights: dict[str, Tensor]) -> None:
-        """Take the weights of a file of the package; those of boxes and marks are left out."""
+        """Copy the weights of the package's file, without those of boxes and landmarks."""
         number = 1 + sum(isinstance(layer, nn.Conv2d) for layer in self.body)
         names = {f"dense{number}": "dense", f"prelu{number}": "activation"}
         names[f"dense{number + 1}_1"] = "decision"
-        own = self.state_dict()
+        state = self.state_dict()
         for key, tensor in weights.items():
             layer, _, kind = key.partition(".")
             name = f"{names.get(layer, f'body.{layer}')}.{kind}"
-            if name in own:
-                own[name].copy_(tensor)
+            if name in state:
+                state[name].copy_(tensor)
 
 
 def _loaded(name: str, stage: FaceStage, side: int) -> Module:
@@ -88,32 +88,35 @@ def output_stage() -> Module:
 
 
 def pictures(side: int) -> list[tuple[dict[str, Array], int]]:
-    """Return 200 faces (class 1) and 200 parts of pictures without any (0), in a fixed order that
-    mixes them."""
-    found: list[tuple[dict[str, Array], int]] = []
-    several = np.load(package_file("skimage", "data/lfw_subset.npy"), allow_pickle=False)
-    for index, grey in enumerate(several):
+    """Return 200 faces (class 1) and 200 pictures without a face (class 0), in a fixed mixed order.
+
+    Args:
+        side: Height and width of a picture in pixels.
+    """
+    samples: list[tuple[dict[str, Array], int]] = []
+    grey_pictures = np.load(package_file("skimage", "data/lfw_subset.npy"), allow_pickle=False)
+    for index, grey in enumerate(grey_pictures):
         picture = Image.fromarray((255 * grey).astype(np.uint8)).resize((side, side))
         for pixels in (np.asarray(picture), np.asarray(picture)[:, ::-1]):
             numbers = ((pixels - 127.5) / 128).astype(np.float32)
-            whole = np.ascontiguousarray(np.broadcast_to(numbers, (1, 3, side, side)))
-            found.append(({"pictures": whole}, int(index < NUM_FACES)))
+            batch = np.ascontiguousarray(np.broadcast_to(numbers, (1, 3, side, side)))
+            samples.append(({"pictures": batch}, int(index < NUM_FACES)))
     # A picture and its mirror image stay together: both calibrate, or both are held out.
-    order = np.random.default_rng(0).permutation(len(several))
-    return [found[FLIPPED * number + flip] for number in order for flip in range(FLIPPED)]
+    order = np.random.default_rng(0).permutation(len(grey_pictures))
+    return [samples[FLIPS * number + flip] for number in order for flip in range(FLIPS)]
 
 
 def _task(side: int) -> Task:
-    several = pictures(side)
-    half = len(several) // 2
+    samples = pictures(side)
+    half = len(samples) // 2
 
     def judge(run: Run) -> float:
         right = [
-            next(iter(run(inputs).values())).argmax() == label for inputs, label in several[half:]
+            next(iter(run(inputs).values())).argmax() == label for inputs, label in samples[half:]
         ]
         return float(np.mean(right))
 
-    return Task(list(several[:half]), judge)
+    return Task(list(samples[:half]), judge)
 
 
 FACES = (
@@ -122,7 +125,7 @@ FACES = (
         title="MTCNN, R-Net",
         package="facenet-pytorch",
         licence="MIT",
-        measure="small pictures told a face or not",
+        measure="small pictures classified as face or no face",
         model=refiner,
         task=lambda is_short: _task(24),
     ),
@@ -131,7 +134,7 @@ FACES = (
         title="MTCNN, O-Net",
         package="facenet-pytorch",
         licence="MIT",
-        measure="small pictures told a face or not",
+        measure="small pictures classified as face or no face",
         model=output_stage,
         task=lambda is_short: _task(48),
     ),

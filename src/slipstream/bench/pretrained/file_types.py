@@ -1,4 +1,4 @@
-"""Magika: which kind of file some bytes are."""
+"""Magika, which tells the kind of a file from its bytes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from slipstream.bench.pretrained.case import Array, Pretrained, Run, Sample, Tas
 from slipstream.bench.pretrained.packages import package_file
 
 MODEL = "models/standard_v3_3"
-PADDING = 256  # in place of bytes that a file has not
-BLOCK, PART = 4096, 1024  # read at both ends, and kept without blanks at the outside
+PADDING = 256  # in place of bytes that a short file does not have
+# Bytes that are read at both ends of a file, and those of them that the model sees, which begin
+# (and end) with no blanks.
+BLOCK, PART = 4096, 1024
 PER_KIND = 40
 LARGEST = 64_000_000
 
-# Files whose ending says what they are; those of the same kind by another name are left out.
+# Kinds of files by the ending of their names. Other endings of the same kinds are left out.
 KINDS = {
     ".py": "python",
     ".pyc": "pythonbytecode",
@@ -71,19 +73,21 @@ def features(path: Path) -> Array:
 
 @cache
 def known_files() -> tuple[tuple[Path, int], ...]:
-    """Return files of Python's library and of the installed packages, with their classes: up to 40
-    of each kind, from as many folders as possible."""
+    """Return files of Python's library and of the installed packages, with their classes.
+
+    There are up to 40 of each kind, and each comes from another folder.
+    """
     roots = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platlib")]
-    found: dict[str, dict[Path, Path]] = {suffix: {} for suffix in KINDS}
+    paths_of: dict[str, dict[Path, Path]] = {suffix: {} for suffix in KINDS}
     for path in _files(roots):
-        found[path.suffix].setdefault(path.parent, path)
+        paths_of[path.suffix].setdefault(path.parent, path)
     classes = labels()
-    several: list[tuple[Path, int]] = []
-    for suffix, by_folder in found.items():
+    files: list[tuple[Path, int]] = []
+    for suffix, by_folder in paths_of.items():
         order = np.random.default_rng(0).permutation(len(by_folder))[:PER_KIND]
         paths = list(by_folder.values())
-        several += [(paths[int(number)], classes.index(KINDS[suffix])) for number in order]
-    return tuple(several)
+        files += [(paths[int(number)], classes.index(KINDS[suffix])) for number in order]
+    return tuple(files)
 
 
 def _files(roots: list[Path]) -> Iterator[Path]:
@@ -95,11 +99,9 @@ def _files(roots: list[Path]) -> Iterator[Path]:
 
 
 def _task(is_short: bool) -> Task:
-    several = known_files()
-    if is_short:
-        several = several[::4]
-    samples: list[Sample] = [({"bytes": features(path)}, kind) for path, kind in several[::2]]
-    held_out = several[1::2]
+    files = known_files()[:: 4 if is_short else 1]
+    samples: list[Sample] = [({"bytes": features(path)}, kind) for path, kind in files[::2]]
+    held_out = files[1::2]
 
     def judge(run: Run) -> float:
         right = [
@@ -108,11 +110,11 @@ def _task(is_short: bool) -> Task:
         ]
         return float(np.mean(right))
 
-    return Task(_dealt(samples), judge)
+    return Task(_shuffled(samples), judge)
 
 
-def _dealt(samples: list[Sample]) -> list[Sample]:
-    """Return samples in random order, so that the first ones, for calibration, are of all kinds."""
+def _shuffled(samples: list[Sample]) -> list[Sample]:
+    """Return samples in random order, so that the first ones, which calibrate, have all kinds."""
     return [samples[number] for number in np.random.default_rng(1).permutation(len(samples))]
 
 
@@ -121,7 +123,7 @@ FILE_TYPES = Pretrained(
     title="Magika 1.0",
     package="magika",
     licence="Apache-2.0",
-    measure="kinds of files told as their endings say",
+    measure="kinds of files that agree with their endings",
     model=lambda: package_file("magika", f"{MODEL}/model.onnx"),
     task=_task,
     shapes={"bytes": (1, 2 * PART)},

@@ -1,4 +1,4 @@
-"""A pretrained model compiled, judged beside its original, and timed by turns with it."""
+"""The measurement of a pretrained model: it is compiled, judged, and timed in turns with peers."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ OURS, ORT, OPENVINO = "slipstream", "ONNX Runtime fp32", "OpenVINO fp32"
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainedRow:
-    """Results of one pretrained model.
+    """The results of one pretrained model.
 
     Args:
         model: Pretrained model.
         report: Report of the compilation.
-        original: share of right answers of the original, by ONNX Runtime in float32.
-        compiled: share of right answers of the compiled model, on the same inputs.
+        original: Share of right answers of the original, which ONNX Runtime runs in float32.
+        compiled: Share of right answers of the compiled model, on the same inputs.
         milliseconds: Milliseconds of one run by engine, the medians of the turns.
         troubles: Reasons by engine that cannot run the model.
     """
@@ -47,12 +47,12 @@ class PretrainedRow:
 
     @property
     def lost(self) -> float:
-        """Percentage points of right answers that compiling cost."""
+        """Loss of right answers by compiling, in percentage points."""
         return 100 * (self.original - self.compiled)
 
     @property
     def ratio(self) -> float:
-        """The best peer's time by ours."""
+        """Time of the best peer over that of the compiled model."""
         best = min(self.milliseconds[name] for name in self.milliseconds if name != OURS)
         return best / self.milliseconds[OURS]
 
@@ -63,12 +63,12 @@ def measure(
     """Compile a pretrained model with real inputs, judge it on others, and time it.
 
     Args:
-        model: one of `PRETRAINED`.
+        model: Model of `PRETRAINED`.
         seconds: Time limit of the search; the turns take another tenth of it, at least one second.
         threads: Threads of one run.
-        is_short: fewer inputs and rounds, for tests.
+        is_short: True for fewer inputs and rounds, as in tests (default False).
 
-    Raises UsageError where a package or data is not there. Blocks.
+    Blocks. Raises UsageError if a package or data are missing.
     """
     source, task = model.model(), model.task(is_short)
     rounds = SHORT_ROUNDS if is_short else MOST_ROUNDS
@@ -76,7 +76,7 @@ def measure(
     example = _inputs(task.samples[0])
     with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as folder:
         path = Path(folder, "model.slip")
-        report = _compiled(model, source, task, path, seconds, rounds, threads)
+        report = _compile(model, source, task, path, seconds, rounds, threads)
         with infer.load(path, threads) as ours:
             run = of_ours(ours)
             plain = of_onnxruntime(original, threads)
@@ -91,12 +91,12 @@ def measure(
                 report=report,
                 original=task.judge(plain),
                 compiled=task.judge(run),
-                milliseconds=_timed(runs, example, max(seconds / 10, 1.0), rounds),
+                milliseconds=_measure_milliseconds(runs, example, max(seconds / 10, 1.0), rounds),
                 troubles=troubles,
             )
 
 
-def _compiled(
+def _compile(
     model: Pretrained,
     source: Path | Module,
     task: Task,
@@ -121,7 +121,7 @@ def _compiled(
     )
 
 
-def _timed(
+def _measure_milliseconds(
     runs: Mapping[str, Run], example: Inputs, seconds: float, rounds: int
 ) -> dict[str, float]:
     def turn(run: Run) -> Callable[[], object]:

@@ -1,7 +1,8 @@
-"""PP-OCRv4 of rapidocr-onnxruntime: where text is, which way up it is, and what it says.
+"""PP-OCRv4 of rapidocr-onnxruntime, which finds text, tells whether it is upright, and reads it.
 
-PaddleOCR's mobile models. Their customs: numbers from -1 to 1; lines 48 pixels high, filled up at
-the right; a detector that gives the probability of text, in boxes that are too small on purpose.
+They are PaddleOCR's mobile models. Pixels are numbers from -1 to 1. Lines are 48 pixels high and
+padded at the right. The detector was trained with boxes that are smaller than the text, so its
+boxes have to grow.
 """
 
 # NumPy's, Pillow's and OpenCV's stubs leave some of their types open.
@@ -21,30 +22,30 @@ from slipstream.bench.pretrained.packages import package_file
 from slipstream.bench.pretrained.writing import Poster, TextPiece, page_pieces, pieces, posters
 
 PACKAGE, LICENCE = "rapidocr-onnxruntime", "Apache-2.0"
-LINE = (48, 320)  # height and width of a line that is read
-UPRIGHT = (48, 192)  # of one that is told the right way up
-SIDE = 320  # of a picture in which text is looked for
-LEAST = 0.3  # probability of text
-GROWTH = 1.6  # of boxes that the detector makes too small
-OVERLAP = 0.5  # of a box with the right one
+LINE = (48, 320)  # height and width of a line to read
+UPRIGHT = (48, 192)  # height and width of a line that may be upside down
+SIDE = 320  # height and width of a picture that may have text anywhere
+LEAST = 0.3  # smallest probability of a pixel of text
+GROWTH = 1.6  # of a box: its area over its perimeter, times this, is added on each side
+OVERLAP = 0.5  # smallest intersection over union of a box that counts as found
 
 
 def _numbers(picture: Image.Image) -> Array:
-    """Map RGB to float32 (3, height, width), blue first, -1 to 1."""
+    """Return a picture as float32 (3, height, width) from -1 to 1, with blue first."""
     pixels = np.asarray(picture.convert("RGB"), np.float32)[:, :, ::-1]
     return np.ascontiguousarray((pixels / 127.5 - 1).transpose(2, 0, 1))
 
 
 def _line(picture: Image.Image, size: tuple[int, int]) -> Array:
-    """Return the image scaled to a height and zero-padded: float32 (1, 3, height, width)."""
+    """Return a picture scaled to a height and padded with zeros: float32 (1, 3, height, width)."""
     height, width = size
-    wanted = min(max(round(height * picture.width / picture.height), 1), width)
+    scaled = min(max(round(height * picture.width / picture.height), 1), width)
     result = np.zeros((1, 3, height, width), np.float32)
-    result[0, :, :, :wanted] = _numbers(picture.resize((wanted, height)))
+    result[0, :, :, :scaled] = _numbers(picture.resize((scaled, height)))
     return result
 
 
-# ---- what it says ------------------------------------------------------------------------------
+# ---- reading -----------------------------------------------------------------------------------
 
 
 @cache
@@ -53,20 +54,20 @@ def _characters() -> list[str]:
     import onnx
 
     model = onnx.load(str(_recogniser()), load_external_data=False)
-    found = {item.key: item.value for item in model.metadata_props}["character"]
-    return ["", *found.splitlines(), " "]
+    characters = {item.key: item.value for item in model.metadata_props}["character"]
+    return ["", *characters.splitlines(), " "]
 
 
 def text_of(probabilities: Array, characters: Sequence[str]) -> str:
     """Return the text of the likeliest class at each position, without repetitions.
 
     Args:
-        probabilities: (1, places, classes), class 0 being none.
+        probabilities: Array (1, positions, classes), in which class 0 means no character.
         characters: Characters by class.
     """
     best = probabilities[0].argmax(axis=1)
-    kept = (best != 0) & np.append(True, best[1:] != best[:-1])
-    return "".join(characters[int(number)] for number in best[kept])
+    is_new = (best != 0) & np.append(True, best[1:] != best[:-1])
+    return "".join(characters[int(number)] for number in best[is_new])
 
 
 def _recogniser() -> str:
@@ -87,21 +88,21 @@ def _reading(is_short: bool) -> Task:
 
 
 def _read(run: Run, piece: TextPiece) -> str:
-    """Return the text without blanks: the model was trained on Chinese and often misses them."""
-    (found,) = run({"x": _line(piece.picture, LINE)}).values()
-    return text_of(found, _characters()).replace(" ", "")
+    """Return the text without blanks, which the model, trained on Chinese, often misses."""
+    (probabilities,) = run({"x": _line(piece.picture, LINE)}).values()
+    return text_of(probabilities, _characters()).replace(" ", "")
 
 
-# ---- which way up it is ------------------------------------------------------------------------
+# ---- upright or upside down --------------------------------------------------------------------
 
 
 def _turned(seed: int, count: int) -> list[tuple[dict[str, Array], int]]:
-    """Return lines, each upright (class 0) and upside down (class 1)."""
-    found: list[tuple[dict[str, Array], int]] = []
+    """Return lines, upright (class 0) and upside down (class 1)."""
+    samples: list[tuple[dict[str, Array], int]] = []
     for piece in pieces(seed, count):
         for label, picture in enumerate((piece.picture, piece.picture.rotate(180))):
-            found.append(({"x": _line(picture, UPRIGHT)}, label))
-    return found
+            samples.append(({"x": _line(picture, UPRIGHT)}, label))
+    return samples
 
 
 def _uprightness(is_short: bool) -> Task:
@@ -114,7 +115,7 @@ def _uprightness(is_short: bool) -> Task:
     return Task(list(_turned(3, 32 if is_short else 160)), judge)
 
 
-# ---- where it is -------------------------------------------------------------------------------
+# ---- finding -----------------------------------------------------------------------------------
 
 
 def boxes_of(probabilities: Array) -> Array:
@@ -127,17 +128,17 @@ def boxes_of(probabilities: Array) -> Array:
 
     mask = (probabilities[0, 0] > LEAST).astype(np.uint8)
     count, _, places, _ = cv2.connectedComponentsWithStats(mask)
-    found: list[tuple[float, float, float, float]] = []
+    boxes: list[tuple[float, float, float, float]] = []
     for left, top, width, height, area in places[1:count].tolist():
         if min(width, height) < 3:
             continue
         more = GROWTH * area / (2 * (width + height))
-        found.append((left - more, top - more, left + width + more, top + height + more))
-    return np.array(found).reshape(-1, 4)
+        boxes.append((left - more, top - more, left + width + more, top + height + more))
+    return np.array(boxes).reshape(-1, 4)
 
 
 def _agreement(found: Array, right: Array) -> tuple[int, int, int]:
-    """Return the numbers of boxes that agree, that were found and that exist."""
+    """Return the numbers of right boxes that were found, of found boxes, and of right boxes."""
     agree = 0
     for left, top, lower_right, lower in right.tolist():
         box = np.array([left, top, lower_right, lower])
@@ -149,7 +150,7 @@ def _agreement(found: Array, right: Array) -> tuple[int, int, int]:
     return agree, len(found), len(right)
 
 
-def _looked_at(poster: Poster) -> dict[str, Array]:
+def _inputs(poster: Poster) -> dict[str, Array]:
     return {"x": _numbers(poster.picture)[np.newaxis]}
 
 
@@ -160,13 +161,11 @@ def _finding(is_short: bool) -> Task:
         """Return the F1 score of the boxes: the harmonic mean of recall and precision."""
         sums = np.zeros(3)
         for poster in held_out:
-            (probabilities,) = run(_looked_at(poster)).values()
+            (probabilities,) = run(_inputs(poster)).values()
             sums += _agreement(boxes_of(probabilities), poster.boxes)
         return float(2 * sums[0] / (sums[1] + sums[2]))
 
-    samples: list[Sample] = [
-        _looked_at(poster) for poster in posters(5, 16 if is_short else 64, SIDE)
-    ]
+    samples: list[Sample] = [_inputs(poster) for poster in posters(5, 16 if is_short else 64, SIDE)]
     return Task(samples, judge)
 
 
@@ -194,10 +193,10 @@ OCR = (
     ),
     Pretrained(
         name="ocr-upright",
-        title="PP-OCR, which way up",
+        title="PP-OCR, upright or upside down",
         package=PACKAGE,
         licence=LICENCE,
-        measure="lines told upright or upside down",
+        measure="lines classified as upright or upside down",
         model=lambda: package_file(
             "rapidocr_onnxruntime", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx"
         ),

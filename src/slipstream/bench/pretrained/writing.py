@@ -1,4 +1,4 @@
-"""Pictures of text: lines of Python's own manual, set in Pillow's font, and a photographed page."""
+"""Pictures of text: lines of Python's manual in Pillow's font, and words of a photographed page."""
 
 # Pillow leaves some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -23,7 +23,7 @@ LONGEST = 22  # characters of a piece
 
 @dataclass(frozen=True)
 class TextPiece:
-    """A few words in a picture of them, RGB."""
+    """A few words, and an RGB picture of them."""
 
     text: str
     picture: Image.Image
@@ -35,11 +35,11 @@ def paragraphs() -> list[list[str]]:
 
 
 def phrases(seed: int) -> Iterator[str]:
-    """Yield pieces of up to 22 characters of the manual, for ever, drawn at random."""
+    """Yield random pieces of the manual, of up to 22 characters, without end."""
     random = np.random.default_rng(seed)
-    several = paragraphs()
+    topics_words = paragraphs()
     while True:
-        words = several[random.integers(len(several))]
+        words = topics_words[random.integers(len(topics_words))]
         first = int(random.integers(len(words)))
         text = words[first]
         for word in words[first + 1 : first + 1 + int(random.integers(4))]:
@@ -50,21 +50,23 @@ def phrases(seed: int) -> Iterator[str]:
 
 
 def pieces(seed: int, count: int) -> list[TextPiece]:
-    """Return pieces as a camera or a scanner might give them: on paper or on a photograph,
-    a little turned, blurred, noisy or compressed."""
+    """Return pieces of text as a camera or a scanner might show them.
+
+    They are on paper or on a photograph, slightly turned, blurred, noisy and compressed.
+    """
     random = np.random.default_rng(seed)
     return [_piece(text, random) for text in itertools.islice(phrases(seed), count)]
 
 
 def page_pieces() -> list[TextPiece]:
-    """Return the words of a photographed page, which scikit-image ships."""
+    """Return the words of a photographed page, which scikit-image contains."""
     page = Image.open(package_file("skimage", "data/page.png")).convert("RGB")
     return [TextPiece(text, page.crop(box)) for text, box in PAGE]
 
 
 @dataclass(frozen=True)
 class Poster:
-    """A photograph with lines of text on it, RGB, and their boxes as left, top, right, bottom."""
+    """An RGB photograph with lines of text, and their boxes as left, top, right, bottom."""
 
     picture: Image.Image
     boxes: Array
@@ -78,7 +80,7 @@ def posters(seed: int, count: int, side: int) -> list[Poster]:
 
 
 def photograph(random: np.random.Generator, width: int, height: int) -> Image.Image:
-    """Return a part of one of the photographs that scikit-image ships."""
+    """Return a random part of one of the photographs that scikit-image contains."""
     name = PHOTOGRAPHS[random.integers(len(PHOTOGRAPHS))]
     picture = Image.open(package_file("skimage", f"data/{name}")).convert("RGB")
     left = int(random.integers(max(picture.width - width, 1)))
@@ -109,7 +111,7 @@ def _poster(texts: Iterator[str], random: np.random.Generator, side: int) -> Pos
 
 def _piece(text: str, random: np.random.Generator) -> TextPiece:
     font = ImageFont.load_default(int(random.integers(18, 40)))
-    left, top, right, bottom = (int(each) for each in font.getbbox(text))
+    left, top, right, bottom = (int(edge) for edge in font.getbbox(text))
     margin = int(random.integers(2, 6))
     size = right - left + 2 * margin, bottom - top + 2 * margin
     paper = Image.new("RGB", size, _colour(random, 200))
@@ -132,16 +134,16 @@ def _worn(picture: Image.Image, random: np.random.Generator) -> Image.Image:
 
 
 def _colour(random: np.random.Generator, least: int) -> tuple[int, int, int]:
-    red, green, blue = (int(each) for each in random.integers(least, least + 56, 3))
+    red, green, blue = (int(value) for value in random.integers(least, least + 56, 3))
     return red, green, blue
 
 
 def _mean(picture: Image.Image) -> tuple[int, int, int]:
-    red, green, blue = (int(each) for each in np.asarray(picture).mean(axis=(0, 1)))
+    red, green, blue = (int(value) for value in np.asarray(picture).mean(axis=(0, 1)))
     return red, green, blue
 
 
-# The words of skimage/data/page.png as one reads them, with their boxes: left, top, right, bottom.
+# The words of skimage/data/page.png with their boxes: left, top, right, bottom.
 PAGE: tuple[tuple[str, tuple[int, int, int, int]], ...] = (
     ("Region-based", (4, 10, 145, 35)),
     ("segmentation", (149, 10, 295, 37)),

@@ -23,9 +23,9 @@ def chosen(names: Sequence[str]) -> list[Pretrained]:
     Raises:
         UsageError: there is no such model.
     """
-    strange = [name for name in names if name not in PRETRAINED]
-    if strange:
+    unknown = [name for name in names if name not in PRETRAINED]
+    if unknown:
         raise UsageError(
-            f"no pretrained model is called {', '.join(strange)}; allowed: {', '.join(PRETRAINED)}"
+            f"no pretrained model is called {', '.join(unknown)}; allowed: {', '.join(PRETRAINED)}"
         )
     return [PRETRAINED[name] for name in names or PRETRAINED]
