@@ -249,7 +249,7 @@ def test_signals_go_to_the_ranks_and_the_second_one_kills_them(folder: Path) -> 
     ]
     assert recorder.notes[-2:] == [
         "SIGTERM goes to every rank; another one kills them",
-        "SIGINT again: the ranks are killed",
+        "SIGINT came again: the ranks are killed",
     ]
     assert recorder.failure is not None
     assert recorder.failure.after_signal == "SIGTERM"
