@@ -29,7 +29,7 @@ _BYTES = re.compile(_NUMBER + r"\s*(?:([kmg]i?)b?|b?)", re.IGNORECASE)
 _BIT_RATE = re.compile(_NUMBER + r"\s*(?:([kmg])|([kmg]?)(?:bit(?:/s|ps)?|bps))", re.IGNORECASE)
 
 ALLOWED_DURATIONS = "a number with a unit: 250ms, 90s, 90m, 36h or 5d"
-ALLOWED_BIT_RATES = "a number with kbit, mbit or gbit, such as 1gbit or 12.5mbit"
+ALLOWED_BIT_RATES = "a number with kbit, mbit or gbit, such as 1gbit, 12.5mbit or 200Mbit/s"
 
 
 def parse_duration(text: str, name: str, bare_seconds: bool = False) -> float:

@@ -58,7 +58,7 @@ class CommandGroup(TyperGroup):
 
 
 class CommandLine(typer.Typer):
-    """Commands and groups with our help text, and errors of one line."""
+    """Commands and groups with our help text; errors appear without boxes and tracebacks."""
 
     def __init__(self, *, cls: type[TyperGroup] = CommandGroup, **settings: Any) -> None:
         names = {"help_option_names": ["-h", "--help"]}
