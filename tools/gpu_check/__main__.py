@@ -1,14 +1,14 @@
-"""Measures, on a machine with one NVIDIA GPU, the facts that staging through host memory rests on.
+"""Measure, on a machine with one NVIDIA GPU, the facts on which staging through host memory relies.
 
     python -m tools.gpu_check [--output FILE] [--parts copies,signals] [--seconds 240]
 
-It needs Python 3.10 or later, g++ and nvcc, no network; PyTorch only as a load. The part "staging"
-needs no nvcc: it builds and runs the engine's own code. The part "codecs" needs PyTorch, and for
-half of its cases Triton, but no nvcc. Every case runs in a process of its own with a time limit.
-After each part its results are printed and FILE is written.
+It needs Python 3.10 or later, g++ and nvcc, but no network. PyTorch is used only as a load. The
+part "staging" needs no nvcc, because it builds and runs the code of the engine. The part "codecs"
+needs PyTorch, and for half of its cases Triton, but no nvcc. Every case runs in its own process,
+with a time limit. After each part its results are printed and FILE is written.
 
-Exit codes: 0 if all parts ran; 1 if one failed or the time was over; 2 if there is no CUDA driver
-or no compiler here, and for wrong arguments.
+Exit codes: 0 if all parts ran; 1 if a part failed or the time was over; 2 if there is no CUDA
+driver or no compiler, and for wrong arguments.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Step:
 
 
 def plan() -> list[Step]:
-    """Return all steps in the order of their worth."""
+    """Return all steps, the most important ones first."""
     driver_calls = [name for name in OPERATIONS if not name.startswith("torch: ")]
     torch_calls = [name for name in OPERATIONS if name.startswith("torch: ")]
     loading = [name for name in driver_calls if "module" in name or "first" in name]
@@ -88,21 +88,23 @@ def plan() -> list[Step]:
 
 
 def run_operations(step: Step, folder: Path, limit: float) -> Result:
-    """Run a step whose operations may hang; go on behind each that does."""
-    whole = Result()
-    left = list(step.arguments)
+    """Run a step whose operations may hang; go on after an operation that does."""
+    total = Result()
+    names = list(step.arguments)
     deadline = time.monotonic() + limit
-    while left:
-        rest = deadline - time.monotonic()
-        result = run_case(step.case, folder, left, step.variables, silence=HANG_SECONDS, limit=rest)
+    while names:
+        seconds = deadline - time.monotonic()
+        result = run_case(
+            step.case, folder, names, step.variables, silence=HANG_SECONDS, limit=seconds
+        )
         rows = [row for row in result.rows if "operation" in row]
-        whole.rows += rows
-        left = left[len(rows) :]
+        total.rows += rows
+        names = names[len(rows) :]
         if not result.hung:
-            whole.failed = result.failed
-            return whole
-        whole.rows.append({"operation": left.pop(0), "outcome": HUNG})
-    return whole
+            total.failed = result.failed
+            return total
+        total.rows.append({"operation": names.pop(0), "outcome": HUNG})
+    return total
 
 
 def run_step(step: Step, folder: Path, limit: float) -> dict[str, Any]:
@@ -121,42 +123,44 @@ def run_step(step: Step, folder: Path, limit: float) -> dict[str, Any]:
         )
     has_variants = step.case in PROGRAMS or step.case in TENSORS
     name = " ".join([step.case, *step.arguments]) if has_variants else step.case
-    found: dict[str, Any] = {"case": name, **step.variables, "rows": result.rows}
+    content: dict[str, Any] = {"case": name, **step.variables, "rows": result.rows}
     if result.failed:
-        found["failed"] = result.failed
-    return found | {"seconds": round(time.monotonic() - start, 1)}
+        content["failed"] = result.failed
+    return content | {"seconds": round(time.monotonic() - start, 1)}
 
 
 def parts(steps: list[Step]) -> Iterator[tuple[str, list[Step]]]:
-    """Yield each part's name and steps."""
+    """Yield the name and the steps of each part."""
     for name in dict.fromkeys(step.part for step in steps):
         yield name, [step for step in steps if step.part == name]
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
-    known = [name for name, _ in parts(plan())]
+    names = [name for name, _ in parts(plan())]
     parser = argparse.ArgumentParser(prog="python -m tools.gpu_check", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON file for the results")
-    parser.add_argument("--parts", help=f"parts to run, by commas (default: {','.join(known)})")
     parser.add_argument(
-        "--seconds", type=float, default=240, help="limit for everything (default: 240)"
+        "--parts", help=f"parts to run, comma-separated (default: {','.join(names)})"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=240, help="time limit for all parts (default: 240)"
     )
     parsed = parser.parse_args(arguments)
-    parsed.parts = parsed.parts.split(",") if parsed.parts else known
+    parsed.parts = parsed.parts.split(",") if parsed.parts else names
     for name in parsed.parts:
-        if name not in known:
-            parser.error(f"there is no part {name!r}; the parts are {', '.join(known)}")
+        if name not in names:
+            parser.error(f"the part is {name!r}; allowed: {', '.join(names)}")
     return parsed
 
 
 def build(steps: list[Step], folder: Path) -> None:
-    """Build what the steps need.
+    """Build the programs and libraries that the steps need.
 
     Raises:
-        NoDriverError: No driver or no GPU.
-        BuildError: No compiler.
+        NoDriverError: There is no driver or no GPU.
+        BuildError: There is no compiler.
     """
     load_library()
     if any(step.case in CASES for step in steps):
@@ -166,26 +170,26 @@ def build(steps: list[Step], folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the chosen parts."""
-    asked = parse(arguments)
-    folder = asked.output.resolve().parent / "gpu_check_build"
-    chosen = [step for step in plan() if step.part in asked.parts]
+    """Run the chosen parts; return the exit code."""
+    options = parse(arguments)
+    folder = options.output.resolve().parent / "gpu_check_build"
+    chosen = [step for step in plan() if step.part in options.parts]
     try:
         build(chosen, folder)
     except (NoDriverError, BuildError) as error:
         print(error, file=sys.stderr)
         return 2
-    deadline = time.monotonic() + asked.seconds
+    deadline = time.monotonic() + options.seconds
     results: dict[str, Any] = {}
     failed = False
     for name, steps in parts(chosen):
         results[name] = []
         for step in steps:
             limit = deadline - time.monotonic()
-            found = run_step(step, folder, limit) if limit > 1 else {**NO_TIME, "case": step.case}
-            failed = failed or "failed" in found
-            results[name].append(found)
-            asked.output.write_text(text_of(results), encoding="utf-8")
+            result = run_step(step, folder, limit) if limit > 1 else {**NO_TIME, "case": step.case}
+            failed = failed or "failed" in result
+            results[name].append(result)
+            options.output.write_text(text_of(results), encoding="utf-8")
         print(json.dumps({name: results[name]}), flush=True)
     return 1 if failed else 0
 

@@ -1,4 +1,4 @@
-"""What every measurement starts with: the GPU, the CPU's loops and the kernels."""
+"""The GPU, the loops of the CPU and the kernels, which all measurements use."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Bench:
 
 
 def open_bench(folder: Path) -> Bench:
-    """Build what is missing, and open the first GPU.
+    """Open the first GPU, and build the loops and kernels if they are missing.
 
     Args:
-        folder: Folder for what is built.
+        folder: Folder for the built files.
 
     Raises:
-        NoDriverError: No driver or no GPU.
-        BuildError: No compiler.
+        NoDriverError: There is no driver or no GPU.
+        BuildError: There is no compiler.
     """
     device = Device(Driver())
     major = device.attribute(ATTRIBUTES["compute_capability_major"])
@@ -51,12 +51,12 @@ def open_bench(folder: Path) -> Bench:
 
 
 def rounded(value: float) -> float:
-    """Return a number to four significant digits."""
+    """Return a number rounded to four significant digits."""
     return float(f"{value:.4g}")
 
 
 def spread(samples: Sequence[float], unit: str) -> Row:
-    """Return median, 99th percentile and maximum of samples; a unit ends their names."""
+    """Return median, 99th percentile and maximum of samples, by names that end in the unit."""
     ordered = sorted(samples)
     if not ordered:
         return {}
@@ -66,4 +66,4 @@ def spread(samples: Sequence[float], unit: str) -> Row:
 
 def microseconds(nanoseconds: Sequence[int]) -> Row:
     """Return the spread of times in microseconds."""
-    return spread([each / 1000 for each in nanoseconds], "microseconds")
+    return spread([time / 1000 for time in nanoseconds], "microseconds")

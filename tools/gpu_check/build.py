@@ -1,4 +1,4 @@
-"""Builds what the check needs beside Python, such as the CPU's loops and the kernels."""
+"""The build of the loops of the CPU and of the kernels of the GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run_compiler(command: list[str], name: str) -> None:
 
     Args:
         command: Compiler and its options.
-        name: Name of what is built, for messages.
+        name: Name of the source, for messages.
 
     Raises:
         BuildError: The compiler is missing or failed.
@@ -34,12 +34,12 @@ def run_compiler(command: list[str], name: str) -> None:
 
 
 def compile_once(source: Path, folder: Path, suffix: str, command: list[str]) -> Path:
-    """Return the result of a compiler, from an earlier call if neither source nor command changed.
+    """Return the file that a compiler makes, or an earlier one if source and command are the same.
 
     Args:
         source: Source file.
-        folder: Folder for results.
-        suffix: Ending of the result's name.
+        folder: Folder for the built files.
+        suffix: Ending of the file's name.
         command: Compiler and its options.
     """
     key = hashlib.sha256(source.read_bytes() + " ".join(command).encode()).hexdigest()[:16]
@@ -63,7 +63,7 @@ def build_kernels(folder: Path, capability: int) -> Path:
     """Return the kernels' machine code.
 
     Args:
-        folder: Folder for results.
+        folder: Folder for the built files.
         capability: Compute capability of the GPU times ten (90 for an H100).
     """
     return compile_once(KERNELS, folder, ".cubin", ["nvcc", "-cubin", f"-arch=sm_{capability}"])

@@ -1,4 +1,4 @@
-"""One case of the check, in a process of its own: it prints one JSON object a line.
+"""The process of one case of the check, which prints one JSON object per line.
 
 python -m tools.gpu_check.case NAME BUILD_FOLDER [ARGUMENTS]
 """
@@ -46,13 +46,13 @@ PROGRAMS: dict[str, Callable[[Path, list[str]], Iterator[Row]]] = {
     "staging": staging,
     "staging in several processes": sharing,
 }
-# Modules with a function `measure`, which need nothing that is built but PyTorch: they are imported
-# when they are run.
-TENSORS = {"codecs": "codecs", "codec rates": "codec_rates"}
+# Modules with a function `measure`, which import PyTorch and need no build, so they are imported
+# only when they run.
+TENSORS = {"codecs": "codecs.bits", "codec rates": "codecs.rates"}
 
 
 def rows(name: str, folder: Path, arguments: list[str]) -> Iterator[Row]:
-    """Return the rows of a case as they come."""
+    """Return the rows of a case, one after another as the case yields them."""
     if name in PROGRAMS:
         return PROGRAMS[name](folder, arguments)
     if name in TENSORS:
@@ -61,7 +61,7 @@ def rows(name: str, folder: Path, arguments: list[str]) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Run a case and print its rows as they come."""
+    """Run a case and print each row at once."""
     name, folder, *arguments = sys.argv[1:]
     for row in rows(name, Path(folder), arguments):
         print(json.dumps(row), flush=True)

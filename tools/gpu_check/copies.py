@@ -1,4 +1,4 @@
-"""Copies between host and GPU: by copy engine, by kernels, one way and both ways at once."""
+"""Copies between host and GPU, by copy engine and by kernels, in one and in both directions."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Enqueue = Callable[[int, int], None]
 
 @dataclass
 class Flow:
-    """One direction of a measurement.
+    """A sequence of copies in one direction.
 
     Args:
         stream: Stream of its copies.
         enqueue: Function that enqueues one chunk at an offset of the region, given the offset and
             the chunk's size.
         first: Event before the copies.
-        last: Event after them.
+        last: Event after the copies.
     """
 
     stream: int
@@ -42,14 +42,14 @@ class Flow:
 
 @dataclass
 class Gate:
-    """A word that holds streams back, so that launching does not limit what is measured."""
+    """A word that streams wait for, so that the speed of launching does not limit a measurement."""
 
     bench: Bench
     word: Word
     turn: int = field(default=0)
 
     def close(self, streams: list[int]) -> None:
-        """Let streams wait; they go on a while later, whatever the caller does."""
+        """Make streams wait for a fixed time, whatever the caller does."""
         self.turn += 1
         for stream in streams:
             self.bench.device.wait_value(stream, self.word.device, self.turn)
@@ -57,22 +57,22 @@ class Gate:
 
 
 def span(bench: Bench, flows: list[Flow]) -> float:
-    """Return the milliseconds from the first start of some flows to their last end."""
+    """Return the milliseconds from the first start of any of the flows to the last end."""
     pairs = product(flows, flows)
     return max(bench.device.milliseconds(one.first, other.last) for one, other in pairs)
 
 
 def rates(bench: Bench, gate: Gate, directions: list[list[Flow]], chunk: int) -> list[float]:
-    """Return the rate of each direction in GB/s when all flows run at once.
+    """Return the rate of each direction in GB/s while all flows run at once.
 
     Args:
         directions: Flows of each direction.
-        chunk: Bytes of a chunk.
+        chunk: Size of a chunk in bytes.
     """
     device = bench.device
     flows = [flow for direction in directions for flow in direction]
     count = min(MOST_COPIES, MOST_BYTES // chunk)
-    found: list[list[float]] = []
+    measured: list[list[float]] = []
     for _ in range(REPEATS):
         gate.close([flow.stream for flow in flows])
         for flow in flows:
@@ -84,8 +84,10 @@ def rates(bench: Bench, gate: Gate, directions: list[list[Flow]], chunk: int) ->
             device.record(flow.last, flow.stream)
         for flow in flows:
             device.synchronize(flow.stream)
-        found.append([len(each) * count * chunk / span(bench, each) / 1e6 for each in directions])
-    return [rounded(median(column)) for column in zip(*found, strict=True)]
+        measured.append(
+            [len(lane) * count * chunk / span(bench, lane) / 1e6 for lane in directions]
+        )
+    return [rounded(median(column)) for column in zip(*measured, strict=True)]
 
 
 class Copies:
@@ -99,7 +101,7 @@ class Copies:
         self.streams = [self.device.stream(), self.device.stream()]
 
     def another(self) -> Copies:
-        """Return copies of the same memory on other streams."""
+        """Return flows over the same host memory on other streams."""
         return Copies(self.bench, self.host)
 
     def _flow(self, place: int, enqueue: Enqueue) -> Flow:
@@ -149,7 +151,7 @@ def launch_cost(bench: Bench, gate: Gate, flow: Flow, chunk: int) -> float:
 def sweep(
     bench: Bench, gate: Gate, name: str, flows: list[Flow], chunks: list[int]
 ) -> Iterator[Row]:
-    """Measure flows alone and together for every size of a chunk."""
+    """Yield the rates of two flows alone and together, for every size of a chunk."""
     down, up = flows
     for flow in flows:
         flow.enqueue(0, MEBIBYTE)
@@ -169,10 +171,10 @@ def sweep(
 
 
 def engines(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Copy by copy engine, to and from registered memory and memory of the driver."""
+    """Yield rates of the copy engines, with registered memory and with memory of the driver."""
     gate = Gate(bench, words(bench.device, 1)[0])
-    own = bench.device.allocate_host(2 * REGION)
-    allocated = Region(own, bench.device.address_of(own), 2 * REGION)
+    host = bench.device.allocate_host(2 * REGION)
+    allocated = Region(host, bench.device.address_of(host), 2 * REGION)
     regions = {"registered": registered(bench.device, 2 * REGION), "allocated": allocated}
     for name, region in regions.items():
         copies = Copies(bench, region)
@@ -181,7 +183,7 @@ def engines(bench: Bench, _: list[str]) -> Iterator[Row]:
 
 
 def two_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Copy by copy engine from two streams a direction, so that one's gaps are the other's time."""
+    """Yield rates of the copy engines with two streams per direction, which fill their gaps."""
     gate = Gate(bench, words(bench.device, 1)[0])
     first = Copies(bench, registered(bench.device, 2 * REGION))
     second = first.another()
@@ -200,7 +202,7 @@ def two_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
 
 
 def kernels(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Copy by kernels on registered memory; and store by kernel while a copy engine loads."""
+    """Yield rates of kernels on registered memory, also of one that stores beside a copy engine."""
     gate = Gate(bench, words(bench.device, 1)[0])
     copies = Copies(bench, registered(bench.device, 2 * REGION))
     flows = [copies.kernel_to_host(32), copies.kernel_to_device(32)]
@@ -215,7 +217,7 @@ def kernels(bench: Bench, _: list[str]) -> Iterator[Row]:
 
 
 def pageable(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Copy to and from ordinary memory, by the host's clock, as the call itself may block."""
+    """Yield rates with ordinary memory, by the clock of the host, because the call may block."""
     copies = Copies(bench, Region(map_anonymous(2 * REGION), 0, 2 * REGION))
     touch(copies.host.host, 2 * REGION)
     flows = {"to_host": copies.engine_to_host(), "to_device": copies.engine_to_device()}

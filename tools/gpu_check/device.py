@@ -1,4 +1,4 @@
-"""One GPU: its memory, streams, events and copies, by the driver's API."""
+"""A GPU with its memory, streams, events and copies, through the driver's API."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ WAIT_VALUE_32, WRITE_VALUE_32 = 1, 2
 
 
 class Device:
-    """The first GPU, in its primary context (which PyTorch uses too).
+    """The first GPU, in its primary context, which PyTorch uses too.
 
-    Handles and addresses are plain numbers. Nothing is freed: a process of the check is short.
+    Handles and addresses are plain numbers. Nothing is freed, because a process of the check is
+    short.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -116,7 +117,7 @@ class Device:
         return elapsed.value
 
     def synchronize(self, stream: int) -> None:
-        """Wait until a stream has nothing left to do."""
+        """Wait until a stream is empty."""
         self.call("cuStreamSynchronize", stream)
 
     def to_host(self, host: int, source: int, num_bytes: int, stream: int) -> None:
@@ -128,11 +129,11 @@ class Device:
         self.call("cuMemcpyHtoDAsync_v2", target, host, num_bytes, stream)
 
     def wait_value(self, stream: int, address: int, value: int) -> None:
-        """Let a stream wait until the word at a device address is `value` or later."""
+        """Make a stream wait until the word at a device address is `value` or later."""
         self.call("cuStreamWaitValue32_v2", stream, address, value, GEQ)
 
     def write_value(self, stream: int, address: int, value: int) -> None:
-        """Let a stream write a word at a device address after all it did before."""
+        """Make a stream write a word at a device address after all of its earlier work."""
         self.call("cuStreamWriteValue32_v2", stream, address, value, 0)
 
     def write_and_wait(self, stream: int, write: tuple[int, int], wait: tuple[int, int]) -> None:

@@ -93,22 +93,22 @@ class Driver:
         library = load_library(name)
         self.functions: dict[str, Any] = {}
         for function, arguments in SIGNATURES.items():
-            found = getattr(library, function)
-            found.argtypes = arguments
-            found.restype = c_int
-            self.functions[function] = found
+            pointer = getattr(library, function)
+            pointer.argtypes = arguments
+            pointer.restype = c_int
+            self.functions[function] = pointer
         result = self.functions["cuInit"](0)
         if result:
-            raise NoDriverError(f"no GPU here: {name} says error {result} at cuInit")
+            raise NoDriverError(f"no GPU can be used: cuInit of {name} failed with error {result}")
 
     def call(self, name: str, *arguments: object) -> None:
-        """Call a function of the driver; the GIL is free meanwhile."""
+        """Call a function of the driver, without the GIL."""
         result = self.functions[name](*arguments)
         if result:
             raise CudaError(f"{name} failed with error {result}")
 
     def is_ready(self, name: str, handle: int) -> bool:
-        """Return whether an event or a stream has nothing left to do."""
+        """Return whether an event or a stream has completed."""
         result = self.functions[name](handle)
         if result not in (0, NOT_READY):
             raise CudaError(f"{name} failed with error {result}")

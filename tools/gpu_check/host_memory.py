@@ -1,4 +1,4 @@
-"""Host memory that CPU and GPU share: mappings of a memfd or of nothing, and words in them."""
+"""Host memory that CPU and GPU share: mappings of a memfd or of private memory, with words."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def _map(num_bytes: int, flags: int, descriptor: int) -> int:
 
 
 def map_memfd(num_bytes: int, *, huge: bool = False) -> int:
-    """Return the address of a shared mapping of a new memfd, as our regions are.
+    """Return the address of a shared mapping of a new memfd, like the regions of the engine.
 
     Raises:
-        OSError: No memory; or no huge pages are reserved and `huge` asks for them.
+        OSError: There is no memory, or `huge` asks for huge pages and none is reserved.
     """
     descriptor = os.memfd_create("gpu_check", MEMFD_HUGE_2_MIB if huge else 0)
     try:
@@ -56,12 +56,12 @@ def map_anonymous(num_bytes: int, *, huge: bool = False) -> int:
 
 
 def unmap(address: int, num_bytes: int) -> None:
-    """Give a mapping back."""
+    """Remove a mapping."""
     _libc.munmap(address, num_bytes)
 
 
 def touch(address: int, num_bytes: int) -> None:
-    """Write every byte, so that every page exists."""
+    """Write to every byte, so that every page exists."""
     ctypes.memset(address, 1, num_bytes)
 
 
@@ -81,7 +81,7 @@ class Region:
 
 
 def registered(device: Device, num_bytes: int) -> Region:
-    """Return a new memfd mapping that is registered, with all of its pages there."""
+    """Return a new registered memfd mapping, all of whose pages exist."""
     host = map_memfd(num_bytes)
     touch(host, num_bytes)
     device.register(host, num_bytes)
@@ -89,7 +89,7 @@ def registered(device: Device, num_bytes: int) -> Region:
 
 
 class Word:
-    """A 32-bit word on a cache line of its own, shared by CPU and GPU.
+    """A 32-bit word with its own cache line, which CPU and GPU share.
 
     Args:
         host: Address for the CPU.
@@ -103,7 +103,7 @@ class Word:
 
 
 def words(device: Device, count: int) -> list[Word]:
-    """Return words of registered memory, all zero and next to one another."""
+    """Return adjacent words of registered memory, all of which are zero."""
     region = registered(device, max(count * CACHE_LINE, 4096))
     ctypes.memset(region.host, 0, region.num_bytes)
     places = range(0, count * CACHE_LINE, CACHE_LINE)

@@ -1,4 +1,4 @@
-"""Runs a case in a process of its own, so that a hang or a crash loses nothing but itself."""
+"""A run of a case in its own process, so that a hang or a crash ends no other case."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ PATIENCE_SECONDS = 5
 
 @dataclass
 class Result:
-    """What a case printed, and why it ended early.
+    """The rows that a case printed, and the reason why it ended early.
 
     Args:
-        rows: Its JSON objects.
-        failed: Last lines of its errors, or how it was ended; empty if all went well.
-        hung: Whether it was ended because it said nothing for too long.
+        rows: JSON objects that the case printed.
+        failed: Last lines of its errors, or the reason for its end; "" after success.
+        hung: True if it was ended because it printed nothing for too long.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=lambda: [])
@@ -57,15 +57,15 @@ def run_case(
     silence: float,
     limit: float,
 ) -> Result:
-    """Run a case; end it when it is silent, or runs, for too long.
+    """Run a case, and end it if it is silent or runs for too long.
 
     Args:
         case: Name of the case.
-        folder: Folder for what is built.
+        folder: Folder for the built files.
         arguments: Arguments of the case.
-        variables: Environment variables beside those of this process.
-        silence: Seconds between two rows.
-        limit: Seconds for the whole case.
+        variables: Environment variables in addition to those of this process.
+        silence: Limit in seconds for the time between two rows.
+        limit: Limit in seconds for the case.
     """
     command = [sys.executable, "-m", MODULE, case, str(folder), *arguments]
     process = subprocess.Popen(
@@ -97,7 +97,7 @@ def run_case(
 
 
 def forward(output: IO[str], lines: queue.Queue[str]) -> None:
-    """Hand on lines as they come, and an empty one at the end."""
+    """Put lines into a queue, and an empty one at the end."""
     for line in output:
         lines.put(line)
     lines.put("")

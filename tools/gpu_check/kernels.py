@@ -14,7 +14,7 @@ COPY_BLOCKS = 32
 
 
 class Launch:
-    """A kernel with its arguments, ready to be enqueued again and again.
+    """A kernel with its arguments, which can be enqueued repeatedly.
 
     Args:
         device: GPU.
@@ -42,7 +42,7 @@ class Kernels:
 
     Args:
         device: GPU.
-        image: File of machine code that `build_kernels` made.
+        image: File of machine code from `build_kernels`.
     """
 
     def __init__(self, device: Device, image: Path) -> None:
@@ -74,7 +74,7 @@ class Kernels:
         )
 
     def copy(self, target: int, source: int, num_bytes: int, blocks: int = COPY_BLOCKS) -> Launch:
-        """Return a kernel that copies by the multiprocessors."""
+        """Return a kernel that copies with the multiprocessors."""
         quads = c_uint64(num_bytes // 16)
         return self.launch("copy_words", blocks, THREADS, c_uint64(target), c_uint64(source), quads)
 

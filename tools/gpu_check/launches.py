@@ -1,4 +1,4 @@
-"""What the CPU spends on enqueueing each kind of work."""
+"""The time that the CPU takes to enqueue each kind of work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RELEASE_NANOSECONDS = 50_000_000
 
 
 def launch_costs(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Time the calls on a stream that runs them, and on one that waits meanwhile."""
+    """Yield the times of calls on a stream that runs, and on one that waits."""
     device = bench.device
     stream = device.stream()
     gate, word, other = words(device, 3)

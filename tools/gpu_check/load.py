@@ -1,4 +1,4 @@
-"""Other work of the GPU while something is measured: matrix products, copies."""
+"""Other work that occupies the GPU during a measurement: matrix products and copies."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ BUSY_TURNS = 2000
 
 
 class Load:
-    """Work that is enqueued again and again, so that some is always waiting.
+    """Work that is enqueued repeatedly, so that some of it is always waiting.
 
     Args:
         device: GPU.
-        stream: Stream whose end says that a piece of work is done.
+        stream: Stream of the work; a piece is done when the stream reaches the event after it.
         enqueue: Function that enqueues one piece of work.
     """
 

@@ -1,4 +1,4 @@
-"""The CPU's loops (host_loops.cc) for Python; none of them holds the GIL."""
+"""Python bindings of the loops of the CPU (host_loops.cc), which do not hold the GIL."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class _RelayJob(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Ring:
-    """Slots that the CPU passes chunks through.
+    """A ring of slots through which the CPU passes chunks.
 
     Args:
-        landed: One word a slot, written by the GPU when a chunk has come to the host.
-        passed: One word a slot, written by the CPU when it has passed the chunk on.
-        sent: One word a slot, written by the GPU when the chunk has left the host.
-        source: Host address of the slots where chunks land.
-        target: Host address of the slots that chunks leave from; `source` if nothing is copied.
+        landed: Word of each slot, which the GPU writes when a chunk has arrived at the host.
+        passed: Word of each slot, which the CPU writes when it has passed on the chunk.
+        sent: Word of each slot, which the GPU writes when the chunk has left the host.
+        source: Host address of the slots where chunks arrive.
+        target: Host address of the slots that chunks leave; `source` if nothing is copied.
         slot_bytes: Size of a slot in bytes.
     """
 
@@ -41,10 +41,10 @@ class Ring:
 
 
 class Loops:
-    """The functions of the library; a result below zero says that nothing came in time.
+    """The functions of the library; a result below zero means that the time was over.
 
     Args:
-        library: File that `build_loops` made.
+        library: File from `build_loops`.
     """
 
     def __init__(self, library: Path) -> None:
@@ -67,7 +67,7 @@ class Loops:
         self._library.release_after.restype = None
         self.wrong_words = self._library.wrong_words
         self.check_burst = self._library.check_burst
-        # A host function for cuLaunchHostFunc: it adds one to the word it is given.
+        # A host function for cuLaunchHostFunc, which adds one to the word that it gets.
         self.raise_word = ctypes.cast(self._library.raise_word, c_void_p).value or 0
 
     def await_word(self, word: Word, value: int, limit: int = SECOND) -> int:
@@ -83,17 +83,17 @@ class Loops:
             gate: Word that the GPU waits for.
             ready: Word that the GPU writes.
             value: Value of both.
-            delay: Nanoseconds to wait before the store. Default: 0.
-            limit: Nanoseconds to wait after the store. Default: a second.
+            delay: Nanoseconds to wait before the store (default 0).
+            limit: Nanoseconds to wait after the store (default: one second).
         """
         return self._library.release_and_await(gate.host, value, ready.host, value, delay, limit)
 
     def release_after(self, gate: Word, value: int, delay: int) -> None:
-        """Store to a word in `delay` nanoseconds, on a thread that nothing can hold up."""
+        """Store a value to a word after `delay` nanoseconds, from a thread that never blocks."""
         self._library.release_after(gate.host, value, delay)
 
     def relay(self, ring: Ring, chunks: int, threads: int, limit: int = 10 * SECOND) -> int:
-        """Pass chunks through a ring of slots; return the nanoseconds that it took."""
+        """Pass chunks through a ring of slots; return the time in nanoseconds."""
         job = _RelayJob(
             *[ring.landed[0].host, ring.passed[0].host, ring.sent[0].host],
             *[ring.source, ring.target, ring.slot_bytes],

@@ -19,13 +19,13 @@ from pathlib import Path
 from .bench import Bench, Row, rounded
 from .device import ATTRIBUTES
 
-# Calls over which the time of one is averaged.
+# The time of a call is averaged over this number.
 CALLS = 10_000
 LINK = "pcie.link.gen.gpucurrent,pcie.link.gen.max,pcie.link.width.current,driver_version"
 
 
 def link() -> Row:
-    """Return the facts about the PCIe link that nvidia-smi reports; none without nvidia-smi."""
+    """Return the facts about the PCIe link that nvidia-smi reports, or none without nvidia-smi."""
     if shutil.which("nvidia-smi") is None:
         return {}
     command = ["nvidia-smi", f"--query-gpu={LINK}", "--format=csv,noheader"]

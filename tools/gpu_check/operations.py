@@ -1,4 +1,4 @@
-"""What is tried while a stream waits: calls of the driver and of PyTorch."""
+"""Operations to try while a stream waits: calls of the driver and of PyTorch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Action = Callable[[], object]
 
 @dataclass(frozen=True)
 class Room:
-    """What the operations work on.
+    """The memory and the stream that the operations use.
 
     Args:
         other: Stream other than the one that waits.
@@ -36,23 +36,23 @@ class Room:
     pageable: int
 
     def call(self, name: str, *arguments: object) -> Action:
-        """Return a call of the driver."""
+        """Return an action that calls the driver."""
         return lambda: self.bench.device.call(name, *arguments)
 
     def finished(self, *actions: Action) -> Action:
-        """Return actions on the other stream that last until the stream has nothing left to do."""
-        return lambda: (*[each() for each in actions], self.bench.device.synchronize(self.other))
+        """Return an action that runs actions on the other stream, and waits until it is empty."""
+        return lambda: (*[act() for act in actions], self.bench.device.synchronize(self.other))
 
 
 def kernel(room: Room) -> Action:
-    """A kernel on another stream, until its end."""
+    """Prepare a kernel on another stream; the action lasts until the kernel ends."""
     launch = room.bench.kernels.nothing()
     launch(room.other)
     return room.finished(lambda: launch(room.other))
 
 
 def legacy_kernel(room: Room) -> Action:
-    """A kernel on the default stream, until its end."""
+    """Prepare a kernel on the default stream; the action lasts until the kernel ends."""
     launch = room.bench.kernels.nothing()
 
     def act() -> None:
@@ -64,19 +64,19 @@ def legacy_kernel(room: Room) -> Action:
 
 
 def load_module(room: Room) -> Action:
-    """Loading of a module, without a launch."""
+    """Prepare to load a module without a launch."""
     module = c_void_p()
     return room.call("cuModuleLoadData", ctypes.byref(module), room.bench.image.read_bytes())
 
 
 def first_launch(room: Room) -> Action:
-    """The first use of a kernel of a loaded module: its handle and a launch."""
+    """Prepare the first use of a kernel of a loaded module: its handle and a launch."""
     kernels = Kernels(room.bench.device, room.bench.image)
     return room.finished(lambda: kernels.nothing()(room.other))
 
 
 def unload_module(room: Room) -> Action:
-    """Unloading of a module whose kernel has run."""
+    """Prepare to unload a module whose kernel has run."""
     kernels = Kernels(room.bench.device, room.bench.image)
     kernels.nothing()(room.other)
     room.bench.device.synchronize(room.other)
@@ -84,27 +84,27 @@ def unload_module(room: Room) -> Action:
 
 
 def free_async(room: Room) -> Action:
-    """Freeing in the order of another stream."""
+    """Prepare to free memory in the order of another stream."""
     address = c_uint64()
     room.bench.device.call("cuMemAllocAsync", ctypes.byref(address), SIZE, room.other)
     return room.call("cuMemFreeAsync", address, room.other)
 
 
 def unregister(room: Room) -> Action:
-    """Unregistering of host memory that nothing uses."""
+    """Prepare to unregister host memory that nothing uses."""
     address = registered(room.bench.device, SIZE).host
     return room.call("cuMemHostUnregister", address)
 
 
 def register(room: Room) -> Action:
-    """Registering of host memory whose pages exist."""
+    """Prepare to register host memory whose pages exist."""
     address = map_memfd(SIZE)
     touch(address, SIZE)
     return room.call("cuMemHostRegister_v2", address, SIZE, 3)
 
 
 def event_round(room: Room) -> Action:
-    """A new event, recorded on another stream and waited for."""
+    """Prepare to record a new event on another stream and to wait for it."""
     device = room.bench.device
 
     def act() -> None:
@@ -117,21 +117,21 @@ def event_round(room: Room) -> Action:
 
 
 def host_function(room: Room) -> Action:
-    """A host function on another stream, until its end."""
+    """Prepare a host function on another stream; the action lasts until it ends."""
     loops = room.bench.loops
     return room.finished(room.call("cuLaunchHostFunc", room.other, loops.raise_word, room.host))
 
 
 def torch_action(name: str) -> Callable[[Room], Action]:
-    """Return an operation of PyTorch's."""
+    """Return the function that prepares an operation of PyTorch."""
 
     def prepare(_: Room) -> Action:
         import torch
 
         small = torch.ones(64, 64, device="cuda")
         torch.cuda.synchronize()
-        kept = torch.ones(SIZE, device="cuda")
-        del kept
+        cached = torch.ones(SIZE, device="cuda")  # its memory stays in PyTorch's cache
+        del cached
         stream = torch.cuda.Stream()
 
         def product() -> None:

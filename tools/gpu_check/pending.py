@@ -1,4 +1,4 @@
-"""Which calls come back while a stream of the same process waits."""
+"""The test which calls return while a stream of the same process waits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCKED_SECONDS = 0.4
 
 
 def operations(bench: Bench, arguments: list[str]) -> Iterator[Row]:
-    """Try operations while a stream waits; a silence after "starting" is a hang."""
+    """Try operations while a stream waits; no row after "starting" means that one hangs."""
     device = bench.device
     host = registered(device, SIZE).host
     pageable = map_anonymous(SIZE)
@@ -36,8 +36,8 @@ def attempt(room: Room, name: str, gate: Word) -> Row:
     device = room.bench.device
     act = OPERATIONS[name](room)
     device.call("cuCtxSynchronize")
-    ordinary = name.endswith("ordinary stream")
-    waiting = device.stream(flags=0 if ordinary else NON_BLOCKING)
+    is_ordinary = name.endswith("ordinary stream")
+    waiting = device.stream(flags=0 if is_ordinary else NON_BLOCKING)
     device.wait_value(waiting, gate.device, 1)
     time.sleep(0.01)
     room.bench.loops.release_after(gate, 1, RELEASE_NANOSECONDS)

@@ -1,4 +1,4 @@
-"""The loop that staging would run: to the host, past the CPU, back to the device, by chunks."""
+"""The loop of staging: chunks go to the host, through the CPU, and back to the device."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ WORD, EVENT, BATCH = "a word", "an event", "a word, in batches"
 
 @dataclass(frozen=True)
 class Shape:
-    """How the loop is built.
+    """The form of the loop.
 
     Args:
         slot: Size of a slot in bytes.
-        slots: Slots of a ring.
-        threads: Threads of the CPU.
-        copying: Whether the CPU copies a chunk to a slot of a second ring, or passes on flags only.
-        reuse: How the stream to the host knows that a slot is free: by a word; without copying also
-            by an event of the other stream, or by a word in a batch with the write before it.
+        slots: Number of slots of a ring.
+        threads: Number of threads of the CPU.
+        copying: True if the CPU copies a chunk to a slot of a second ring, not only passes on
+            flags.
+        reuse: Sign for the stream to the host that a slot is free: a word, or, without copying,
+            also an event of the other stream, or a word in a batch with the write before it.
     """
 
     slot: int
@@ -43,7 +44,7 @@ class Shape:
 
 
 def shapes() -> Iterator[Shape]:
-    """Yield what is measured."""
+    """Yield the forms to measure."""
     sizes = [MEBIBYTE, 2 * MEBIBYTE, 4 * MEBIBYTE]
     yield Shape(MEBIBYTE // 2)
     for slots in (4, 8, 16):
@@ -57,7 +58,7 @@ def shapes() -> Iterator[Shape]:
 
 
 class Pipeline:
-    """Rings of slots and streams.
+    """The rings of slots and the streams of a loop.
 
     Args:
         slots: Memory of the rings.
@@ -74,7 +75,7 @@ class Pipeline:
         self.gone = [self.device.event(flags=NO_TIMING) for _ in range(shape.slots)]
 
     def _await_free(self, place: int, turn: int) -> None:
-        """Let the stream to the host wait until a slot is free for its next chunk."""
+        """Make the stream to the host wait until a slot is free for its next chunk."""
         if turn == 1:
             return
         if self.shape.reuse == EVENT:
@@ -100,7 +101,7 @@ class Pipeline:
                 device.write_value(self.up, ring.sent[place].device, turn)
 
     def enqueue_batched(self, source: int, target: int) -> None:
-        """Enqueue the same with one call for a write and the wait that follows it."""
+        """Enqueue all chunks, with one call for a write and the wait after it."""
         device, ring, slot, slots = self.device, self.ring, self.shape.slot, self.shape.slots
         gate = (self.gate.device, 1)
         landed = sent = (self.unused.device, 0)
@@ -117,13 +118,13 @@ class Pipeline:
         device.write_value(self.up, *sent)
 
     def run(self, source: int, target: int) -> tuple[float, float]:
-        """Return the seconds of the whole loop and those of enqueueing."""
+        """Return the seconds of the loop, and those of enqueueing."""
         for word in (self.gate, *self.ring.landed, *self.ring.passed, *self.ring.sent):
             word.cell.value = 0
         job = (self.ring, TOTAL // self.shape.slot, self.shape.threads)
         relay = threading.Thread(target=self.bench.loops.relay, args=job)
         relay.start()
-        # The gate opens by itself, should the launch queue be full before all is enqueued.
+        # The gate opens by itself, because the launch queue may be full before all is enqueued.
         self.bench.loops.release_after(self.gate, 1, GATE_NANOSECONDS)
         begin = time.perf_counter()
         if self.shape.reuse == BATCH:
@@ -141,7 +142,7 @@ class Pipeline:
 
 
 def wrong_words(bench: Bench, target: int, host: Region) -> int:
-    """Return how many words of the result differ from the pattern."""
+    """Return the number of words of the result that differ from the pattern."""
     stream, wrong = bench.device.stream(), 0
     step = min(host.num_bytes, TOTAL)
     for at in range(0, TOTAL, step):
@@ -152,7 +153,7 @@ def wrong_words(bench: Bench, target: int, host: Region) -> int:
 
 
 def memory_copies(bench: Bench, slots: Region) -> Iterator[Row]:
-    """Measure how fast threads of the CPU copy between slots, the GPU idle."""
+    """Yield the rates at which threads of the CPU copy between slots while the GPU is idle."""
     ready, passed = words(bench.device, MOST_SLOTS), words(bench.device, MOST_SLOTS)
     for word in ready:
         word.cell.value = ALWAYS
@@ -180,7 +181,7 @@ def pipeline(bench: Bench, _: list[str]) -> Iterator[Row]:
         loop = Pipeline(bench, shape, slots)
         clear(0)
         device.call("cuCtxSynchronize")
-        found = [loop.run(source, target) for _ in range(REPEATS)]
+        runs = [loop.run(source, target) for _ in range(REPEATS)]
         chunks = TOTAL // shape.slot
         yield {
             "cpu": "copies" if shape.copying else "passes flags only",
@@ -188,9 +189,9 @@ def pipeline(bench: Bench, _: list[str]) -> Iterator[Row]:
             "slot_mebibytes": shape.slot / MEBIBYTE,
             "slots": shape.slots,
             "slot_is_free_after": shape.reuse,
-            "gigabytes_per_second": rounded(TOTAL / median(run[0] for run in found) / 1e9),
+            "gigabytes_per_second": rounded(TOTAL / median(run[0] for run in runs) / 1e9),
             "enqueue_microseconds_per_chunk": rounded(
-                median(run[1] for run in found) / chunks * 1e6
+                median(run[1] for run in runs) / chunks * 1e6
             ),
             "wrong_words": wrong_words(bench, target, slots),
         }

@@ -1,4 +1,4 @@
-"""Several processes on one GPU: whether a pending wait of one delays the others."""
+"""The test whether a pending wait of one process delays other processes on the same GPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROUND_TRIP_SECONDS = 2.0
 
 
 class Worker:
-    """What one process does on command.
+    """A process that executes commands.
 
     Args:
         connection: Pipe to the process that commands; None in that process itself.
@@ -40,12 +40,12 @@ class Worker:
         self.host, self.memory = registered(self.device, MEBIBYTE), self.device.allocate(MEBIBYTE)
         self.value = 0
 
-    def told(self) -> bool:
-        """Return whether a command has come."""
+    def has_command(self) -> bool:
+        """Return whether a command has arrived."""
         return self.connection is not None and self.connection.poll()
 
     def stay(self, state: str) -> Row:
-        """Be in a state until the next command comes."""
+        """Stay in a state until the next command arrives."""
         self.value += 1
         if state == "wait value pending":
             self.device.wait_value(self.stream, self.gate.device, self.value)
@@ -53,7 +53,7 @@ class Worker:
             spin = self.bench.kernels.spin_until(self.gate.device)
             spin.arguments[-1].value = self.value
             spin(self.stream)
-        while not self.told():
+        while not self.has_command():
             if state == "busy":
                 self.load.top_up()
             else:
@@ -67,7 +67,7 @@ class Worker:
         return {}
 
     def measure(self, rounds: int = ROUNDS) -> Row:
-        """Time an empty kernel, a copy to the host and full kernels in a row."""
+        """Measure the times of an empty kernel, a copy to the host and full kernels in a row."""
         device, nothing = self.device, self.bench.kernels.nothing()
         times: dict[str, list[int]] = {"kernel": [], "copy_1_mib": []}
         for name, samples in times.items():
@@ -89,7 +89,7 @@ class Worker:
         return spreads | {"full_kernel_mean_microseconds": rounded(seconds / KERNELS * 1e6)}
 
     def round_trips(self, computing: bool) -> Row:
-        """Time released waits, with or without computing on another stream."""
+        """Measure the times of released waits, with or without computation on another stream."""
         times: list[int] = []
         deadline = time.monotonic() + ROUND_TRIP_SECONDS
         while len(times) < ROUNDS and time.monotonic() < deadline:
@@ -106,7 +106,7 @@ class Worker:
 
 
 def serve(folder: Path, connection: Connection) -> None:
-    """Obey commands in a process of its own."""
+    """Execute commands until the process ends."""
     worker = Worker(open_bench(folder), connection)
     connection.send({})
     while True:
@@ -135,7 +135,7 @@ class Team:
             pipe.send((method, *arguments))
 
     def answers(self, count: int) -> list[Row]:
-        """Return what the first processes answer."""
+        """Return the answers of the first processes."""
         return [pipe.recv() for pipe in self.pipes[:count]]
 
 
@@ -145,7 +145,7 @@ def slowest(rows: list[Row]) -> Row:
 
 
 def neighbours(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Measure one process beside others in every state, and round trips of all at once."""
+    """Yield times of a process beside others in every state, and round trips of all at once."""
     team = Team(bench.image.parent, max(OTHERS))
     me = Worker(bench, None)
     yield {"other_processes": 0, "state": "none but their contexts", **me.measure()}

@@ -1,4 +1,4 @@
-"""How streams of one process get in each other's way: shared queues, and how much a queue holds."""
+"""The tests whether streams of one process delay each other, and how much work a queue holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STUCK_SECONDS = 0.3
 
 
 def hold(bench: Bench, copied: int, memory: int, host: int) -> Callable[[int, int], None]:
-    """Return a function that makes a stream, its first argument, wait for a word.
+    """Return a function that takes a stream and a word, and makes the stream wait for the word.
 
     Args:
         copied: Bytes of a copy to the device before and after the wait, as staging enqueues it; 0
@@ -40,12 +40,12 @@ def hold(bench: Bench, copied: int, memory: int, host: int) -> Callable[[int, in
 
 
 def works_beside(bench: Bench, memory: int, host: int) -> dict[str, Callable[[int], None]]:
-    """Return what other streams are given, as functions of the stream."""
+    """Return the work for other streams, as functions of the stream."""
     device, nothing = bench.device, bench.kernels.nothing()
     out = words(device, 1)[0].device
     # A kernel's first launch loads it, which must not happen while a stream waits.
     nothing(device.stream())
-    # The driver does not treat small copies to the device as it treats large ones.
+    # The driver treats small copies to the device differently from large ones.
     return {
         "kernel": nothing,
         "copy of 4 KiB to the host": lambda stream: device.to_host(host, memory, SMALL, stream),
@@ -57,7 +57,7 @@ def works_beside(bench: Bench, memory: int, host: int) -> dict[str, Callable[[in
 
 
 def other_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Count the streams that make no progress while others wait."""
+    """Yield the numbers of streams that make no progress while others wait."""
     device = bench.device
     host, memory = registered(device, SIZE).host, device.allocate(SIZE)
     works = works_beside(bench, memory, host)
@@ -74,7 +74,7 @@ def other_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
         for stream in others:
             works[work](stream)
         time.sleep(SETTLE_SECONDS)
-        held = sum(not device.driver.is_ready("cuStreamQuery", each) for each in others)
+        held = sum(not device.driver.is_ready("cuStreamQuery", other) for other in others)
         gate.cell.value = 1
         device.call("cuCtxSynchronize")
         yield {
@@ -90,7 +90,7 @@ def other_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
 
 
 def works_behind(bench: Bench) -> dict[str, Callable[[int], None]]:
-    """Return what is enqueued behind a pending wait, given the stream."""
+    """Return the work to enqueue after a pending wait, as functions of the stream."""
     device = bench.device
     host, memory = registered(device, SIZE).host, device.allocate(SIZE)
     out = words(device, 1)[0].device
@@ -129,7 +129,7 @@ class Filler:
             self.done += 1
 
     def settle(self) -> int:
-        """Return how much is enqueued when no more goes in."""
+        """Return the number of enqueued pieces of work, once no more fits."""
         before = -1
         while self.done not in (before, MOST_ENQUEUED):
             before = self.done
@@ -138,7 +138,7 @@ class Filler:
 
 
 def comes_back(bench: Bench, launch: Callable[[int], None], stream: int) -> bool:
-    """Return whether another thread can launch on another stream, a call being stuck or not."""
+    """Return whether another thread can launch on another stream in a short time."""
     launched = threading.Event()
 
     def act() -> None:
@@ -151,7 +151,7 @@ def comes_back(bench: Bench, launch: Callable[[int], None], stream: int) -> bool
 
 
 def queue_depth(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Count how much fits behind a pending wait until a call of the driver blocks."""
+    """Yield the work that fits after a pending wait before a call of the driver blocks."""
     device = bench.device
     works = works_behind(bench)
     for work, enqueue in works.items():

@@ -1,4 +1,4 @@
-"""What it costs to pin memory and to give it back."""
+"""The cost of registering memory and of the reverse."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ SIZES = [size * MEBIBYTE for size in (16, 256, 1024)]
 
 
 def seconds_of(action: Callable[[], None]) -> float:
-    """Return how long an action takes."""
+    """Return the time in seconds that an action takes."""
     start = time.perf_counter()
     action()
     return time.perf_counter() - start
 
 
 def costs(bench: Bench, make: Callable[[], int], num_bytes: int) -> Row:
-    """Measure one kind and size of memory, in seconds per GiB."""
+    """Measure the costs of one kind and size of memory, in seconds per GiB."""
     device = bench.device
     address = make()
     untouched = seconds_of(lambda: device.register(address, num_bytes))
@@ -40,7 +40,7 @@ def costs(bench: Bench, make: Callable[[], int], num_bytes: int) -> Row:
 
 
 def registration(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Register mappings of every kind and size."""
+    """Yield the costs of registering mappings of every kind and size."""
     kinds: dict[str, Callable[[int], int]] = {
         "memfd": lambda size: map_memfd(size),
         "memfd, huge pages": lambda size: map_memfd(size, huge=True),

@@ -1,4 +1,4 @@
-"""How the GPU says that data is ready: four signals, each against the data that came before it."""
+"""The four signals by which the GPU can say that data is ready, checked against the data."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Send = Callable[[int, int, int, int], None]
 
 @dataclass
 class Setup:
-    """Memory, words and stream of one experiment.
+    """The memory, words and stream of one experiment.
 
     Args:
         gate: Word that holds the stream back.
         ready: Word that the signal writes.
-        host: Where data goes.
-        source: Device memory: buffer k holds k, k + 1, ...
+        host: Memory to which data is copied.
+        source: Address of device memory, in which buffer k has the words k, k + 1, ...
         stream: Stream of copies and signals, of the highest priority.
     """
 
@@ -57,10 +57,10 @@ def set_up(bench: Bench) -> Setup:
 
 
 def senders(setup: Setup) -> dict[str, Send]:
-    """Return for each signal a function that enqueues a copy to the host and then the signal.
+    """Return a function for each signal, which enqueues a copy to the host and then the signal.
 
-    The functions take the buffer's number on the host, the source's number, the number of bytes,
-    and the value of the signal, which is one more than that of the signal before.
+    The functions take the number of the buffer on the host, that of the source, the number of
+    bytes, and the value of the signal, which is by one higher than that of the previous signal.
     """
     device, stream, ready = setup.bench.device, setup.stream, setup.ready
     flag = setup.bench.kernels.set_flag(ready.device)
@@ -124,7 +124,7 @@ def one_at_a_time(setup: Setup, send: Send, loads: list[Load]) -> Row:
 
 
 def in_bursts(setup: Setup, send: Send, loads: list[Load], first: int) -> Row:
-    """Enqueue copies and signals without a pause, and check each buffer as its signal is seen."""
+    """Enqueue copies and signals without a pause, and check each buffer when its signal arrives."""
     device, loops = setup.bench.device, setup.bench.loops
     early = missed = sent = 0
     deadline = time.monotonic() + MOST_SECONDS
@@ -136,13 +136,13 @@ def in_bursts(setup: Setup, send: Send, loads: list[Load], first: int) -> Row:
             load.top_up()
         for k in range(BURST):
             send(k, seed + k, size, first + sent + k + 1)
-        found = loops.check_burst(
+        num_early = loops.check_burst(
             *[setup.ready.host, first + sent + 1, BURST, setup.host.host],
             *[BUFFER, size // 4, seed, 1_000_000_000],
         )
         sent += BURST
-        early += max(found, 0)
-        missed += found < 0
+        early += max(num_early, 0)
+        missed += num_early < 0
         device.synchronize(setup.stream)
     seconds = time.perf_counter() - start
     return {
@@ -154,7 +154,7 @@ def in_bursts(setup: Setup, send: Send, loads: list[Load], first: int) -> Row:
 
 
 def signals(bench: Bench, arguments: list[str]) -> Iterator[Row]:
-    """Check the four signals beside one kind of load."""
+    """Yield checks of the four signals during one kind of load."""
     name = arguments[0]
     loads = LOADS[name](bench)
     for signal in ("write value", "flag kernel", "storing kernel", "host function"):
@@ -173,7 +173,7 @@ def signals(bench: Bench, arguments: list[str]) -> Iterator[Row]:
 
 
 def round_trips(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Time a released wait with nothing or a copy after it, seen by a poller or by an event."""
+    """Yield times of a released wait, alone or before a copy, seen by a poller or by an event."""
     setup = set_up(bench)
     device = bench.device
     spin = bench.kernels.spin_until(setup.gate.device)
@@ -208,7 +208,7 @@ def round_trips(bench: Bench, _: list[str]) -> Iterator[Row]:
                     setup.gate, setup.ready, value, delay=DELAY_NANOSECONDS
                 )
             )
-        missed = sum(each < 0 for each in times)
+        missed = sum(time < 0 for time in times)
         yield {"round_trip": name, "rounds": len(times), "missed": missed, **microseconds(times)}
     yield {"round_trip": "wait value, event query", **microseconds(by_event(setup, value))}
 

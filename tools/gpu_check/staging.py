@@ -1,4 +1,4 @@
-"""Staging's own code on the GPU: a C++ program that is built here and run part by part."""
+"""The engine's code for staging on the GPU: a C++ program that is built and run part by part."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StagingError(RuntimeError):
 
 
 def sources() -> list[Path]:
-    """Return the sources of the program: the layers of devices, their tests' parts, its own."""
+    """Return the sources of the program: layers of the engine, parts of their tests, its main."""
     layers = [
         path for layer in ("gate", "device", "device/cuda") for path in (CORE / layer).glob("*.cc")
     ]
@@ -35,19 +35,19 @@ def sources() -> list[Path]:
 
 
 def digest() -> str:
-    """Return a digest of everything that the program may be made from."""
+    """Return a digest of all sources and options of the program."""
     headers = sorted(CORE.rglob("*.h"))
-    whole = hashlib.sha256(" ".join(OPTIONS).encode())
+    result = hashlib.sha256(" ".join(OPTIONS).encode())
     for path in (*sources(), *headers):
-        whole.update(path.read_bytes())
-    return whole.hexdigest()[:16]
+        result.update(path.read_bytes())
+    return result.hexdigest()[:16]
 
 
 def build_staging(folder: Path) -> Path:
-    """Return the program, from an earlier call if nothing has changed since.
+    """Return the program, or an earlier one if no source has changed.
 
     Args:
-        folder: Folder for results.
+        folder: Folder for the built files.
 
     Raises:
         BuildError: g++ is missing or failed.
@@ -76,7 +76,7 @@ def run_program(program: Path, arguments: list[str]) -> Iterator[dict[str, Any]]
     """Yield the rows that a run of the program prints.
 
     Raises:
-        StagingError: It ended with an error, which is told in full.
+        StagingError: It ended with an error, which the message has in full.
     """
     with subprocess.Popen(
         [str(program), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -93,7 +93,7 @@ def run_program(program: Path, arguments: list[str]) -> Iterator[dict[str, Any]]
 
 
 def broken_promise(row: dict[str, Any]) -> str:
-    """Return what a row says that must not be; nothing if all is well."""
+    """Return the broken promise that a row reports, or "" if there is none."""
     if row.get("holds") is False:
         return f"{row['case']}: {row['failed']}"
     if row.get("wrong_words_at_host") or row.get("wrong_words_at_device"):
@@ -102,10 +102,10 @@ def broken_promise(row: dict[str, Any]) -> str:
 
 
 def checked(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield rows as they come.
+    """Yield the rows, and raise an error after the last one if any reports a broken promise.
 
     Raises:
-        StagingError: Some of them, told in the end, say what must not be.
+        StagingError: A row reports a broken promise; the message has all of them.
     """
     broken: list[str] = []
     for row in rows:
@@ -119,8 +119,8 @@ def staging(folder: Path, arguments: list[str]) -> Iterator[dict[str, Any]]:
     """Run a part of the program.
 
     Args:
-        folder: Folder for what is built.
-        arguments: Name of the part; then, if others than the usual ones are meant, the CUDA driver
+        folder: Folder for the built files.
+        arguments: Name of the part, and then, if they are not the defaults, the CUDA driver
             and the MiB of large tensors.
 
     Raises:
@@ -134,8 +134,8 @@ def sharing(folder: Path, arguments: list[str]) -> Iterator[dict[str, Any]]:
     """Run the part "sharing" in several processes at once.
 
     Args:
-        folder: Folder for what is built.
-        arguments: Number of processes; then as for `staging`.
+        folder: Folder for the built files.
+        arguments: Number of processes, and then the same as for `staging`.
 
     Raises:
         BuildError: g++ is missing or failed.

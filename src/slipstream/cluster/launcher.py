@@ -22,7 +22,7 @@ from slipstream.cluster.job import (
     rank_environments,
 )
 from slipstream.cluster.lines import Listener, Transcript
-from slipstream.cluster.link import Link, describe_status
+from slipstream.cluster.link import AgentLink, describe_status
 from slipstream.cluster.messages import (
     PROTOCOL,
     End,
@@ -158,7 +158,7 @@ class _Launcher:
         self._environ = job_environment(job)
         self._transcript = Transcript(display)
         self._selector = selectors.DefaultSelector()
-        self._links: list[Link] = []
+        self._links: list[AgentLink] = []
         self._failure: Failure | None = None
         self._ended: dict[int, _Ended] = {}
         self._signal: int | None = None
@@ -173,7 +173,7 @@ class _Launcher:
         self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._take_signals(wakeup))
         try:
             for index in range(len(self._job.hosts)):
-                self._open(Link(self._job, index, self._terminal if index == 0 else ()))
+                self._open(AgentLink(self._job, index, self._terminal if index == 0 else ()))
             while any(link.is_open for link in self._links):
                 for key, _ in self._selector.select(self._seconds_to_deadline()):
                     if key.fd in self._selector.get_map():
@@ -195,16 +195,16 @@ class _Launcher:
 
     # ---- hosts ----
 
-    def _open(self, link: Link) -> None:
+    def _open(self, link: AgentLink) -> None:
         self._links.append(link)
         self._selector.register(link.reports, selectors.EVENT_READ, lambda: self._read(link))
         self._selector.register(link.errors, selectors.EVENT_READ, lambda: self._read_errors(link))
 
-    def _read_errors(self, link: Link) -> None:
+    def _read_errors(self, link: AgentLink) -> None:
         if not link.read_errors():
             self._selector.unregister(link.errors)
 
-    def _read(self, link: Link) -> None:
+    def _read(self, link: AgentLink) -> None:
         messages = link.read()
         if messages is None:
             self._close(link)
@@ -212,7 +212,7 @@ class _Launcher:
         for message in messages:
             self._take(link, message)
 
-    def _close(self, link: Link) -> None:
+    def _close(self, link: AgentLink) -> None:
         self._selector.unregister(link.reports)
         if link.errors in self._selector.get_map():
             self._selector.unregister(link.errors)
@@ -240,7 +240,7 @@ class _Launcher:
             link.send(start)
             self._note_threads(link, threads)
 
-    def _note_threads(self, link: Link, threads: dict[str, str]) -> None:
+    def _note_threads(self, link: AgentLink, threads: dict[str, str]) -> None:
         if threads and link.index == 0:
             assert link.hello is not None
             (setting,) = (f"{name}={value}" for name, value in threads.items())
@@ -251,7 +251,7 @@ class _Launcher:
 
     # ---- messages ----
 
-    def _take(self, link: Link, message: Message) -> None:
+    def _take(self, link: AgentLink, message: Message) -> None:
         match message:
             case Hello():
                 self._take_hello(link, message)
@@ -271,7 +271,7 @@ class _Launcher:
             case _:
                 raise InternalError(f"the agent of {link.host.name} sent the order {message!r}")
 
-    def _take_hello(self, link: Link, hello: Hello) -> None:
+    def _take_hello(self, link: AgentLink, hello: Hello) -> None:
         if hello.protocol != PROTOCOL:
             self._fail_host(
                 link,
@@ -283,7 +283,7 @@ class _Launcher:
         if self._failure is None and all(link.hello is not None for link in self._links):
             self._start_all()
 
-    def _take_exit(self, link: Link, rank: int, status: int) -> None:
+    def _take_exit(self, link: AgentLink, rank: int, status: int) -> None:
         self._display.exited(rank, link.host.name, status)
         self._ended[rank] = _Ended(link.host.name, status)
         if status != 0 and self._failure is None:
@@ -291,11 +291,11 @@ class _Launcher:
 
     # ---- failure and end ----
 
-    def _fail_host(self, link: Link, reason: str) -> None:
+    def _fail_host(self, link: AgentLink, reason: str) -> None:
         if self._failure is None:
             self._fail(link, None, reason, LAUNCH_FAILED)
 
-    def _fail(self, link: Link, rank: int | None, reason: str, exit_code: int) -> None:
+    def _fail(self, link: AgentLink, rank: int | None, reason: str, exit_code: int) -> None:
         self._failure = Failure(
             host=link.host.name,
             rank=rank,

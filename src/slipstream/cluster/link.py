@@ -28,7 +28,7 @@ NUM_NOISE_LINES = 5
 AGENT = ("-m", "slipstream.cluster.agent")
 
 
-class Link:
+class AgentLink:
     """The agent of one host, from its start to its end.
 
     Args:

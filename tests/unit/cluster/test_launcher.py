@@ -12,7 +12,7 @@ import pytest
 
 from slipstream.cluster import Job, launch, parse_hosts
 from slipstream.cluster.launcher import Failure
-from slipstream.cluster.link import SSH_OPTIONS, Link, describe_status
+from slipstream.cluster.link import SSH_OPTIONS, AgentLink, describe_status
 from slipstream.errors import InternalError
 
 HELLO = '["Hello", {"protocol": 1, "num_cores": 64, "free_port": 20000}]'
@@ -273,7 +273,7 @@ def test_a_status_is_said_in_words(status: int, text: str) -> None:
 
 def test_links_count_ranks_on_from_host_to_host(folder: Path) -> None:
     given = job(folder, "exit 3", "a:2,b:3,c")
-    links = [Link(given, index) for index in range(3)]
+    links = [AgentLink(given, index) for index in range(3)]
     assert [link.first_rank for link in links] == [0, 2, 5]
     assert [(link.has_started, link.is_open, link.hello) for link in links] == 3 * [
         (False, True, None)

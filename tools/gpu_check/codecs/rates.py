@@ -1,6 +1,6 @@
-"""How fast the codecs of CUDA tensors are, and what they take from other kernels.
+"""The rates of the codecs of CUDA tensors, and the time that they take from other kernels.
 
-Values are in the GPU's cache where they fit, as a gradient that was just computed.
+Values that fit in the cache of the GPU are there, like a gradient that was just computed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from .bench import Row, rounded
-from .codecs import layouts, load_kernels
-from .host_memory import MEBIBYTE
+from ..bench import Row, rounded
+from ..host_memory import MEBIBYTE
+from .bits import layouts, load_kernels
 
 SIZES = (1, 4, 64)  # MiB of float32
 CAPS = (2, 4, 8, 16, 32, 64, 132, None)
@@ -32,7 +32,7 @@ Call = Callable[[], object]
 
 
 def seconds_per_call(call: Call, *, graph: bool) -> float:
-    """Return the GPU's seconds for a call; in a graph, launches cost nothing."""
+    """Return the seconds of a call on the GPU; in a graph, they do not include the launch."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         call()
@@ -66,7 +66,7 @@ def repeated(call: Call) -> Call:
 
 
 def caller_seconds(call: Call) -> float:
-    """Return the seconds that a call takes of its caller's time."""
+    """Return the seconds that a call takes on the CPU."""
     times: list[float] = []
     for _ in range(REPEATS):
         torch.cuda.synchronize()
@@ -78,7 +78,7 @@ def caller_seconds(call: Call) -> float:
 
 
 class Buffers:
-    """Memory of a measurement.
+    """The memory of a measurement.
 
     Args:
         layout: Layout of the codec.
@@ -94,7 +94,7 @@ class Buffers:
         self.host = torch.empty(self.num_bytes, dtype=torch.uint8, pin_memory=True)
 
     def row(self, operation: str, seconds: float, **facts: object) -> Row:
-        """Return the rates of an operation, of the values and of their bytes."""
+        """Return the rates of an operation, in bytes of values and in encoded bytes."""
         return {
             "codec": self.layout.name,
             "mebibytes": self.count * 4 // MEBIBYTE,
@@ -107,7 +107,7 @@ class Buffers:
 
 
 def operations(kernels: Any, buffers: Buffers) -> dict[str, Call]:
-    """Return the calls that are measured, by name."""
+    """Return the calls to measure, by name."""
     layout, values, residual = buffers.layout, buffers.values, buffers.residual
     memory, host = buffers.memory, buffers.host
 
@@ -134,7 +134,7 @@ def operations(kernels: Any, buffers: Buffers) -> dict[str, Call]:
 
 
 def caller_times(kernels: Any, layout: Any) -> Iterator[Row]:
-    """Measure what the calls take of their caller's time, with the smallest tensors."""
+    """Yield the times of the calls on the CPU, with the smallest tensors."""
     for operation, call in operations(kernels, Buffers(layout, SIZES[0])).items():
         seconds = caller_seconds(call)
         yield {
@@ -145,7 +145,7 @@ def caller_times(kernels: Any, layout: Any) -> Iterator[Row]:
 
 
 def capped(kernels: Any, buffers: Buffers) -> Iterator[Row]:
-    """Measure how many programs fill the link; the others are left to the user's kernels."""
+    """Yield rates with few programs, which show how many fill the link."""
     layout, values, host = buffers.layout, buffers.values, buffers.host
     for cap in CAPS:
         limit = cap or sys.maxsize
@@ -162,7 +162,7 @@ def products_seconds(beside: Call | None) -> float:
     """Return the seconds of a matrix product, alone or beside calls on another stream.
 
     Args:
-        beside: Call that is made again and again meanwhile.
+        beside: Call that is repeated meanwhile, or None.
     """
     matrix = torch.randn(PRODUCT_SIZE, PRODUCT_SIZE, device="cuda", dtype=torch.bfloat16)
     streams = [torch.cuda.Stream() for _ in range(2)]
@@ -183,7 +183,7 @@ def products_seconds(beside: Call | None) -> float:
 
 
 def beside_products(kernels: Any, buffers: Buffers) -> Iterator[Row]:
-    """Measure matrix products while values are encoded to the host, by fewer or more programs."""
+    """Yield times of matrix products while different numbers of programs encode to the host."""
     layout, values, memory, host = buffers.layout, buffers.values, buffers.memory, buffers.host
     calls: dict[str, Call | None] = {"nothing": None}
     calls["copy to host"] = lambda: host.copy_(memory, non_blocking=True)
@@ -199,7 +199,7 @@ def beside_products(kernels: Any, buffers: Buffers) -> Iterator[Row]:
 
 
 def measure(arguments: list[str]) -> Iterator[Row]:
-    """Measure kernels: for each codec and size all operations, then Triton's with fewer programs.
+    """Yield rates of all codecs, sizes and operations, and then of Triton with fewer programs.
 
     Args:
         arguments: Name of the kernels.

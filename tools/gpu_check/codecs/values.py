@@ -1,7 +1,7 @@
-"""Values that try a codec, made from integers alone so that C++ makes the same ones.
+"""Values that test a codec, computed from integers only, so that C++ computes the same ones.
 
-core/test/wire_digests_test.cc has the same functions, and tests of both compare digests of what
-becomes of the values (core/test/wire_digests.inc).
+core/test/wire_digests_test.cc has the same functions. Tests of both compare digests of the encoded
+and decoded values (core/test/wire_digests.inc).
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -57,7 +57,7 @@ def wide(words: Words) -> Words:
 
 
 def halves(words: Words) -> Words:
-    """Return numbers halfway between two of fp16, or of bf16."""
+    """Return numbers halfway between two numbers of fp16, or of bf16."""
     of_fp16 = words & 0xFFFFE000 | 0x1000
     of_bf16 = words & 0xFFFF0000 | 0x8000
     return with_exponents(np.where(words & 1, of_fp16, of_bf16).astype(np.uint32), 110, 16)
@@ -71,13 +71,13 @@ def int8_halves(words: Words) -> Words:
 
 
 def special(words: Words) -> Words:
-    """Return gradients with an infinity, a NaN or another special number among 64."""
+    """Return gradients in which one of 64 is an infinity, a NaN or another special number."""
     places = (words >> 6) % len(SPECIAL)
     return np.where(words % 64 == 0, SPECIAL[places], gradients(words)).astype(np.uint32)
 
 
 def ends(words: Words) -> Words:
-    """Return numbers beside the end of the range."""
+    """Return numbers close to the end of the range."""
     return (words & SIGN) | (np.uint32(0x7F7FFFFF) - words % 0x20000)
 
 

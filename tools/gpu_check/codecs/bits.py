@@ -1,6 +1,6 @@
-"""The codecs of CUDA tensors: whether their bits are the reference's.
+"""The check whether the codecs of CUDA tensors return the same bits as the reference.
 
-Needs PyTorch, for one case Triton and a C compiler, and no built package of ours.
+It needs PyTorch, and for one case Triton and a C compiler, but no built package of Slipstream.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -20,29 +20,29 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import codec_reference as reference
-from .bench import Row
-from .codec_values import KINDS, Floats, values_of
-from .isolated import ROOT
+from ..bench import Row
+from ..isolated import ROOT
+from . import reference
+from .values import KINDS, Floats, values_of
 
 COUNTS = (1, 2, 3, 127, 128, 129, 2047, 2048, 2049, 4097, 30_011)
 LONG = 1_000_003
 LONG_KINDS = ("bits", "special")
-MARGIN = 64  # bytes around results, which must stay as they are
+MARGIN = 64  # bytes around results, which no kernel may change
 CANARY = 0xA5
 SHOWN = 5
 PACKAGE = "slipstream.torch.cuda"
 
-# The sources beside this one: no package needs to be built.
+# The package is imported from its sources, so it need not be built.
 sys.path.insert(0, str(ROOT / "src"))
 
 
 class CodecError(RuntimeError):
-    """A kernel's bits are not the reference's, or its package is missing."""
+    """The bits of a kernel differ from the reference, or its package is missing."""
 
 
 def load_kernels(name: str) -> ModuleType:
-    """Return the kernels that Triton or PyTorch ("torch") has.
+    """Return the kernels of Triton ("triton") or of PyTorch ("torch").
 
     Raises:
         CodecError: Their package is not installed.
@@ -60,12 +60,12 @@ def layouts() -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where kernels read and write in a check.
+    """The memory that kernels read and write in a check.
 
     Args:
         device: Device of the values.
-        pinned: Whether the bytes are in pinned host memory.
-        offset: Elements of 4 bytes after an aligned address.
+        pinned: True if the bytes are in pinned host memory.
+        offset: Distance from an aligned address, in elements of 4 bytes.
     """
 
     device: str
@@ -82,19 +82,19 @@ class Place:
         first = MARGIN + 4 * self.offset
         device = "cpu" if self.pinned else self.device
         size = first + count + MARGIN
-        whole = torch.empty(size, dtype=torch.uint8, device=device, pin_memory=self.pinned)
-        whole.fill_(CANARY)
-        return whole, whole[first : first + count]
+        buffer = torch.empty(size, dtype=torch.uint8, device=device, pin_memory=self.pinned)
+        buffer.fill_(CANARY)
+        return buffer, buffer[first : first + count]
 
 
 def places(device: str) -> list[Place]:
-    """Return the places of a device: aligned and not, its own memory and the host's."""
-    pinned = (False,) if device == "cpu" else (False, True)
-    return [Place(device, where, offset) for where, offset in product(pinned, (0, 1))]
+    """Return the places of a device: aligned and not aligned, in its memory and in the host's."""
+    choices = (False,) if device == "cpu" else (False, True)
+    return [Place(device, pinned, offset) for pinned, offset in product(choices, (0, 1))]
 
 
 def synchronize(device: str) -> None:
-    """Wait for a device."""
+    """Wait until a device has completed all work."""
     if device != "cpu":
         torch.cuda.synchronize()
 
@@ -106,13 +106,13 @@ def same(tensor: Any, expected: np.ndarray[Any, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Expected:
-    """What must become of values.
+    """The right results for some values.
 
     Args:
         encoded: Values in the codec's layout.
-        decoded: Values that arrive.
+        decoded: Values after encoding and decoding.
         encoded_sum: Sums of values and residual in the codec's layout.
-        residual: Residual afterwards.
+        residual: Residual after encoding the sums.
     """
 
     encoded: reference.Bytes
@@ -123,7 +123,7 @@ class Expected:
 
 @functools.cache
 def expected(codec: str, kind: str, count: int) -> Expected:
-    """Return what must become of values; all places share it."""
+    """Return the right results for some values, which all places share."""
     values, before = values_of(kind, count), values_of(kind, count, seed=1)
     encoded = reference.encode(codec, values)
     encoded_sum, residual = reference.encode_with_residual(codec, values, before)
@@ -131,47 +131,47 @@ def expected(codec: str, kind: str, count: int) -> Expected:
 
 
 def wrong_results(kernels: Any, codec: str, kind: str, count: int, place: Place) -> list[str]:
-    """Return the names of the results that differ from the reference's.
+    """Return the names of the results that differ from the reference.
 
     Args:
         kernels: Module of kernels.
         codec: Name of the codec.
         kind: Kind of values.
         count: Number of values.
-        place: Where the kernels read and write.
+        place: Memory that the kernels read and write.
     """
     layout = layouts()[codec]
     values, before = values_of(kind, count), values_of(kind, count, seed=1)
-    wanted = expected(codec, kind, count)
+    right = expected(codec, kind, count)
     tensor, residual = place.floats(values), place.floats(before)
-    whole, out = place.bytes(len(wanted.encoded))
-    summed_whole, summed = place.bytes(len(wanted.encoded_sum))
+    buffer, out = place.bytes(len(right.encoded))
+    summed_buffer, summed = place.bytes(len(right.encoded_sum))
     back = place.floats(before)
     kernels.encode(layout, tensor, out)
     kernels.decode(layout, out, back)
     kernels.encode(layout, tensor, summed, residual)
     synchronize(place.device)
-    outside = int((whole == CANARY).sum()) - int((out == CANARY).sum())
-    summed_outside = int((summed_whole == CANARY).sum()) - int((summed == CANARY).sum())
+    outside = int((buffer == CANARY).sum()) - int((out == CANARY).sum())
+    summed_outside = int((summed_buffer == CANARY).sum()) - int((summed == CANARY).sum())
     results = {
-        "encoded": same(out, wanted.encoded),
-        "decoded": same(back, wanted.decoded),
-        "encoded sum": same(summed, wanted.encoded_sum),
-        "residual": same(residual, wanted.residual),
+        "encoded": same(out, right.encoded),
+        "decoded": same(back, right.decoded),
+        "encoded sum": same(summed, right.encoded_sum),
+        "residual": same(residual, right.residual),
         "input": same(tensor, values),
-        "margins": outside == len(whole) - len(out) and summed_outside == outside,
+        "margins": outside == len(buffer) - len(out) and summed_outside == outside,
     }
-    return [name for name, right in results.items() if not right]
+    return [name for name, is_right in results.items() if not is_right]
 
 
 def measure(arguments: list[str]) -> Iterator[Row]:
-    """Compare kernels with the reference.
+    """Yield comparisons of kernels with the reference.
 
     Args:
-        arguments: Name of the kernels; then, if not the GPU's, the device.
+        arguments: Name of the kernels, and then the device (default: the GPU).
 
     Raises:
-        CodecError: Some bits differ, or a package is missing.
+        CodecError: The bits of a result differ, or a package is missing.
     """
     name, device = [*arguments, "cuda"][:2]
     kernels = load_kernels(name)
@@ -179,9 +179,9 @@ def measure(arguments: list[str]) -> Iterator[Row]:
     broken: list[str] = []
     for codec, place in product(reference.BLOCKS, places(device)):
         wrong = [
-            f"{codec} of {count} {kind}: {', '.join(found)}"
+            f"{codec} of {count} {kind}: {', '.join(names)}"
             for kind, count in sweep
-            if (found := wrong_results(kernels, codec, kind, count, place))
+            if (names := wrong_results(kernels, codec, kind, count, place))
         ]
         broken += wrong
         where = {"pinned": place.pinned, "aligned": not place.offset}

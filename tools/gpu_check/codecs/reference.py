@@ -1,4 +1,4 @@
-"""The codecs in NumPy, a block at a time, as core/codec/wire.h describes them."""
+"""The codecs in NumPy, block by block, as core/codec/wire.h describes them."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .codec_values import Floats
+from .values import Floats
 
 Bytes: TypeAlias = NDArray[np.uint8]
 
@@ -24,12 +24,12 @@ NAN = np.uint32(0x7FC00000).view(np.float32)
 
 
 def largest_finite(block: Floats) -> np.float32:
-    """Return the largest finite magnitude; 0 if there is none."""
+    """Return the largest finite magnitude, or 0 if there is none."""
     return np.max(np.abs(block), initial=np.float32(0), where=np.isfinite(block))
 
 
 def encode_fp16(block: Floats) -> bytes:
-    """Return a power of two, then halves of it; none of a finite value decodes to infinity."""
+    """Return a power of two and multiples of it in fp16; finite values decode to finite ones."""
     largest = largest_finite(block)
     exponent = np.frexp(largest)[1] - 1
     scale = np.ldexp(ONE, max(exponent - 14, -126)) if largest else ONE
@@ -42,7 +42,7 @@ def encode_fp16(block: Floats) -> bytes:
 
 
 def encode_bf16(values: Floats) -> bytes:
-    """Return the nearest multiples of the last of 16 bits, ties to even."""
+    """Return the upper 16 bits of the values, rounded to nearest with ties to even."""
     bits = values.view(np.uint32).astype(np.uint64)
     lower, upper = bits & 0xFFFF, bits >> 16
     rounds_up = (lower > 0x8000) | ((lower == 0x8000) & (upper % 2 == 1))
@@ -51,7 +51,7 @@ def encode_bf16(values: Floats) -> bytes:
 
 
 def encode_int8(block: Floats) -> bytes:
-    """Return a scale, then its multiples; a block that is not finite becomes NaN."""
+    """Return a scale and multiples of it; a block that is not finite becomes NaN."""
     if not np.isfinite(block).all():
         return NAN.tobytes() + bytes(len(block))
     largest = largest_finite(block)
@@ -68,7 +68,7 @@ ENCODERS = {"fp16": encode_fp16, "bf16": encode_bf16, "int8": encode_int8}
 
 
 def blocks_of(codec: str, count: int) -> Iterator[slice]:
-    """Yield the ranges of elements that are encoded together."""
+    """Yield the ranges of elements that share a scale."""
     size = BLOCKS[codec] if SCALE_BYTES[codec] else max(count, 1)
     for begin in range(0, count, size):
         yield slice(begin, min(begin + size, count))
@@ -77,7 +77,7 @@ def blocks_of(codec: str, count: int) -> Iterator[slice]:
 def encode(codec: str, values: Floats) -> Bytes:
     """Return the encoded values."""
     with np.errstate(all="ignore"):
-        blocks = [ENCODERS[codec](values[each]) for each in blocks_of(codec, len(values))]
+        blocks = [ENCODERS[codec](values[block]) for block in blocks_of(codec, len(values))]
     return np.frombuffer(b"".join(blocks), np.uint8)
 
 
