@@ -1,11 +1,12 @@
-"""Does a large batch with a scaled rate train as well as one worker does? (The GreenNet claim.)
+"""Check the GreenNet claim: a large batch with a scaled rate trains as well as one worker.
 
     python benchmarks/greennet.py
 
-Trains the Fashion-MNIST example on 1, 2 and 4 workers with three seeds. The batch per worker stays
-the same, so the global batch grows with the number of workers; the peak rate grows with it, after
-a linear warm-up. Judged by the area under the ROC curve of each class against the rest. The claim
-holds if, for every class, the mean over the seeds is within 0.002 of one worker's mean.
+The script trains the Fashion-MNIST example on 1, 2 and 4 workers with three seeds. The batch per
+worker stays the same, so the global batch grows with the number of workers. The peak learning rate
+grows with it, after a linear warm-up. The measure is the area under the ROC curve of each class
+against the other classes. The claim holds if, for every class, the mean over the seeds is within
+0.002 of the mean of one worker.
 """
 
 import argparse
@@ -36,8 +37,8 @@ def roc_auc(scores: Tensor, positive: Tensor) -> float:
     """Return the probability that a positive example scores higher than a negative one.
 
     Args:
-        scores: float [n].
-        positive: bool [n], with at least one True and one False.
+        scores: Scores of the examples, float [n].
+        positive: Labels, bool [n], with at least one True and one False.
     """
     _, level, count = scores.unique(return_inverse=True, return_counts=True)
     mean_rank = count.cumsum(0) - (count - 1) / 2.0  # tied scores share their mean rank
@@ -55,13 +56,13 @@ def score_test_images(trainer: Trainer) -> Tensor:
     mine = scores[trainer.rank :: trainer.world_size]
     images = trainer.test_images[trainer.rank :: trainer.world_size]
     logits = torch.cat([trainer.network(normalise(part)) for part in images.split(500)])
-    mine.copy_(logits.double().softmax(1))  # fp32 would round the surest ones to a tie at 1
+    mine.copy_(logits.double().softmax(1))  # fp32 would round the highest scores to 1, a tie
     dist.all_reduce(scores)
     return scores
 
 
 def work(arguments: argparse.Namespace) -> None:
-    """Train as one of the workers; rank 0 writes the areas of all classes."""
+    """Train as one worker; rank 0 writes the areas of all classes."""
     torch.set_num_threads(1)
     dist.init_process_group(arguments.backend)
     recipe = Recipe(
@@ -81,7 +82,7 @@ def work(arguments: argparse.Namespace) -> None:
 
 
 def launch(arguments: argparse.Namespace, num_workers: int, seed: int, result: Path) -> None:
-    """Train with so many workers; blocks until they have ended."""
+    """Train with `num_workers` workers, and block until they have ended."""
     options = [f"--seed={seed}", f"--epochs={arguments.epochs}", f"--backend={arguments.backend}"]
     if arguments.limit is not None:
         options.append(f"--limit={arguments.limit}")
@@ -91,7 +92,7 @@ def launch(arguments: argparse.Namespace, num_workers: int, seed: int, result: P
 
 
 def run_all(arguments: argparse.Namespace) -> dict[int, list[list[float]]]:
-    """Return the areas by number of workers, then [seed][class]; finished runs are not repeated."""
+    """Return areas [seed][class] by number of workers; finished trainings are not repeated."""
     console = Console(stderr=True)
     areas: dict[int, list[list[float]]] = {}
     for num_workers in arguments.workers:
@@ -109,12 +110,12 @@ def report(areas: dict[int, list[list[float]]], output: Path) -> float:
     means = {n: torch.tensor(runs, dtype=torch.float64).mean(0) for n, runs in areas.items()}
     spread = torch.tensor(areas[1], dtype=torch.float64)
     differences = torch.stack([(mean - means[1]).abs() for mean in means.values()]).amax(0)
-    table = Table(title=f"ROC AUC, one class against the rest, mean of {len(areas[1])} seeds")
+    table = Table(title=f"ROC AUC of each class against the others, mean of {len(areas[1])} seeds")
     table.add_column("class")
     for num_workers in areas:
         table.add_column(f"{num_workers} workers", justify="right")
     table.add_column("difference", justify="right")
-    table.add_column("seeds differ by", justify="right")
+    table.add_column("spread of seeds", justify="right")
     for k, name in enumerate(CLASSES):
         cells = [f"{mean[k]:.5f}" for mean in means.values()]
         seeds = (spread[:, k].max() - spread[:, k].min()).item()
@@ -130,9 +131,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", default="slipstream", help="torch.distributed backend")
     parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--seeds", type=int, default=3, help="how many")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--limit", type=int, help="use only so many images of each split")
+    parser.add_argument("--limit", type=int, help="number of images of each split to use")
     parser.add_argument("--output", type=Path, default=Path("build/greennet"))
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""Fashion-MNIST: find it or fetch it, deal it out to the workers, and augment it batch-wise."""
+"""Fashion-MNIST: find or download it, divide it among the workers, and augment its batches."""
 
 import gzip
 import hashlib
@@ -36,11 +36,11 @@ MEAN, DEVIATION = 0.2860, 0.3530  # of the training images, on a scale of 0 to 1
 
 
 class DataError(RuntimeError):
-    """The data set is neither on this machine nor to be had."""
+    """The data set is not on this machine and cannot be downloaded."""
 
 
 def fetch() -> None:
-    """Make sure that all files are on this machine; raises DataError where they cannot be."""
+    """Download the files that are not on this machine; raises DataError if a download fails."""
     for name in SHA256:
         _locate(name)
 
@@ -49,14 +49,14 @@ def load(split: str, limit: int | None = None) -> tuple[Tensor, Tensor]:
     """Read one split of the data set.
 
     Args:
-        split: "train" (60,000 images) or "t10k" (10,000).
-        limit: keep only so many of the first images; None keeps all.
+        split: Name of the split: "train" (60,000 images) or "t10k" (10,000).
+        limit: Number of images to keep, the first ones; None keeps all (default).
 
     Returns:
         Images uint8 [n, 1, 28, 28] and labels int64 [n].
 
     Raises:
-        DataError: the files are missing and cannot be downloaded.
+        DataError: The files are missing and cannot be downloaded.
     """
     images = _read(_locate(f"{split}-images-idx3-ubyte.gz"), header_bytes=16)
     labels = _read(_locate(f"{split}-labels-idx1-ubyte.gz"), header_bytes=8)
@@ -94,7 +94,7 @@ def _download(url: str, target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_suffix(f".{os.getpid()}")
     partial.write_bytes(content)
-    partial.replace(target)  # atomic: another worker sees the whole file or none
+    partial.replace(target)  # atomic: another worker sees the complete file or no file
     return target
 
 
@@ -105,12 +105,12 @@ def normalise(images: Tensor) -> Tensor:
 
 
 def augment(images: Tensor, generator: torch.Generator, padding: int = 1) -> Tensor:
-    """Flip every second image, and shift each by up to `padding` pixels, the whole batch at once.
+    """Flip half of the images at random, and shift each by up to `padding` pixels.
 
     Args:
-        images: uint8 [batch, 1, 28, 28].
-        generator: the source of randomness.
-        padding: the largest shift in pixels.
+        images: Batch of images, uint8 [batch, 1, 28, 28].
+        generator: Source of randomness.
+        padding: Largest shift in pixels (default 1).
     """
     count, _, height, width = images.shape
     padded = functional.pad(images, (padding,) * 4)
@@ -128,8 +128,8 @@ def batches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield this worker's augmented batches of one epoch.
 
-    All workers draw the same order from `seed` and take every world_size-th image of it, so that
-    together they see each image once; the rest that does not fill a batch everywhere is left out.
+    All workers draw the same order from `seed`, and each takes every world_size-th image of it, so
+    together they see each image once. Images that do not fill a batch on every worker are left out.
     """
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
     share = order[rank::world_size]

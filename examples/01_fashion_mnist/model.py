@@ -10,7 +10,7 @@ Activation = Callable[[], nn.Module]
 
 
 class Residual(nn.Module):
-    """Two 3 x 3 convolutions beside a shortcut; a stride of 2 halves the picture."""
+    """Two 3 x 3 convolutions beside a shortcut; a stride of 2 halves the image."""
 
     def __init__(
         self, in_channels: int, out_channels: int, stride: int, norm: Norm, activation: Activation
@@ -42,9 +42,9 @@ def small_resnet(
     """Build the network: a stride-2 stem, two residual blocks per width, a linear classifier.
 
     Args:
-        widths: channels of each pair of blocks; the first block of a pair halves the picture.
-        norm: makes the normalisation layer for a number of channels.
-        activation: makes the activation layer.
+        widths: Channels of each pair of blocks; the first block of a pair halves the image.
+        norm: Constructor of a normalisation layer for a number of channels.
+        activation: Constructor of an activation layer.
 
     Returns:
         A module that maps float images [batch, 1, 28, 28] to logits [batch, 10].
@@ -57,5 +57,5 @@ def small_resnet(
         layers.append(Residual(width, width, 1, norm, activation))
         channels = width
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10)]
-    # oneDNN's convolutions are about a third faster with channels last.
+    # Convolutions of oneDNN are about a third faster with channels last.
     return nn.Sequential(*layers).to(memory_format=torch.channels_last)

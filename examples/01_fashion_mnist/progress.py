@@ -1,4 +1,4 @@
-"""What the demo shows while it trains: a live panel on a terminal, plain lines elsewhere."""
+"""Progress of the training: a live panel on a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ from rich.table import Table
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
-    """One moment of the training, counted over all workers."""
+    """The state of the training at one moment, counted over all workers."""
 
     epoch: int
     num_epochs: int
@@ -29,7 +29,7 @@ class Status:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EpochResult:
-    """What one epoch came to; accuracy is measured on the test images."""
+    """The results of one epoch; the accuracy is measured on the test images."""
 
     epoch: int
     loss: float
@@ -38,7 +38,7 @@ class EpochResult:
 
 
 class Display(Protocol):
-    """Where the progress goes."""
+    """A receiver of the progress."""
 
     def show(self, status: Status) -> None: ...
     def finish_epoch(self, result: EpochResult) -> None: ...
@@ -46,7 +46,7 @@ class Display(Protocol):
 
 
 class Silence:
-    """The display of every worker but the first."""
+    """The display of all workers except the first: it shows nothing."""
 
     def show(self, status: Status) -> None:
         pass
@@ -87,7 +87,7 @@ class Lines:
 
 
 class LivePanel:
-    """A panel that is redrawn in place, with a table of the finished epochs under the readings."""
+    """A panel that is redrawn in place, with a table of the finished epochs at its end."""
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -112,7 +112,7 @@ class LivePanel:
 
 
 def open_display(title: str, rank: int) -> Display:
-    """Choose the display: on rank 0 a live panel on a terminal, else lines; elsewhere nothing."""
+    """Return a live panel or plain lines on rank 0, and a silent display on other ranks."""
     if rank != 0:
         return Silence()
     return LivePanel(title) if sys.stdout.isatty() else Lines()
@@ -131,7 +131,7 @@ def _readings(status: Status) -> list[tuple[str, str]]:
 
 
 def format_bytes(count: float) -> str:
-    """Write a number of bytes for people: 0 B, 12.3 KB, 4.5 GB."""
+    """Return a number of bytes with a unit: 0 B, 12.3 KB, 4.5 GB."""
     for unit in ("B", "KB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -140,9 +140,9 @@ def format_bytes(count: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Write a time for people: 2:05."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d}"
+    """Return a time as minutes and seconds: 2:05."""
+    minutes, whole_seconds = divmod(round(seconds), 60)
+    return f"{minutes}:{whole_seconds:02d}"
 
 
 def _bar(status: Status) -> Table:

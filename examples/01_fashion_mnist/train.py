@@ -2,7 +2,7 @@
 
     slipstream run -n 2 examples/01_fashion_mnist/train.py
 
-It is an ordinary PyTorch script: it also runs under torchrun, and with --backend gloo.
+It is an ordinary PyTorch script, which also runs under torchrun and with --backend gloo.
 """
 
 import argparse
@@ -27,16 +27,16 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=64, help="images per worker and step")
     parser.add_argument("--peak-rate", type=float, default=0.1, help="highest learning rate")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=int, help="use only so many images of each split")
-    parser.add_argument("--codec", help="of gradients between hosts: fp16, bf16 or int8")
+    parser.add_argument("--limit", type=int, help="number of images of each split to use")
+    parser.add_argument("--codec", help="codec of gradients between hosts: fp16, bf16 or int8")
     parser.add_argument("--threads", type=int, default=1, help="compute threads per worker")
     parser.add_argument("--output", type=Path, default=Path("demo-output"))
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("--resume", action="store_true", help="continue from the last checkpoint")
     return parser.parse_args()
 
 
 def prepare(arguments: argparse.Namespace) -> tuple[Trainer, int]:
-    """Make the trainer, and return it with the number of the epoch to begin with."""
+    """Make the trainer, and return it with the number of its first epoch."""
     arguments.output.mkdir(parents=True, exist_ok=True)
     if dist.get_rank() == 0:
         fetch()
@@ -81,7 +81,7 @@ def train(arguments: argparse.Namespace) -> None:
 
 
 def report(trainer: Trainer, result: EpochResult, output: Path, seconds: float) -> None:
-    """Print what the training came to, and write the same to result.json."""
+    """Print the results of the training, and write them to result.json."""
     rate = trainer.num_samples / trainer.train_seconds
     summary = {
         "test_accuracy": result.accuracy,
@@ -108,7 +108,7 @@ def main() -> None:
         train(arguments)
     except DataError as error:
         sys.exit(f"error: {error}")
-    # All end together: over gloo the rank that left first was aborted in 4 of 28 runs.
+    # All ranks end together: over gloo, the first rank to leave was aborted in 4 of 28 runs.
     dist.barrier()
     dist.destroy_process_group()
 

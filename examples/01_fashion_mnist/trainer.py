@@ -15,20 +15,20 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 SHOW_EVERY_STEPS = 10
-WARM_UP = 0.25  # the share of the training in which the learning rate rises
+WARM_UP = 0.25  # share of the training in which the learning rate rises
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """How to train.
+    """The parameters of a training.
 
     Args:
-        epochs: how often to see every image.
-        batch_size: images per worker and step.
-        peak_rate: highest learning rate.
-        seed: of the first weights, the order of the images and their augmentation.
-        limit: use only so many images of each split; None uses all.
-        codec: in which gradients travel between hosts; None leaves them as they are.
+        epochs: Number of epochs.
+        batch_size: Images per worker and step.
+        peak_rate: Highest learning rate.
+        seed: Seed of the initial weights, the order of the images and their augmentation.
+        limit: Number of images of each split to use; None uses all.
+        codec: Codec of gradients between hosts; None sends them exactly (default).
     """
 
     epochs: int
@@ -40,7 +40,7 @@ class Recipe:
 
 
 class Trainer:
-    """Owns what a checkpoint must hold, and this worker's share of the work."""
+    """The training of one worker, with the state that a checkpoint stores."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -50,9 +50,9 @@ class Trainer:
         self.test_images, self.test_labels = load("t10k", recipe.limit)
         self.num_steps = len(self.train_images) // (recipe.batch_size * self.world_size)
         self.network = small_resnet()
-        # Buckets of a third of this small model, so that the first leave while backward() runs.
+        # A bucket is a third of this small model, so the first ones are sent while backward() runs.
         self.model = DistributedDataParallel(self.network, bucket_cap_mb=0.25)
-        # Batch norm's statistics are averaged before a test; the steps send gradients only.
+        # Steps send gradients only; the statistics of batch norms are averaged before a test.
         self.model.broadcast_buffers = False
         if recipe.codec:
             from slipstream.torch import compress
@@ -65,7 +65,7 @@ class Trainer:
         self.num_samples, self.train_seconds = 0, 0.0
 
     def train_epoch(self, epoch: int, display: Display) -> EpochResult:
-        """Train on all images once, then test."""
+        """Train on all images once, then measure the accuracy."""
         self.model.train()
         started = time.monotonic()
         losses: list[Tensor] = []
@@ -100,7 +100,7 @@ class Trainer:
         """Raise the learning rate linearly to its peak, then lower it to zero.
 
         Args:
-            done: the share of the whole training that is done, 0 to 1.
+            done: Share of the whole training that is done, 0 to 1.
         """
         factor = done / WARM_UP if done < WARM_UP else (1 - done) / (1 - WARM_UP)
         for group in self.optimizer.param_groups:
@@ -108,14 +108,14 @@ class Trainer:
 
     @torch.no_grad()
     def test(self) -> float:
-        """Return the accuracy on the test images; every worker tests its share of them."""
+        """Return the accuracy on the test images; every worker classifies its share of them."""
         average_statistics(self.network)
         self.network.eval()
         images = self.test_images[self.rank :: self.world_size]
         labels = self.test_labels[self.rank :: self.world_size]
         hits = torch.zeros(())
-        for part, wanted in zip(images.split(500), labels.split(500), strict=True):
-            hits += (self.network(normalise(part)).argmax(1) == wanted).sum()
+        for part, targets in zip(images.split(500), labels.split(500), strict=True):
+            hits += (self.network(normalise(part)).argmax(1) == targets).sum()
         dist.all_reduce(hits)
         return hits.item() / len(self.test_labels)
 
@@ -144,7 +144,7 @@ class Trainer:
         partial.replace(path)
 
     def restore(self, path: Path) -> int:
-        """Load a checkpoint and return the number of epochs that it has seen."""
+        """Load a checkpoint, and return the number of its epochs."""
         state = torch.load(path, weights_only=True)
         self.network.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -152,14 +152,14 @@ class Trainer:
 
 
 def global_mean(losses: list[Tensor]) -> float:
-    """Average this worker's losses with those of all other workers."""
+    """Return the mean of the losses of all workers."""
     mean = torch.stack(losses).mean() / dist.get_world_size()
     dist.all_reduce(mean)
     return mean.item()
 
 
 def average_statistics(network: nn.Module) -> None:
-    """Give every worker the mean of all workers' batch norm statistics."""
+    """Replace batch norm statistics by their mean over all workers."""
     for buffer in network.buffers():
         if buffer.is_floating_point():
             dist.all_reduce(buffer)

@@ -1,9 +1,9 @@
-"""Train a digit classifier with Horovod's API; of Slipstream the script knows one import line.
+"""Train a digit classifier with Horovod's API; only one import line names Slipstream.
 
     slipstream run -n 2 examples/02_horovod/digits.py
 
-The digits are drawn here, as on a display of seven segments: each segment of another brightness,
-each digit in another place, with noise.
+The script draws the digits, as on a display of seven segments. The segments have random brightness,
+the digits have random positions, and noise is added.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from torch.utils.data.distributed import DistributedSampler
 import slipstream.horovod.torch as hvd
 
 SIDE = 28  # pixels
-# Rows and columns of the segments a to g, clockwise from the top, the middle one last.
+# Rows and columns of the segments a to g: clockwise from the top, then the middle one.
 SEGMENTS = (
     (slice(5, 8), slice(9, 19)),
     (slice(5, 14), slice(16, 19)),
@@ -34,7 +34,9 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=64, help="images per rank and step")
-    parser.add_argument("--images", type=int, default=8192, help="to train with, on all ranks")
+    parser.add_argument(
+        "--images", type=int, default=8192, help="number of training images, over all ranks"
+    )
     parser.add_argument("--lr", type=float, default=0.01, help="learning rate of one rank")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--fp16-allreduce", action="store_true", help="send gradients as fp16")
@@ -42,11 +44,11 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def draw_digits(count: int, seed: int) -> TensorDataset:
-    """Return images [count, 1, 28, 28] and their labels; the same for the same seed."""
+    """Return images [count, 1, 28, 28] with labels; equal seeds give equal images."""
     generator = torch.Generator().manual_seed(seed)
     strokes = torch.zeros(len(SEGMENTS), SIDE, SIDE)
-    for stroke, place in zip(strokes, SEGMENTS, strict=True):
-        stroke[place] = 1
+    for stroke, segment in zip(strokes, SEGMENTS, strict=True):
+        stroke[segment] = 1
     lit = torch.tensor([[float(name in names) for name in "abcdefg"] for names in LIT])
 
     labels = torch.randint(10, (count,), generator=generator)
@@ -60,7 +62,7 @@ def draw_digits(count: int, seed: int) -> TensorDataset:
 
 
 def load(dataset: TensorDataset, batch_size: int, *, shuffle: bool) -> DataLoader:
-    """Return a loader of this rank's share."""
+    """Return a loader of this rank's share of the data set."""
     sampler = DistributedSampler(dataset, num_replicas=hvd.size(), rank=hvd.rank(), shuffle=shuffle)
     return DataLoader(dataset, batch_size, sampler=sampler)
 
@@ -74,7 +76,7 @@ def make_model() -> nn.Module:
 
 
 def average(value: Tensor, name: str) -> float:
-    """Return the average of a number that each rank has."""
+    """Return the average of a number over all ranks."""
     return hvd.allreduce(value, name=name).item()
 
 
@@ -93,7 +95,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader
 
 @torch.no_grad()
 def test(model: nn.Module, loader: DataLoader) -> float:
-    """Return the share of the images of all ranks that are right."""
+    """Return the accuracy on the images of all ranks."""
     model.eval()
     right = torch.cat([model(images).argmax(1) == labels for images, labels in loader])
     return average(right.float().mean(), "accuracy")
@@ -108,7 +110,7 @@ def main() -> None:
     test_loader = load(draw_digits(1024, 2), 256, shuffle=False)
 
     model = make_model()
-    # n ranks make a step with n times the images.
+    # A step of n ranks has n times the images, so the learning rate is n times that of one rank.
     optimizer = torch.optim.SGD(model.parameters(), lr=arguments.lr * hvd.size(), momentum=0.9)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)

@@ -1,9 +1,9 @@
-"""Two models train at the same time, one on the even ranks and one on the odd ones.
+"""Train two models at the same time, one on the even ranks and one on the odd ranks.
 
     slipstream run -n 4 examples/02_horovod/process_sets.py
 
 Each half is a process set of Horovod's API. The halves do not wait for each other: the odd ranks
-make twice as many steps. Of Slipstream the script knows one import line.
+make twice as many steps. Only one import line names Slipstream.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def train(
         named_parameters=model.named_parameters(),
         process_set=process_set,
     )
-    # Ranks are counted in the job, also where a set is passed.
+    # root_rank is a rank of the job, also if a process set is passed.
     root = process_set.ranks[0]
     hvd.broadcast_parameters(model.state_dict(), root_rank=root, process_set=process_set)
 
@@ -48,35 +48,40 @@ def train(
 
 def are_equal(model: nn.Module, process_set: hvd.ProcessSet) -> bool:
     """Return whether the ranks of a set have the same weights."""
-    weights = torch.cat([each.detach().flatten() for each in model.parameters()])
-    of_all = hvd.allgather(weights[None], process_set=process_set)
-    return bool((of_all == weights).all())
+    weights = torch.cat([weight.detach().flatten() for weight in model.parameters()])
+    all_weights = hvd.allgather(weights[None], process_set=process_set)
+    return bool((all_weights == weights).all())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=300, help="of the even ranks")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=300,
+        help="steps of the even ranks; the odd ranks make twice as many",
+    )
     arguments = parser.parse_args()
 
     hvd.init(process_sets=[EVEN, ODD])
-    torch.manual_seed(hvd.rank())  # samples of its own on each rank
+    torch.manual_seed(hvd.rank())  # each rank draws other samples
 
     if EVEN.included():
-        own, name = EVEN, "even ranks, sine"
+        process_set, name = EVEN, "even ranks, sine"
         model, loss = train(EVEN, torch.sin, arguments.steps)
     else:
-        own, name = ODD, "odd ranks, absolute value"
+        process_set, name = ODD, "odd ranks, absolute value"
         model, loss = train(ODD, torch.abs, 2 * arguments.steps)
 
-    of_set = hvd.allreduce(loss, name="loss", process_set=own).item()
-    same = are_equal(model, own)
-    if own.rank() == 0:
-        print(f"{name}: loss {of_set:.4f}, weights are {'equal' if same else 'different'}")
+    set_loss = hvd.allreduce(loss, name="loss", process_set=process_set).item()
+    same = are_equal(model, process_set)
+    if process_set.rank() == 0:
+        print(f"{name}: loss {set_loss:.4f}, weights are {'equal' if same else 'different'}")
 
-    # Without a process set it is all ranks.
-    of_all = hvd.allreduce(loss, name="loss of all").item()
+    # Without a process set, all ranks take part.
+    mean_loss = hvd.allreduce(loss, name="loss of all").item()
     if hvd.rank() == 0:
-        print(f"{hvd.size()} ranks: loss {of_all:.4f} on average")
+        print(f"{hvd.size()} ranks: loss {mean_loss:.4f} on average")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Train ResNet-50 on folders of images with Horovod's API; of Slipstream the script knows one line.
+"""Train ResNet-50 on folders of images with Horovod's API; only one line names Slipstream.
 
     slipstream run -n 2 examples/02_horovod/resnet50.py images --generate
 
 The images are train/CLASS/NAME.ppm and val/CLASS/NAME.ppm in the folder; --generate makes a small
-set of coloured stripes. After each epoch rank 0 leaves a checkpoint there, and the same command
-with more --epochs goes on from the last one.
+set of coloured stripes. After each epoch, rank 0 writes a checkpoint to the folder. The same
+command with more --epochs continues from the last checkpoint.
 """
 
 import argparse
@@ -24,16 +24,16 @@ import slipstream.horovod.torch as hvd
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    add("folder", type=Path, help="of images and checkpoints")
-    add("--generate", action="store_true", help="make the images, if there are none")
-    add("--classes", type=int, default=4, help="to generate")
-    add("--images", type=int, default=128, help="to generate, of each class")
-    add("--image-size", type=int, default=32, help="to generate, pixels")
+    add("folder", type=Path, help="folder of images and checkpoints")
+    add("--generate", action="store_true", help="make the images if there are none")
+    add("--classes", type=int, default=4, help="number of classes to generate")
+    add("--images", type=int, default=128, help="number of images to generate for each class")
+    add("--image-size", type=int, default=32, help="pixels of a side of a generated image")
     add("--epochs", type=int, default=4)
-    add("--batch-size", type=int, default=8, help="images of a rank in one pass")
-    add("--batches-per-allreduce", type=int, default=1, help="passes of a step")
+    add("--batch-size", type=int, default=8, help="images of a rank in a pass")
+    add("--batches-per-allreduce", type=int, default=1, help="passes in a step")
     add("--base-lr", type=float, default=0.003, help="learning rate for one batch")
-    add("--warmup-epochs", type=float, default=1, help="until the rate is that of all batches")
+    add("--warmup-epochs", type=float, default=1, help="epochs in which the rate rises")
     add("--width", type=int, default=64, help="channels of the first layer; ResNet-50 has 64")
     add("--sync-batch-norm", action="store_true", help="normalise over the batches of all ranks")
     add("--fp16-allreduce", action="store_true", help="send gradients as fp16")
@@ -49,7 +49,7 @@ def convolution(inputs: int, outputs: int, size: int, stride: int, norm: Norm) -
 
 
 class Bottleneck(nn.Module):
-    """Convolutions 1 x 1, 3 x 3 and 1 x 1, the last with four times the channels; a shortcut."""
+    """Convolutions of 1 x 1, 3 x 3 and 1 x 1 (four times the channels) beside a shortcut."""
 
     def __init__(self, inputs: int, width: int, stride: int, norm: Norm) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Bottleneck(nn.Module):
             *(*convolution(width, width, 3, stride, norm), nn.ReLU()),
             *convolution(width, 4 * width, 1, 1, norm),
         )
-        nn.init.zeros_(self.body[-1].weight)  # at first each block is its shortcut
+        nn.init.zeros_(self.body[-1].weight)  # initially the block equals its shortcut
         resized = stride != 1 or inputs != 4 * width
         shortcut = convolution(inputs, 4 * width, 1, stride, norm) if resized else []
         self.shortcut = nn.Sequential(*shortcut)
@@ -68,7 +68,7 @@ class Bottleneck(nn.Module):
 
 
 def resnet50(num_classes: int, width: int, norm: Norm) -> nn.Module:
-    """Build the network: 50 layers with weights, from a picture to the logits of its classes."""
+    """Build the network: 50 layers with weights, from images to logits."""
     layers = [*convolution(3, width, 7, 2, norm), nn.ReLU(), nn.MaxPool2d(3, 2, padding=1)]
     channels = width
     for stage, num_blocks in enumerate((3, 4, 6, 3)):
@@ -81,10 +81,10 @@ def resnet50(num_classes: int, width: int, norm: Norm) -> nn.Module:
 
 
 def learning_rate(arguments: argparse.Namespace, epoch: float) -> float:
-    """From that of one batch to that of all in the warm-up; a tenth after 30, 60 and 80 epochs."""
+    """Return the rate: it rises to that of all batches, then falls to a tenth three times."""
     batches = hvd.size() * arguments.batches_per_allreduce
     warmth = min(1.0, epoch / arguments.warmup_epochs) if arguments.warmup_epochs else 1.0
-    decays = sum(epoch >= each for each in (30, 60, 80))
+    decays = sum(epoch >= decay_epoch for decay_epoch in (30, 60, 80))
     return arguments.base_lr * (1 + (batches - 1) * warmth) * 0.1**decays
 
 
@@ -95,7 +95,7 @@ def train(
     arguments: argparse.Namespace,
     epoch: int,
 ) -> float:
-    """Train for one epoch, and return the loss of all ranks."""
+    """Train for one epoch, and return the mean loss of all ranks."""
     model.train()
     loader.sampler.set_epoch(epoch)
     total = torch.zeros(())
@@ -104,9 +104,9 @@ def train(
             group["lr"] = learning_rate(arguments, epoch + step / len(loader))
         optimizer.zero_grad()
         parts = images.split(arguments.batch_size), labels.split(arguments.batch_size)
-        for part, wanted in zip(*parts, strict=True):
-            loss = functional.cross_entropy(model(part), wanted) / len(parts[0])
-            loss.backward()  # the gradients of all parts add up, and go with the last one
+        for part, targets in zip(*parts, strict=True):
+            loss = functional.cross_entropy(model(part), targets) / len(parts[0])
+            loss.backward()  # the gradients of all parts add up; the last pass sends them
             total += loss.detach()
         optimizer.step()
     return hvd.allreduce(total / max(1, len(loader)), name="loss").item()
@@ -114,7 +114,7 @@ def train(
 
 @torch.no_grad()
 def validate(model: nn.Module, loader: DataLoader) -> float:
-    """Return the share of the images of all ranks that are right."""
+    """Return the accuracy on the images of all ranks."""
     model.eval()
     right = torch.cat([model(images).argmax(1) == labels for images, labels in loader])
     return hvd.allreduce(right.float().mean(), name="accuracy").item()
@@ -155,14 +155,16 @@ def main() -> None:
         backward_passes_per_step=arguments.batches_per_allreduce,
     )
 
-    # Other hosts may not see the checkpoints: all do what rank 0 finds.
-    there = [e for e in range(1, arguments.epochs + 1) if checkpoint(arguments, e).exists()]
-    begin = hvd.broadcast(torch.tensor(max(there, default=0)), root_rank=0, name="epoch").item()
+    # Other hosts may not see the checkpoints, so rank 0 decides where to continue.
+    epochs_done = [e for e in range(1, arguments.epochs + 1) if checkpoint(arguments, e).exists()]
+    begin = hvd.broadcast(
+        torch.tensor(max(epochs_done, default=0)), root_rank=0, name="epoch"
+    ).item()
     if begin > 0 and hvd.rank() == 0:
         state = torch.load(checkpoint(arguments, begin), weights_only=True)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        print(f"goes on after epoch {begin}")
+        print(f"continues after epoch {begin}")
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 

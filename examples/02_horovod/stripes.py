@@ -1,4 +1,4 @@
-"""Images on disk for resnet50.py: folders of stripes, and the data set that reads them."""
+"""Images on disk for resnet50.py: folders of images of stripes, and a data set that reads them."""
 
 import math
 from pathlib import Path
@@ -9,13 +9,13 @@ from torch.utils.data import Dataset
 
 
 def generate(folder: Path, *, num_classes: int, num_images: int, size: int) -> None:
-    """Write so many pictures of each class to train/, and a quarter as many to val/.
+    """Write `num_images` images of each class to train/, and a quarter as many to val/.
 
     Args:
-        folder: for train/CLASS/NAME.ppm and val/CLASS/NAME.ppm.
-        num_classes: directions of stripes.
-        num_images: of each class.
-        size: pixels of a side.
+        folder: Folder for train/CLASS/NAME.ppm and val/CLASS/NAME.ppm.
+        num_classes: Number of classes, each with its own direction of stripes.
+        num_images: Number of training images of each class.
+        size: Side of an image in pixels.
     """
     generator = torch.Generator().manual_seed(1)
     for label in range(num_classes):
@@ -28,7 +28,7 @@ def generate(folder: Path, *, num_classes: int, num_images: int, size: int) -> N
 
 
 def draw(angle: float, size: int, generator: torch.Generator) -> Tensor:
-    """Return stripes in one direction, uint8 [size, size, 3]: each colour's somewhere else."""
+    """Return an image of stripes, uint8 [size, size, 3], with a random offset for each colour."""
     y, x = torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij")
     across = (x * math.cos(angle) + y * math.sin(angle))[:, :, None]
     stripes = torch.sin(0.8 * across + 2 * math.pi * torch.rand(3, generator=generator))
@@ -37,10 +37,10 @@ def draw(angle: float, size: int, generator: torch.Generator) -> Tensor:
 
 
 class ImageFolder(Dataset):
-    """The images of train/ or val/, as float [3, height, width] from -1 to 1, and their classes."""
+    """The images in train/ or val/, float [3, height, width] from -1 to 1, with their classes."""
 
     def __init__(self, folder: Path, *, turned: bool) -> None:
-        self.classes = sorted(each.name for each in folder.iterdir())
+        self.classes = sorted(path.name for path in folder.iterdir())
         self.paths = [p for name in self.classes for p in sorted((folder / name).glob("*.ppm"))]
         self.turned = turned
 

@@ -1,4 +1,4 @@
-"""A small network to compile, and inputs to calibrate and judge it with.
+"""A small network to compile, and inputs for its calibration and accuracy.
 
 slipstream compile examples.03_inference.network:make -o model.slip \\
     --data examples.03_inference.network:samples
@@ -10,7 +10,7 @@ from torch import nn
 
 
 class Block(nn.Module):
-    """A depthwise and a pointwise convolution around a sum, as MobileNet has them."""
+    """A depthwise and a pointwise convolution with a residual connection, as in MobileNet."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Block(nn.Module):
 
 
 def make() -> tuple[nn.Module, tuple[torch.Tensor]]:
-    """The network and an input for it: (1, 3, 64, 64)."""
+    """Return the network and an example input of shape (1, 3, 64, 64)."""
     torch.manual_seed(0)
     network = nn.Sequential(
         nn.Conv2d(3, 32, 3, stride=2, padding=1),
@@ -41,6 +41,6 @@ def make() -> tuple[nn.Module, tuple[torch.Tensor]]:
 
 
 def samples() -> list[np.ndarray]:
-    """Sixteen inputs."""
+    """Return sixteen inputs."""
     numbers = np.random.default_rng(0)
     return [numbers.standard_normal((1, 3, 64, 64), np.float32) for _ in range(16)]

@@ -2,9 +2,9 @@
 
     python examples/04_compiled_classifier/compile.py classifier/classifier.pt -o classifier.slip
 
-Test images calibrate and judge, and some of them are held out to the end: no more than `--budget`
-percentage points of right answers may be lost. The compiled model reads JPEG files; what is printed
-at the end is measured from their bytes to the answer.
+Test images calibrate the model and judge its accuracy, and some are held out to the end. At most
+`--budget` percentage points of accuracy may be lost. The compiled model reads JPEG files. The time
+that is printed at the end runs from the bytes of a file to the answer.
 """
 
 from __future__ import annotations
@@ -40,29 +40,33 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("checkpoint", type=Path, help="classifier.pt of train.py")
     parser.add_argument("-o", "--output", type=Path, default=Path("classifier.slip"))
     parser.add_argument("--images", type=Path, default=Path("classifier-jpeg"))
-    parser.add_argument("--budget", type=float, default=0.3, help="points of top-1 to lose")
-    parser.add_argument("--time", type=float, default=60.0, help="seconds to search for")
+    parser.add_argument(
+        "--budget", type=float, default=0.3, help="points of top-1 accuracy that may be lost"
+    )
+    parser.add_argument(
+        "--time", type=float, default=60.0, help="time limit of the search in seconds"
+    )
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--limit", type=int, help="use only so many test images")
+    parser.add_argument("--limit", type=int, help="number of test images to use")
     return parser.parse_args()
 
 
 def trained(path: Path) -> nn.Module:
-    """The network with the weights of a checkpoint."""
+    """Return the network with the weights of a checkpoint."""
     network = resnet26d()
     network.load_state_dict(torch.load(path, weights_only=True))
     return network.eval()
 
 
 def samples(limit: int | None) -> Iterator[tuple[np.ndarray, int]]:
-    """Images of the test set as bytes (28, 28, 1), with their labels."""
+    """Yield the images of the test set as bytes (28, 28, 1), with their labels."""
     images, labels = load("t10k", limit)
     for image, label in zip(images.numpy(), labels.tolist(), strict=True):
         yield image.transpose(1, 2, 0), label
 
 
 def compiled(network: nn.Module, arguments: argparse.Namespace) -> infer.Report:
-    """Compile for images as bytes, which are normalised inside of the model."""
+    """Compile the network for images in bytes, which the model normalises."""
     return infer.compile(
         network,
         arguments.output,
@@ -79,7 +83,7 @@ def compiled(network: nn.Module, arguments: argparse.Namespace) -> infer.Report:
 
 
 def files(folder: Path, limit: int | None) -> list[tuple[Path, int]]:
-    """The test set as JPEG files, a folder per label; written where they are not there yet."""
+    """Return the JPEG files of the test set, in a folder per label; write missing ones first."""
     folder = folder / ("all" if limit is None else str(limit))
     if not folder.exists():
         images, labels = load("t10k", limit)
@@ -88,7 +92,7 @@ def files(folder: Path, limit: int | None) -> list[tuple[Path, int]]:
 
 
 def classified(images: list[tuple[Path, int]], answer: Callable[[bytes], Any]) -> str:
-    """The share of right answers and the time of one, from a file's bytes to its scores."""
+    """Return the accuracy, and the time of an answer from a file's bytes to its scores."""
     right, seconds = 0, []
     for path, label in images:
         content = path.read_bytes()
@@ -101,7 +105,7 @@ def classified(images: list[tuple[Path, int]], answer: Callable[[bytes], Any]) -
 
 
 def by_hand(network: nn.Module) -> Callable[[bytes], Any]:
-    """What one would write without compiling: Pillow, PyTorch."""
+    """Return the usual code without a compiled model: Pillow and PyTorch."""
 
     @torch.inference_mode()
     def answer(content: bytes) -> Any:

@@ -1,7 +1,7 @@
-"""Test pictures as bad cameras and lines give them, after Hendrycks & Dietterich (2019).
+"""Corruptions of test images, as from bad cameras and lines, after Hendrycks & Dietterich (2019).
 
-They show how a classifier bears what it was not trained for: AugMix has none of them, RandAugment
-changes contrast and brightness in its own way.
+They measure the accuracy of a classifier on changes that it was not trained on. AugMix uses none of
+them; RandAugment changes contrast and brightness in its own way.
 """
 
 from __future__ import annotations
@@ -13,66 +13,66 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFilter
 
-Pictures = npt.NDArray[np.uint8]  # (count, height, width)
+Images = npt.NDArray[np.uint8]  # (count, height, width)
 Numbers = npt.NDArray[np.float64]
 
 
-def _bytes(numbers: Numbers) -> Pictures:
+def _bytes(numbers: Numbers) -> Images:
     return np.clip(np.rint(numbers), 0, 255).astype(np.uint8)
 
 
-def _noise(pictures: Pictures) -> Pictures:
+def _noise(images: Images) -> Images:
     random = np.random.default_rng(1)
-    return _bytes(pictures + random.normal(0, 30, pictures.shape))
+    return _bytes(images + random.normal(0, 30, images.shape))
 
 
-def _impulses(pictures: Pictures) -> Pictures:
+def _impulses(images: Images) -> Images:
     random = np.random.default_rng(2)
-    drawn = random.random(pictures.shape)
-    return np.where(drawn < 0.04, 0, np.where(drawn > 0.96, 255, pictures)).astype(np.uint8)
+    drawn = random.random(images.shape)
+    return np.where(drawn < 0.04, 0, np.where(drawn > 0.96, 255, images)).astype(np.uint8)
 
 
-def _blur(pictures: Pictures) -> Pictures:
-    return _each(pictures, lambda picture: picture.filter(ImageFilter.GaussianBlur(1.2)))
+def _blur(images: Images) -> Images:
+    return _each(images, lambda image: image.filter(ImageFilter.GaussianBlur(1.2)))
 
 
-def _motion(pictures: Pictures) -> Pictures:
-    """The mean of five places along a line."""
-    moved = [np.roll(pictures, (step, step), (1, 2)).astype(float) for step in range(-2, 3)]
+def _motion(images: Images) -> Images:
+    """Return the mean of five positions along a line."""
+    moved = [np.roll(images, (step, step), (1, 2)).astype(float) for step in range(-2, 3)]
     return _bytes(np.mean(moved, axis=0))
 
 
-def _contrast(pictures: Pictures) -> Pictures:
-    mean = pictures.mean(axis=(1, 2), keepdims=True)
-    return _bytes(mean + 0.4 * (pictures - mean))
+def _contrast(images: Images) -> Images:
+    mean = images.mean(axis=(1, 2), keepdims=True)
+    return _bytes(mean + 0.4 * (images - mean))
 
 
-def _brightness(pictures: Pictures) -> Pictures:
-    return _bytes(pictures.astype(float) + 70)
+def _brightness(images: Images) -> Images:
+    return _bytes(images.astype(float) + 70)
 
 
-def _pixels(pictures: Pictures) -> Pictures:
-    def coarse(picture: Image.Image) -> Image.Image:
-        small = picture.resize((picture.width // 2, picture.height // 2), Image.Resampling.BOX)
-        return small.resize(picture.size, Image.Resampling.NEAREST)
+def _pixels(images: Images) -> Images:
+    def coarse(image: Image.Image) -> Image.Image:
+        small = image.resize((image.width // 2, image.height // 2), Image.Resampling.BOX)
+        return small.resize(image.size, Image.Resampling.NEAREST)
 
-    return _each(pictures, coarse)
+    return _each(images, coarse)
 
 
-def _jpeg(pictures: Pictures) -> Pictures:
-    def packed(picture: Image.Image) -> Image.Image:
+def _jpeg(images: Images) -> Images:
+    def packed(image: Image.Image) -> Image.Image:
         stream = io.BytesIO()
-        picture.save(stream, "JPEG", quality=15)
+        image.save(stream, "JPEG", quality=15)
         return Image.open(stream)
 
-    return _each(pictures, packed)
+    return _each(images, packed)
 
 
-def _each(pictures: Pictures, change: Callable[[Image.Image], Image.Image]) -> Pictures:
-    return np.stack([np.asarray(change(Image.fromarray(pixels))) for pixels in pictures])
+def _each(images: Images, change: Callable[[Image.Image], Image.Image]) -> Images:
+    return np.stack([np.asarray(change(Image.fromarray(pixels))) for pixels in images])
 
 
-CORRUPTIONS: Mapping[str, Callable[[Pictures], Pictures]] = {
+CORRUPTIONS: Mapping[str, Callable[[Images], Images]] = {
     "noise": _noise,
     "impulses": _impulses,
     "blur": _blur,

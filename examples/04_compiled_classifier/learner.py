@@ -1,4 +1,4 @@
-"""The training of one worker: pictures in, steps, tests."""
+"""The training of one worker: batches, steps and tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 sys.path.append(str(Path(__file__).resolve().parents[1] / "01_fashion_mnist"))
 from data import augment, load, normalise  # of the first example
 
-WARM_UP = 0.15  # the share of the training in which the learning rate rises
+WARM_UP = 0.15  # share of the training in which the learning rate rises
 JSD_WEIGHT = 12.0  # as in the paper on AugMix
 
 Say = Callable[[str], None]
@@ -30,18 +30,19 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """How to train.
+    """The parameters of a training.
 
     Args:
-        epochs: how often to see every picture.
-        batch_size: pictures per worker and step.
-        peak_rate: highest learning rate; it rises to there, then falls as a cosine.
-        seed: of the first weights, the order of the pictures and their changes.
-        limit: use only so many pictures of each split; None uses all.
-        smoothing: share of the target that all classes have alike; 0 turns it off.
-        randaugment: change the pictures by RandAugment.
-        augmix: let two mixtures of each picture be told as the picture is (Jensen-Shannon).
-        bf16: compute products in bfloat16.
+        epochs: Number of epochs.
+        batch_size: Images per worker and step.
+        peak_rate: Highest learning rate; the rate rises to it, and then falls as a cosine.
+        seed: Seed of the initial weights, the order of the images and their changes.
+        limit: Number of images of each split to use; None uses all.
+        smoothing: Share of the target that is spread over all classes; 0 turns it off.
+        randaugment: True to change the images by RandAugment.
+        augmix: True to classify two mixtures of each image too, with a Jensen-Shannon loss
+            that makes the predictions agree.
+        bf16: True to compute products in bfloat16.
     """
 
     epochs: int
@@ -56,7 +57,7 @@ class Recipe:
 
 
 class Learner:
-    """Owns the network and this worker's share of the work."""
+    """The training of one worker: its network, and its share of the images."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -67,7 +68,7 @@ class Learner:
         self.num_steps = len(self.images) // (recipe.batch_size * self.num_workers)
         self.network = resnet26d()
         self.model = DistributedDataParallel(self.network)
-        # Batch norm's statistics are averaged before a test; the steps send gradients only.
+        # Steps send gradients only; the statistics of batch norms are averaged before a test.
         self.model.broadcast_buffers = False
         self.optimizer = torch.optim.SGD(
             _groups(self.network), recipe.peak_rate, momentum=0.9, nesterov=True
@@ -90,9 +91,9 @@ class Learner:
             say(f"epoch {epoch + 1} of {self.recipe.epochs}: loss {loss:.4f}")
 
     def batches(self, epoch: int) -> Iterator[tuple[list[Tensor], Tensor]]:
-        """This worker's batches of one epoch: views of the same pictures, and their labels.
+        """Yield this worker's batches of one epoch: views of the same images, and their labels.
 
-        Workers draw one order and deal it out, so that together they see each picture once.
+        All workers draw the same order and divide it, so together they see each image once.
         """
         seed, size = self.recipe.seed * 1000 + epoch, self.recipe.batch_size
         order = torch.randperm(len(self.images), generator=torch.Generator().manual_seed(seed))
@@ -105,7 +106,7 @@ class Learner:
             yield self.views(images, random), self.labels[chosen]
 
     def views(self, images: Tensor, random: np.random.Generator) -> list[Tensor]:
-        """The pictures as they are told apart by: one view, or three where mixtures are used."""
+        """Return the views of images that are classified: one, or three with AugMix."""
         pixels = images[:, 0].numpy()
         views = [randaugment(pixels, random) if self.recipe.randaugment else pixels]
         if self.recipe.augmix:
@@ -132,34 +133,36 @@ class Learner:
 
     @torch.no_grad()
     def accuracy(self, images: Tensor) -> float:
-        """The share of right answers for the test pictures, or some change of them; every worker
-        tests its share."""
+        """Return the accuracy on the test images, or on corrupted ones.
+
+        Every worker classifies its share of them.
+        """
         self.network.eval()
         hits = torch.zeros(())
         mine = slice(self.rank, None, self.num_workers)
         parts = zip(images[mine].split(500), self.test_labels[mine].split(500), strict=True)
-        for part, wanted in parts:
-            hits += (self.network(normalise(part)).argmax(1) == wanted).sum()
+        for part, targets in parts:
+            hits += (self.network(normalise(part)).argmax(1) == targets).sum()
         dist.all_reduce(hits)
         return hits.item() / len(images)
 
     def test(self) -> dict[str, float]:
-        """Accuracies: "clean", that of each corruption by its name, and "corrupted", their mean."""
+        """Return the accuracies: "clean", each corruption by name, and their mean, "corrupted"."""
         average_statistics(self.network)
         pixels = self.test_images[:, 0].numpy()
-        found = {
+        accuracies = {
             name: self.accuracy(torch.from_numpy(corrupt(pixels))[:, None])
             for name, corrupt in CORRUPTIONS.items()
         }
-        mean = sum(found.values()) / len(found)
-        return {"clean": self.accuracy(self.test_images), "corrupted": mean, **found}
+        mean = sum(accuracies.values()) / len(accuracies)
+        return {"clean": self.accuracy(self.test_images), "corrupted": mean, **accuracies}
 
 
 def divergence(logs: list[Tensor]) -> Tensor:
-    """The Jensen-Shannon divergence of several predictions of the same pictures, in nats.
+    """Return the Jensen-Shannon divergence of several predictions of the same images, in nats.
 
     Args:
-        logs: of probabilities, each [batch, classes].
+        logs: Logarithms of the predicted probabilities, each [batch, classes].
     """
     mean = torch.stack(logs).exp().mean(0).clamp(1e-7, 1).log()
     parts = [functional.kl_div(mean, log, reduction="batchmean", log_target=True) for log in logs]
@@ -167,7 +170,7 @@ def divergence(logs: list[Tensor]) -> Tensor:
 
 
 def average_statistics(network: nn.Module) -> None:
-    """Give every worker the mean of all workers' batch norm statistics."""
+    """Replace batch norm statistics by their mean over all workers."""
     for buffer in network.buffers():
         if buffer.is_floating_point():
             dist.all_reduce(buffer)
@@ -175,9 +178,9 @@ def average_statistics(network: nn.Module) -> None:
 
 
 def _groups(network: nn.Module) -> list[dict[str, object]]:
-    """Matrices decay; biases and norms do not."""
-    matrices = [each for each in network.parameters() if each.ndim > 1]
-    others = [each for each in network.parameters() if each.ndim <= 1]
+    """Return the parameter groups: matrices with weight decay, biases and norms without."""
+    matrices = [weight for weight in network.parameters() if weight.ndim > 1]
+    others = [weight for weight in network.parameters() if weight.ndim <= 1]
     return [
         {"params": matrices, "weight_decay": 5e-4},
         {"params": others, "weight_decay": 0.0},

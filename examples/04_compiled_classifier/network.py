@@ -1,4 +1,4 @@
-"""ResNet-26-D in a size that suits 28 x 28 grey pictures."""
+"""ResNet-26-D for grey images of 28 x 28 pixels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEPTH = 2  # bottlenecks per stage: four stages of two have 24 of the 26 layers
 
 
 def conv_norm(in_channels: int, out_channels: int, size: int, stride: int = 1) -> nn.Sequential:
-    """A convolution that keeps the picture's size, but for its stride, and its batch norm."""
+    """Return a convolution, padded so that only its stride changes the size, and a batch norm."""
     return nn.Sequential(
         nn.Conv2d(in_channels, out_channels, size, stride, padding=size // 2, bias=False),
         nn.BatchNorm2d(out_channels),
@@ -21,8 +21,10 @@ def conv_norm(in_channels: int, out_channels: int, size: int, stride: int = 1) -
 
 
 class Bottleneck(nn.Module):
-    """Convolutions of 1 x 1, 3 x 3 and 1 x 1 beside a shortcut, which halves the picture by average
-    pooling where the 3 x 3 one has a stride of 2."""
+    """Convolutions of 1 x 1, 3 x 3 and 1 x 1 beside a shortcut.
+
+    If the 3 x 3 convolution has a stride of 2, average pooling halves the shortcut.
+    """
 
     def __init__(self, in_channels: int, width: int, stride: int) -> None:
         super().__init__()
@@ -34,7 +36,7 @@ class Bottleneck(nn.Module):
             nn.ReLU(),
             conv_norm(width, out_channels, 1),
         )
-        nn.init.zeros_(self.body[-1][1].weight)  # each block begins as its shortcut
+        nn.init.zeros_(self.body[-1][1].weight)  # initially the block equals its shortcut
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or in_channels != out_channels:
             self.shortcut = conv_norm(in_channels, out_channels, 1)
@@ -50,11 +52,10 @@ def resnet26d(widths: Sequence[int] = (16, 32, 64, 128)) -> nn.Module:
     """Build the network: a stem of three convolutions, four stages of bottlenecks, a classifier.
 
     He et al., "Bag of Tricks for Image Classification with Convolutional Neural Networks" (2018),
-    section 4.2. For pictures of 28 x 28 the stem halves them once, and there is no max pooling.
+    section 4.2. For images of 28 x 28 pixels, the stem halves them once, without max pooling.
 
     Args:
-        widths: of the bottlenecks of each stage; the second stage and each later one halve the
-            picture.
+        widths: Widths of the bottlenecks by stage; every stage after the first halves the image.
 
     Returns:
         A module that maps float images [batch, 1, 28, 28] to logits [batch, 10].

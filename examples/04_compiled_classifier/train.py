@@ -1,4 +1,4 @@
-"""Train a ResNet-26-D on Fashion-MNIST, to be compiled: compile.py takes its checkpoint.
+"""Train a ResNet-26-D on Fashion-MNIST; compile.py compiles its checkpoint.
 
     slipstream run -n 2 examples/04_compiled_classifier/train.py
 
@@ -26,14 +26,18 @@ def parse_arguments() -> argparse.Namespace:
     switch = argparse.BooleanOptionalAction
     parser.add_argument("--backend", default="slipstream", help="torch.distributed backend")
     parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--batch-size", type=int, default=64, help="pictures per worker and step")
+    parser.add_argument("--batch-size", type=int, default=64, help="images per worker and step")
     parser.add_argument("--peak-rate", type=float, default=0.1, help="highest learning rate")
-    parser.add_argument("--smoothing", type=float, default=0.1, help="of labels; 0 turns it off")
+    parser.add_argument(
+        "--smoothing", type=float, default=0.1, help="label smoothing; 0 turns it off"
+    )
     parser.add_argument("--randaugment", action=switch, default=True)
-    parser.add_argument("--augmix", action=switch, default=True, help="with Jensen-Shannon")
+    parser.add_argument(
+        "--augmix", action=switch, default=True, help="use AugMix with a Jensen-Shannon loss"
+    )
     parser.add_argument("--bf16", action=switch, default=False, help="compute in bfloat16")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=int, help="use only so many pictures of each split")
+    parser.add_argument("--limit", type=int, help="number of images of each split to use")
     parser.add_argument("--threads", type=int, default=1, help="compute threads per worker")
     parser.add_argument("--output", type=Path, default=Path("classifier"))
     return parser.parse_args()

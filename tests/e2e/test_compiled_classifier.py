@@ -29,46 +29,46 @@ def module(monkeypatch):
 
 
 @pytest.fixture
-def pictures():
+def images():
     return np.random.default_rng(0).integers(0, 256, (6, 28, 28), np.uint8)
 
 
 @pytest.mark.parametrize("name", ["randaugment", "augmix"])
-def test_changes_are_drawn_from_the_seed_and_leave_the_pictures_alone(module, pictures, name):
-    change, before = getattr(module("augment"), name), pictures.copy()
-    first, again, other = (change(pictures, np.random.default_rng(seed)) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(pictures, before)
+def test_changes_are_drawn_from_the_seed_and_leave_the_images_alone(module, images, name):
+    change, before = getattr(module("augment"), name), images.copy()
+    first, again, other = (change(images, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(images, before)
     np.testing.assert_array_equal(first, again)
-    assert (first.shape, first.dtype) == (pictures.shape, np.uint8)
+    assert (first.shape, first.dtype) == (images.shape, np.uint8)
     assert (first != other).any()
-    assert (first != pictures).any()
+    assert (first != images).any()
 
 
 @pytest.mark.parametrize("strength", [0.0, 1.0])
-def test_every_change_takes_every_strength(module, pictures, strength):
+def test_every_change_takes_every_strength(module, images, strength):
     augment = module("augment")
     for name, change in augment.CHANGES.items():
-        picture = augment.Image.fromarray(pictures[0])
-        found = np.asarray(change(picture, strength, np.random.default_rng(0)))
+        image = augment.Image.fromarray(images[0])
+        found = np.asarray(change(image, strength, np.random.default_rng(0)))
         assert (found.shape, found.dtype) == ((28, 28), np.uint8), name
         if strength == 0 and name not in ("equalize", "autocontrast"):
-            np.testing.assert_array_equal(found, pictures[0], name)
+            np.testing.assert_array_equal(found, images[0], name)
 
 
-def test_mixtures_are_closer_to_the_picture_than_their_chains(module, pictures):
+def test_mixtures_are_closer_to_the_image_than_their_chains(module, images):
     augment = module("augment")
-    smooth = np.repeat(np.repeat(pictures[:, :4, :4], 7, 1), 7, 2)
+    smooth = np.repeat(np.repeat(images[:, :4, :4], 7, 1), 7, 2)
     near = augment.augmix(smooth, np.random.default_rng(0)).astype(float)
     far = augment.randaugment(smooth, np.random.default_rng(0), count=3).astype(float)
     assert np.abs(near - smooth).mean() < np.abs(far - smooth).mean()
 
 
-def test_corruptions_are_the_same_each_time(module, pictures):
+def test_corruptions_are_the_same_each_time(module, images):
     for name, corrupt in module("corrupt").CORRUPTIONS.items():
-        first, again = corrupt(pictures), corrupt(pictures)
-        assert (first.shape, first.dtype) == (pictures.shape, np.uint8), name
+        first, again = corrupt(images), corrupt(images)
+        assert (first.shape, first.dtype) == (images.shape, np.uint8), name
         np.testing.assert_array_equal(first, again)
-        assert (first != pictures).any(), name
+        assert (first != images).any(), name
 
 
 def test_divergence_is_zero_for_the_same_predictions_and_at_most_log_3(module):
@@ -80,7 +80,7 @@ def test_divergence_is_zero_for_the_same_predictions_and_at_most_log_3(module):
     assert found.item() == pytest.approx(np.log(3), abs=1e-3)
 
 
-def test_the_network_has_26_layers_and_keeps_its_shortcuts_pictures(module):
+def test_the_network_has_26_layers_and_keeps_the_images_of_its_shortcuts(module):
     network = module("network").resnet26d().eval()
     kinds = (torch.nn.Conv2d, torch.nn.Linear)
     body = [name for name, part in network.named_modules() if isinstance(part, kinds)]
@@ -116,7 +116,7 @@ def test_a_classifier_is_trained_compiled_and_reads_files(slipstream_run, tmp_pa
 
 
 @pytest.mark.multiprocess
-def test_fewer_pictures_than_a_step_are_an_error(slipstream_run, tmp_path):
+def test_fewer_images_than_a_step_are_an_error(slipstream_run, tmp_path):
     arguments = ("--limit", "100", "--output", str(tmp_path))
     workers = slipstream_run(2, EXAMPLE / "train.py", *arguments)
     shown, _ = workers.communicate(timeout=100)

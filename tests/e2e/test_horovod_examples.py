@@ -66,7 +66,7 @@ def test_resnet50_goes_on_from_its_checkpoint(printed, tmp_path) -> None:
     before = torch.load(tmp_path / "images" / "checkpoint-1.pt", weights_only=True)
 
     second = printed(command, *tiny, *passes, "--epochs", "2")
-    assert "goes on after epoch 1" in second
+    assert "continues after epoch 1" in second
     assert "epoch 1: " not in second
     assert "epoch 2: " in second
     after = torch.load(tmp_path / "images" / "checkpoint-2.pt", weights_only=True)
