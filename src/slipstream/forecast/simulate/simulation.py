@@ -36,7 +36,8 @@ from slipstream.forecast.work.division import DividedModel, divide
 from slipstream.forecast.work.experts import share as share_experts
 from slipstream.forecast.work.workload import Workload
 
-# Maximum number of passes (micro-batches times ranks) that are simulated one by one.
+# Maximum number of passes (micro-batches times ranks) that are simulated one by one. It only bounds
+# the time of a simulation: `steady_schedule` gives the same times.
 _MOST_PASSES = 4096
 
 
