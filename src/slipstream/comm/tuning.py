@@ -22,10 +22,10 @@ from slipstream.settings import Settings
 
 # Steps at the beginning that are not measured, while frameworks warm up. Chosen by hand.
 FIRST_STEPS = 5
-# Measured steps of a window, which follow one step that is not measured. In 1,000 simulated searches
-# with nothing to gain and a spread of step times of 1 %, windows of 1, 3 and 5 steps make a false
-# change in 1.9, 0 and 0 % of the searches, and a search takes 27, 45 and 63 steps; with a spread of
-# 3 % they make one in 30, 18 and 15 %.
+# Measured steps of a window, which follow one step that is not measured. In 1,000 simulated
+# searches with nothing to gain and a spread of step times of 1 %, windows of 1, 3 and 5 steps make
+# a false change in 1.9, 0 and 0 % of the searches, and a search takes 27, 45 and 63 steps; with a
+# spread of 3 % they make one in 30, 18 and 15 %.
 WINDOW = 3
 _URGENT = 1 << 20  # priority of the allreduce of the times
 _KIB = 1 << 10
