@@ -53,7 +53,7 @@ def test_an_unknown_part_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit) as ended:
         command.main(["--parts", "copies,wires"])
     assert ended.value.code == 2
-    assert "the part is 'wires'; the parts are machine, " in capsys.readouterr().err
+    assert "the part is 'wires'; allowed: machine, " in capsys.readouterr().err
 
 
 def test_every_case_is_planned_and_every_planned_case_exists() -> None:
