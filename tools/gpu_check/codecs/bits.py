@@ -164,18 +164,27 @@ def wrong_results(kernels: Any, codec: str, kind: str, count: int, place: Place)
     return [name for name, is_right in results.items() if not is_right]
 
 
+def sweep_of(counts: list[str]) -> list[tuple[str, int]]:
+    """Return kinds and numbers of values, by default those that try everything."""
+    if counts:
+        return list(product(KINDS, map(int, counts[0].split(","))))
+    return [*product(KINDS, COUNTS), *product(LONG_KINDS, (LONG,))]
+
+
 def measure(arguments: list[str]) -> Iterator[Row]:
     """Yield comparisons of kernels with the reference.
 
     Args:
-        arguments: Name of the kernels, and then the device (default: the GPU).
+        arguments: Name of the kernels, then the device (default: the GPU), then the numbers of
+            values, comma-separated (default: numbers that try everything).
 
     Raises:
         CodecError: The bits of a result differ, or a package is missing.
     """
-    name, device = [*arguments, "cuda"][:2]
+    name, device, *counts = [*arguments, "cuda"][: max(2, len(arguments))]
     kernels = load_kernels(name)
-    sweep = [*product(KINDS, COUNTS), *product(LONG_KINDS, (LONG,))]
+    yield {"kernels": name, "version": sys.modules[name].__version__}
+    sweep = sweep_of(counts)
     broken: list[str] = []
     for codec, place in product(reference.BLOCKS, places(device)):
         wrong = [

@@ -209,6 +209,7 @@ def measure(arguments: list[str]) -> Iterator[Row]:
     """
     (name,) = arguments
     kernels = load_kernels(name)
+    yield {"kernels": name, "version": sys.modules[name].__version__}
     is_triton = name == "triton"
     for layout, mebibytes in product(layouts().values(), SIZES):
         buffers = Buffers(layout, mebibytes)

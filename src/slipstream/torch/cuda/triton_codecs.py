@@ -21,7 +21,8 @@ import triton.language as tl
 from slipstream.torch.cuda.layouts import CodecLayout
 
 TILE = 2048  # elements that a program handles at a time
-_NUM_WARPS = 8
+# The first is 256 threads. The second keeps a product and a sum from being rounded at once.
+OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
 _HOST_PROGRAMS = 32
 _ALIGNMENT = 16  # bytes; with less, kernels load and store narrower words
 
@@ -261,11 +262,17 @@ def _compiled(kernel: Any, unaligned: list[str]) -> Any:
 
 
 # By whether all pointers are aligned: one pointer more or less does not make another kernel.
-_ENCODE = {
+ENCODE = {
     True: _compiled(_encode, []),
     False: _compiled(_encode, ["values", "residuals", "to"]),
 }
-_DECODE = {True: _compiled(_decode, []), False: _compiled(_decode, ["data", "values"])}
+DECODE = {True: _compiled(_decode, []), False: _compiled(_decode, ["data", "values"])}
+
+
+def constants_of(layout: CodecLayout) -> dict[str, Any]:
+    """Return the constants of a codec's kernels."""
+    columns = TILE if layout.block == 1 else layout.block
+    return {"CODEC": layout.name, "ROWS": TILE // columns, "COLUMNS": columns}
 
 
 def encode(
@@ -288,7 +295,7 @@ def encode(
     """
     is_aligned = _are_aligned(tensor, out, tensor if residual is None else residual)
     _launch(
-        _ENCODE[is_aligned],
+        ENCODE[is_aligned],
         _max_programs(max_programs, out),
         layout,
         (tensor, tensor if residual is None else residual, out),
@@ -310,7 +317,7 @@ def decode(
             `data` is in host memory, whose bandwidth they fill.
     """
     limit = _max_programs(max_programs, data)
-    _launch(_DECODE[_are_aligned(data, out)], limit, layout, (data, out), out.numel())
+    _launch(DECODE[_are_aligned(data, out)], limit, layout, (data, out), out.numel())
 
 
 def _are_aligned(*tensors: torch.Tensor) -> bool:
@@ -329,16 +336,12 @@ def _launch(
     count: int,
     **constants: bool,
 ) -> None:
-    columns = TILE if layout.block == 1 else layout.block
     num_tiles = -(-count // TILE)
     kernel[(min(num_tiles, max_programs or num_tiles),)](
         *tensors,
         count,
         num_tiles,
-        CODEC=layout.name,
-        ROWS=TILE // columns,
-        COLUMNS=columns,
+        **constants_of(layout),
         **constants,
-        num_warps=_NUM_WARPS,
-        enable_fp_fusion=False,
+        **OPTIONS,
     )
