@@ -145,7 +145,7 @@ def test_the_promise_says_what_it_rests_on():
     labels = {"labelled": 16, "right": 12, "reference_right": 14, "changed": 2}
     found = accuracy_of(comparison(), comparison(8, 1e-4, **labels), 5, is_real=True)
     assert found.data == "8 samples with 16 labels held out; 16 others judged, 5 calibrated"
-    assert found.words.startswith("40.0 dB of signal to noise (")
+    assert found.words.startswith("40.0 dB signal-to-noise ratio (")
     assert found.words.endswith("95 % sure); top-1 75.00 %, 87.50 % in float32")
     assert found.sure_db < 32
 
@@ -154,15 +154,13 @@ def test_each_output_is_told_where_there_are_several():
     judged = comparison(1, 1e-2)
     judged.powers["z"] = Powers([1.0], [0.0])
     judged.answers, judged.same = 40, 39
-    words = (
-        "20.0 dB of signal to noise; by group: y 20.0 dB, z equal; 97.5 % of the answers equal the"
-    )
+    words = "20.0 dB signal-to-noise ratio; by group: y 20.0 dB, z equal; 97.5 % of the answers equal"
     assert accuracy_of(judged, None, 0, is_real=True).words.startswith(words)
 
 
 def test_a_promise_of_an_older_package_is_read():
     old = {"snr_db": 40.0, "top1_loss": None, "samples": 9, "labelled": 0, "data": "9 of mine"}
-    assert Accuracy.model_validate(old).words == "40.0 dB of signal to noise"
+    assert Accuracy.model_validate(old).words == "40.0 dB signal-to-noise ratio"
 
 
 @pytest.mark.parametrize(

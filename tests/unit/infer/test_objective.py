@@ -59,14 +59,14 @@ def test_labels_tell_alone_where_no_more_than_the_budget_can_be_lost_on_others(l
     """Where no answer changed, 1.65 / labels may: 0.33 points of 500, 0.27 of 600."""
     goal, found = Objective(budget=0.3), judged(0.9, lost=0, labelled=labelled)
     assert (goal.objection(BYTES, found) == "") == tells
-    both = "" if tells else ", and a signal to noise of 20 dB or more"
+    both = "" if tells else ", and a signal-to-noise ratio of 20 dB or more"
     assert goal.allowed(found) == "0.3 percentage points of top-1 lost" + both
 
 
 def test_a_limit_in_decibels_holds_beside_labels():
     goal, found = Objective(snr_db=10.0), judged(0.2, lost=0)
     assert goal.objection(BYTES, found) == "7.0 dB, and 10 dB are required"
-    assert goal.allowed(found).endswith("top-1 lost, and a signal to noise of 10 dB or more")
+    assert goal.allowed(found).endswith("top-1 lost, and a signal-to-noise ratio of 10 dB or more")
 
 
 @pytest.mark.parametrize(("same", "is_enough"), [(95, True), (94, False)])
@@ -76,7 +76,7 @@ def test_answers_have_to_be_the_models(same, is_enough):
     if not is_enough:
         assert said == "94.0 % of its answers equal the model's, and 95 % are required"
     assert Objective(agreement=90.0).objection(BYTES, answered(same, 100)) == ""
-    words = "a signal to noise of 20 dB or more, and 95 % of the answers the same"
+    words = "a signal-to-noise ratio of 20 dB or more, and 95 % of the answers the same"
     assert Objective().allowed(answered(same, 100)) == words
 
 

@@ -46,7 +46,7 @@ class Accuracy(BaseModel):
     def words(self) -> str:
         """The accuracy in a few words."""
         is_equal = self.snr_db >= EXACT
-        parts = ["equal to float32" if is_equal else f"{self.snr_db:.1f} dB of signal to noise"]
+        parts = ["equal to float32" if is_equal else f"{self.snr_db:.1f} dB signal-to-noise ratio"]
         if not is_equal and self.sure_db is not None and self.sure_db < EXACT:
             parts[0] += f" ({self.sure_db:.1f} or more on unseen samples, 95 % sure)"
         if len(self.groups) > 1:

@@ -56,7 +56,7 @@ class Inductor(GraphEngine):
         if self.device == "cuda":
             reason = missing_gpu() or reason or _without_cuda()
         if reason is None and self.module is None:
-            return "Inductor compiles PyTorch modules only, and the model comes from elsewhere"
+            return "Inductor compiles PyTorch modules only"
         return reason
 
     def precisions(self) -> tuple[Precision, ...]:

@@ -93,7 +93,7 @@ class Objective:
 
     def allowed(self, comparison: Comparison) -> str:
         """Return the accuracy required of a comparison, in words."""
-        least = f"a signal to noise of {self._least_db:g} dB or more"
+        least = f"a signal-to-noise ratio of {self._least_db:g} dB or more"
         if not comparison.labelled:
             same = f", and {self.agreement:g} % of the answers the same"
             return least + (same if comparison.answers else "")
