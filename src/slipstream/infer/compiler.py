@@ -110,7 +110,7 @@ def _source(model: Any, options: CompileOptions) -> _Source:
 
 
 def _imported(model: Any, options: CompileOptions) -> Imported:
-    """Import a model; a module that no chosen engine runs is dropped, since it has the weights."""
+    """Import a model; drop its module, which has the weights, unless a chosen engine runs it."""
     imported = load_model(
         model,
         options.example_inputs,

@@ -154,7 +154,7 @@ def test_each_output_is_told_where_there_are_several():
     judged = comparison(1, 1e-2)
     judged.powers["z"] = Powers([1.0], [0.0])
     judged.answers, judged.same = 40, 39
-    words = "20.0 dB signal-to-noise ratio; by group: y 20.0 dB, z equal; 97.5 % of the answers equal"
+    words = "20.0 dB signal-to-noise ratio; by group: y 20.0 dB, z equal; 97.5 % of the answers"
     assert accuracy_of(judged, None, 0, is_real=True).words.startswith(words)
 
 

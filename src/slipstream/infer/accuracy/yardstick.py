@@ -120,7 +120,7 @@ class Yardstick:
 
 
 def _agreement(answers: Array, expected: Array) -> tuple[int, int]:
-    """Return the number of answers, and of those that equal the expected ones.
+    """Return the number of answers, and the number that equal the expected ones.
 
     A row of classes is one answer, such as a line of text. Repetitions of a class in it count once
     (CTC, Graves 2006).
@@ -132,7 +132,7 @@ def _agreement(answers: Array, expected: Array) -> tuple[int, int]:
 
 
 def _merged(row: Array) -> Array:
-    """Return a row without repetitions of the element before."""
+    """Return the elements of a row that differ from the element before."""
     return row[np.r_[True, row[1:] != row[:-1]]]
 
 

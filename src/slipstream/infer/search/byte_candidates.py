@@ -26,8 +26,8 @@ OBSERVING_ENDS, CALIBRATION_ENDS, CASES_END, MIXING_ENDS, MIXED_ENDS = 0.2, 0.3,
 # not measured.
 PARTS_SHARE = 0.7
 MOST_CASES = 64  # samples that judge mixed precisions. Chosen by hand, not measured.
-# Preparations of a mixed precision at least: two that are profiled, and one per method of
-# calibration to measure the noise of a part.
+# Least number of candidates that are prepared to find a mixed precision: two that are profiled, and
+# one per method of calibration, to measure the noise of a part.
 LEAST_PREPARATIONS = 2 + len(METHODS)
 
 
@@ -176,7 +176,7 @@ class _Mixing:
     seconds: float
 
     def recipes(self) -> list[Recipe]:
-        """Return the recipes to try: as found, with fewer floats, and with more; none if bad."""
+        """Return the recipes to try: the one found, with fewer floats, with more; [] if none is good."""
         tuner, context = self.tuner, self.tuner.context
         mixed = MixedPrecision(
             self.engine,
