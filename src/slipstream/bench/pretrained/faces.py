@@ -1,4 +1,4 @@
-"""R-Net and O-Net of facenet-pytorch, which tell whether a small picture shows a face.
+"""R-Net and O-Net of facenet-pytorch, which tell whether a small image shows a face.
 
 They are the second and third stage of MTCNN (Zhang et al., "Joint Face Detection and Alignment
 using Multi-task Cascaded Convolutional Networks", 2016). The networks are defined here, because the
@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from slipstream.bench.pretrained.case import Array, Module, Pretrained, Run, Task
 from slipstream.bench.pretrained.packages import package_file
 
-NUM_FACES = 100  # the first pictures of lfw_subset in scikit-image, which has 200
-FLIPS = 2  # each picture is used as it is and mirrored
+NUM_FACES = 100  # the first images of lfw_subset in scikit-image, which has 200
+FLIPS = 2  # each image is used as it is and mirrored
 
 
 class FaceStage(nn.Module):
@@ -53,9 +53,9 @@ class FaceStage(nn.Module):
         self.activation = nn.PReLU(hidden)
         self.decision = nn.Linear(hidden, 2)
 
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         """Map float32 [batch, 3, side, side], -1 to 1, to probabilities [batch, 2]."""
-        x = self.body(pictures).permute(0, 3, 2, 1).flatten(1)
+        x = self.body(images).permute(0, 3, 2, 1).flatten(1)
         return self.decision(self.activation(self.dense(x))).softmax(dim=1)
 
     def take(self, weights: dict[str, Tensor]) -> None:
@@ -74,40 +74,40 @@ class FaceStage(nn.Module):
 def _loaded(name: str, stage: FaceStage, side: int) -> Module:
     path = package_file("facenet_pytorch", f"data/{name}.pt")
     stage.take(torch.load(path, weights_only=True))
-    return Module(stage.eval(), {"pictures": np.zeros((1, 3, side, side), np.float32)})
+    return Module(stage.eval(), {"images": np.zeros((1, 3, side, side), np.float32)})
 
 
 def refiner() -> Module:
-    """Return R-Net: float32 pictures [1, 3, 24, 24] to probabilities [1, 2]."""
+    """Return R-Net: float32 images [1, 3, 24, 24] to probabilities [1, 2]."""
     return _loaded("rnet", FaceStage((28, 48, 64), (3, 3, 0), 128, 576), 24)
 
 
 def output_stage() -> Module:
-    """Return O-Net: float32 pictures [1, 3, 48, 48] to probabilities [1, 2]."""
+    """Return O-Net: float32 images [1, 3, 48, 48] to probabilities [1, 2]."""
     return _loaded("onet", FaceStage((32, 64, 64, 128), (3, 3, 2, 0), 256, 1152), 48)
 
 
-def pictures(side: int) -> list[tuple[dict[str, Array], int]]:
-    """Return 200 faces (class 1) and 200 pictures without a face (class 0), in a fixed mixed order.
+def images(side: int) -> list[tuple[dict[str, Array], int]]:
+    """Return 200 faces (class 1) and 200 images without a face (class 0), in a fixed mixed order.
 
     Args:
-        side: Height and width of a picture in pixels.
+        side: Height and width of an image in pixels.
     """
     samples: list[tuple[dict[str, Array], int]] = []
-    grey_pictures = np.load(package_file("skimage", "data/lfw_subset.npy"), allow_pickle=False)
-    for index, grey in enumerate(grey_pictures):
-        picture = Image.fromarray((255 * grey).astype(np.uint8)).resize((side, side))
-        for pixels in (np.asarray(picture), np.asarray(picture)[:, ::-1]):
+    grey_images = np.load(package_file("skimage", "data/lfw_subset.npy"), allow_pickle=False)
+    for index, grey in enumerate(grey_images):
+        image = Image.fromarray((255 * grey).astype(np.uint8)).resize((side, side))
+        for pixels in (np.asarray(image), np.asarray(image)[:, ::-1]):
             numbers = ((pixels - 127.5) / 128).astype(np.float32)
             batch = np.ascontiguousarray(np.broadcast_to(numbers, (1, 3, side, side)))
-            samples.append(({"pictures": batch}, int(index < NUM_FACES)))
-    # A picture and its mirror image stay together: both calibrate, or both are held out.
-    order = np.random.default_rng(0).permutation(len(grey_pictures))
+            samples.append(({"images": batch}, int(index < NUM_FACES)))
+    # An image and its mirror image stay together: both calibrate, or both are held out.
+    order = np.random.default_rng(0).permutation(len(grey_images))
     return [samples[FLIPS * number + flip] for number in order for flip in range(FLIPS)]
 
 
 def _task(side: int) -> Task:
-    samples = pictures(side)
+    samples = images(side)
     half = len(samples) // 2
 
     def judge(run: Run) -> float:
@@ -125,7 +125,7 @@ FACES = (
         title="MTCNN, R-Net",
         package="facenet-pytorch",
         licence="MIT",
-        measure="small pictures classified as face or no face",
+        measure="small images classified as face or no face",
         model=refiner,
         task=lambda is_short: _task(24),
     ),
@@ -134,7 +134,7 @@ FACES = (
         title="MTCNN, O-Net",
         package="facenet-pytorch",
         licence="MIT",
-        measure="small pictures classified as face or no face",
+        measure="small images classified as face or no face",
         model=output_stage,
         task=lambda is_short: _task(48),
     ),

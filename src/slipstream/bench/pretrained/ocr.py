@@ -24,24 +24,24 @@ from slipstream.bench.pretrained.writing import Poster, TextPiece, page_pieces, 
 PACKAGE, LICENCE = "rapidocr-onnxruntime", "Apache-2.0"
 LINE = (48, 320)  # height and width of a line to read
 UPRIGHT = (48, 192)  # height and width of a line that may be upside down
-SIDE = 320  # height and width of a picture that may have text anywhere
+SIDE = 320  # height and width of an image that may have text anywhere
 LEAST = 0.3  # smallest probability of a pixel of text
 GROWTH = 1.6  # of a box: its area over its perimeter, times this, is added on each side
 OVERLAP = 0.5  # smallest intersection over union of a box that counts as found
 
 
-def _numbers(picture: Image.Image) -> Array:
-    """Return a picture as float32 (3, height, width) from -1 to 1, with blue first."""
-    pixels = np.asarray(picture.convert("RGB"), np.float32)[:, :, ::-1]
+def _numbers(image: Image.Image) -> Array:
+    """Return an image as float32 (3, height, width) from -1 to 1, with blue first."""
+    pixels = np.asarray(image.convert("RGB"), np.float32)[:, :, ::-1]
     return np.ascontiguousarray((pixels / 127.5 - 1).transpose(2, 0, 1))
 
 
-def _line(picture: Image.Image, size: tuple[int, int]) -> Array:
-    """Return a picture scaled to a height and padded with zeros: float32 (1, 3, height, width)."""
+def _line(image: Image.Image, size: tuple[int, int]) -> Array:
+    """Return an image scaled to a height and padded with zeros: float32 (1, 3, height, width)."""
     height, width = size
-    scaled = min(max(round(height * picture.width / picture.height), 1), width)
+    scaled = min(max(round(height * image.width / image.height), 1), width)
     result = np.zeros((1, 3, height, width), np.float32)
-    result[0, :, :, :scaled] = _numbers(picture.resize((scaled, height)))
+    result[0, :, :, :scaled] = _numbers(image.resize((scaled, height)))
     return result
 
 
@@ -82,14 +82,14 @@ def _reading(is_short: bool) -> Task:
         return sum(right) / len(right)
 
     samples: list[Sample] = [
-        {"x": _line(piece.picture, LINE)} for piece in pieces(1, 32 if is_short else 128)
+        {"x": _line(piece.image, LINE)} for piece in pieces(1, 32 if is_short else 128)
     ]
     return Task(samples, judge)
 
 
 def _read(run: Run, piece: TextPiece) -> str:
     """Return the text without blanks, which the model, trained on Chinese, often misses."""
-    (probabilities,) = run({"x": _line(piece.picture, LINE)}).values()
+    (probabilities,) = run({"x": _line(piece.image, LINE)}).values()
     return text_of(probabilities, _characters()).replace(" ", "")
 
 
@@ -100,8 +100,8 @@ def _turned(seed: int, count: int) -> list[tuple[dict[str, Array], int]]:
     """Return lines, upright (class 0) and upside down (class 1)."""
     samples: list[tuple[dict[str, Array], int]] = []
     for piece in pieces(seed, count):
-        for label, picture in enumerate((piece.picture, piece.picture.rotate(180))):
-            samples.append(({"x": _line(picture, UPRIGHT)}, label))
+        for label, image in enumerate((piece.image, piece.image.rotate(180))):
+            samples.append(({"x": _line(image, UPRIGHT)}, label))
     return samples
 
 
@@ -151,7 +151,7 @@ def _agreement(found: Array, right: Array) -> tuple[int, int, int]:
 
 
 def _inputs(poster: Poster) -> dict[str, Array]:
-    return {"x": _numbers(poster.picture)[np.newaxis]}
+    return {"x": _numbers(poster.image)[np.newaxis]}
 
 
 def _finding(is_short: bool) -> Task:

@@ -1,4 +1,4 @@
-"""Pictures of text: lines of Python's manual in Pillow's font, and words of a photographed page."""
+"""Images of text: lines of Python's manual in Pillow's font, and words of a photographed page."""
 
 # Pillow leaves some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -23,10 +23,10 @@ LONGEST = 22  # characters of a piece
 
 @dataclass(frozen=True)
 class TextPiece:
-    """A few words, and an RGB picture of them."""
+    """A few words, and an RGB image of them."""
 
     text: str
-    picture: Image.Image
+    image: Image.Image
 
 
 def paragraphs() -> list[list[str]]:
@@ -68,7 +68,7 @@ def page_pieces() -> list[TextPiece]:
 class Poster:
     """An RGB photograph with lines of text, and their boxes as left, top, right, bottom."""
 
-    picture: Image.Image
+    image: Image.Image
     boxes: Array
 
 
@@ -82,15 +82,15 @@ def posters(seed: int, count: int, side: int) -> list[Poster]:
 def photograph(random: np.random.Generator, width: int, height: int) -> Image.Image:
     """Return a random part of one of the photographs that scikit-image contains."""
     name = PHOTOGRAPHS[random.integers(len(PHOTOGRAPHS))]
-    picture = Image.open(package_file("skimage", f"data/{name}")).convert("RGB")
-    left = int(random.integers(max(picture.width - width, 1)))
-    top = int(random.integers(max(picture.height - height, 1)))
-    return picture.crop((left, top, left + width, top + height))
+    image = Image.open(package_file("skimage", f"data/{name}")).convert("RGB")
+    left = int(random.integers(max(image.width - width, 1)))
+    top = int(random.integers(max(image.height - height, 1)))
+    return image.crop((left, top, left + width, top + height))
 
 
 def _poster(texts: Iterator[str], random: np.random.Generator, side: int) -> Poster:
-    picture = photograph(random, side, side)
-    draw = ImageDraw.Draw(picture)
+    image = photograph(random, side, side)
+    draw = ImageDraw.Draw(image)
     boxes: list[tuple[int, int, int, int]] = []
     top = int(random.integers(8, 24))
     while len(boxes) < 5 and top < side - 40:
@@ -106,7 +106,7 @@ def _poster(texts: Iterator[str], random: np.random.Generator, side: int) -> Pos
         draw.text((at - left, top - upper), text, fill=_colour(random, 0), font=font)
         boxes.append((at, top, at + width, top + height))
         top += height + int(random.integers(24, 60))
-    return Poster(picture, np.array(boxes))
+    return Poster(image, np.array(boxes))
 
 
 def _piece(text: str, random: np.random.Generator) -> TextPiece:
@@ -124,9 +124,9 @@ def _piece(text: str, random: np.random.Generator) -> TextPiece:
     return TextPiece(text, _worn(turned, random))
 
 
-def _worn(picture: Image.Image, random: np.random.Generator) -> Image.Image:
-    picture = picture.filter(ImageFilter.GaussianBlur(random.uniform(0, 1)))
-    noisy = np.asarray(picture) + random.normal(0, random.uniform(0, 14), (*picture.size[::-1], 1))
+def _worn(image: Image.Image, random: np.random.Generator) -> Image.Image:
+    image = image.filter(ImageFilter.GaussianBlur(random.uniform(0, 1)))
+    noisy = np.asarray(image) + random.normal(0, random.uniform(0, 14), (*image.size[::-1], 1))
     stream = io.BytesIO()
     pixels = np.clip(noisy, 0, 255).astype(np.uint8)
     Image.fromarray(pixels).save(stream, "JPEG", quality=int(random.integers(25, 95)))
@@ -138,8 +138,8 @@ def _colour(random: np.random.Generator, least: int) -> tuple[int, int, int]:
     return red, green, blue
 
 
-def _mean(picture: Image.Image) -> tuple[int, int, int]:
-    red, green, blue = (int(value) for value in np.asarray(picture).mean(axis=(0, 1)))
+def _mean(image: Image.Image) -> tuple[int, int, int]:
+    red, green, blue = (int(value) for value in np.asarray(image).mean(axis=(0, 1)))
     return red, green, blue
 
 

@@ -18,7 +18,7 @@ from slipstream.forecast.trace.architectures import batches
 from slipstream.forecast.trace.architectures.causal import CausalDecoder
 from slipstream.forecast.trace.architectures.encoders import BertPretraining
 from slipstream.forecast.trace.architectures.names import Architecture
-from slipstream.forecast.trace.architectures.sized import MaskedTokens, Pictures
+from slipstream.forecast.trace.architectures.sized import MaskedTokens, VisionTransformer
 from slipstream.forecast.trace.architectures.text_to_text import WRITTEN, TextSize, TextToText
 from slipstream.forecast.trace.architectures.transformer import TransformerSize
 from slipstream.forecast.trace.config import Config, read
@@ -143,7 +143,7 @@ def _vit(name: str, config: Config, tokens: int | None) -> Architecture:
     )
     side, channels = config.number("image_size"), config.number("num_channels", 3)
     make = partial(
-        Pictures,
+        VisionTransformer,
         size,
         patch=config.number("patch_size"),
         side=side,

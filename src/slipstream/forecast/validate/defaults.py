@@ -76,17 +76,17 @@ _FACES_PER_SECOND = 1100.0
 
 # MXNet's ResNet-50 in DLPerf decodes and augments images on the host's 24 cores (gluon-cv,
 # train_horovod.py). A core of an AMD EPYC 9004 processes 172 per second with MXNet's transforms.
-_PICTURES_PER_CORE = 172.0
-_PICTURES_PER_SECOND = 24 * _PICTURES_PER_CORE
+_IMAGES_PER_CORE = 172.0
+_IMAGES_PER_SECOND = 24 * _IMAGES_PER_CORE
 # PyTorch's DAWNBench races on V100 ran on p3.16xlarge, whose 64 vCPUs are 32 cores
 # (infoq.cn/article/j629I8X512fg8tuKd6ke); their loaders decode on these cores.
-_RACE_PICTURES_PER_SECOND = 32 * _PICTURES_PER_CORE
+_RACE_IMAGES_PER_SECOND = 32 * _IMAGES_PER_CORE
 
 # Dell's white paper of 2016 on P100 trains GoogLeNet with MXNet on images of 256 pixels (table 2).
 # ImageRecordIter decodes them on four threads by default
 # (mxnet.apache.org/versions/1.6/api/r/docs/api/mx.io.ImageRecordIter_v1.html, preprocess.threads).
 _DELL_SIDE = 256
-_DELL_PICTURES_PER_SECOND = 4 * _PICTURES_PER_CORE
+_DELL_IMAGES_PER_SECOND = 4 * _IMAGES_PER_CORE
 
 # MLPerf: epochs that ResNet-50 needs to reach 75.9 %, by global batch (mlcommons/logging,
 # rcps_resnet.json), and batches per GPU that keep the global batch small enough to converge.
@@ -204,15 +204,15 @@ def input_rate(row: TableRow, model: TrainedModel, software: Software) -> float 
         software: Framework that trains it.
     """
     if "dawnbench" in row.source.lower() and software.runtime == "pytorch":
-        return _RACE_PICTURES_PER_SECOND if "v100" in row.gpu.lower() else None
+        return _RACE_IMAGES_PER_SECOND if "v100" in row.gpu.lower() else None
     if software.runtime != "mxnet":
         return None
     if model.architecture.startswith("face") and "partial fc" not in row.words:
         return _FACES_PER_SECOND
     if _is_dell_of_2016(row):
-        return _DELL_PICTURES_PER_SECOND
+        return _DELL_IMAGES_PER_SECOND
     is_dlperf = "dlperf" in row.source.lower()
-    return _PICTURES_PER_SECOND if is_dlperf and model.architecture == "resnet50" else None
+    return _IMAGES_PER_SECOND if is_dlperf and model.architecture == "resnet50" else None
 
 
 def raced(row: TableRow, software: Software) -> bool:

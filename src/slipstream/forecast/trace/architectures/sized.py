@@ -37,7 +37,7 @@ class MaskedTokens(nn.Module):
         return functional.cross_entropy(words.flatten(0, 1).float(), tokens.flatten())
 
 
-class Pictures(nn.Module):
+class VisionTransformer(nn.Module):
     """A vision transformer (arXiv 2010.11929).
 
     Args:
