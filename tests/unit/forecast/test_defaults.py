@@ -37,7 +37,7 @@ def case_of(path: Path, **columns: str) -> PublishedCase:
     ("gpu", "full", "half"),
     [("K80", 32, 128), ("V100-SXM2-16GB", 64, 256), ("V100-32GB", 128, 256)],
 )
-def test_a_batch_of_pictures_follows_the_memory(tmp_path: Path, gpu: str, full: int, half: int):
+def test_a_batch_of_images_follows_the_memory(tmp_path: Path, gpu: str, full: int, half: int):
     for precision, batch in (("FP32", full), ("FP16", half)):
         case = case_of(tmp_path, gpu=gpu, model=f"ResNet-50 v1.5 {precision}")
         assert case.strategy.micro_batch == batch
@@ -223,9 +223,7 @@ def test_images_grow_in_some_races(
     ("model", "batch"),
     [("BERT-Base pretrain seq128", 8), ("Transformer-big", 4096), ("NCF", 65536)],
 )
-def test_batches_of_what_is_no_picture_do_not_follow_the_memory(
-    tmp_path: Path, model: str, batch: int
-):
+def test_batches_of_other_samples_do_not_follow_the_memory(tmp_path: Path, model: str, batch: int):
     for gpu in ("K80", "A100-80GB"):
         case = case_of(tmp_path, source="Dell", model=f"{model} FP32", gpu=gpu)
         assert case.strategy.micro_batch == batch

@@ -173,7 +173,7 @@ class _Again:
         return replace(value, born=value.born + shift, dies=self._death(value.dies))
 
     def _keep_until(self, index: int, dies: int) -> None:
-        """Keep an activation until the operator before an index has read it again."""
+        """Extend the life of an activation until a repeated operator before an index reads it."""
         value = self._values[index]
         self._needed[index] = max(dies, self._needed.get(index, 0))
         if 0 <= value.dies < dies:

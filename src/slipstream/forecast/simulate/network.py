@@ -75,6 +75,7 @@ class Dimension:
         size: Number of ranks.
         rate: Bytes per second available to each rank.
         latency: Latency of one step in seconds.
+        adds: Whether the switches sum the data of the ranks (default False).
     """
 
     size: int

@@ -60,7 +60,7 @@ def with_backward(forward: Forward) -> Workload:
 
 
 class _Passes:
-    """A run of all steps forward, then of those with gradients backward."""
+    """The forward pass of all steps, followed by the backward pass of the steps with gradients."""
 
     def __init__(self, forward: Forward) -> None:
         self._forward = forward

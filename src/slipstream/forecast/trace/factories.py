@@ -60,7 +60,7 @@ def architecture(
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """Return the dtype of PyTorch that has a name.
+    """Return PyTorch's dtype of a given name.
 
     Args:
         name: Name such as "float32".

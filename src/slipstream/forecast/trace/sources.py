@@ -218,7 +218,7 @@ def _traced(architecture: Architecture) -> Source:
 
 
 def _tokens(architecture: Architecture) -> int | None:
-    """Return the tokens of a sample: the longest dimension of integers beside the batch."""
+    """Return the tokens of a sample: the longest dimension of integer inputs after the batch."""
     if architecture.samples_are == "token":
         return 1
     if architecture.samples_are != "sequence":

@@ -27,7 +27,7 @@ _PARAMETER_SERVER = r"\bps\b|\bps-|parameter.server|byteps|stock distributed"
 
 
 def stated_batch(row: TableRow, software: Software) -> int | None:
-    """Return the batch of a device that a row states; None: it states none.
+    """Return the batch of a device that a row states; None if it states none.
 
     If there are two, as in "128 (FP32) / 256 (AMP)" or "64 , 32", mixed precision has the larger.
 
