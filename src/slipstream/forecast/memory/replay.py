@@ -27,6 +27,8 @@ from slipstream.forecast.work.workload import Workload
 # second.
 _STEPS = 2
 # A piece may have a slightly different size in the second step, because other pieces were free.
+# That this margin is enough is tested against complete replays
+# (tests/unit/forecast/test_search_parts.py).
 _SLACK = 1.01
 
 

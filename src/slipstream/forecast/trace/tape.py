@@ -56,7 +56,7 @@ class Tape:
         self._indices: dict[str, int] = {}
 
     def value(self, name: str) -> int:
-        """Return the memory of a named value, which existed before the step if no operator made it."""
+        """Return the memory of a named value, which existed before if no operator makes it."""
         if name not in self._indices:
             self._indices[name] = len(self._values)
             self._values.append((self._tensors[name].num_bytes, -1))
