@@ -176,7 +176,7 @@ class _Mixing:
     seconds: float
 
     def recipes(self) -> list[Recipe]:
-        """Return the recipes to try: the one found, with fewer floats, with more; [] if none is good."""
+        """Return the recipes to try: the best one, one with fewer floats, one with more."""
         tuner, context = self.tuner, self.tuner.context
         mixed = MixedPrecision(
             self.engine,
