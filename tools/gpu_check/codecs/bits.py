@@ -8,9 +8,11 @@ It needs PyTorch, and for one case Triton and a C compiler, but no built package
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -20,7 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..bench import Row
+from ..bench import Row, rounded
+from ..device import PORTABLE_AND_MAPPED
+from ..host_memory import MEBIBYTE, map_memfd
 from ..isolated import ROOT
 from . import reference
 from .values import KINDS, Floats, values_of
@@ -31,6 +35,7 @@ LONG_KINDS = ("bits", "special")
 MARGIN = 64  # bytes around results, which no kernel may change
 CANARY = 0xA5
 SHOWN = 5
+REGISTERED_BYTES = 4 * MEBIBYTE
 PACKAGE = "slipstream.torch.cuda"
 
 # The package is imported from its sources, so it need not be built.
@@ -64,12 +69,13 @@ class Place:
 
     Args:
         device: Device of the values.
-        pinned: True if the bytes are in pinned host memory.
+        memory: Memory of the bytes: "device", "pinned" (host memory of PyTorch) or "registered" (a
+            memfd that CUDA has registered, as the engine's slots are).
         offset: Distance from an aligned address, in elements of 4 bytes.
     """
 
     device: str
-    pinned: bool
+    memory: str
     offset: int
 
     def floats(self, values: Floats) -> Any:
@@ -77,20 +83,42 @@ class Place:
         tensor = torch.empty(self.offset + len(values), device=self.device)[self.offset :]
         return tensor.copy_(torch.from_numpy(values.copy()))
 
-    def bytes(self, count: int) -> tuple[Any, Any]:
-        """Return a buffer, and the part of it that holds `count` bytes between margins."""
+    def bytes(self, count: int, number: int) -> tuple[Any, Any]:
+        """Return the buffer of a number, and the part of it with `count` bytes between margins."""
         first = MARGIN + 4 * self.offset
-        device = "cpu" if self.pinned else self.device
-        size = first + count + MARGIN
-        buffer = torch.empty(size, dtype=torch.uint8, device=device, pin_memory=self.pinned)
-        buffer.fill_(CANARY)
+        buffer = self.buffer(first + count + MARGIN, number).fill_(CANARY)
         return buffer, buffer[first : first + count]
+
+    def buffer(self, size: int, number: int) -> Any:
+        """Return bytes of the memory; different numbers give different bytes."""
+        if self.memory == "registered":
+            return registered_bytes(number)[:size]
+        if self.memory == "pinned":
+            return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        return torch.empty(size, dtype=torch.uint8, device=self.device)
+
+
+@functools.cache
+def registered_bytes(number: int) -> Any:
+    """Return a mapping of a memfd that CUDA has registered, another one for each number.
+
+    Raises:
+        CodecError: CUDA refused.
+    """
+    address = map_memfd(REGISTERED_BYTES)
+    runtime = torch.cuda.cudart()
+    assert runtime is not None
+    code = int(runtime.cudaHostRegister(address, REGISTERED_BYTES, PORTABLE_AND_MAPPED))
+    if code:
+        raise CodecError(f"cudaHostRegister failed for buffer {number}: error {code}")
+    memory = (ctypes.c_uint8 * REGISTERED_BYTES).from_address(address)
+    return torch.frombuffer(memory, dtype=torch.uint8)
 
 
 def places(device: str) -> list[Place]:
     """Return the places of a device: aligned and not aligned, in its memory and in the host's."""
-    choices = (False,) if device == "cpu" else (False, True)
-    return [Place(device, pinned, offset) for pinned, offset in product(choices, (0, 1))]
+    memories = ("device",) if device == "cpu" else ("device", "pinned", "registered")
+    return [Place(device, memory, offset) for memory, offset in product(memories, (0, 1))]
 
 
 def synchronize(device: str) -> None:
@@ -144,8 +172,8 @@ def wrong_results(kernels: Any, codec: str, kind: str, count: int, place: Place)
     values, before = values_of(kind, count), values_of(kind, count, seed=1)
     right = expected(codec, kind, count)
     tensor, residual = place.floats(values), place.floats(before)
-    buffer, out = place.bytes(len(right.encoded))
-    summed_buffer, summed = place.bytes(len(right.encoded_sum))
+    buffer, out = place.bytes(len(right.encoded), 0)
+    summed_buffer, summed = place.bytes(len(right.encoded_sum), 1)
     back = place.floats(before)
     kernels.encode(layout, tensor, out)
     kernels.decode(layout, out, back)
@@ -171,6 +199,25 @@ def sweep_of(counts: list[str]) -> list[tuple[str, int]]:
     return [*product(KINDS, COUNTS), *product(LONG_KINDS, (LONG,))]
 
 
+def prepared(kernels: ModuleType) -> Iterator[Row]:
+    """Prepare the codecs as a user does; yield the seconds that compilers take.
+
+    Args:
+        kernels: Module of kernels that must be chosen.
+
+    Raises:
+        CodecError: Other kernels were chosen.
+    """
+    codecs = importlib.import_module(f"{PACKAGE}.codecs")
+    device = torch.device("cuda", 0)
+    if codecs.kernels_for(device) is not kernels:
+        raise CodecError(f"{kernels.__name__} does not run on {device}")
+    for codec in layouts():
+        start = time.perf_counter()
+        codecs.prepare(codec, device)
+        yield {"codec": codec, "prepare_seconds": rounded(time.perf_counter() - start)}
+
+
 def measure(arguments: list[str]) -> Iterator[Row]:
     """Yield comparisons of kernels with the reference.
 
@@ -184,6 +231,8 @@ def measure(arguments: list[str]) -> Iterator[Row]:
     name, device, *counts = [*arguments, "cuda"][: max(2, len(arguments))]
     kernels = load_kernels(name)
     yield {"kernels": name, "version": sys.modules[name].__version__}
+    if name == "triton" and device == "cuda":
+        yield from prepared(kernels)
     sweep = sweep_of(counts)
     broken: list[str] = []
     for codec, place in product(reference.BLOCKS, places(device)):
@@ -193,7 +242,7 @@ def measure(arguments: list[str]) -> Iterator[Row]:
             if (names := wrong_results(kernels, codec, kind, count, place))
         ]
         broken += wrong
-        where = {"pinned": place.pinned, "aligned": not place.offset}
+        where = {"memory": place.memory, "aligned": not place.offset}
         cases = {"cases": len(sweep), "wrong": len(wrong), "first_wrong": wrong[:SHOWN]}
         yield {"codec": codec, **where, **cases}
     if broken:

@@ -71,7 +71,7 @@ def test_a_wrong_bit_is_found() -> None:
         def decode(layout: Any, data: Any, out: Any) -> None:
             sweep.load_kernels("torch").decode(layout, data, out)
 
-    place = sweep.Place("cpu", pinned=False, offset=0)
+    place = sweep.Place("cpu", memory="device", offset=0)
     found = sweep.wrong_results(Broken, "bf16", "zeros", 100, place)
     assert found == ["encoded", "decoded", "encoded sum"]
 
