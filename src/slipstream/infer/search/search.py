@@ -32,8 +32,8 @@ from slipstream.infer.search.trial import Trial
 
 # Shares of the search time at which each step must end. Chosen by hand, not measured.
 TIMING_ENDS, SEGMENTS_END, CONFIRMING_ENDS = 0.77, 0.84, 0.92
-# The fastest engines of all parts are tried together if the sum of their times is at most this share
-# of the best candidate's time. Chosen by hand, not measured.
+# The fastest engines of all parts are tried together if the sum of their times is at most this
+# share of the best candidate's time. Chosen by hand, not measured.
 GAIN = 0.98
 
 
