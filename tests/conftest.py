@@ -19,7 +19,7 @@ def pytest_configure() -> None:
 
 
 def obstacles(item: pytest.Item) -> Iterator[str]:
-    """Why a test cannot run here, judged by its markers."""
+    """Yield the reasons why a test cannot run here, judging by its markers."""
     is_root = os.geteuid() == 0
     if not is_root and item.get_closest_marker("root"):
         yield "needs root"
@@ -35,14 +35,14 @@ def obstacles(item: pytest.Item) -> Iterator[str]:
 
 @pytest.hookimpl(tryfirst=True)  # a test that is skipped stands for no other
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests that have an obstacle as skipped."""
+    """Mark the tests that have an obstacle as skipped."""
     for item in items:
         for reason in obstacles(item):
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says loudly that tests were left out for want of root."""
+    """Report which tests were left out because this user is not root."""
     skipped = terminalreporter.stats.get("skipped", [])
     # A skipped test is a place (file and line) and a reason.
     rootless = [report for report in skipped if "needs root" in report.longrepr[2]]

@@ -1,7 +1,7 @@
 """Check the language of the source: docstrings, help texts and class names.
 
 - The docstring of a function begins with an imperative verb ("Return the ..."), that of a property
-  with a noun.
+  with a noun. That of a test is a sentence about its case.
 - A line of `Args:` and a help text begin with a noun phrase or a verb, never with a word that
   depends on something before it ("of", "that", "what").
 - Outside tests a class name is declared once, except the names in `SHARED_NAMES`.
@@ -51,6 +51,11 @@ def is_property(node: Documented) -> bool:
     return any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
 
 
+def is_test(node: Documented) -> bool:
+    """Return whether a function is a test, whose docstring is a sentence about its case."""
+    return node.name.startswith("test_")
+
+
 def check_voice(node: Documented, docstring: str) -> Iterator[Finding]:
     """Yield a finding if the docstring of a function does not begin with an imperative verb."""
     word = first_word(docstring)
@@ -88,7 +93,7 @@ def check_module(tree: ast.Module) -> Iterator[Finding]:
             if docstring is None:
                 continue
             yield from check_arguments(node, node.name, docstring)
-            if isinstance(node, Documented) and not is_property(node):
+            if isinstance(node, Documented) and not (is_property(node) or is_test(node)):
                 yield from check_voice(node, docstring)
 
 

@@ -21,13 +21,13 @@ class Trainer:
         self.value, self.step = start + hvd.rank(), step
 
     def summed(self) -> int:
-        """Returns the sum over all ranks of values that grow from call to call."""
+        """Return the sum over all ranks of values that grow from call to call."""
         self.value += self.step
         return int(hvd.allreduce(torch.tensor([self.value]), op=hvd.Sum).item())
 
 
 def train(scale: float, offset: float = 0.0) -> tuple[int, int, int, float]:
-    """Returns who a rank is, and a number that all have added up."""
+    """Return the rank, the size, the local rank, and the sum of a number over all ranks."""
     hvd.init()
     total = hvd.allreduce(torch.tensor([scale]), op=hvd.Sum).item() + offset
     for step in range(3):
@@ -42,7 +42,7 @@ EXPECTED = [(0, 2, 0, 5.0), (1, 2, 1, 5.0)]
 
 
 def check_functions() -> None:
-    """Functions run on all ranks, with what they log."""
+    """Run functions on all ranks, and check their results and logs."""
     executor = RayExecutor(RayExecutor.create_settings(timeout_s=60), num_workers=2)
     assert executor.num_workers == 2
     executor.start(extra_env_vars={"HOROVOD_FUSION_THRESHOLD": "1000"})
@@ -60,7 +60,7 @@ def check_functions() -> None:
 
 
 def check_executables() -> None:
-    """Ranks keep an object between calls; here they are counted by host, and run functions, too."""
+    """Check calls of an object that ranks keep, and functions; the ranks are counted by host."""
     settings = RayExecutor.create_settings(timeout_s=60)
     executor = RayExecutor(settings, num_hosts=1, num_workers_per_host=2)
     assert executor.num_workers == 2
@@ -73,7 +73,7 @@ def check_executables() -> None:
 
 
 def check_wrong_calls() -> None:
-    """What cannot be is refused."""
+    """Check that wrong calls are refused."""
     settings = RayExecutor.create_settings(placement_group_timeout_s=1)
     for wrong in ({}, {"num_workers": 1, "num_hosts": 1}, {"num_workers": 0}, {"num_hosts": 0}):
         with pytest.raises(UsageError, match="allowed"):
@@ -85,7 +85,7 @@ def check_wrong_calls() -> None:
 
 
 def main() -> None:
-    """Runs all checks on a Ray that ends with this process."""
+    """Run all checks on a Ray cluster that ends with this process."""
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=True)
     check_functions()
     check_executables()

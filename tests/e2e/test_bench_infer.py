@@ -57,7 +57,7 @@ PROGRAM = str(Path(sys.executable).with_name("slipstream"))
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The user's folder, with models of their own, in which commands run."""
+    """Yield a user's folder with models, in which commands run."""
     pytest.importorskip("torch")
     (tmp_path / "my_models.py").write_text(MODELS)
     monkeypatch.chdir(tmp_path)

@@ -25,7 +25,7 @@ Bench = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def times(factor: float) -> bytes:
-    """A model of `factor` times its input, float32 (1, 4)."""
+    """Return a model of `factor` times its input, float32 (1, 4)."""
     graph = helper.make_graph(
         [helper.make_node("Mul", ["x", "factor"], ["y"])],
         "times",
@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bench(folder: Path) -> Bench:
-    """Runs the command in the folder of the files."""
+    """Return a function that runs the command in the folder of the files."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         program = str(Path(sys.executable).with_name("slipstream"))

@@ -46,7 +46,7 @@ MODULES = ("user_models", "user_data")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The user's folder, with models and data of their own, in which commands run."""
+    """Yield a user's folder with models and data, in which commands run."""
     pytest.importorskip("torch")
     (tmp_path / "user_models.py").write_text(MODELS)
     (tmp_path / "user_data.py").write_text(LOADER)

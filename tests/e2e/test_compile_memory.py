@@ -86,7 +86,7 @@ def write_with_external_data(folder: Path) -> str:
 
 
 def test_weights_beside_an_onnx_model_are_mapped(tmp_path: Path):
-    """The case that was reported: 2.4 GB of weights took 19 GB."""
+    """A user reported that 2.4 GB of weights took 19 GB of memory."""
     taken, notes = compiled(tmp_path, write_with_external_data(tmp_path))
     assert taken < 2 * WEIGHTS_BYTES
     assert "so candidates were tried one at a time: no mixed precision, no parts" in notes

@@ -19,7 +19,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "04_compiled_classifier"
 
 @pytest.fixture
 def module(monkeypatch):
-    """Imports a module of the example as its scripts do, and forgets all that came with it."""
+    """Import a module of the example as its scripts do; forget it and its imports at the end."""
     before = set(sys.modules)
     monkeypatch.syspath_prepend(str(EXAMPLE))
     yield __import__

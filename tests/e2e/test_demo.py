@@ -25,7 +25,7 @@ spec.loader.exec_module(data)
 
 @pytest.fixture(scope="module")
 def finished(slipstream_run, tmp_path_factory) -> tuple[Path, str]:
-    """A whole reduced training on a terminal: its output folder, and what appeared."""
+    """Return the output folder and the output of a complete, short training on a terminal."""
     output = tmp_path_factory.mktemp("demo")
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
@@ -138,7 +138,7 @@ def test_augmented_images_are_shifted_and_flipped_whole() -> None:
 
 @pytest.fixture
 def mirror(tmp_path, monkeypatch) -> Path:
-    """A mirror that is a folder, and a machine that has no data set."""
+    """Return a folder as the mirror, for a machine that has no data set."""
     folder = tmp_path / "mirror"
     folder.mkdir()
     (folder / "labels.gz").write_bytes(b"content")

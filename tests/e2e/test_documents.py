@@ -113,7 +113,7 @@ comm.shutdown()
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A user's folder, with what the commands name."""
+    """Return a user's folder that has the files of the commands."""
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").touch()
     for script in (tmp_path / "train.py", tmp_path / "package" / "train.py"):
@@ -126,7 +126,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def classifier(path: Path) -> None:
-    """An ONNX file: images (1, 3, 16, 16) to ten logits."""
+    """Write an ONNX file with a model from images (1, 3, 16, 16) to ten logits."""
     onnx = pytest.importorskip("onnx")
     graph = onnx.parser.parse_graph(
         """tiny (float[1,3,16,16] image) => (float[1,10] logits) {
@@ -143,7 +143,7 @@ def classifier(path: Path) -> None:
 
 
 def photographs(folder: Path) -> None:
-    """A dozen JPEG files."""
+    """Write a dozen JPEG files."""
     image = pytest.importorskip("PIL.Image")
     folder.mkdir()
     for seed in range(12):
@@ -173,7 +173,7 @@ def test_a_shown_command_runs(command: str, folder: Path) -> None:
 def test_slipstream_understands_every_command_of_every_page(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it is shown, with its own options, which the tests that run it may make shorter."""
+    """The options are those of the page, although tests that run the command may shorten it."""
     monkeypatch.chdir(folder)
     for command in shown_commands(*PAGES):
         program, *words = shlex.split(command)

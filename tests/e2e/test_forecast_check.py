@@ -48,7 +48,7 @@ GPT = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with models, and with what this machine might be; commands run in it."""
+    """Return a folder with models and a description of this machine, in which commands run."""
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models.py").write_text(MODELS)

@@ -34,7 +34,7 @@ Forecast = Callable[..., Done]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's folder with models, in which commands run."""
+    """Return a user's folder with models, in which commands run."""
     pytest.importorskip("torch")
     (tmp_path / "my_models.py").write_text(MODELS)
     (tmp_path / "config.json").write_text(json.dumps(WIDE))
@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def forecast(folder: Path) -> Forecast:
-    """Runs the command in this process, in the user's folder."""
+    """Return a function that runs the command in this process, in the user's folder."""
     del folder
     return lambda *arguments: in_process("forecast", *arguments)
 

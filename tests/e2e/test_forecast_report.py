@@ -29,7 +29,7 @@ CHARTS = {
 
 @pytest.fixture(name="folder", scope="module")
 def folder_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Has both pages."""
+    """Return a folder with both pages."""
     folder = tmp_path_factory.mktemp("pages")
     with TABLE.open(newline="") as source, (folder / "thin.csv").open("w", newline="") as target:
         rows = csv.reader(source)
@@ -51,7 +51,7 @@ def _made(*arguments: str) -> None:
 
 @pytest.fixture(name="chromium", scope="module")
 def chromium_fixture() -> Iterator[Any]:
-    """A browser that reaches no network."""
+    """Yield a browser that reaches no network."""
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=QUIET)
         yield browser

@@ -80,7 +80,7 @@ def test_a_command_of_the_page_runs(command: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow("shown command in a lab", represents=False)
 def test_every_promise_is_measured() -> None:
-    """As `--preset bars -o` does, with 2 MB in place of 100; no promise has to hold here."""
+    """The test runs `--preset bars -o` with 2 MB instead of 100; no promise has to hold here."""
     cases = comm_bars.cases(large=2_000_000, rounds=1)
     outcomes = list(comm_bars.run(cases, lambda _: None))
     assert [outcome.error for outcome in outcomes] == [""] * len(cases)

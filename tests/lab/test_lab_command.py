@@ -44,7 +44,7 @@ def status_of(name: str) -> dict[str, Any]:
 
 @pytest.fixture
 def up() -> Iterator[None]:
-    """A lab of two hosts that stays up."""
+    """Yield a lab of two hosts that stays up."""
     made = lab("up", "--name", NAME, "--num-hosts", "2", "--rate", "100mbit,50mbit")
     assert made.returncode == 0, made.stderr
     assert "test-command: 2 hosts of 1 rank at 100mbit or 50mbit" in made.stderr
@@ -55,7 +55,7 @@ def up() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def standing() -> Iterator[str]:
-    """The name of a lab that no test changes."""
+    """Yield the name of a running lab that no test changes."""
     with Lab(LabSpec(hosts=2), name="test-standing") as made:
         yield made.name
 

@@ -37,7 +37,7 @@ def processes_in(lab: Lab) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process is there and has not ended."""
+    """Return whether the process exists and has not ended."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

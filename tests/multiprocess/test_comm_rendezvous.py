@@ -166,7 +166,7 @@ def test_a_port_that_is_in_use_is_named(start: Start) -> None:
 
 @pytest.fixture
 def few_ports() -> Iterator[tuple[str, ...]]:
-    """The prefix of commands in a network where connections start from ports 20000 to 20007."""
+    """Yield the prefix of commands in a network where connections start from ports 20000-20007."""
     name = f"few-ports-{secrets.token_hex(4)}"
     inside = ("ip", "netns", "exec", name)
     subprocess.run(["ip", "netns", "add", name], check=True)

@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_named(item: pytest.Item, arguments: Iterable[str]) -> bool:
-    """Whether the command line names a case, or its test or class."""
+    """Return whether the command line names a case, its test or its class."""
     name = item.nodeid
     return any(
         name == named or name.startswith((f"{named}[", f"{named}::"))
@@ -100,7 +100,7 @@ def share_of_sweeps(items: list[pytest.Item], number: int) -> set[str]:
 
 
 def is_corner(case: pytest.Item) -> bool:
-    """Whether each list of parameters gave the case its first or its last entry."""
+    """Return whether each list of parameters gave its first or its last entry to the case."""
     if case.get_closest_marker("corner"):
         return True
     lists = list(case.iter_markers("parametrize"))
@@ -117,7 +117,7 @@ def is_corner(case: pytest.Item) -> bool:
 def is_at_an_end(
     params: Mapping[str, object], names: str | Sequence[str], entries: Iterable[object]
 ) -> bool:
-    """Whether the parameters of these names are the first or the last entry of their list."""
+    """Return whether the parameters of these names are the first or last entries of their list."""
     split = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
     own = [params[name] for name in split]
     first, *others = entries
@@ -136,12 +136,12 @@ def values(entry: Any, count: int) -> Sequence[object]:
 
 
 def is_same(one: object, other: object) -> bool:
-    """Whether two parameters are one; arrays have no single answer to whether they are equal."""
+    """Return whether two parameters are the same object or equal; arrays have no single answer."""
     return one is other or (isinstance(one, numbers.Number | str | tuple) and one == other)
 
 
 def is_slow(item: pytest.Item) -> bool:
-    """Whether the test takes longer than ten seconds."""
+    """Return whether the test takes longer than ten seconds."""
     return item.get_closest_marker("slow") is not None
 
 
@@ -155,7 +155,7 @@ def kind(item: pytest.Item) -> str:
 
 
 def can_represent(item: pytest.Item) -> bool:
-    """Whether a slow test may run for its kind: it is short enough, and not skipped here."""
+    """Return whether a slow test may run as an example: it is short enough, and not skipped."""
     is_short = all(marker.kwargs.get("represents", True) for marker in item.iter_markers("slow"))
     skipped = [*item.iter_markers("skip"), *item.iter_markers("skipif")]
     return is_short and all(marker.args and not marker.args[0] for marker in skipped)

@@ -23,19 +23,19 @@ def shown_commands(*pages: Path) -> list[str]:
 
 
 def wrong_claims(claims: Mapping[str, str]) -> list[str]:
-    """Return what is wrong with claims that a test runs a command.
+    """Return the errors in claims that a test runs a command.
 
     Args:
-        claims: by command a file, or FILE::TEST. The file must have the test, and the words of the
+        claims: Files, or FILE::TEST, by command. The file must have the test, and the words of the
             command that say what it does: the program, its sub-commands and its options.
     """
-    wrong: list[str] = []
+    errors: list[str] = []
     for command, claim in claims.items():
         name, _, test = claim.partition("::")
         text = (ROOT / name).read_text() if (ROOT / name).exists() else ""
-        wanted = [*(f"def {each}(" for each in [test] if each), *telling_words(command)]
-        wrong += [f"{command}: {name} has no {each}" for each in wanted if each not in text]
-    return wrong
+        parts = [*([f"def {test}("] if test else []), *telling_words(command)]
+        errors += [f"{command}: {name} has no {part}" for part in parts if part not in text]
+    return errors
 
 
 def telling_words(command: str) -> list[str]:

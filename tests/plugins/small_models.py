@@ -21,13 +21,13 @@ Build = Callable[..., Graph]
 
 @pytest.fixture
 def random() -> np.random.Generator:
-    """The same numbers each time."""
+    """Return a generator with a fixed seed."""
     return np.random.default_rng(5)
 
 
 @pytest.fixture(scope="session")
 def build() -> Build:
-    """Makes a graph of ONNX's text form, "(float[2] x) => (float[2] y) { y = Relu(x) }"."""
+    """Return a function that makes a graph of ONNX's text, "(float[2] x) => (float[2] y) {...}"."""
 
     def make(text: str, *, opset: int = 17, **constants: ArrayLike) -> Graph:
         proto = onnx.parser.parse_graph("tested " + text)
@@ -44,7 +44,7 @@ def build() -> Build:
 
 @pytest.fixture(scope="session")
 def net(build: Build) -> Graph:
-    """A small classifier: image float32 (1, 3, 8, 8) to logits (1, 5)."""
+    """Return a small classifier: image float32 (1, 3, 8, 8) to logits (1, 5)."""
     random = np.random.default_rng(3)
     return build(
         """(float[1,3,8,8] image) => (float[1,5] logits) {
@@ -60,7 +60,7 @@ def net(build: Build) -> Graph:
 
 @pytest.fixture(scope="session")
 def compiled(net: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A package of the small classifier, run by ONNX Runtime in float32. Not to be changed."""
+    """Return a package of the small classifier for ONNX Runtime in float32; never changed."""
     path = tmp_path_factory.mktemp("compiled") / "model.slip"
     model = to_model(net).SerializeToString()
     compile_model(model, path, CompileOptions(seconds=1, threads=1, engines=("onnxruntime",)))
@@ -68,6 +68,6 @@ def compiled(net: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _plain(value: ArrayLike) -> NDArray[np.generic]:
-    """As ONNX has it: float32 for Python's floats, int64 for its integers."""
+    """Return a number as ONNX has it: float32 for Python's floats, int64 for its integers."""
     array = np.asarray(value)
     return array.astype(np.float32) if array.dtype == np.float64 else array

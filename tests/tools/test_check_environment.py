@@ -9,7 +9,7 @@ DECLARED = 'Setting("SLIPSTREAM_PORT")'
 
 
 def problems_with(root: Path, path: str, text: str) -> list[str]:
-    """What is reported for a tree whose settings declare SLIPSTREAM_PORT, with one more file."""
+    """Return the findings in a tree whose settings declare SLIPSTREAM_PORT, with one more file."""
     for name, content in (("src/slipstream/settings/variables.py", DECLARED), (path, text)):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(content)

@@ -7,7 +7,7 @@ import pytest
 
 
 def tree_with(root: Path, path: str, include: str) -> list[str]:
-    """The violations of a tree with one source that has one include."""
+    """Return the violations in a tree with one source that has one include."""
     source = root / path
     source.parent.mkdir(parents=True)
     source.write_text(f'#include "{include}"\n')

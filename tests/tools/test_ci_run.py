@@ -15,7 +15,7 @@ STAGES = ["setup", "check", "test", "sanitize-share", "wheel", "docs"]
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A tree in which every stage says what it was given."""
+    """Return a tree in which every stage prints its arguments."""
     (tmp_path / ".ci").mkdir()
     shutil.copy(SCRIPT, tmp_path / ".ci")
     (tmp_path / "Makefile").write_text(

@@ -53,7 +53,7 @@ def write_database(root: Path, commands: dict[str, list[str]]) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A tree of which nothing has been linted."""
+    """Return a tree in which no file has been checked."""
     for name, script in PROGRAMS.items():
         (tmp_path / "bin").mkdir(exist_ok=True)
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")

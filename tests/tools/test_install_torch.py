@@ -42,7 +42,7 @@ def wheel(index: Path, name: str, version: str, *needs: str) -> None:
 
 @pytest.fixture
 def pypi(tmp_path: Path) -> Path:
-    """An index as PyPI: its torch needs CUDA's packages on Linux."""
+    """Return an index like PyPI, whose torch needs the packages of CUDA on Linux."""
     index = tmp_path / "pypi"
     cuda = 'nvidia-cublas; platform_system == "Linux"'
     wheel(index, "torch", VERSION, cuda, "filelock", "nvidia-optional; extra == 'x'")
@@ -53,14 +53,14 @@ def pypi(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def pytorch(tmp_path: Path) -> Path:
-    """An index as PyTorch's own: its torch is a CPU build."""
+    """Return an index like that of PyTorch, whose torch is a CPU build."""
     wheel(tmp_path / "pytorch", "torch", f"{VERSION}+cpu", "filelock")
     return tmp_path / "pytorch"
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with nothing but pip, to be copied."""
+    """Return an environment with only pip, to be copied."""
     folder = tmp_path_factory.mktemp("made") / "environment"
     venv.create(folder, with_pip=True, symlinks=True)
     return folder
@@ -68,7 +68,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def python(environment: Path, tmp_path: Path) -> Path:
-    """The Python of an environment of the test's own, with nothing but pip."""
+    """Return the Python of an environment of this test, which has only pip."""
     copied = shutil.copytree(environment, tmp_path / "environment", symlinks=True)
     return copied / "bin" / "python"
 

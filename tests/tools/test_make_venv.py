@@ -28,14 +28,14 @@ def version_of(package: str, python: Path) -> str:
 
 @pytest.fixture
 def outer(tmp_path: Path) -> Path:
-    """The Python of a user's active environment, without packages."""
+    """Return the Python of a user's active environment, without packages."""
     venv.create(tmp_path / "outer", symlinks=True)
     return tmp_path / "outer" / "bin" / "python"
 
 
 @pytest.fixture(scope="module")
 def inner(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment that the tool made by one whose torch is an editable package."""
+    """Return the Python of an environment that the tool made from one with an editable torch."""
     folder = tmp_path_factory.mktemp("environments")
     venv.create(folder / "outer", symlinks=True)
     outer = folder / "outer" / "bin" / "python"

@@ -175,7 +175,7 @@ def test_the_first_failed_test_is_named(output: str, test: str) -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A repository of one file, committed."""
+    """Return a repository with one file, which is committed."""
     (tmp_path / "limit.py").write_text("LIMIT = 1\n")
     (tmp_path / "tests").mkdir()
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
@@ -252,7 +252,7 @@ def test_installed(): assert "(a || b) && c" in Path("installed.h").read_text()
 
 @pytest.fixture
 def cpp_checkout(checkout: Path) -> Path:
-    """A repository of one C++ header with the presets of the project; a test program reads it."""
+    """Return a repository with the project's presets and a C++ header that a test program reads."""
     shutil.copy(ROOT / "CMakePresets.json", checkout)
     (checkout / "core/test").mkdir(parents=True)
     for name, text in {

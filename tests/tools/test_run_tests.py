@@ -45,7 +45,7 @@ def pytest_configure(config):
 
 @pytest.fixture
 def tests(tmp_path: Path) -> Path:
-    """A folder of tests, in which one passes beside others and one alone."""
+    """Return a folder of tests, one of which passes with others and one alone."""
     (tmp_path / "pytest.ini").write_text(SETTINGS)
     folder = tmp_path / "tests"
     folder.mkdir()

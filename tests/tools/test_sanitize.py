@@ -44,7 +44,7 @@ ALL = sorted([*CORE, "kernels_program_test"])
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A tree of sources."""
+    """Return a tree of sources."""
     for name, text in SOURCES.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ printf '<testsuite>%s</testsuite>' "$(printf '<testcase name="%s" status="run"/>
 
 @pytest.fixture
 def calls(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file in which a cmake and a ctest write their calls."""
+    """Return the file to which a cmake and a ctest write their calls."""
     (root / "programs").mkdir()
     for name in ("cmake", "ctest"):
         (root / "programs" / name).write_text(PROGRAM)

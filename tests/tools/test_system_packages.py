@@ -13,7 +13,7 @@ INSTALL = "noninteractive install -y -q --no-install-recommends"
 
 @pytest.fixture
 def apt_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An apt-get that writes its calls down and knows no package named in $UNKNOWN."""
+    """Return an apt-get that records its calls and knows no package named in $UNKNOWN."""
     program = tmp_path / "apt-get"
     calls = tmp_path / "calls"
     program.write_text(

@@ -25,7 +25,7 @@ class LineServer:
         )
 
     def ask(self, line: str) -> dict[str, Any]:
-        """Sends the line and returns the answer; blocks."""
+        """Send a line and return the answer; blocks."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(line + "\n")
@@ -36,7 +36,7 @@ class LineServer:
         return json.loads(answer)
 
     def close(self) -> None:
-        """Ends the server after its last answer."""
+        """End the server after its last answer."""
         with self._process as process:
             assert process.stdin is not None
             process.stdin.close()
@@ -44,19 +44,19 @@ class LineServer:
 
 @pytest.fixture(scope="module")
 def run_script() -> Iterator[RunScript]:
-    """Runs a script of this folder on so many ranks; fails the test where a rank fails."""
+    """Return a function that runs a script of this folder on some ranks, none of which may fail."""
     yield from served_scripts(HERE / "scripts")
 
 
 @pytest.fixture(scope="module")
 def run_trainer() -> Iterator[RunScript]:
-    """Does the same with the scripts that train through other packages."""
+    """Return a function that runs a script that trains through another package."""
     packages = ("accelerate", "lightning.pytorch", "transformers.trainer")
     yield from served_scripts(HERE / "trainers", *packages)
 
 
 def served_scripts(folder: Path, *modules: str) -> Iterator[RunScript]:
-    """Yields what runs a script of the folder in ranks that find the modules imported."""
+    """Yield a function that runs a script of the folder in ranks that have imported the modules."""
     server = LineServer(str(HERE / "script_server.py"), *modules)
 
     def run(count: int, name: str) -> None:
@@ -69,7 +69,7 @@ def served_scripts(folder: Path, *modules: str) -> Iterator[RunScript]:
 
 @pytest.fixture(scope="module")
 def run_suite_test() -> Iterator[Callable[[str, int, str], dict[str, Any]]]:
-    """Runs a test of PyTorch's own suite; there is one server for each way of running it."""
+    """Yield a function that runs a test of PyTorch's suite; each way of running has its server."""
     servers: dict[tuple[str, int], LineServer] = {}
 
     def run(seen_as: str, world_size: int, name: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ BASELINE = HERE / "gloo_baseline.json"
 
 
 def main() -> None:
-    """Runs every test with gloo and writes the outcomes."""
+    """Run every test with gloo and write the outcomes."""
     runs: dict[str, dict[str, str]] = {}
     names = test_names()
     for seen_as, world_size in (("gloo", 3), ("gloo", 4), ("gloo", 8), ("mpi", 3)):
@@ -40,13 +40,13 @@ def main() -> None:
 
 
 def test_names() -> list[str]:
-    """Returns the names of all tests of the suite."""
+    """Return the names of all tests of the suite."""
     command = [sys.executable, str(SERVER), "--list"]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 
 
 def outcomes(seen_as: str, world_size: int, names: list[str]) -> dict[str, str]:
-    """Runs `names` with gloo and returns the outcome of each; shows progress on stderr."""
+    """Run `names` with gloo and return the outcome of each; shows progress on stderr."""
     command = [sys.executable, str(SERVER), "--backend", "gloo", "--seen-as", seen_as]
     command += ["--world-size", str(world_size)]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -32,7 +32,7 @@ POLL_SECONDS = 0.02
 
 
 def main() -> None:
-    """Imports what the scripts need and serves standard input until it ends."""
+    """Import what the scripts need, and serve standard input until it ends."""
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch.distributed as dist
     import torch.distributed.fsdp
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def run_script(count: int, script: str, port: int, make_store: Any) -> dict[str, Any]:
-    """Runs one script on `count` ranks, with a store at the port, and returns the answer."""
+    """Run a script on `count` ranks, with a store at the port, and return the answer."""
     started = time.monotonic()
     with tempfile.TemporaryFile() as output:
         children = [start_rank(rank, count, port, script, output) for rank in range(count)]
@@ -69,7 +69,7 @@ def run_script(count: int, script: str, port: int, make_store: Any) -> dict[str,
 
 
 def start_rank(rank: int, count: int, port: int, script: str, output: IO[bytes]) -> int:
-    """Forks one rank and returns its process number."""
+    """Fork one rank and return its process number."""
     child = os.fork()
     if child:
         return child
@@ -99,7 +99,7 @@ def start_rank(rank: int, count: int, port: int, script: str, output: IO[bytes])
 
 
 def wait_all(children: list[int], deadline: float) -> list[int | None]:
-    """Returns the exit status of each child, None for those killed at the deadline.
+    """Return the exit status of each child, None for those killed at the deadline.
 
     A child that fails gives the others ten more seconds: they may hang for want of it.
     """
@@ -123,7 +123,7 @@ def wait_all(children: list[int], deadline: float) -> list[int | None]:
 
 
 def tail(output: IO[bytes]) -> str:
-    """Returns the end of what the ranks printed."""
+    """Return the end of the output of the ranks."""
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - OUTPUT_TAIL))
     return output.read().decode("utf-8", "replace")

@@ -32,7 +32,7 @@ RANK_TIMEOUT_SECONDS = 120
 
 
 def main() -> None:
-    """Reads the command line, loads the suite and serves standard input until it ends."""
+    """Read the command line, loads the suite and serve standard input until it ends."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", default="slipstream")
     parser.add_argument("--seen-as", default="gloo", choices=["gloo", "mpi"])
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def set_environment(seen_as: str, world_size: int, folder: Path) -> None:
-    """Sets what the suite reads at import: it must run before torch is imported."""
+    """Set the variables that the suite reads at import; torch must not be imported yet."""
     os.environ.update(
         BACKEND=seen_as,
         WORLD_SIZE=str(world_size),
@@ -64,7 +64,7 @@ def set_environment(seen_as: str, world_size: int, folder: Path) -> None:
 
 
 def load_suite(seen_as: str, backend: str) -> type[unittest.TestCase]:
-    """Imports the suite and returns its test case: ranks are forked, `backend` is what they use."""
+    """Import the suite and return its test case, whose ranks are forked and use `backend`."""
     import torch.multiprocessing
     from torch.testing._internal.distributed import distributed_test
 
@@ -87,7 +87,7 @@ def load_suite(seen_as: str, backend: str) -> type[unittest.TestCase]:
 
 
 def map_backend(seen_as: str, backend: str) -> None:
-    """Makes groups of `backend` wherever `seen_as` is asked for; their own name stays true."""
+    """Make groups of `backend` if `seen_as` is requested; their own name stays true."""
     import torch.distributed as dist
     from torch.distributed import distributed_c10d
 
@@ -98,7 +98,7 @@ def map_backend(seen_as: str, backend: str) -> None:
 
 
 def with_backend(function: Callable[..., Any], names: dict[str, str]) -> Callable[..., Any]:
-    """Returns `function` with the value of its argument `backend` replaced as `names` says."""
+    """Return `function` with its argument `backend` replaced as `names` says."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -113,7 +113,7 @@ def with_backend(function: Callable[..., Any], names: dict[str, str]) -> Callabl
 
 
 def serve(suite: type[unittest.TestCase], folder: Path) -> None:
-    """Answers each name on standard input; what tests print goes to a file, then to `detail`."""
+    """Answer each name on standard input; the output of tests goes to a file, then to `detail`."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.set_inheritable(answers.fileno(), False)
     with (folder / "output").open("w+b", buffering=0) as output:
@@ -131,7 +131,7 @@ def serve(suite: type[unittest.TestCase], folder: Path) -> None:
 
 
 def run_test(suite: type[unittest.TestCase], name: str) -> dict[str, Any]:
-    """Runs one test in forked ranks and returns name, outcome, seconds and detail."""
+    """Run one test in forked ranks and return name, outcome, seconds and detail."""
     result = unittest.TestResult()
     started = time.monotonic()
     suite(name).run(result)
@@ -147,7 +147,7 @@ def run_test(suite: type[unittest.TestCase], name: str) -> dict[str, Any]:
 
 
 def tail(output: IO[bytes]) -> str:
-    """Returns the end of what the ranks printed, with a heading, or nothing."""
+    """Return the end of the output of the ranks with a heading, or nothing."""
     sys.stdout.flush()
     sys.stderr.flush()
     size = output.seek(0, os.SEEK_END)

@@ -23,7 +23,7 @@ LOGGER = "slipstream.torch.bootstrap"
 
 
 def settings(**variables: str) -> Settings:
-    """Returns the settings of an environment with these variables alone."""
+    """Return the settings of an environment with only these variables."""
     return Settings.from_environment(variables)
 
 
@@ -34,7 +34,7 @@ def meeting(
 
 
 def held() -> tuple[int, int]:
-    """Returns how many sockets and threads this process has."""
+    """Return the numbers of sockets and threads of this process."""
     links = [link_of(path) for path in Path("/proc/self/fd").iterdir()]
     return sum(link.startswith("socket:") for link in links), len(os.listdir("/proc/self/task"))
 
@@ -47,7 +47,7 @@ def link_of(path: Path) -> str:
 
 
 def check_nothing_left(before: tuple[int, int]) -> None:
-    """The kernel takes a moment to forget a thread that was joined."""
+    """Check that no thread is left; the kernel takes a moment to forget one that was joined."""
     gc.collect()
     deadline = time.monotonic() + LIMIT_SECONDS
     while any(now > then for now, then in zip(held(), before, strict=True)):
@@ -76,7 +76,7 @@ def test_engine_whose_timeline_cannot_be_written_is_closed(tmp_path: Path) -> No
 
 
 def open_both(each: Callable[[int], Settings]) -> list[World | Exception]:
-    """Opens the two ranks of a world, each in a thread; returns what became of them."""
+    """Open the two ranks of a world, each in a thread; return their results or errors."""
     store = dist.HashStore()
 
     def one(rank: int) -> World | Exception:
@@ -90,7 +90,7 @@ def open_both(each: Callable[[int], Settings]) -> list[World | Exception]:
 
 
 def leave(worlds: list[World | Exception]) -> None:
-    """Closes the engines of all ranks at once, since each waits for the other's goodbye."""
+    """Close the engines of all ranks at once, because each waits for the others."""
     memberships = [world.join("all", [0, 1]) for world in worlds if isinstance(world, World)]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda each: each.leave(), memberships))

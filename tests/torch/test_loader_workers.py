@@ -53,7 +53,7 @@ AT_ONCE_SECONDS = 2.0  # heartbeats alone would take five
 
 @contextlib.contextmanager
 def started(script: Path, rank: int, port: int, host: str) -> Iterator[subprocess.Popen[str]]:
-    """Runs one rank, and ends it at last."""
+    """Yield one rank, which ends with the block."""
     process = subprocess.Popen(
         [sys.executable, str(script)],
         stdin=subprocess.PIPE,
@@ -72,7 +72,7 @@ def started(script: Path, rank: int, port: int, host: str) -> Iterator[subproces
 
 
 def line(process: subprocess.Popen[str], word: str) -> str:
-    """Returns what follows the word in the next line that begins with it."""
+    """Return the text after the word in the next line that begins with it."""
     assert process.stdout is not None
     for text in process.stdout:
         if text.startswith(word):
@@ -81,7 +81,7 @@ def line(process: subprocess.Popen[str], word: str) -> str:
 
 
 def alive(process: int) -> bool:
-    """Tells whether a process runs; one that has ended and waits for its parent does not."""
+    """Return whether a process runs; one that has ended and waits for its parent does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

@@ -33,7 +33,7 @@ assert "slipstream" in torch.distributed.Backend.backend_list
 
 
 def run_python(code: str, *options: str, **variables: str) -> str:
-    """Runs code in a new interpreter and returns what it prints."""
+    """Run code in a new interpreter and return its output."""
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", *options, "-c", code],
         capture_output=True,

@@ -62,7 +62,7 @@ pytestmark = [
 def optimised(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Optimised:
-    """Each network in turn."""
+    """Return a network of the zoo before and after the rewrites."""
     path = tmp_path_factory.mktemp("zoo") / f"{request.param}.onnx"
     _export(request.param, path)
     graph = read(path)

@@ -41,11 +41,11 @@ class Built:
     network: torch.nn.Module
 
     def inputs(self, seed: int) -> tuple[torch.Tensor, ...]:
-        """Returns a seed's inputs as the network takes them."""
+        """Return the inputs of a seed as the network takes them."""
         return tuple(torch.from_numpy(array) for array in self.model.inputs(seed).values())
 
     def outputs(self, seed: int) -> list[NDArray[np.float32]]:
-        """Returns what the network makes of a seed's inputs."""
+        """Return the outputs of the network for the inputs of a seed."""
         with torch.no_grad():
             outputs = self.network(*self.inputs(seed))
         return [x.numpy() for x in (outputs if isinstance(outputs, tuple) else (outputs,))]
@@ -53,7 +53,7 @@ class Built:
 
 @pytest.fixture(scope="module")
 def built(request: pytest.FixtureRequest) -> Built:
-    """Each network in turn, built once."""
+    """Return each network in turn, built once."""
     model = ZOO[request.param]
     return Built(model=model, network=model.build())
 

@@ -19,7 +19,7 @@ class Zoo:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A current folder with a file that imports another one beside it."""
+    """Return a current folder with a file that imports another one beside it."""
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "mine.py").write_text(TEXT)
     (tmp_path / "inner" / "beside_mine.py").write_text("NUMBER = 3\n")

@@ -10,7 +10,7 @@ import slipstream.comm as comm
 
 
 def main() -> None:
-    """Fails unless the wheel, rather than the sources, computes the right sum."""
+    """Fail unless the wheel, and not the sources, computes the right sum."""
     assert "site-packages" in Path(slipstream.__file__).parts, slipstream.__file__
     comm.init()
     values = np.full(1 << 16, comm.rank() + 1, dtype=np.float32)

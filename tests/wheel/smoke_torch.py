@@ -9,7 +9,7 @@ import slipstream
 
 
 def main() -> None:
-    """Fails unless an unchanged script finds the backend and gets the right sum and gradients."""
+    """Fail unless an unchanged script finds the backend and gets the right sum and gradients."""
     assert "site-packages" in Path(slipstream.__file__).parts, slipstream.__file__
     dist.init_process_group("slipstream")
     rank, size = dist.get_rank(), dist.get_world_size()

@@ -62,7 +62,7 @@ class Launch:
         wait_until(are_written)
 
     def descendants(self) -> list[int]:
-        """Processes with the token, other than the launcher; zombies have none."""
+        """Return the processes with the token, other than the launcher; zombies have none."""
         mark = f"LAUNCH_TOKEN={self.token}".encode()
         return [pid for pid in _pids() if pid != self.process.pid and mark in _environment(pid)]
 
@@ -83,7 +83,7 @@ Run = Callable[..., Launch]
 
 @pytest.fixture
 def ranks() -> Path:
-    """The folder of the programs that the launches here run."""
+    """Return the folder of the programs that the launches here run."""
     return RANKS
 
 

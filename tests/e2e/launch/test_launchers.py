@@ -52,7 +52,7 @@ PYTORCH = pytest.param("meet_torch.py", marks=pytest.mark.slow("PyTorch under a 
 
 @pytest.fixture(params=["meet.py", PYTORCH])
 def script(request: pytest.FixtureRequest, ranks: Path) -> Path:
-    """A program whose ranks meet, without a framework and with PyTorch."""
+    """Return a program whose ranks meet, with PyTorch and without a framework."""
     if request.param == "meet_torch.py":
         pytest.importorskip("torch")
     return ranks / request.param

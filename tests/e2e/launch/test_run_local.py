@@ -420,5 +420,5 @@ def environment(pid: int) -> dict[str, str]:
 
 
 def is_rank(pid: int, rank: int) -> bool:
-    """Whether the process is a rank's own, not a child of it and not an agent."""
+    """Return whether the process is a rank itself, and not a child of one or an agent."""
     return environment(pid).get("RANK") == str(rank) and b"time.sleep" not in command(pid)

@@ -68,7 +68,7 @@ class Network:
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory, wait_until: Wait) -> Iterator[Network]:
-    """Two hosts with sshd and a desk, joined by a switch."""
+    """Yield two hosts with sshd and a desk, which a switch connects."""
     network = Network(prefix=f"t{os.getpid()}", folder=tmp_path_factory.mktemp("ssh"))
     servers: list[subprocess.Popen[bytes]] = []
     try:
@@ -364,6 +364,6 @@ def read(pid: int, file: str) -> str:
 
 
 def is_ssh_to(pid: int, host: str) -> bool:
-    """Whether the process is the ssh client for a host."""
+    """Return whether the process is the ssh client for a host."""
     words = read(pid, "cmdline").split("\0")
     return words[0] == "ssh" and host in words

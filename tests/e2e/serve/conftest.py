@@ -25,10 +25,10 @@ LIMIT_SECONDS = 60.0
 
 
 class Served:
-    """A server that runs: where it listens, and what it says.
+    """A running server, with its addresses and its output.
 
     Args:
-        process: what was started, with standard output and error in one pipe.
+        process: Process of the server, with standard output and error in one pipe.
     """
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -99,7 +99,7 @@ def wait_until(is_so: Callable[[], object]) -> None:
 
 
 def package(path: Path, factor: float, rows: int = 1) -> Path:
-    """A model of `factor` times its input, float32 (rows, 4)."""
+    """Return the package of a model of `factor` times its input, float32 (rows, 4)."""
     shape = [rows, SIZE]
     graph = helper.make_graph(
         [helper.make_node("Mul", ["x", "factor"], ["y"])],

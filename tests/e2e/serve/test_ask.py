@@ -28,7 +28,7 @@ TOKEN = "a-token-of-this-test"
 
 @pytest.fixture(scope="module")
 def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Says of what a picture has most: the classes are the names of three folders."""
+    """Return a model that tells the main colour of a picture; classes are three folder names."""
     folder = tmp_path_factory.mktemp("colours")
     for name, colour in COLOURS.items():
         (folder / "data" / name).mkdir(parents=True)
@@ -108,7 +108,7 @@ def test_a_token_lets_in(
 
 
 def test_pictures_go_into_json_as_base64(colours: Path, serve: Callable[..., Any]) -> None:
-    """Two of them, and what is none: no length before them is needed, so a shell can say it."""
+    """A shell can send pictures in JSON, because no length has to come before them."""
     server = serve(colours / "colours.slip")
     texts = [base64.b64encode((colours / f"{name}.png").read_bytes()).decode() for name in COLOURS]
 

@@ -35,7 +35,7 @@ OK, REFUSED = 200, range(400, 500)
 
 
 def bodies(random: np.random.Generator, count: int) -> Iterator[tuple[str, bytes, str | None]]:
-    """Yields paths, bodies and the length of JSON: good ones with some of it damaged."""
+    """Yield paths, bodies and lengths of JSON; some of the bodies are damaged."""
     head = json.dumps(GOOD).encode()
     for _ in range(count):
         whole = bytearray(head + np.ones(4, np.float32).tobytes())
@@ -59,7 +59,7 @@ def bodies(random: np.random.Generator, count: int) -> Iterator[tuple[str, bytes
 
 
 async def posted(server: str, asked: list[tuple[str, bytes, str | None]]) -> list[int]:
-    """The statuses of requests that follow one another on one connection."""
+    """Return the statuses of successive requests on one connection."""
     host, port = server.rsplit(":", 1)
     reader, writer = await asyncio.open_connection(host, int(port))
     statuses: list[int] = []

@@ -29,7 +29,7 @@ def connection(impatient: Any) -> Iterator[socket.socket]:
 
 
 def body(padding: int = 0) -> tuple[bytes, int]:
-    """A request, whose JSON is longer by so many bytes, and the length of its JSON."""
+    """Return a request with longer JSON, and the length of its JSON."""
     said = {
         "name": "x", "datatype": "FP32", "shape": [1, NUMBERS.size],
         "parameters": {"binary_data_size": NUMBERS.nbytes},
@@ -47,7 +47,7 @@ def request(content: bytes, json_length: int, *fields: str) -> bytes:
 
 
 def answers(connection: socket.socket, count: int = 1) -> list[tuple[int, bytes]]:
-    """Status and body of so many answers."""
+    """Return status and body of a number of answers."""
     found: list[tuple[int, bytes]] = []
     with connection.makefile("rb") as stream:
         while len(found) < count:

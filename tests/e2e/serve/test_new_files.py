@@ -55,7 +55,7 @@ class Load:
                 each.result()
 
     def has_reached(self, factor: int) -> bool:
-        """Whether all clients see this factor now; also if one of them failed."""
+        """Return whether all clients see this factor, or one of them has failed."""
         is_failed = any(each.done() for each in self.clients)
         return is_failed or all(seen[-1:] == [factor] for seen in self.seen)
 
@@ -95,7 +95,7 @@ def test_models_take_over_in_turn_and_none_comes_back(
     wait_until: Callable[[Callable[[], object]], None],
     tmp_path: Path,
 ) -> None:
-    """RELOADS says how many times."""
+    """The variable RELOADS sets the number of changes."""
     files = [make_package(tmp_path / f"of{factor}.slip", factor) for factor in range(1, 11)]
     path = tmp_path / "model.slip"
     shutil.copy(files[0], path)

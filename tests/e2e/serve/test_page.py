@@ -84,7 +84,7 @@ def _compiled(path: Path, graph: onnx.GraphProto, **options: Any) -> Path:
 
 
 def _colours(path: Path, folders: Path) -> Path:
-    """Says of what a picture has most: 0 red, 1 green, 2 blue."""
+    """Return a model that tells the main colour of a picture: 0 red, 1 green, 2 blue."""
     value = helper.make_tensor_value_info
     nodes = [
         helper.make_node("GlobalAveragePool", ["image"], ["means"]),
@@ -170,7 +170,7 @@ def chromium_fixture() -> Iterator[Any]:
 
 @pytest.fixture(name="page")
 def page_fixture(site: Site, chromium: Any) -> Iterator[Any]:
-    """The page, which has seen its server and must say no error."""
+    """Yield the page, which has connected to its server and may report no error."""
     page = chromium.new_page(viewport={"width": 1200, "height": 900})
     errors = _errors(page)
     page.goto(site.address)

@@ -34,7 +34,7 @@ Ask = Callable[..., "np.ndarray[Any, Any]"]
 
 
 def slow_package(path: Path) -> Path:
-    """A model that takes tenths of a second, through many products."""
+    """Return a model that takes tenths of a second, by many products."""
     values = ["x", *(f"v{step}" for step in range(1, SLOW_STEPS)), "y"]
     weight = (np.eye(1024) + 0.5 / 1024).astype(np.float32)
     nodes = [
@@ -69,7 +69,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def running(
     serve: Callable[..., Any], packages: dict[str, Path], log: Path, tmp_path_factory: Any
 ) -> Any:
-    """A server with a quick model, rows, and a slow one, which writes a log."""
+    """Return a server that writes a log, with a quick model, `rows`, and a slow one."""
     slow = slow_package(tmp_path_factory.mktemp("slow") / "slow.slip")
     return serve(str(packages["rows"]), str(slow), "--access-log", str(log), "--timeout", "60")
 

@@ -66,7 +66,7 @@ def test_replicas_that_are_killed_are_not_noticed(
 
 
 def have_more(now: Counter[int], before: dict[int, int], clients: list[Future[None]]) -> bool:
-    """Whether each client got ten more answers, or one of them failed."""
+    """Return whether each client got ten more answers, or one of them has failed."""
     is_failed = any(each.done() for each in clients)
     return is_failed or all(now[each] >= before.get(each, 0) + 10 for each in range(len(LOADS)))
 

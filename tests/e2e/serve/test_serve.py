@@ -119,7 +119,7 @@ def test_shares_of_versions_are_kept_and_it_ends_when_told(
 def test_who_balances_the_load_has_notice_of_the_end(
     serve: Serve, packages: dict[str, Path], ask: Ask
 ) -> None:
-    """What is asked meanwhile is answered, and each connection ends with its answer."""
+    """Requests that come meanwhile are answered, and each connection ends with its answer."""
     running = serve(packages["double"], "--notice", "60")
     given = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
     body = json.dumps({"inputs": [given]})

@@ -44,7 +44,7 @@ def reduce_until_failure() -> None:
 
 
 def killed() -> None:
-    """The last rank is killed by the test, while the others reduce."""
+    """Reduce while the test kills the last rank."""
     comm.init()
     killed_or_reducing()
 
@@ -59,7 +59,7 @@ def killed_or_reducing() -> None:
 
 
 def survived() -> None:
-    """The last rank is killed by the test; the others make a group of their own and go on."""
+    """Make a new group without the last rank, which the test kills, and go on."""
     comm.init()
     killed_or_reducing()
     rest = comm.group(list(range(comm.size() - 1)))
@@ -70,7 +70,7 @@ def survived() -> None:
 
 
 def killed_with_children() -> None:
-    """The last rank has forked children, which live on when it is killed."""
+    """Reduce while the test kills the last rank, whose forked children live on."""
     comm.init()
     if comm.rank() == comm.size() - 1:
         for _ in range(2):
@@ -82,7 +82,7 @@ def killed_with_children() -> None:
 
 
 def forked() -> None:
-    """A child must not use the engine; its parent does not notice it."""
+    """Check that a child cannot use the engine and that its parent is not disturbed."""
     comm.init()
     array = np.ones(4)
     comm.allreduce(array)
@@ -123,7 +123,7 @@ def aborted() -> None:
 
 
 def timed_out() -> None:
-    """The last rank never submits; the others give up after their timeout."""
+    """Give up after the timeout, because the last rank never submits."""
     comm.init()
     if comm.rank() == comm.size() - 1:
         say("waits for the others to fail")
@@ -148,7 +148,7 @@ def waited() -> None:
 
 
 def straggling() -> None:
-    """The last rank submits only when the others have reported it."""
+    """Let the last rank submit only when the others have reported it."""
     comm.init()
     if comm.rank() == comm.size() - 1:
         signal.signal(signal.SIGUSR1, lambda *_: None)
@@ -172,7 +172,7 @@ def idle() -> None:
 
 
 def mismatched(what: str) -> None:
-    """Each rank passes something else."""
+    """Pass something different on each rank."""
     comm.init()
     rank = comm.rank()
     if what == "size":
@@ -192,7 +192,7 @@ def mismatched(what: str) -> None:
 
 
 def wrong() -> None:
-    """Calls that are wrong on this rank alone do the group no harm."""
+    """Check that calls that are wrong on this rank only do no harm to the group."""
     comm.init()
     read_only = np.ones(4)
     read_only.flags.writeable = False
@@ -264,7 +264,7 @@ def ages() -> None:
         return process.num_fds(), process.num_threads(), process.memory_info().rss / 2**20
 
     def settled(before: tuple[int, int, float]) -> tuple[int, int, float]:
-        """What is used once threads and files that are on their way out have gone."""
+        """Return the resources in use, once threads and files that are about to end have gone."""
         end = time.monotonic() + 5
         while (now := used()) and (now[0] > before[0] or now[1] > before[1]):
             if time.monotonic() > end:
@@ -314,7 +314,7 @@ def lingering() -> None:
 
 
 def two_threads() -> None:
-    """Two threads use two groups at once, in opposite orders on different ranks."""
+    """Use two groups in two threads at once, in opposite orders on different ranks."""
     comm.init()
     groups = [comm.group(range(comm.size()), f"group {index}") for index in range(2)]
     if comm.rank() % 2:
@@ -338,7 +338,7 @@ def two_threads() -> None:
 
 
 def dropped() -> None:
-    """Handles and arrays that are thrown away do not take the memory from the engine."""
+    """Check that the engine keeps the memory of handles and arrays that are dropped."""
     comm.init()
     for index in range(200):
         comm.allreduce(np.full(50_000, index, dtype=np.float32), "max", async_op=True)

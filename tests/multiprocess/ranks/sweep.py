@@ -37,7 +37,7 @@ OPS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def supported(op: str, dtype: str) -> bool:
-    """What the engine can compute: complex numbers have no order, only integers have bits."""
+    """Return whether the engine can do it: complex numbers have no order, only integers bits."""
     if op in ("band", "bor", "bxor"):
         return dtype in INTEGERS or dtype == "bool"
     if op in ("min", "max"):
@@ -46,7 +46,7 @@ def supported(op: str, dtype: str) -> bool:
 
 
 def drawn(rank: int, shape: tuple[int, ...], dtype: str) -> Array:
-    """The input of one rank; a product of four stays within float16."""
+    """Return the input of one rank; a product of four stays within float16."""
     random = np.random.default_rng([rank, *shape, DTYPES.index(dtype)])
     values = random.integers(0, 4, shape)
     if dtype in COMPLEX:
@@ -55,7 +55,7 @@ def drawn(rank: int, shape: tuple[int, ...], dtype: str) -> Array:
 
 
 def reduced(op: str, inputs: list[Array]) -> Array:
-    """What NumPy makes of the inputs of all ranks."""
+    """Return the inputs of all ranks as NumPy reduces them."""
     dtype = inputs[0].dtype
     if op == "average":
         total = reduce(np.add, inputs)
@@ -149,7 +149,7 @@ class Sweep:
         self.equal(turned, wanted, "all_to_all", count, dtype)
 
     def uneven(self, count: int, dtype: str) -> None:
-        """Parts of different lengths, some of them empty."""
+        """Check parts of different lengths, some of which are empty."""
         counts = [count * (rank % 3) for rank in range(self.size)]
         parts = [drawn(rank, (counts[rank],), dtype) for rank in range(self.size)]
         got = alternating.all_gather_v(parts[self.rank], counts)
@@ -166,7 +166,7 @@ class Sweep:
         self.equal(got, np.concatenate(due), "all_to_all_v", count, dtype)
 
     def messages(self, count: int, dtype: str) -> None:
-        """A message around the circle, sent and received at once; then all to rank 0, any order."""
+        """Pass a message around a ring, sent and received at once, then all to rank 0."""
         if self.size == 1:  # nobody to send to
             return
         to, source = (self.rank + 1) % self.size, (self.rank - 1) % self.size
@@ -184,7 +184,7 @@ class Sweep:
             self.equal(out, inputs[handle.source()], "recv any", count, dtype)
 
     def fractions(self, count: int, dtype: str) -> None:
-        """Where the order of adding counts, all ranks have the same bits all the same."""
+        """Check that all ranks have the same bits even if the order of the additions matters."""
         random = np.random.default_rng([self.rank, count])
         mine = random.standard_normal(count).astype(dtype)
         total = alternating.allreduce(mine.copy(), "sum")
@@ -195,7 +195,7 @@ class Sweep:
             assert all(np.array_equal(each, everyones[0]) for each in everyones), (count, dtype)
 
     def groups(self) -> None:
-        """Subgroups, numbered anew and in another order."""
+        """Check subgroups, whose ranks are numbered anew and in another order."""
         everybody = comm.group(range(self.size)[::-1], "reversed")
         assert everybody.rank == self.size - 1 - self.rank
         array = np.array([self.rank])

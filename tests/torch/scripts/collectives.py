@@ -28,12 +28,12 @@ SHAPES = ((), (0,), (1,), (5,), (3, 7), (4, 1001))
 
 
 def supported(dtype: torch.dtype) -> bool:
-    """Tells what gloo cannot do, so that the script can run with it for comparison."""
+    """Return whether gloo can do this too, so that the script can run with it for comparison."""
     return dist.get_backend() != "gloo" or dtype not in GLOO_LACKS
 
 
 def tensor_of(rank: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Returns what `rank` contributes: small whole numbers, so that sums are exact."""
+    """Return the tensor of `rank`: small whole numbers, so that sums are exact."""
     generator = torch.Generator().manual_seed(rank)
     return torch.randint(0, 5, shape, generator=generator).to(dtype)
 
@@ -43,7 +43,7 @@ def check_equal(found: torch.Tensor, wanted: torch.Tensor) -> None:
 
 
 def check_moves(shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Collectives that add nothing, from and to every root."""
+    """Check collectives that add nothing, from and to every root."""
     rank, size = dist.get_rank(), dist.get_world_size()
     each = [tensor_of(r, shape, dtype) for r in range(size)]
     blank = torch.zeros(shape, dtype=dtype)
@@ -73,7 +73,7 @@ def check_moves(shape: tuple[int, ...], dtype: torch.dtype) -> None:
 
 
 def check_sums(shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Collectives that add."""
+    """Check collectives that add."""
     rank, size = dist.get_rank(), dist.get_world_size()
     each = [tensor_of(r, shape, dtype) for r in range(size)]
     total = torch.stack(each).sum(0).to(dtype)
@@ -94,7 +94,7 @@ def check_sums(shape: tuple[int, ...], dtype: torch.dtype) -> None:
 
 
 def check_single_tensor_forms(dtype: torch.dtype) -> None:
-    """One tensor holds the parts of all ranks."""
+    """Check the forms in which one tensor holds the parts of all ranks."""
     rank, size = dist.get_rank(), dist.get_world_size()
     each = [tensor_of(r, (size * 3, 2), dtype) for r in range(size)]
     stacked = torch.stack(each)
@@ -113,7 +113,7 @@ def check_single_tensor_forms(dtype: torch.dtype) -> None:
 
 
 def check_operators() -> None:
-    """Every reduction, on the dtypes for which it means something."""
+    """Check every reduction with all dtypes that it is defined for."""
     rank, size = dist.get_rank(), dist.get_world_size()
     cases: list[tuple[object, torch.dtype, Callable[[torch.Tensor], torch.Tensor]]] = [
         (dist.ReduceOp.MIN, torch.float32, lambda each: each.amin(0)),
@@ -142,7 +142,7 @@ def fold(
 
 
 def check_strides() -> None:
-    """Tensors that are not contiguous, as input and as output."""
+    """Check tensors that are not contiguous, as input and as output."""
     if dist.get_backend() == "gloo":
         return
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -170,7 +170,7 @@ def check_strides() -> None:
 
 
 def check_lazy_negatives() -> None:
-    """Negatives that PyTorch has not worked out yet, as input and as output."""
+    """Check negatives that PyTorch has not computed yet, as input and as output."""
     if dist.get_backend() == "gloo":
         return
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -191,7 +191,7 @@ def check_lazy_negatives() -> None:
 
 
 def check_point_to_point() -> None:
-    """A ring of sends, tags out of order, and receives from whoever sends."""
+    """Check a ring of sends, tags out of order, and receives from any rank."""
     rank, size = dist.get_rank(), dist.get_world_size()
     following, previous = (rank + 1) % size, (rank - 1) % size
     first, second = torch.empty(1000), torch.empty(7, dtype=torch.int64)
@@ -218,7 +218,7 @@ def check_point_to_point() -> None:
 
 
 def check_uneven() -> None:
-    """Parts of different sizes, in lists and in one tensor."""
+    """Check parts of different sizes, in lists and in one tensor."""
     rank, size = dist.get_rank(), dist.get_world_size()
     sent = [torch.full((peer + 1, 2), float(rank)) for peer in range(size)]
     received = [torch.empty(rank + 1, 2) for _ in range(size)]

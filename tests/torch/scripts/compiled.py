@@ -33,7 +33,7 @@ FORMS: dict[str, Callable[[], Any]] = {
 
 
 def check_ddp(form: str) -> None:
-    """Gradients are those of the model that is not compiled."""
+    """Check that the gradients are those of the model that is not compiled."""
     torch._dynamo.reset()
     model, plain = FORMS[form](), DistributedDataParallel(net())
     for step in range(3):
@@ -46,7 +46,7 @@ def check_ddp(form: str) -> None:
 
 
 def check_function() -> None:
-    """Collectives that PyTorch turns into functions, and those by which a graph breaks."""
+    """Check collectives that PyTorch turns into functions, and those that break the graph."""
     torch._dynamo.reset()
 
     def summed(tensor: torch.Tensor) -> torch.Tensor:

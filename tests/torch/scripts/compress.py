@@ -27,7 +27,7 @@ def net() -> nn.Module:
 
 
 def train(model: nn.Module, parameters: nn.Module) -> list[float]:
-    """Trains on what this rank has; returns the losses."""
+    """Train with the data of this rank; return the losses."""
     torch.manual_seed(dist.get_rank())
     optimizer = torch.optim.SGD(parameters.parameters(), lr=0.05, momentum=0.9)
     if parameters is model:
@@ -63,7 +63,7 @@ def check_codec(codec: str) -> None:
 
 
 def check_checkpoint(kept: dict[str, torch.Tensor]) -> None:
-    """Losses move to a model with other buckets."""
+    """Check that losses move to a model with other buckets."""
     other = DistributedDataParallel(net(), bucket_cap_mb=25)
     state = compress(other, "int8")
     state.load_state_dict({"codec": "int8", "residuals": copy.deepcopy(kept)})
@@ -74,7 +74,7 @@ def check_checkpoint(kept: dict[str, torch.Tensor]) -> None:
 
 
 def check_overlap() -> None:
-    """With overlap() the codec gives the same kind of result."""
+    """Check that the codec gives the same kind of result with overlap()."""
     exact = DistributedDataParallel(net())
     model = net()
     expected = train(exact, exact.module)

@@ -30,7 +30,7 @@ class Net(nn.Module):
 
 
 def train(model: nn.Module, batches: list[torch.Tensor]) -> None:
-    """Trains with momentum; step i uses branch i modulo 2."""
+    """Train with momentum; step i uses branch i modulo 2."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for step, batch in enumerate(batches):
         optimizer.zero_grad()
@@ -39,7 +39,7 @@ def train(model: nn.Module, batches: list[torch.Tensor]) -> None:
 
 
 def check_training(**options: object) -> None:
-    """Compares parameters after training with DDP and with one process."""
+    """Compare parameters after training with DDP and with one process."""
     torch.manual_seed(7)
     reference = Net()
     model = copy.deepcopy(reference)
@@ -53,7 +53,7 @@ def check_training(**options: object) -> None:
 
 
 def check_accumulation() -> None:
-    """Two micro-batches under no_sync, then one with, give the gradient of all three."""
+    """Check that two micro-batches under no_sync and one without give the gradient of all three."""
     torch.manual_seed(8)
     reference = Net()
     wrapped = DistributedDataParallel(copy.deepcopy(reference), find_unused_parameters=True)

@@ -19,7 +19,7 @@ from torch.distributed.tensor.parallel import (
 
 
 def check_redistribute(mesh: DeviceMesh) -> None:
-    """Takes even and uneven tensors through all pairs of placements."""
+    """Redistribute even and uneven tensors through all pairs of placements."""
     for shape in ((8, 12), (7, 5), (1, 3)):
         torch.manual_seed(3)
         whole = torch.randn(shape)
@@ -35,7 +35,7 @@ def check_redistribute(mesh: DeviceMesh) -> None:
 
 
 def check_products(mesh: DeviceMesh) -> None:
-    """Multiplies matrices in every placement, with gradients."""
+    """Multiply matrices in every placement, with gradients."""
     torch.manual_seed(4)
     left, right = torch.randn(8, 12), torch.randn(12, 16)
     for a, b in itertools.product((Shard(0), Shard(1), Replicate()), repeat=2):
@@ -49,7 +49,7 @@ def check_products(mesh: DeviceMesh) -> None:
 
 
 def check_tensor_parallel(mesh: DeviceMesh) -> None:
-    """Splits a two-layer network by columns, then rows, and compares output and gradient."""
+    """Split a two-layer network by columns, then rows, and compare output and gradient."""
     torch.manual_seed(5)
     network = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 6))
     rows = torch.randn(5, 12)

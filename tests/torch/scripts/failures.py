@@ -34,7 +34,7 @@ LAST_SECONDS = 15.0
 
 @contextmanager
 def raises(kind: type[Exception], *words: str) -> Iterator[None]:
-    """Checks that the block raises this kind of error, with these words, before long."""
+    """Check that the block soon raises this kind of error with these words."""
     started = time.monotonic()
     caught: Exception | None = None
     try:
@@ -48,7 +48,7 @@ def raises(kind: type[Exception], *words: str) -> Iterator[None]:
 
 
 def check_wrong_calls() -> None:
-    """Calls that are wrong on their own fail at once, and the group goes on."""
+    """Check that calls that are wrong by themselves fail at once, and that the group goes on."""
     with raises(UnsupportedError, "meta", "CPU tensors"):
         dist.all_reduce(torch.ones(2, device="meta"))
     with raises(UnsupportedError, "PREMUL_SUM", "AVG"):
@@ -62,7 +62,7 @@ def check_wrong_calls() -> None:
 
 
 def check_tensors_without_memory() -> None:
-    """A tensor without memory of its own is refused, as an input, an output and by DDP."""
+    """Check that a tensor without memory is refused, as an input, as an output and by DDP."""
     size = dist.get_world_size()
     sharded = DTensor.from_local(torch.ones(2), init_device_mesh("cpu", (size,)))
     freed = torch.ones(5)
@@ -81,7 +81,7 @@ def check_tensors_without_memory() -> None:
 
 
 def check_half_wrong_call() -> None:
-    """Of several tensors, one of which is refused, none is submitted."""
+    """Check that no tensor is submitted if one of several is refused."""
     rank, size = dist.get_rank(), dist.get_world_size()
     good, bad = torch.ones(3, 4).t(), torch.ones(3).to(torch.float8_e4m3fn)
     group = dist.new_group()
@@ -96,14 +96,14 @@ def check_half_wrong_call() -> None:
 
 
 def check_mismatch() -> None:
-    """Ranks that pass different sizes all hear what each one passed."""
+    """Check that ranks that pass different sizes all get an error with all sizes."""
     group = dist.new_group()
     with raises(MismatchError, "100", "101"):
         dist.all_reduce(torch.ones(100 + (dist.get_rank() == 0)), group=group)
 
 
 def check_timeout() -> None:
-    """A rank that nobody joins gives up after the group's timeout, and says who is missing."""
+    """Check that a rank whose peers do not come gives up after the timeout and names them."""
     group = dist.new_group(timeout=timedelta(seconds=1))
     if dist.get_rank() == 0:
         with raises(PeerTimeoutError, "rank 1"):
@@ -112,7 +112,7 @@ def check_timeout() -> None:
 
 
 def check_no_time() -> None:
-    """An operation whose options say no time has the group's."""
+    """Check that an operation whose options have no timeout uses that of the group."""
     group = dist.new_group(timeout=timedelta(seconds=1))
     options = dist.AllreduceOptions()
     options.timeout = timedelta(0)
@@ -123,7 +123,7 @@ def check_no_time() -> None:
 
 
 def check_future() -> None:
-    """A failed operation fails its future, and holds its tensor no longer."""
+    """Check that a failed operation fails its future and releases its tensor."""
     group = dist.new_group(timeout=timedelta(seconds=1))
     if dist.get_rank() == 0:
         tensor = torch.ones(4)
@@ -144,7 +144,7 @@ class AlarmError(Exception):
 
 
 def interrupt(call: Callable[[], object]) -> None:
-    """Makes a call that blocks, and that a signal ends."""
+    """Make a call that blocks until a signal ends it."""
 
     def ring(number: int, frame: object) -> None:
         raise AlarmError
@@ -158,7 +158,7 @@ def interrupt(call: Callable[[], object]) -> None:
 
 
 def check_interrupted_barrier() -> None:
-    """What the engine receives after a wait was interrupted goes into no other tensor."""
+    """Check that data that arrive after an interrupted wait go into no other tensor."""
     group = dist.new_group()
     if dist.get_rank() == 0:
         interrupt(group.monitored_barrier)
@@ -173,7 +173,7 @@ def check_interrupted_barrier() -> None:
 
 
 def check_interrupted_sum() -> None:
-    """The memory of a sum that is not asynchronous lives on after its wait was interrupted."""
+    """Check that the memory of a synchronous sum lives on after its wait was interrupted."""
     group = dist.new_group()
     if dist.get_rank() == 0:
         interrupt(lambda: dist.all_reduce(torch.ones(16), group=group))
@@ -187,7 +187,7 @@ def check_interrupted_sum() -> None:
 
 
 def check_finished_work() -> None:
-    """The work of a call that was not asynchronous is complete, and has no results of its own."""
+    """Check that the work of a synchronous call is complete and has no results."""
     options = dist.AllreduceOptions()
     options.asyncOp = False
     value = torch.ones(4)
@@ -202,7 +202,7 @@ def check_finished_work() -> None:
 
 
 def check_interrupted_sparse_sum() -> None:
-    """The memory into which sparse tensors are gathered lives on after an interrupted wait."""
+    """Check that the memory for gathered sparse tensors lives on after an interrupted wait."""
     rank, size = dist.get_rank(), dist.get_world_size()
     group = dist.new_group(timeout=timedelta(seconds=2))
     mine = torch.ones([1] * 60).to_sparse()
@@ -247,7 +247,7 @@ def check_failed_gradients() -> None:
 
 
 def check_dead_rank() -> None:
-    """The others hear of a rank that dies in the middle of an operation."""
+    """Check that the others get an error if a rank dies in the middle of an operation."""
     last = dist.get_world_size() - 1
     if dist.get_rank() == last:
         os._exit(0)
@@ -256,7 +256,7 @@ def check_dead_rank() -> None:
 
 
 def in_turn() -> None:
-    """Keeps ranks that had nothing to wait for from running ahead."""
+    """Prevent ranks that have nothing to wait for from running ahead."""
     dist.barrier()
 
 

@@ -17,14 +17,14 @@ ROWS_PER_RANK = 4
 
 
 def make_model() -> nn.Sequential:
-    """Returns three blocks; 33 outputs do not divide evenly among ranks."""
+    """Return three blocks, whose 33 outputs do not divide evenly among ranks."""
     torch.manual_seed(7)
     widths = [(16, 33), (33, 33), (33, 16)]
     return nn.Sequential(*[nn.Sequential(nn.Linear(a, b), nn.Tanh()) for a, b in widths])
 
 
 def shard(model: nn.Sequential, mesh: DeviceMesh, policy: MixedPrecisionPolicy) -> nn.Sequential:
-    """Shards each block and then the whole model, as users do."""
+    """Shard each block and then the complete model, as users do."""
     for block in model:
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
@@ -32,7 +32,7 @@ def shard(model: nn.Sequential, mesh: DeviceMesh, policy: MixedPrecisionPolicy) 
 
 
 def train(model: nn.Module, batches: list[torch.Tensor]) -> list[float]:
-    """Trains with Adam and returns the losses."""
+    """Train with Adam and return the losses."""
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     losses = []
     for batch in batches:
@@ -45,7 +45,7 @@ def train(model: nn.Module, batches: list[torch.Tensor]) -> list[float]:
 
 
 def check(mesh: DeviceMesh, policy: MixedPrecisionPolicy, tolerance: float) -> None:
-    """Compares every parameter after training, sharded and not."""
+    """Compare every parameter after training, sharded and not."""
     reference = make_model()
     model = shard(copy.deepcopy(reference), mesh, policy)
     batches = torch.randn(STEPS, dist.get_world_size(), ROWS_PER_RANK, 16).unbind()

@@ -13,7 +13,7 @@ ROWS, COLUMNS = 4, 3
 
 
 def rows_of(rank: int) -> torch.Tensor:
-    """Returns the rows that `rank` contributes: any rank can work them out."""
+    """Return the rows of `rank`, which any rank can compute."""
     generator = torch.Generator().manual_seed(rank)
     return torch.randn(ROWS * dist.get_world_size(), COLUMNS, generator=generator)
 
@@ -23,7 +23,7 @@ def all_rows() -> list[torch.Tensor]:
 
 
 def check_single(group: dist.ProcessGroup) -> None:
-    """One tensor a call; the result is waited for on first use."""
+    """Check calls with one tensor, whose result is awaited on first use."""
     rank, size = dist.get_rank(), dist.get_world_size()
     mine, stacked = rows_of(rank), torch.stack(all_rows())
     close = torch.testing.assert_close
@@ -39,7 +39,7 @@ def check_single(group: dist.ProcessGroup) -> None:
 
 
 def check_results_in_other_collectives(group: dist.ProcessGroup) -> None:
-    """A result that nobody has waited for yet is an input, or an output, as any tensor is."""
+    """Check that a result that is not awaited yet can be an input or output like any tensor."""
     size = dist.get_world_size()
 
     def ones() -> torch.Tensor:
@@ -72,7 +72,7 @@ def check_uneven_all_to_all(group: dist.ProcessGroup) -> None:
 
 
 def check_coalesced(group: dist.ProcessGroup) -> None:
-    """Several tensors of different shapes in one call."""
+    """Check calls with several tensors of different shapes."""
     rank = dist.get_rank()
     stacked = torch.stack(all_rows())
     pair = [rows_of(rank), rows_of(rank)[:, 0].contiguous() * 2]
@@ -90,7 +90,7 @@ def check_coalesced(group: dist.ProcessGroup) -> None:
 
 
 def check_gradients(group: dist.ProcessGroup) -> None:
-    """The gradient of all_gather is reduce_scatter, and the other way round."""
+    """Check that the gradient of all_gather is reduce_scatter, and vice versa."""
     rank, size = dist.get_rank(), dist.get_world_size()
     mine = rows_of(rank).requires_grad_()
     weights = torch.arange(size * mine.shape[0]).float()[:, None]

@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 
 
 def total() -> float:
-    """Returns the sum over all ranks of rank + 1."""
+    """Return the sum over all ranks of rank + 1."""
     return sum(range(1, dist.get_world_size() + 1))
 
 
@@ -22,7 +22,7 @@ def mine(count: int = 1000) -> torch.Tensor:
 
 
 def check_profiled_future() -> None:
-    """The profiler's range and the future of one operation both end."""
+    """Check that the profiler's range and the future of one operation both end."""
     with profile(activities=[ProfilerActivity.CPU]) as recorded:
         works = [dist.all_reduce(mine(50000), async_op=True) for _ in range(4)]
         futures = [work.get_future() for work in works]
@@ -34,7 +34,7 @@ def check_profiled_future() -> None:
 
 
 def check_nested_wait() -> None:
-    """A callback may wait for another operation: its work, its future, and what `then` makes."""
+    """Check that a callback may wait for another operation: its work, its future, and `then`."""
     size = dist.get_world_size()
 
     def nested(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
@@ -49,7 +49,7 @@ def check_nested_wait() -> None:
 
 
 def check_wait_for_earlier_future() -> None:
-    """A callback may wait for a future that was asked for outside of it."""
+    """Check that a callback may wait for a future that was requested outside of it."""
     group = dist.new_group()
     if dist.get_rank() != 0:
         dist.all_reduce(mine())
@@ -62,7 +62,7 @@ def check_wait_for_earlier_future() -> None:
 
 
 def check_order() -> None:
-    """Callbacks run in the order of the program, whose collectives they do not meet."""
+    """Check that callbacks run in the order of the program, apart from its collectives."""
     size, ran = dist.get_world_size(), []
 
     def nested(number: int, future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
@@ -81,7 +81,7 @@ def check_order() -> None:
 
 
 def check_nested_under_profiler() -> None:
-    """The profiler's ranges end too where a callback waits."""
+    """Check that the profiler's ranges end even if a callback waits."""
     with profile(activities=[ProfilerActivity.CPU]):
 
         def nested(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
@@ -94,7 +94,7 @@ def check_nested_under_profiler() -> None:
 
 
 def check_inference_mode() -> None:
-    """Results reach tensors that were made in inference mode, and are not contiguous."""
+    """Check results in tensors that were made in inference mode and are not contiguous."""
     with torch.inference_mode():
         strided = mine(1000).view(20, 50).t()
     dist.all_reduce(strided, async_op=True).get_future().wait()
@@ -104,7 +104,7 @@ def check_inference_mode() -> None:
 
 
 def check_unwritable_output() -> None:
-    """An output that cannot be written fails its own future, and no other."""
+    """Check that an output that cannot be written fails its future and no other."""
     is_first = dist.get_rank() == 0
     # Its elements are one, and the results differ.
     output = torch.ones(1).expand(1000) if is_first else torch.arange(1000.0)
@@ -124,7 +124,7 @@ def check_unwritable_output() -> None:
 
 
 def check_failing_callback() -> None:
-    """A callback that raises disturbs no other."""
+    """Check that a callback that raises an error disturbs no other."""
     for _ in range(3):
         future = dist.all_reduce(mine(), async_op=True).get_future()
         future.add_done_callback(lambda done: 1 / 0)

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 
 def check_overlapping() -> None:
-    """Every subset of two or more ranks sums, gathers and broadcasts among itself."""
+    """Sum, gather and broadcast in every subset of two or more ranks."""
     rank, size = dist.get_rank(), dist.get_world_size()
     subsets = [
         list(members)
@@ -40,7 +40,7 @@ def check_overlapping() -> None:
 
 
 def check_several_at_once() -> None:
-    """Operations of two groups of the same ranks, waited for in the other order."""
+    """Wait for operations of two groups of the same ranks in the other order."""
     rank, size = dist.get_rank(), dist.get_world_size()
     first, second = dist.new_group(), dist.new_group()
     ones, ranks = torch.ones(1000), torch.full((1000,), float(rank))
@@ -53,7 +53,7 @@ def check_several_at_once() -> None:
 
 
 def check_subgroups() -> None:
-    """new_subgroups cuts the world into equal parts."""
+    """Check that new_subgroups cuts the world into equal parts."""
     rank, size = dist.get_rank(), dist.get_world_size()
     part = 2 if size % 2 == 0 else size
     mine, _ = dist.new_subgroups(part)

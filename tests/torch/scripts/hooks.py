@@ -28,13 +28,13 @@ def check_hook(
     error: float,
     bucket_cap_mb: float = 100,
 ) -> None:
-    """Compares the gradients of some steps, one row of the batch a rank, to those of all rows.
+    """Compare the gradients of some steps, with a row of the batch per rank, to those of all rows.
 
     Args:
-        hook: under test.
-        state: its first argument.
-        error: that its compression may make, relative to the largest gradient.
-        bucket_cap_mb: how large DDP makes buckets; little means one for each parameter.
+        hook: Hook to test.
+        state: First argument of the hook.
+        error: Largest error by compression that is allowed, relative to the largest gradient.
+        bucket_cap_mb: Size of DDP's buckets in MB; a small one means one for each parameter.
     """
     torch.manual_seed(7)
     reference = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
@@ -45,13 +45,13 @@ def check_hook(
         for model, mine in ((reference, rows), (wrapped, rows[dist.get_rank()].unsqueeze(0))):
             model.zero_grad()
             model(mine).square().sum(1).mean().backward()
-        for found, wanted in zip(wrapped.parameters(), reference.parameters(), strict=True):
-            scale = float(wanted.grad.abs().max())
-            torch.testing.assert_close(found.grad, wanted.grad, rtol=0, atol=error * scale)
+        for parameter, right in zip(wrapped.parameters(), reference.parameters(), strict=True):
+            scale = float(right.grad.abs().max())
+            torch.testing.assert_close(parameter.grad, right.grad, rtol=0, atol=error * scale)
 
 
 def power_sgd() -> powerSGD_hook.PowerSGDState:
-    """Returns a state that loses nothing: gradients of one row a rank have that many dimensions."""
+    """Return a state that loses nothing, because it has as many dimensions as the gradients."""
     return powerSGD_hook.PowerSGDState(
         None,
         matrix_approximation_rank=2 * dist.get_world_size(),

@@ -41,7 +41,7 @@ def check_disagreement() -> None:
 
 
 def check_groups() -> None:
-    """A group fails as a whole, and once."""
+    """Check that a group fails as a whole, and once."""
     size = 3 + hvd.rank() % 2
     tensors = [torch.ones(size), torch.ones(size, 2)]
     fails(lambda: hvd.grouped_allreduce(tensors, name="group"), "rank 1")
@@ -51,7 +51,7 @@ def check_groups() -> None:
 
 
 def check_sparse_groups() -> None:
-    """Where the indices fail, the values, which take longer, are waited for too."""
+    """Check that the values, which take longer, are awaited even if the indices fail."""
     width = 1 << 21
     shape, place = ([3, 2, width], [[1], [0]]) if hvd.rank() % 2 else ([3, width], [[1]])
     odd = torch.sparse_coo_tensor(torch.tensor(place), torch.ones(1, width), shape)
@@ -122,7 +122,7 @@ def check_wrong_calls() -> None:
 
 
 def check_names() -> None:
-    """One tensor of a name at a time; whether the first is done already decides nothing."""
+    """Check that a name is refused while its tensor is in use, even if that is done already."""
     for length in (1, 1000000):
         name = f"twice {length}"
         hvd.allreduce_async(torch.ones(length), name=name)
@@ -156,7 +156,7 @@ def check_before_init() -> None:
 
 
 def check_stall() -> None:
-    """The job ends where a rank does not come for longer than is allowed."""
+    """Check that the job ends if a rank is late for longer than the limit."""
     os.environ["HOROVOD_STALL_CHECK_TIME_SECONDS"] = "1"
     os.environ["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"] = "2"
     hvd.init()

@@ -14,7 +14,7 @@ import slipstream.horovod.torch as hvd
 
 
 def check_reductions(first: int, dtype: torch.dtype) -> None:
-    """The rank that joins first counts as zeros."""
+    """Check that the rank that joins first counts as zeros."""
     for again in range(2):
         if hvd.rank() != first:
             others = hvd.size() - 1
@@ -44,7 +44,7 @@ def check_adasum() -> None:
 
 
 def check_disagreement() -> None:
-    """A rank that has joined owes nothing for what others disagreed about."""
+    """Check that a rank that has joined gets no error about a mismatch of the others."""
     if hvd.rank() != 0:
         for size in (2 + hvd.rank() % 2, 5):
             try:
@@ -71,7 +71,7 @@ def check_others_fail() -> None:
 
 
 def check_names_after_errors() -> None:
-    """Ranks that made unlike numbers of calls without names meet again."""
+    """Check that ranks with different numbers of calls without names meet again."""
     for first in range(hvd.size()):
         if hvd.rank() != first:
             with pytest.raises(hvd.HorovodInternalError, match="not supported with Join"):

@@ -77,7 +77,7 @@ def check_groups() -> None:
 
 
 def check_orders() -> None:
-    """Every rank submits in an order of its own; small ones are fused with others."""
+    """Submit in a different order on every rank; small tensors are fused with others."""
     torch.manual_seed(hvd.rank())
     handles = {}
     for number in torch.randperm(60).tolist():

@@ -44,7 +44,7 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def alone(make: Callable[[nn.Module], torch.optim.Optimizer], passes: int = 1) -> nn.Module:
-    """Trains with the samples of all ranks."""
+    """Train with the samples of all ranks in one process."""
     model = net()
     optimizer = make(model)
     for step in range(STEPS):
@@ -156,7 +156,7 @@ def check_clipping() -> None:
 
 
 def check_what_is_lacking() -> None:
-    """Ranks that use other parts of a model: what is lacking counts as zeros."""
+    """Check that missing gradients count as zeros if ranks use other parts of a model."""
     model = nn.ModuleList([nn.Linear(2, 2, bias=False) for _ in range(2)])
     for each in model:
         nn.init.ones_(each.weight)
@@ -204,7 +204,7 @@ def check_adasum() -> None:
 
 
 def check_only_its_own_parameters() -> None:
-    """Two optimizers that are given all names share a backward pass."""
+    """Check two optimizers that get all names and share a backward pass."""
     model, expected = net(), alone(sgd)
     parameters = list(model.parameters())
     optimizers = [
@@ -223,7 +223,7 @@ def check_only_its_own_parameters() -> None:
 
 
 def check_closure() -> None:
-    """The closure's gradients are those of all ranks when the step uses them."""
+    """Check that the closure's gradients are those of all ranks when the step uses them."""
     model, expected = net(), alone(sgd)
     optimizer = hvd.DistributedOptimizer(sgd(model), model.named_parameters())
     for step in range(STEPS):
@@ -255,7 +255,7 @@ def check_own_compression() -> None:
 
 
 def check_nothing_is_left() -> None:
-    """What is dropped is freed, and an optimizer that is dropped hears of no gradient."""
+    """Check that dropped objects are freed, and that a dropped optimizer gets no gradient."""
     outputs = [weakref.ref(hvd.allreduce(torch.ones(10))) for _ in range(5)]
     gc.collect()
     assert not any(each() is not None for each in outputs)
@@ -274,7 +274,7 @@ def check_nothing_is_left() -> None:
 
 
 def check_poll() -> None:
-    """Where poll() says so, an output in place is there."""
+    """Check that an output in place is complete once poll() says so."""
     tensors = [torch.full((3,), 2) for _ in range(4)]
     handles = [hvd.allreduce_async_(each, name=f"polled {i}") for i, each in enumerate(tensors)]
     while not all(hvd.poll(each) for each in handles):
@@ -284,7 +284,7 @@ def check_poll() -> None:
 
 
 def check_dropped_handles() -> None:
-    """What was passed in place has the result after the next collective, as in Horovod."""
+    """Check that an in-place tensor has its result after the next collective, as in Horovod."""
     names = [f"dropped {i}" for i in range(3)]
     tensors = [torch.full((5,), hvd.rank()) for _ in names]  # fused, and divided
     for each, name in zip(tensors, names, strict=True):

@@ -62,7 +62,7 @@ def check_optimizer_state(name: str, root: int) -> None:
 
 
 def check_scheduler() -> None:
-    """A scheduler of the optimizer that was passed goes on to change the rate on all ranks."""
+    """Check that a scheduler of the original optimizer still changes the rate on all ranks."""
     model = net(0)
     plain = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.StepLR(plain, step_size=1, gamma=0.5)
@@ -102,7 +102,7 @@ def check_objects() -> None:
 
 
 def check_batch_norm() -> None:
-    """As if one process had the batches of all ranks, which differ in size."""
+    """Check that batch norm acts as if one process had all batches, which differ in size."""
     for shape, affine in itertools.product([(3,), (3, 4, 5)], [True, False]):
         batches = [torch.randn(2 + rank, *shape) for rank in range(hvd.size())]
         batches = hvd.broadcast_object(batches)

@@ -50,7 +50,7 @@ class Net(nn.Module):
 
 @contextmanager
 def recording() -> Iterator[list[dict[str, Any]]]:
-    """Gives the events of what happened within, with the titles of their rows."""
+    """Record the block; its events, with the titles of their rows, are in the list at the end."""
     events: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rank{rank}.json"
@@ -71,7 +71,7 @@ def reductions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def step(optimizer: Any, model: nn.Module, passes: int = 1) -> float:
-    """Trains, and returns when the last backward pass ended, in us of the timeline's clock."""
+    """Train a step; return the time when its last backward pass ended, in us of the timeline."""
     hvd.barrier()
     optimizer.zero_grad()
     for _ in range(passes):
@@ -87,7 +87,7 @@ def optimizer_of(model: nn.Module, **options: Any) -> Any:
 
 
 def check_overlap() -> None:
-    """Gradients are reduced while backward makes the others."""
+    """Check that gradients are reduced while backward computes the others."""
     model = Net()
     optimizer = optimizer_of(model)
     with recording() as events:
@@ -97,7 +97,7 @@ def check_overlap() -> None:
 
 
 def check_negotiation() -> None:
-    """A bar is as long as this rank waited for the others."""
+    """Check that a bar is as long as this rank waited for the others."""
     with recording() as events:
         hvd.barrier()
         if hvd.rank():
@@ -111,7 +111,7 @@ def check_negotiation() -> None:
 
 
 def count_of(passes: int = 1, **options: Any) -> int:
-    """Returns the operations of a step."""
+    """Return the number of operations of a step."""
     model = Net()
     optimizer = optimizer_of(model, **options)
     with recording() as events:

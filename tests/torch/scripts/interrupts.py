@@ -27,7 +27,7 @@ Hook = Callable[[DistributedDataParallel], None]
 
 @contextmanager
 def interrupted() -> Iterator[None]:
-    """Checks that the block raises KeyboardInterrupt."""
+    """Check that the block raises KeyboardInterrupt."""
     try:
         yield
     except KeyboardInterrupt:
@@ -60,7 +60,7 @@ def backward(model: torch.nn.Module) -> None:
 
 
 def check_gradients_that_do_not_come(store: dist.Store) -> None:
-    """A rank whose peer never sends its gradients is interrupted, with hooks and without."""
+    """Interrupt a rank whose peer never sends its gradients, with hooks and without."""
     for number, hook in enumerate((None, fp16, power_sgd)):
         group = dist.new_group()
         model = layers(hook, group)
@@ -79,7 +79,7 @@ def check_gradients_that_do_not_come(store: dist.Store) -> None:
 
 
 def check_interrupt_before_error() -> None:
-    """The interrupt counts, and not that the ranks are gone that it ended first."""
+    """Check that the interrupt is raised, and not the error that it caused in other ranks."""
     group = dist.new_group()
     group.abort()
     work = None

@@ -21,25 +21,25 @@ store, rank, size = next(rendezvous("env://"))
 
 
 def init() -> None:
-    """Makes the default group anew, on the store that has seen it before."""
+    """Make the default group again, on the store of the earlier one."""
     backend = os.environ.get("BACKEND", "slipstream")
     dist.init_process_group(backend, store=store, rank=rank, world_size=size)
 
 
 def count(kind: str) -> int:
-    """Returns how many descriptors ("fd") or threads ("task") this process has."""
+    """Return the number of descriptors ("fd") or threads ("task") of this process."""
     return len(os.listdir(f"/proc/self/{kind}"))
 
 
 def check_threads_end(before: int) -> None:
-    """The kernel takes a moment to forget a thread that was joined."""
+    """Check that threads have ended; the kernel takes a moment to forget one that was joined."""
     deadline = time.monotonic() + LAST_SECONDS
     while count("task") > before:
         assert time.monotonic() < deadline, threading.enumerate()
 
 
 def one_life() -> None:
-    """Uses two groups, works that nobody waits for, and a future."""
+    """Use two groups, works that nobody waits for, and a future."""
     init()
     group = dist.new_group()
     forgotten = torch.ones(1000)
@@ -53,7 +53,7 @@ def one_life() -> None:
 
 
 def check_leaving_at_once() -> None:
-    """A rank may leave after its part of the last operation; the others still get theirs."""
+    """Check that a rank may leave after its part of the last operation, which others still need."""
     for length in (100, 2500, 50000):
         init()
         for root in range(size):

@@ -15,7 +15,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 
 def check_slices(mesh: DeviceMesh) -> None:
-    """A sum over a dimension covers the ranks of that row or column and no others."""
+    """Check that a sum over a dimension covers the ranks of that row or column and no others."""
     for dimension, name in enumerate(("data", "model")):
         group = mesh[name].get_group()
         total = torch.tensor([dist.get_rank()])

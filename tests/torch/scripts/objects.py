@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 
 def object_of(rank: int) -> dict[str, Any]:
-    """Returns an object whose pickled size grows with the rank."""
+    """Return an object whose pickled size grows with the rank."""
     return {"rank": rank, "text": "x" * (1000 * rank + 1), "values": list(range(rank))}
 
 

@@ -41,7 +41,7 @@ class Net(nn.Module):
 
 
 def batches(step: int) -> torch.Tensor:
-    """What all ranks see in a step, by rank."""
+    """Return the data that all ranks use in a step, by rank."""
     torch.manual_seed(100 + step)
     return torch.randn(dist.get_world_size(), ROWS_PER_RANK, 16)
 
@@ -219,7 +219,7 @@ class Synchronous:
 
 
 def check_equal(loop: type[Loop], optimizer: Callable[..., Any]) -> None:
-    """Compares across, within and the reference; the first two bit for bit."""
+    """Compare across, within and the reference; the first two have to be equal bit for bit."""
     torch.manual_seed(3)
     model = Net()
     rank = dist.get_rank()
@@ -242,7 +242,7 @@ def check_equal(loop: type[Loop], optimizer: Callable[..., Any]) -> None:
 
 
 def check_unused_parameters() -> None:
-    """A parameter that only one rank uses gets the average with zeros."""
+    """Check that a parameter that only one rank uses gets the average with zeros."""
     model = nn.ModuleDict({"one": nn.Linear(4, 1), "two": nn.Linear(4, 1)})
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     overlap(model, optimizer)
@@ -255,7 +255,7 @@ def check_unused_parameters() -> None:
 
 
 def check_priorities() -> None:
-    """What forward needs first has the highest priority, and every parameter is in one bucket."""
+    """Check that the first parameters of forward have the highest priority, and one bucket each."""
     model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(6)))
     handle = overlap(model, torch.optim.SGD(model.parameters(), lr=0.1), bucket_bytes=20_000)
     buckets = handle._buckets
@@ -282,7 +282,7 @@ def check_removal() -> None:
 
 
 def check_errors() -> None:
-    """What cannot work is refused at once."""
+    """Check that impossible arguments are refused at once."""
     model = nn.Linear(2, 2)
     optimizer = torch.optim.LBFGS(model.parameters())
     overlap(model, optimizer)

@@ -39,7 +39,7 @@ def weights(model: nn.Module) -> torch.Tensor:
 
 
 def check_alike(what: object) -> None:
-    """All ranks have the same."""
+    """Check that all ranks have the same settings."""
     everyone: list[object] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, what)
     assert all(each == everyone[0] for each in everyone), everyone
@@ -104,7 +104,7 @@ def check_what_is_lost_moves_along() -> None:
 
 
 def check_fused_anew_while_training() -> None:
-    """Cuts change with updates still due; where gradients add up, they wait for the next step."""
+    """Check that cuts change with updates still due, and wait for a step if gradients add up."""
     results: list[torch.Tensor] = []
     for sizes in ([1000], [1000, 1 << 20]):
         model = net()

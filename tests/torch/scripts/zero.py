@@ -24,7 +24,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, batches: list[torc
 
 
 def check(parameters_as_bucket_view: bool) -> None:
-    """Compares parameters, and the gathered optimizer state, with one process."""
+    """Compare parameters, and the gathered optimizer state, with one process."""
     torch.manual_seed(7)
     reference = nn.Sequential(nn.Linear(16, 24), nn.Tanh(), nn.Linear(24, 8), nn.Linear(8, 3))
     model = copy.deepcopy(reference)

@@ -50,7 +50,7 @@ class Loop:
         )
 
     def train(self) -> Iterator[None]:
-        """Trains for an epoch; yields after each batch."""
+        """Train for an epoch, and yield after each batch."""
         for rows, target in self.loader:
             with self.accelerator.accumulate(self.model):
                 loss = (self.model(rows)[:, 0] - target).square().mean()
@@ -67,7 +67,7 @@ class Loop:
 
 
 def train(**options: Any) -> list[torch.Tensor]:
-    """Returns the weights after an epoch."""
+    """Return the weights after an epoch."""
     loop = Loop(**options)
     for _ in loop.train():
         pass
@@ -75,7 +75,7 @@ def train(**options: Any) -> list[torch.Tensor]:
 
 
 def resume(folder: Path) -> list[torch.Tensor]:
-    """Returns the weights after two epochs, of which the second ran twice, from a checkpoint."""
+    """Return the weights after two epochs, the second of which ran twice, from a checkpoint."""
     loop = Loop()
     for _ in loop.train():
         pass
@@ -91,7 +91,7 @@ def resume(folder: Path) -> list[torch.Tensor]:
 
 
 def evaluate() -> list[Any]:
-    """Returns what gathering for metrics, objects and reductions give; every row counts once."""
+    """Return the results of gathering metrics and objects and of reductions; rows count once."""
     loop = Loop()
     accelerator, rank = loop.accelerator, loop.accelerator.process_index
     loop.model.eval()
@@ -108,7 +108,7 @@ def evaluate() -> list[Any]:
 
 
 def stop_early() -> int:
-    """Returns after how many batches all ranks stop because rank 1 wants to."""
+    """Return the number of batches after which all ranks stop because rank 1 requests it."""
     loop = Loop()
     for count, _ in enumerate(loop.train(), start=1):
         if count == 3 and loop.accelerator.process_index == 1:
@@ -119,7 +119,7 @@ def stop_early() -> int:
 
 
 def average_now_and_then() -> list[torch.Tensor]:
-    """Returns the weights after an epoch in which they are averaged at every third step."""
+    """Return the weights after an epoch in which they are averaged at every third step."""
     loop = Loop()
     arguments = {"accelerator": loop.accelerator, "model": loop.model}
     with LocalSGD(**arguments, local_sgd_steps=3, enabled=True) as averaging:
@@ -129,7 +129,7 @@ def average_now_and_then() -> list[torch.Tensor]:
 
 
 def shard() -> torch.Tensor:
-    """Returns a weight of a model that FSDP2 shards, after a step through the Accelerator."""
+    """Return a weight of a model that FSDP2 shards, after a step through the Accelerator."""
     AcceleratorState._reset_state(reset_partial_state=True)
     set_seed(0)
     accelerator = Accelerator(cpu=True)
@@ -141,7 +141,7 @@ def shard() -> torch.Tensor:
 
 
 def run(backend: str) -> dict[str, Any]:
-    """Returns the result of everything over one backend."""
+    """Return all results with one backend."""
     dist.init_process_group(backend)
     with tempfile.TemporaryDirectory() as folder:
         shared: list[Any] = [folder]
@@ -166,7 +166,7 @@ def run(backend: str) -> dict[str, Any]:
 
 
 def check_compression(exact: list[torch.Tensor]) -> None:
-    """The model that `prepare` returns is one that `compress` takes: on one host, it is exact."""
+    """Check that `compress` takes the model that `prepare` returns; it is exact on one host."""
     loop = Loop(dataloader_config=DataLoaderConfiguration(dispatch_batches=True))
     compress(loop.model, "int8")
     for _ in loop.train():

@@ -11,7 +11,7 @@ from slipstream.cluster.agent import find_free_port_pair
 
 
 def same_on_both(run: Callable[[str], dict[str, Any]]) -> None:
-    """Checks that gloo and Slipstream give the same bits, and that there is something to compare.
+    """Check that gloo and Slipstream give the same bits, and that there are any results.
 
     Args:
         run: trains over the backend that it is given, and returns results by name. No group is
@@ -28,7 +28,7 @@ def same_on_both(run: Callable[[str], dict[str, Any]]) -> None:
 
 
 def choose_another_store() -> None:
-    """Lets the groups to come meet at a store of rank 0's.
+    """Let later groups meet at another store, which rank 0 has.
 
     Trainers make groups of gloo beside ours. Where such a group finds in the store the addresses of
     an earlier one of the same name, it calls ports that nobody listens at.

@@ -89,7 +89,7 @@ class Sharded(Regression):
 
 
 def fit(strategy: Any, kind: type[Regression] = Regression, **options: Any) -> list[Any]:
-    """Returns weights, metrics and the number of steps, after training a network of this kind."""
+    """Return weights, metrics and the number of steps, after training a network of this kind."""
     L.seed_everything(0, verbose=False)
     model, rows = kind(), torch.randn(70, 8)
     data = TensorDataset(rows, rows.sum(1, keepdim=True))
@@ -105,12 +105,12 @@ def fit(strategy: Any, kind: type[Regression] = Regression, **options: Any) -> l
 
 
 def whole(weight: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor, or, of one that is sharded, all of it."""
+    """Return a tensor, or all parts of it if it is sharded."""
     return weight.full_tensor() if isinstance(weight, DTensor) else weight
 
 
 def resume(backend: str, folder: Path) -> list[Any]:
-    """Returns what `fit` does after an interruption that a checkpoint has bridged."""
+    """Return the results of `fit` after an interruption, continued from a checkpoint."""
 
     def part(**options: Any) -> list[Any]:
         keep = ModelCheckpoint(folder, save_last=True, monitor="loss")
@@ -122,7 +122,7 @@ def resume(backend: str, folder: Path) -> list[Any]:
 
 
 def loop_over_fabric(backend: str) -> list[Any]:
-    """Returns weights and what collectives gave in a loop of one's own, with Lightning Fabric."""
+    """Return weights and results of collectives in a user's loop with Lightning Fabric."""
     strategy = FabricDDPStrategy(process_group_backend=backend)
     fabric = L.Fabric(accelerator="cpu", devices=2, strategy=strategy, precision="bf16-mixed")
     fabric.launch()
@@ -145,7 +145,7 @@ def loop_over_fabric(backend: str) -> list[Any]:
 
 
 def run(backend: str) -> dict[str, Any]:
-    """Returns the result of everything over one backend."""
+    """Return all results with one backend."""
     ddp = {"process_group_backend": backend}
     first = fit(DDPStrategy(**ddp))
     assert dist.get_backend() == backend

@@ -38,13 +38,13 @@ class Compress(TrainerCallback):
 
 
 def metrics(prediction: EvalPrediction) -> dict[str, float]:
-    """Returns the rows that were gathered, and how many tokens were predicted."""
+    """Return the gathered rows, and the number of predicted tokens."""
     hits = prediction.predictions.argmax(-1) == prediction.label_ids
     return {"rows": len(prediction.label_ids), "accuracy": float(np.mean(hits))}
 
 
 def train(folder: Path, *, resume: bool = False, callback: Any = None, **options: Any) -> list[Any]:
-    """Returns weights, the loss and what evaluation says, after training."""
+    """Return weights, the loss and the results of evaluation after training."""
     torch.manual_seed(0)
     tokens = torch.randint(0, SIZES["vocab_size"], (61, 16))
     rows = [{"input_ids": row, "labels": row} for row in tokens]
@@ -74,13 +74,13 @@ def train(folder: Path, *, resume: bool = False, callback: Any = None, **options
 
 
 def resume(folder: Path) -> list[Any]:
-    """Returns what `train` does after an interruption that a checkpoint has bridged."""
+    """Return the results of `train` after an interruption, continued from a checkpoint."""
     train(folder, max_steps=5)
     return train(folder, max_steps=10, resume=True)
 
 
 def run(backend: str) -> dict[str, Any]:
-    """Returns the result of everything over one backend."""
+    """Return all results with one backend."""
     dist.init_process_group(backend)
     with tempfile.TemporaryDirectory() as own:
         shared: list[Any] = [own]

@@ -200,7 +200,7 @@ def test_a_case_that_fails_is_shown_as_failed() -> None:
 
 @pytest.mark.multiprocess
 def test_all_collectives_are_measured_on_this_machine() -> None:
-    """Each contender's result is compared with what it should be before the clock runs."""
+    """The result of each contender is compared with the right one before it is timed."""
     spec = CommSpec(
         collectives=comm_limits.COLLECTIVES,
         sizes=(20, 1_000_000),

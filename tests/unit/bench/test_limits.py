@@ -47,7 +47,7 @@ def test_the_limits_of_the_published_setting(
 
 
 def layer(transfer: float, *, forward: float = 1.0, update: float = 0.0) -> LayerTimes:
-    """A layer whose backward pass takes twice its forward pass."""
+    """Return a layer whose backward pass takes twice its forward pass."""
     return LayerTimes(forward=forward, backward=2 * forward, update=update, transfer=transfer)
 
 

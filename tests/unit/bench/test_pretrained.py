@@ -31,7 +31,7 @@ def test_models_are_chosen_by_name():
 
 
 def test_classes_of_places_become_text():
-    """The same class twice in a row is one character, unless there is none between them."""
+    """A class that is repeated is one character, unless class 0 stands between."""
     places = np.array([1, 1, 0, 1, 2, 0, 3, 2, 2, 0])
     assert ocr.text_of(np.eye(4)[places][None], ["", "a", "b", " "]) == "aab b"
 

@@ -40,7 +40,7 @@ Answer = Callable[[int], Awaitable[int]]
 
 @asynccontextmanager
 async def server(answer: Answer) -> AsyncIterator[str]:
-    """Answers each request with the status that `answer` gives to its number; 0: hangs up."""
+    """Answer each request with the status that `answer` has for its number; 0 means hang up."""
     numbers = iter(range(1_000_000))
     serving: set[asyncio.Task[None]] = set()
 

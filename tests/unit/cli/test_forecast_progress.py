@@ -18,7 +18,7 @@ class Clock:
         self.now = 100.0
 
     def __call__(self) -> float:
-        """The time in seconds."""
+        """Return the time in seconds."""
         return self.now
 
 

@@ -15,7 +15,7 @@ from slipstream.errors import InternalError
 
 @pytest.fixture
 def agent() -> Iterator[Agent]:
-    """An agent without ranks, whose launcher says nothing."""
+    """Yield an agent without ranks, whose launcher sends nothing."""
     pipe = os.pipe()
     yield Agent(*pipe)
     for descriptor in pipe:

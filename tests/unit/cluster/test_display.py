@@ -52,14 +52,14 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def terminal() -> Iterator[Terminal]:
-    """A terminal of 20 columns."""
+    """Yield a terminal of 20 columns."""
     made = Terminal()
     yield made
     made.end()
 
 
 def shown(mode: OutputMode = "all", hosts: str = "ab") -> tuple[TerminalDisplay, io.StringIO]:
-    """Returns a display that writes everything to one log file."""
+    """Return a display that writes everything to one log file."""
     out = io.StringIO()
     return TerminalDisplay(list(hosts), out, out, mode=mode, color=True), out
 

@@ -18,7 +18,7 @@ from slipstream.errors import ConfigError, UsageError
 
 
 def job(hosts: str = "a:2,b", chosen: Mapping[str, str] | None = None, **environ: str) -> Job:
-    """A job whose other hosts have their Python elsewhere."""
+    """Return a job whose other hosts have another Python."""
     return Job(
         hosts=parse_hosts(hosts),
         program=("true",),

@@ -49,18 +49,18 @@ class Recorder:
 
 
 def says(kind: str, **fields: object) -> str:
-    """Returns the command of an agent that sends a message."""
+    """Return the command of an agent that sends a message."""
     return f"printf '%s\\n' '{json.dumps([kind, fields])}';"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the agents are, and write what they were told."""
+    """Return the folder of the agents, to which they write their orders."""
     return tmp_path
 
 
 def job(folder: Path, script: str, hosts: str = "a:2,me@b", **environ: str) -> Job:
-    """Returns a job whose agents are scripts: $login is who they are."""
+    """Return a job whose agents are scripts, with $login as the host's name."""
     ssh = folder / "ssh"
     ssh.write_text(
         '#!/bin/sh\necho "$@" >> "$LOGS/argv"\n'
@@ -78,7 +78,7 @@ def job(folder: Path, script: str, hosts: str = "a:2,me@b", **environ: str) -> J
 
 
 def told(folder: Path, login: str) -> dict[str, Any]:
-    """Returns what an agent was told to start."""
+    """Return the orders that an agent received at the start."""
     name, fields = json.loads((folder / login).read_text())
     assert name == "Start"
     return fields

@@ -74,7 +74,7 @@ argv, folder, environ = json.loads(sys.argv[1])
 
 
 def as_agent(program: str, argv: list[str], folder: str = "/", environ: Any = ()) -> Any:
-    """Runs a program that starts ranks from its only thread, and returns what it tells."""
+    """Run a program that starts ranks from its only thread, and return its output."""
     start = json.dumps((argv, folder, dict(environ)))
     command = [sys.executable, "-c", AGENT + program, start]
     return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)

@@ -17,7 +17,7 @@ from slipstream.errors import ConfigError
 
 @pytest.fixture
 def engines(pair: list[_core.Runtime]) -> Iterator[list[OpenEngine]]:
-    """The engines of two ranks, which are open in this process."""
+    """Yield the engines of two ranks, which are open in this process."""
     opened = [OpenEngine(runtime, rank) for rank, runtime in enumerate(pair)]
     yield opened
     for engine in opened:
@@ -25,14 +25,14 @@ def engines(pair: list[_core.Runtime]) -> Iterator[list[OpenEngine]]:
 
 
 def meet(engines: list[OpenEngine], name: str = "two") -> None:
-    """Has both ranks go through a barrier of a new group."""
+    """Let both ranks go through a barrier of a new group."""
     groups = [comm.Group(engine.runtime.group(name, [0, 1])) for engine in engines]
     for handle in [group.barrier(async_op=True) for group in groups]:
         handle.wait(10.0)
 
 
 def names(path: Path) -> list[str]:
-    """Returns the processes of a timeline's bars, in order."""
+    """Return the processes of a timeline's bars, in order."""
     seen = json.loads(path.read_text())["traceEvents"]
     return [each["args"]["name"] for each in seen if each["name"] == "process_name"]
 

@@ -14,14 +14,14 @@ Call = Callable[[comm.Group], Any]
 
 @pytest.fixture(scope="module")
 def alone() -> Iterator[comm.Group]:
-    """The world of this process."""
+    """Yield the world of this process."""
     yield comm.init()
     comm.shutdown()
 
 
 @pytest.fixture
 def groups(pair: list[_core.Runtime]) -> list[comm.Group]:
-    """One group of two ranks, as each of them has it."""
+    """Return one group of two ranks, as each of them sees it."""
     return [comm.Group(runtime.group("two", [0, 1])) for runtime in pair]
 
 

@@ -14,7 +14,7 @@ from slipstream.settings import Settings
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the next configuration of the engine is made of, which itself shows nothing."""
+    """Return the arguments of the engine's next configuration, which itself shows nothing."""
     seen: dict[str, Any] = {}
     real = _core.Config
 

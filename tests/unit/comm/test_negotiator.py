@@ -14,7 +14,7 @@ FLOAT32 = _core.DType.FLOAT32
 
 @pytest.fixture
 def negotiators(pair: list[_core.Runtime]) -> Iterator[list[Negotiator]]:
-    """Those of two ranks."""
+    """Yield the negotiators of two ranks."""
     groups = [comm.Group(runtime.group("two", [0, 1])) for runtime in pair]
     made = [Negotiator(groups[0], NegotiatorConfig(hold_seconds=0.0)), Negotiator(groups[1])]
     yield made
@@ -23,7 +23,7 @@ def negotiators(pair: list[_core.Runtime]) -> Iterator[list[Negotiator]]:
 
 
 def agreed(negotiator: Negotiator) -> Outcome:
-    """Returns the next outcome, which must come."""
+    """Return the next outcome, without which the test fails."""
     outcome = negotiator.next(30.0)
     assert outcome is not None
     return outcome

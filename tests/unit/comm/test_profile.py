@@ -19,7 +19,7 @@ KEPT: dict[str, Any] = {"version": 1, "dimensions": [2], "choice": {"size": 4}, 
 
 @pytest.fixture
 def groups(pair: list[_core.Runtime]) -> list[_core.Group]:
-    """One group of two ranks, as each of them has it."""
+    """Return one group of two ranks, as each of them sees it."""
     return [runtime.group("two", [0, 1]) for runtime in pair]
 
 
@@ -28,7 +28,7 @@ def knobs() -> list[Knob]:
 
 
 def loaded(groups: list[_core.Group], path: Path | None) -> list[tuple[bool, list[int]]]:
-    """Returns of each rank whether something was loaded, and its knobs then."""
+    """Return for each rank whether a profile was loaded, and its knobs then."""
     results: list[Any] = [None, None]
 
     def load(rank: int) -> None:

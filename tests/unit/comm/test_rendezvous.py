@@ -28,7 +28,7 @@ KEY = b"a key of the job"
 
 @pytest.fixture
 def meeting() -> Meeting:
-    """The meeting of two ranks as rank 0 has it, at a port that is free."""
+    """Return the meeting of two ranks as rank 0 sees it, at a free port."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     claim = Claim(rank=0, world_size=2, epoch=1)
@@ -37,18 +37,18 @@ def meeting() -> Meeting:
 
 @pytest.fixture
 def threads() -> Iterator[ThreadPoolExecutor]:
-    """Where the other ranks are."""
+    """Yield the threads of the other ranks."""
     with ThreadPoolExecutor(8) as pool:
         yield pool
 
 
 def of_rank(meeting: Meeting, rank: int, **claimed: int) -> Meeting:
-    """Returns the meeting as another rank has it."""
+    """Return the meeting as another rank sees it."""
     return replace(meeting, claim=replace(meeting.claim, rank=rank, **claimed))
 
 
 def connected(meeting: Meeting) -> socket.socket:
-    """Returns a connection to rank 0 once it listens."""
+    """Return a connection to rank 0, once it listens."""
     while True:
         try:
             return socket.create_connection((meeting.host, meeting.port), 20.0)
@@ -57,7 +57,7 @@ def connected(meeting: Meeting) -> socket.socket:
 
 
 def proven(meeting: Meeting) -> tuple[socket.socket, Connector]:
-    """Returns a connection on which a rank has proved the key, and said nothing else."""
+    """Return a connection on which a rank has proved the key and sent nothing else."""
     connection = connected(meeting)
     connector = Connector(meeting.key, meeting.claim)
     connection.sendall(connector.hello)
@@ -156,7 +156,7 @@ def test_one_that_is_missing_is_a_rank_and_not_ranks(meeting: Meeting) -> None:
 
 
 def test_a_name_that_nobody_knows_is_named_by_rank_0_too(meeting: Meeting) -> None:
-    """It listens on all addresses, so it had nothing to say of the name that the others have."""
+    """Rank 0 listens on all addresses, so it once said nothing about the name of the others."""
     nowhere = replace(meeting, host="no-such-host.invalid", seconds=0.2)
     with pytest.raises(
         PeerTimeoutError, match=r"MASTER_ADDR is 'no-such-host\.invalid', which this"

@@ -25,7 +25,7 @@ def knobs() -> list[Knob]:
 def run(
     tuner: Tuner, turned: list[Knob], steps: Steps, windows: int, waited: float = 0.5
 ) -> list[float]:
-    """Lets it tune for some windows; returns what their steps took."""
+    """Let the tuner run for some windows; return the times of their steps."""
     times: list[float] = []
     for _ in range(windows):
         times.append(steps({each.name: each.value for each in turned}))
@@ -135,7 +135,7 @@ def test_only_segments_that_the_engine_takes_are_tried(segment: int, eager: int)
 
 
 def tries_after(windows: list[Measured]) -> int:
-    """Returns after how many of these windows the one knob is first turned, 0 for never."""
+    """Return the number of windows after which the one knob is first turned, or 0 for never."""
     knob = Knob("bucket", [1, 2], 1)
     tuner = Tuner([knob])
     for number, window in enumerate(windows, 1):

@@ -29,7 +29,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The time as the tuning sees it."""
+    """Return the time that the tuning sees."""
     made = Clock()
     monkeypatch.setattr(tuning_module, "time", made)
     monkeypatch.setattr(tuning_module, "stats", lambda: made)
@@ -38,7 +38,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def groups(pair: list[_core.Runtime]) -> Iterator[list[_core.Group]]:
-    """One group of two ranks, as each of them has it, with the engines open."""
+    """Yield one group of two ranks, as each of them sees it, with the engines open."""
     opened = [OpenEngine(runtime, rank) for rank, runtime in enumerate(pair)]
     yield [runtime.group("two", [0, 1]) for runtime in pair]
     for engine in opened:
@@ -52,7 +52,7 @@ def train(
     seconds: Callable[[], float],
     waits: float = 0.5,
 ) -> None:
-    """Makes some steps, of which each takes so long on all ranks."""
+    """Make some steps that take the same time on all ranks."""
     for _ in range(steps):
         clock.now += seconds()
         clock.blocked_seconds += waits * seconds()

@@ -18,7 +18,7 @@ from slipstream.settings import Settings
 
 @pytest.fixture
 def alone() -> Iterator[comm.Group]:
-    """The world of this process."""
+    """Yield the world of this process."""
     yield comm.init()
     comm.shutdown()
 

@@ -79,7 +79,7 @@ def test_no_latency_is_below_zero() -> None:
 
 @pytest.mark.parametrize("small", [0.006, 0.0075, 0.00765, 0.012])
 def test_a_small_allreduce_that_was_slow_once_leaves_a_line(small: float) -> None:
-    """As two rounds it would have taken more of the time than the large one's six steps leave."""
+    """Two rounds of it would have taken more time than the six steps of the large one leave."""
     line = fit([TimedAllReduce(4, 250e3, small), TimedAllReduce(4, 16e6, 0.0226)])
     assert 0.4e9 < line.rate < 4e9
     assert 0 < line.latency < small

@@ -74,7 +74,7 @@ def _uses(peak: PeakMemory) -> int:
 
 
 def _check_lives(workload: Workload) -> None:
-    """An operator reads only values that were written before and are not freed yet."""
+    """Check that an operator reads only values that were written and are not freed yet."""
     for index, operator in enumerate(workload.operators):
         for value in (workload.values[i] for i in operator.reads):
             is_new = value.born == index and index in _writers(workload, operator.reads)

@@ -12,7 +12,7 @@ from slipstream.forecast.trace.onnx_shapes import settle
 
 
 def settled(*nodes: tuple[str, str, str, dict[str, object]], samples: int = 5) -> ShapedGraph:
-    """Returns the graph of nodes behind an input x (batch, 4, 6), with `first` 0 and `rest` -1."""
+    """Return the graph of nodes behind an input x (batch, 4, 6), with `first` 0 and `rest` -1."""
     shape = ["batch", 4, 6]
     graph = helper.make_graph(
         [helper.make_node(op, given.split(), [made], **more) for op, given, made, more in nodes],

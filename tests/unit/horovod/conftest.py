@@ -10,7 +10,7 @@ from slipstream import _core
 
 @pytest.fixture
 def pair() -> Iterator[list[_core.Runtime]]:
-    """The engines of two ranks, which meet over TCP as on two hosts."""
+    """Yield the engines of two ranks, which meet over TCP as on two hosts."""
     runtimes = [
         _core.Runtime(
             rank=rank, world_size=2, key=b"k" * 32, config=_core.Config(host_id=f"host {rank}")

@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def negotiator() -> Iterator[Negotiator]:
-    """One that agrees with nobody but itself."""
+    """Yield a negotiator of one rank, which agrees with itself."""
     made = Negotiator(comm.init())
     yield made
     made.close()
@@ -23,7 +23,7 @@ def negotiator() -> Iterator[Negotiator]:
 
 
 def ready(negotiator: Negotiator, *groups: list[Request]) -> list[ReadyTensor]:
-    """Returns requests as all ranks have agreed on them, some of them as groups."""
+    """Return requests on which all ranks have agreed, some of them as groups."""
     requests = [each for group in groups for each in group]
     token = 0
     agreed: list[AgreedTensor] = []

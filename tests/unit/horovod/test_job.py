@@ -33,20 +33,20 @@ from slipstream.settings import HorovodSettings  # noqa: E402
 
 @pytest.fixture
 def joined() -> Iterator[HorovodJob]:
-    """The job of this process, to which process sets may be added."""
+    """Yield the job of this process, to which process sets may be added."""
     join_job(TorchArrays(), is_dynamic=True)
     yield job()
     leave_job()
 
 
 def add(name: str) -> Any:
-    """Returns the sum of a tensor over all ranks."""
+    """Return the sum of a tensor over all ranks."""
     request = Request(kind="allreduce", name=name, array=torch.ones(2))
     return queue_of(global_process_set).submit([request])[0].wait()
 
 
 def hosts(*leaders: int) -> HorovodJob:
-    """Returns a job whose ranks have these first ranks of their hosts."""
+    """Return a job whose hosts begin with these ranks."""
 
     class Group:
         size = len(leaders)

@@ -22,7 +22,7 @@ SETTINGS = HorovodSettings.from_environment({})
 
 @pytest.fixture
 def queues(pair: list[_core.Runtime]) -> Iterator[list[TensorQueue]]:
-    """The queues of both ranks."""
+    """Yield the queues of both ranks."""
     groups = [comm.Group(runtime.group("two", [0, 1])) for runtime in pair]
     made = [
         TensorQueue(group, SETTINGS, TorchArrays(), Timeline(rank))
@@ -34,7 +34,7 @@ def queues(pair: list[_core.Runtime]) -> Iterator[list[TensorQueue]]:
 
 
 def run(queues: list[TensorQueue], *requests: Request) -> list[Any]:
-    """Submits one request on each rank, and returns their results."""
+    """Submit one request on each rank, and return their results."""
     handles = [queue.submit([each])[0] for queue, each in zip(queues, requests, strict=True)]
     return [handle.wait() for handle in handles]
 

@@ -32,11 +32,11 @@ Rewritten = Callable[..., "Outcome"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What the rewrites made of a graph.
+    """The result of the rewrites of a graph.
 
     Args:
-        graph: the result.
-        matches: by name of rewrite, those that found any.
+        graph: Graph after the rewrites.
+        matches: Number of matches of each rewrite that has any, by name.
     """
 
     graph: Graph
@@ -44,18 +44,18 @@ class Outcome:
 
     @property
     def ops(self) -> list[str]:
-        """The operators, sorted."""
+        """Operators of the graph, sorted."""
         return sorted(node.op for node in self.graph.nodes)
 
     def node(self, op: str) -> Node:
-        """The only node of an operator."""
+        """Return the only node of an operator."""
         (node,) = (node for node in self.graph.nodes if node.op == op)
         return node
 
 
 @pytest.fixture
 def damaged(random: np.random.Generator) -> Callable[[bytes], bytes]:
-    """Makes of a file one that is cut, has other numbers, or a few bytes changed."""
+    """Make of a file one that is cut, has other numbers, or a few bytes changed."""
 
     def damage(data: bytes) -> bytes:
         way = random.random()
@@ -75,7 +75,7 @@ def damaged(random: np.random.Generator) -> Callable[[bytes], bytes]:
 
 @pytest.fixture
 def rewritten() -> Rewritten:
-    """Rewrites a graph, and fails unless the result computes the same."""
+    """Return a function that rewrites a graph, and fails unless the result computes the same."""
 
     def rewrite(graph: Graph, *, without: Collection[str] = ()) -> Outcome:
         result, applied = optimise(graph, without=without)

@@ -78,8 +78,10 @@ NOISES = {
 @pytest.mark.parametrize("count", [8, 16, 64])
 @pytest.mark.parametrize("kind", NOISES)
 def test_other_samples_have_no_more_noise_than_is_sure_in_19_of_20_draws(kind, count, loudness):
-    """Samples have a signal of 1, or one that differs, and noise of 1 on average beside it. Where
-    they are few and far apart it is 18 of 20."""
+    """Samples have a signal of 1, or of different sizes, and noise of 1 on average.
+
+    It is true in 18 of 20 draws if there are few samples that differ much.
+    """
     random = np.random.default_rng(count)
     held = []
     for _ in range(400):
@@ -175,7 +177,7 @@ def test_answers_are_those_of_the_first_output_sample_by_sample():
 
 
 def test_samples_that_are_all_but_exact_do_not_widen_the_bound():
-    """A classifier's probabilities: most are 0 and 1, and have hardly any noise."""
+    """Most probabilities of a classifier are 0 or 1 and have hardly any noise."""
     random = np.random.default_rng(3)
     noise = np.where(random.random(64) < 0.7, 10.0 ** random.uniform(-20, -9, 64), 1e-3)
     powers = Powers([1.0] * 64, noise.tolist())

@@ -48,7 +48,7 @@ def kept_boxes(boxes, scores, options):
 
 
 def scene(random, batch, number, classes):
-    """Rows of centre, size, objectness and classes; many overlap."""
+    """Return rows of centre, size, objectness and classes, many of which overlap."""
     centre = random.uniform(10, 60, (batch, number, 2))
     size = random.uniform(8, 30, (batch, number, 2))
     rest = random.uniform(0, 1, (batch, number, 1 + classes)) ** 2
@@ -171,7 +171,7 @@ def softmax(logits):
 
 
 def passed(build, *shapes):
-    """A graph whose outputs are its inputs."""
+    """Return a graph whose outputs are its inputs."""
     names = "abc"[: len(shapes)]
     spelled = [",".join(map(str, shape)) for shape in shapes]
     inputs = ", ".join(f"float[{s}] {n}" for n, s in zip(names, spelled, strict=True))
@@ -189,7 +189,7 @@ def feeds_of(arrays):
 
 
 def found_by(build, arrays, options):
-    """The boxes of what a model gives, its layout being found by that."""
+    """Return the boxes of a model's output, whose layout is found from the output."""
     graph, feeds = passed(build, *(each.shape for each in arrays)), feeds_of(arrays)
     examples = [run(graph, "onnxruntime", feeds)]
     layout = detect_layout(options.layout, shapes_of(graph), describe_outputs(graph), examples)
@@ -200,7 +200,7 @@ def found_by(build, arrays, options):
 
 
 def given_as(layout, rows):
-    """What a model of this layout gives for rows of box, objectness and classes; and the scores."""
+    """Return rows of box, objectness and classes in the layout of a model, and the scores."""
     boxes, scores = rows[..., :4], rows[..., 5:]
     logits = np.log(scores) - np.log1p(-scores)
     if layout == "yolov5":
@@ -240,7 +240,7 @@ def test_boxes_are_read_as_the_model_gives_them(build, random, layout, batch):
 
 
 def test_a_layout_that_is_named_is_read_transposed_too(build, random):
-    """YOLOv8's rows, as some exporters turn them, look like YOLOv5's."""
+    """Rows of YOLOv8 that an exporter has transposed look like those of YOLOv5."""
     rows = scene(random, 1, 40, 6)
     whole = np.concatenate([rows[..., :4], rows[..., 5:]], 2)
     options = BoxOptions(score=0.3, layout="yolov8")
@@ -250,8 +250,9 @@ def test_a_layout_that_is_named_is_read_transposed_too(build, random):
 
 
 def test_pixels_that_were_read_as_scores_are_none(build, random):
-    """The case that was reported: (1, 4 + classes, boxes), read as boxes in rows, had scores of
-    23,947."""
+    """A user reported that (1, 4 + classes, boxes), read as boxes in rows, had scores of
+    23,947.
+    """
     rows = scene(random, 1, 40, 6)
     whole = np.concatenate([rows[..., :4] * 9, rows[..., 5:]], 2).transpose(0, 2, 1)
     name, found = found_by(build, [whole], BoxOptions(score=0.3))
@@ -282,7 +283,7 @@ def test_logits_that_may_be_of_two_kinds_are_asked_about(build, random):
 
 
 def test_a_detector_of_one_class_of_logits_has_no_class_of_nothing(build, random):
-    """It was read as DETR's, and found nothing."""
+    """It was once read like the output of DETR, in which nothing was found."""
     rows = np.clip(scene(random, 1, 40, 1), 1e-3, 0.999)
     given, _ = given_as("rt-detr", rows)
     with pytest.raises(UsageError, match=r"do not tell .* say layout=rt-detr"):

@@ -67,7 +67,7 @@ class Case:
         }
 
     def is_right(self, found: dict[str, Any]) -> bool:
-        """Whether the outputs are those that ONNX has, in dtype and shape too."""
+        """Return whether the outputs are those of ONNX, in dtype and shape too."""
         assert self.outputs
         pairs = zip(self.model.graph.output, self.outputs, strict=True)
         return all(self._is_same(np.asarray(found[each.name]), right) for each, right in pairs)
@@ -106,7 +106,7 @@ def _array(given: Any) -> Any:
 
 @functools.cache
 def backend_tests() -> list[Any]:
-    """All of them; making them takes some seconds."""
+    """Return all tests of ONNX; making them takes some seconds."""
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
@@ -121,7 +121,7 @@ def newest_operators(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cases_of(tests: Iterable[Any]) -> Iterator[Case]:
-    """Those of the tests that are of arrays, and that plain ONNX Runtime passes."""
+    """Yield the tests with arrays that plain ONNX Runtime passes."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     for test in tests:
@@ -193,7 +193,7 @@ WHOLE_WAYS = 12
 @pytest.mark.sweep
 @pytest.mark.parametrize("way", range(WHOLE_WAYS))
 def test_the_whole_way_from_a_model_to_answers(way: int, tmp_path: Path) -> None:
-    """Every engine is a candidate, and is judged on random inputs; ONNX's own come after."""
+    """Every engine is a candidate and is judged on random inputs, before those of ONNX are used."""
     for case in cases_of(backend_tests()[way * 7 :: 97]):
         graph = load_model(case.data, shapes=case.shapes).graph
         arrays = (*case.feeds.values(), *case.outputs)
@@ -215,7 +215,7 @@ def test_the_whole_way_from_a_model_to_answers(way: int, tmp_path: Path) -> None
 def test_openvino_is_still_wrong_at_what_it_is_refused_for(
     defect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where this fails for a newer OpenVINO, the entry can go."""
+    """If this fails with a newer OpenVINO, the entry can be removed."""
     (test,) = (each for each in backend_tests() if each.name == defect.test)
     case = Case(test)
     graph, _ = optimise(load_model(case.data, shapes=case.shapes).graph)

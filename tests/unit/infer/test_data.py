@@ -16,7 +16,7 @@ PLAIN = ImageOptions(size=8, mean=(0.0,), std=(1.0,))
 
 @pytest.fixture
 def batch(build):
-    """A classifier of two images at a time."""
+    """Return a classifier of two images at a time."""
     return build("(float[2,3,8,8] image) => (float[2,3,8,8] y) { y = Relu(image) }")
 
 
@@ -29,7 +29,7 @@ def two(build):
 
 @pytest.fixture
 def images(tmp_path):
-    """A folder of images in one colour each, by label."""
+    """Return a folder of images of one colour each, by label."""
 
     def make(*labels, count=2, size=(12, 10)):
         for label in labels:

@@ -22,7 +22,7 @@ TWO = """(float[3,64] x) => (float[3,40] y, float[3,40] z) {{
 
 @pytest.fixture
 def two(build):
-    """Makes a graph of two products of one value."""
+    """Return a function that makes a graph of two products of one value."""
     random = np.random.default_rng(3)
 
     def make(product, first=(64, 40)):

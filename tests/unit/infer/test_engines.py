@@ -131,7 +131,7 @@ ROUNDING = [
 
 @pytest.mark.parametrize(("engine", "precision", "rest"), ROUNDING)
 def test_what_an_engine_rounds_may_be_stored_so(engine, precision, rest, build, random):
-    """A package has such numbers in place of float32, and the results stay the same."""
+    """A package has such numbers instead of float32, and the results are the same."""
     graph, _ = optimise(
         build(
             """(float[2,8,8,8] x) => (float[2,96] y) {
@@ -247,7 +247,7 @@ def test_openvino_reports_nothing_to_anybody():
 
 
 def test_signals_still_come_after_models_of_openvino_have_gone(net, tmp_path):
-    """Plugins that ended in another order than the opposite left a freed stack for signals."""
+    """Plugins that did not end in reverse order once left a freed stack for signals."""
     model = tmp_path / "net.onnx"
     model.write_bytes(to_model(net).SerializeToString())
     script = f"""
@@ -273,7 +273,7 @@ signal.raise_signal(signal.SIGUSR1)
 def test_inputs_may_be_read_only_and_begin_anywhere(
     engine, precision, rewritten_net, recipe, right
 ):
-    """Tensors of a message do: they lie behind a head of any length, in bytes."""
+    """The tensors of a message are like this, because they follow a head of any length."""
     executable = ENGINES[engine].prepare(rewritten_net, recipe(engine, precision), 1)
     inputs, expected = right[0]
     given = {
@@ -308,7 +308,7 @@ def test_an_output_may_be_a_constant_or_an_input(build, random, engine):
 
 
 def test_openvino_refuses_a_graph_whose_input_it_would_call_otherwise(build):
-    """It computed with whatever was in memory."""
+    """OpenVINO would compute with uninitialised memory."""
     graph = build("(float[3,4] x) => (float[3,4] y) { y = Dropout(x) }")
     with pytest.raises(UnsupportedError, match="OpenVINO calls an input y, which the graph does"):
         ENGINES["openvino"].prepare(graph, Recipe(engine="openvino"), 1)

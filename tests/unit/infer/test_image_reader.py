@@ -25,7 +25,7 @@ SIZES = [(375, 500), (500, 375), (224, 224), (30, 40), (1000, 333), (5, 7), (1, 
 
 
 def noise(rows, columns, channels, seed=0):
-    """Pixels that are all different, and smooth enough for JPEG."""
+    """Return pixels that all differ, and are smooth enough for JPEG."""
     random = np.random.default_rng(seed)
     small = random.integers(0, 256, (rows // 8 + 1, columns // 8 + 1, 3), np.uint8)
     image = Image.fromarray(small).resize((columns, rows), Image.Resampling.BICUBIC)
@@ -151,7 +151,7 @@ def test_what_is_no_image_is_said_to_be_none(image, message):
 
 
 def png_of(columns, rows):
-    """A file that says that there are so many pixels, and has none of them."""
+    """Return a file that claims this number of pixels and has none of them."""
 
     def chunk(name, data):
         return (
@@ -163,7 +163,7 @@ def png_of(columns, rows):
 
 
 def jpeg_of(columns, rows):
-    """A file whose head says that there are so many pixels."""
+    """Return a file whose head claims this number of pixels."""
     data = bytearray(file_of(noise(16, 16, 3), "JPEG"))
     at = data.index(b"\xff\xc0") + 5
     data[at : at + 4] = struct.pack(">HH", rows, columns)

@@ -36,7 +36,7 @@ def model(net):
 
 @pytest.fixture
 def open_model(build):
-    """A model whose batch, rows and columns are open."""
+    """Return a model whose batch, rows and columns are open."""
     graph = build(
         """(float[N,3,H,W] image, float[N,2] more) => (float[N,3,H,W] y, float[N,2] z) {
             y = Relu(image) z = Relu(more)
@@ -108,7 +108,7 @@ def test_an_open_batch_is_one_and_that_is_noted(build):
 
 
 def test_a_negative_size_is_an_open_one(build):
-    """PaddlePaddle's exporter writes open sizes like this."""
+    """The exporter of PaddlePaddle writes open sizes as negative numbers."""
     graph = build("(float[N,3,H] x) => (float[N,3,H] y) { y = Relu(x) }")
     model = to_model(graph)
     for item in (*model.graph.input, *model.graph.output):

@@ -35,7 +35,7 @@ def external(location, offset=0, length=64 * 64 * 4):
 
 @pytest.fixture
 def weights(tmp_path, random):
-    """A folder with a weight file, whose weights come after eight bytes, and one file above it."""
+    """Return a folder with a weight file, whose weights follow eight bytes, and a file above it."""
     (tmp_path / "model").mkdir()
     array = random.standard_normal((64, 64)).astype(np.float32)
     for file in (tmp_path / "model" / "w.bin", tmp_path / "above.bin"):
@@ -82,7 +82,7 @@ def test_small_ones_tell_shapes(tmp_path):
 
 
 def test_links_of_a_user_are_followed(tmp_path, weights):
-    """In Hugging Face's cache every file is a link."""
+    """Every file in the cache of Hugging Face is a link."""
     (tmp_path / "model" / "link.bin").symlink_to(tmp_path / "above.bin")
     path = write(tmp_path, external("link.bin", 8))
     (tmp_path / "linked").mkdir()
@@ -160,7 +160,7 @@ def test_an_output_without_a_shape_gets_one():
 
 
 def test_dictionaries_of_classifiers_are_taken_as_tensors(tmp_path, random):
-    """scikit-learn's converter ends with ZipMap unless it is told not to."""
+    """The converter of scikit-learn adds ZipMap at the end by default."""
     nodes = [
         helper.make_node("Softmax", ["x"], ["p"]),
         helper.make_node("ArgMax", ["p"], ["label"], axis=1, keepdims=0),

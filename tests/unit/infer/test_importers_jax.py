@@ -52,7 +52,7 @@ def mlp(weights):
 
 @pytest.fixture
 def cnn(weights):
-    """Convolutions, batch norm, squeeze-and-excite and pools of images (n, h, w, c)."""
+    """Return convolutions, batch norm, squeeze-and-excite and pools over images (n, h, w, c)."""
     first, depth, last = weights(3, 3, 3, 16), weights(3, 3, 1, 16), weights(1, 1, 16, 16)
     mean, variance, scale, shift = weights(16), weights(16) ** 2 + 1, weights(16), weights(16)
     squeeze, excite, head = weights(16, 4), weights(4, 16), weights(16, 10)
@@ -80,7 +80,7 @@ def cnn(weights):
 
 @pytest.fixture
 def transformer(weights):
-    """Two blocks over token numbers, with learned positions and a causal mask."""
+    """Return two blocks over token numbers, with learned positions and a causal mask."""
     table, positions, head = weights(50, 32), weights(12, 32), weights(32, 50)
     blocks = [{name: weights(*shape) for name, shape in SHAPES.items()} for _ in range(2)]
 

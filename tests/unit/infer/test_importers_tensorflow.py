@@ -37,7 +37,7 @@ def keras(tf):
 
 @pytest.fixture
 def net(keras):
-    """A small convolutional network with two named outputs."""
+    """Return a small convolutional network with two named outputs."""
     image = keras.Input((16, 16, 3), name="image")
     x = keras.layers.Conv2D(8, 3, strides=2, padding="same", activation="swish")(image)
     x = keras.layers.BatchNormalization()(x)

@@ -41,7 +41,7 @@ def precisions(found):
 
 @pytest.mark.parametrize("count", [1, 7, LEAST - 1])
 def test_too_few_samples_to_judge_bytes_leave_it_in_floating_point(net, images, count):
-    """The case that was reported: bytes were chosen on the word of one sample."""
+    """A user reported that bytes were chosen because of one sample."""
     found = found_by(net, images[:count])
     assert precisions(found) <= set(FLOATS)
     assert found.notes[0].startswith(
@@ -120,7 +120,7 @@ def test_what_there_is_no_time_to_judge_is_not_tried(slow):
 
 
 def test_what_is_worse_on_samples_held_out_is_not_chosen(net, images):
-    """Those have a hundred times the values of the others, so the ranges of bytes are theirs."""
+    """The other samples have values a hundred times as large, which set the ranges of bytes."""
     held_out = Division.of(load_data(list(images), net)).held_out.indices
     strange = images.copy()
     strange[list(held_out)] *= 100

@@ -71,7 +71,7 @@ def names(parts):
 
 @pytest.mark.parametrize("engine", ["native", "onnxruntime"])
 def test_the_value_that_costs_most_comes_first(graph, samples, cases, engine):
-    """Of those that convolutions read; the others save next to nothing."""
+    """Only values that convolutions read count; the others save almost no time."""
     mixture, recipe = mixture_of(graph, samples, cases, engine)
     order = mixture.order(60, lambda text: None)
     assert next(n for part in order for n in part.ranges if n in CONVOLVED) == SENSITIVE
@@ -98,7 +98,7 @@ def order_of(graph, samples, cases, methods):
 
 
 def test_halving_finds_how_many_have_to_stay(graph, samples, cases):
-    """Where results get better with every value that stays, and so many of them are enough."""
+    """The results get better with every value that stays, and a certain number is enough."""
     mixture, _ = mixture_of(graph, samples, cases)
     order = mixture.order(60, lambda text: None)
     quality = [mixture._compared(mixture.of(order[n:]), cases).snr_db for n in range(len(order))]
@@ -205,7 +205,7 @@ def test_values_that_the_engine_leaves_to_another_one_are_no_trouble(build):
 
 
 def test_matrices_beside_bytes_may_find_their_ranges_in_each_call(build):
-    """Where bytes of all are too coarse, products keep to them in their own ranges."""
+    """If bytes are too coarse in all other cases, products use them with their own ranges."""
     random = np.random.default_rng(5)
     graph = build(
         """(float[8,64] x) => (float[8,64] y) {
@@ -232,7 +232,7 @@ def test_matrices_beside_bytes_may_find_their_ranges_in_each_call(build):
 
 
 def test_a_mixture_that_was_found_late_is_still_made_ready(graph, samples, monkeypatch):
-    """The search for it took its whole time, after which nothing else was made ready."""
+    """The search for it once took all of the time, and nothing was prepared after it."""
     whole, seconds = MixedPrecision.pruned, [0.0]
 
     def slow(self, order, count, is_good, go_on):

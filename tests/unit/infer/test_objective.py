@@ -15,7 +15,7 @@ HALF = Recipe(engine="native", precision="bf16")
 
 
 def judged(noise, *, samples=64, lost=None, labelled=1000):
-    """Returns a comparison of samples of signal 1, and answers of which some were lost."""
+    """Return a comparison of samples of signal 1, and answers, some of which were lost."""
     powers = Powers([1.0] * samples, [noise] * samples)
     found = Comparison(powers={"y": powers}, samples=samples)
     if lost is not None:
@@ -56,7 +56,7 @@ def test_numbers_in_place_of_nan_are_told(recipe):
 
 @pytest.mark.parametrize(("labelled", "tells"), [(500, False), (600, True)])
 def test_labels_tell_alone_where_no_more_than_the_budget_can_be_lost_on_others(labelled, tells):
-    """Where no answer changed, 1.65 / labels may: 0.33 points of 500, 0.27 of 600."""
+    """If no answer changes, 1.65 / labels may be lost: 0.33 points of 500, 0.27 of 600."""
     goal, found = Objective(budget=0.3), judged(0.9, lost=0, labelled=labelled)
     assert (goal.objection(BYTES, found) == "") == tells
     both = "" if tells else ", and a signal-to-noise ratio of 20 dB or more"

@@ -62,7 +62,7 @@ def test_one_value_is_its_own_range(method):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("value", [0.0, 1.0, 5.0, -1e4, 1e30, -3.4e38, 1e-40])
 def test_a_value_that_never_changes_is_its_own_range_in_float32(value, method):
-    """The case that was reported: a mask of ones."""
+    """A user reported this for a mask of ones."""
     values = np.full((4, 8), value, np.float32)
     assert seen(values).range(method) == (values[0, 0], values[0, 0])
 
@@ -78,7 +78,7 @@ def test_values_that_hardly_change_have_a_range_around_them(random, middle, meth
 
 @pytest.mark.parametrize("strange", [np.inf, -np.inf, np.nan])
 def test_values_that_are_once_infinite_never_become_bytes(build, random, strange):
-    """A mask of minus infinity, added before a softmax."""
+    """A mask of minus infinity that is added before a softmax is such a value."""
     graph = build(
         """(float[1,8] x, float[1,8] mask) => (float[1,8] y) {
             a = MatMul(x, w) b = Add(a, mask) s = Softmax(b) y = MatMul(s, w)

@@ -92,7 +92,7 @@ def test_what_counts_in_a_branch_counts(build):
 
 
 def test_branches_of_operators_of_another_domain_are_loaded(tmp_path):
-    """The case that was reported: compile ended well, and the package could not be loaded."""
+    """A user reported that compile succeeded, but the package could not be loaded."""
     shape = [4, 4]
     value = helper.make_tensor_value_info
     fused = helper.make_node("FusedMatMul", ["x", "x"], ["t"], domain="com.microsoft", alpha=2.0)
@@ -119,7 +119,7 @@ def test_branches_of_operators_of_another_domain_are_loaded(tmp_path):
 
 
 def test_a_package_that_cannot_be_loaded_is_not_written(build, tmp_path, monkeypatch):
-    """What is written is damaged on the way."""
+    """The test damages the package while it is written."""
     path = tmp_path / "m.slip"
     path.write_bytes(b"what was there before")
 

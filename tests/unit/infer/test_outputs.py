@@ -26,7 +26,7 @@ def run(graph, name, feeds):
 
 @pytest.fixture
 def classifier(build, random):
-    """Makes a network of so many images and classes."""
+    """Return a function that makes a network of a number of images and classes."""
 
     def make(batch, classes, output="logits"):
         text = f"(float[{batch},16] x) => (float[{batch},{classes}] {output}) {{"
@@ -73,7 +73,7 @@ def test_outputs_that_are_no_scores_are_described(build):
 
 
 def test_values_inside_keep_the_names_that_a_recipe_has(build, random, tmp_path):
-    """An inner value was renamed after the search, and ranges and ends named what it was before."""
+    """An inner value was once renamed after the search, although the recipe had its old name."""
     graph = build(
         """(float[1,3,8,8] x) => (float[1,16] y) {
             scores = Conv <pads=[1,1,1,1]> (x, w) r = Relu(scores) labels = GlobalAveragePool(r)

@@ -38,19 +38,19 @@ def zipped(path, members, compression=zipfile.ZIP_STORED):
 
 
 def whole(path):
-    """A package, every member of which was read."""
+    """Return a package after reading every member of it."""
     package = read(path)
     assert package.graph.nodes
     return package
 
 
 def files_of(graph):
-    """What `graph_files` writes, each file in one piece."""
+    """Return the files that `graph_files` writes, each in one piece."""
     return {name: b"".join(pieces) for name, pieces in graph_files(graph, "m").items()}
 
 
 def again(graph):
-    """A graph that was written and read."""
+    """Return a graph after writing and reading it."""
     files = {name: np.frombuffer(data, np.uint8) for name, data in files_of(graph).items()}
     return read_graph(files.pop("m").tobytes(), files, "it")
 
@@ -62,7 +62,7 @@ def members(compiled):
 
 @pytest.fixture
 def altered(compiled, tmp_path):
-    """The package with another manifest."""
+    """Return the package with another manifest."""
 
     def alter(**changes):
         members = members_of(compiled)
@@ -512,7 +512,7 @@ def test_truncated_files(compiled, tmp_path, random):
 
 
 def test_flipped_bytes(compiled, tmp_path, random):
-    """Every change is found, but for those in fields of the zip that nobody reads."""
+    """Every change is found, except in fields of the zip file that nobody reads."""
     data = compiled.read_bytes()
     path = tmp_path / "bad.slip"
     right = files_of(read(compiled).graph)

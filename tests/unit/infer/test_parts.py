@@ -46,7 +46,7 @@ def graph(build):
 
 @pytest.fixture(scope="module")
 def plain(build):
-    """The same with one input."""
+    """Return the same model with one input."""
     text = TEXT.replace(", float[1,8,8,8] late", "").replace("Add(e, late)", "Add(e, d)")
     return made(build, text)
 

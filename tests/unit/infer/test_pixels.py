@@ -27,7 +27,7 @@ TEXT = """(float[{n},{c},{h},{w}] image) => (float[{n},24,{h},{w}] y) {{
 
 @pytest.fixture
 def model(build):
-    """Makes a small network of images of a size."""
+    """Return a function that makes a small network of images of a size."""
 
     def make(batch, channels, height, width):
         random = np.random.default_rng(1)
@@ -48,7 +48,7 @@ def image_of(graph, seed=2):
 
 
 def normalised(pixels):
-    """As NumPy does it: (n, h, w, c) bytes to (n, c, h, w) numbers."""
+    """Return bytes (n, h, w, c) as numbers (n, c, h, w), as NumPy computes them."""
     mean, std = np.array(OPTIONS.mean), np.array(OPTIONS.std)
     if pixels.shape[3] == 1:
         mean, std = mean.mean(), std.mean()

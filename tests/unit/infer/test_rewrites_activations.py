@@ -79,7 +79,7 @@ def test_hard_sigmoid(build, rewritten):
 
 
 def test_layers_do_not_take_a_pattern_apart(build, rewritten, random):
-    """The number before the second layer is GELU's, and the one after the first HardSigmoid's."""
+    """The number before the second layer belongs to GELU, that after the first to HardSigmoid."""
     graph = build(
         f"""(float[2,9] i) => (float[2,9] o) {{
             x = MatMul(i, w) {GELU[0]} z = MatMul(y, w)

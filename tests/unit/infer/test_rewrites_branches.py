@@ -66,7 +66,7 @@ def test_a_branch_may_give_a_value_from_around_it(build, rewritten):
 
 
 def test_outputs_whose_shapes_nothing_says_are_in_the_package(build, tmp_path):
-    """Branches may give different shapes, so an If's results may have none that can be inferred."""
+    """Branches may have results of different shapes, and then no shape can be inferred."""
     text = IF.replace("float[2] a", "float[N] a").replace("float[2] b", "float[M] b")
     graph = build(f"(float[2] x) => (float[K] y) {{ {text} }}", c=np.array(True))
     path = tmp_path / "model.slip"

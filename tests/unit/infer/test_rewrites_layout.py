@@ -14,7 +14,7 @@ CONV = """
 
 @pytest.fixture
 def between(build, rewritten):
-    """What becomes of nodes that make y of x, between two convolutions with channels last."""
+    """Return the rewritten nodes that make y of x, between convolutions with channels last."""
 
     def run(body, inputs="float[1,5,6,4] image", **constants):
         first, last = CONV.format(0, "image", "x"), CONV.format(1, "y", "z")

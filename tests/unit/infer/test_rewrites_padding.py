@@ -13,7 +13,7 @@ POOL = "y = MaxPool<kernel_shape=[3,3]>(p)"
 
 @pytest.fixture
 def padded(build, rewritten):
-    """What becomes of nodes that read a padded image."""
+    """Return the nodes that read a padded image after the rewrite."""
 
     def run(body, pads=None, value=0.0, inputs="float[1,2,7,6] x"):
         graph = build(

@@ -209,7 +209,7 @@ def test_rewrites_that_the_engine_needs_have_no_gain(imported):
 
 @pytest.mark.parametrize("masked", [0.0, 1.0, -1e4, -np.inf])
 def test_bytes_are_tried_where_a_value_never_changes_or_is_infinite(build, masked):
-    """The case that was reported: a mask that is the same in all samples."""
+    """A user reported this for a mask that is the same in all samples."""
     random = np.random.default_rng(5)
     graph = build(
         """(float[4,32] x, float[4,32] mask) => (float[4,32] y) {

@@ -33,7 +33,7 @@ def image(random):
 
 @pytest.fixture(scope="module")
 def pair(build, tmp_path_factory):
-    """A model of two inputs and two outputs."""
+    """Yield a model of two inputs and two outputs."""
     graph = build(
         """(float[2,3] a, int64[2,3] b) => (float[2,3] sum, float[2,3] product) {
             c = Cast <to=1> (b) sum = Add(a, c) product = Mul(a, c)
@@ -189,7 +189,7 @@ def test_results_may_differ_by_less_than_15_db(compiled, tmp_path, snr_db, loads
 
 @pytest.mark.parametrize("engine", ["openvino", "onnxruntime"])
 def test_weights_are_stored_once_in_the_precision_that_was_chosen(build, tmp_path, random, engine):
-    """The case that was reported: float32 weights, and beside them what OpenVINO had compiled."""
+    """A user reported a package with float32 weights beside those that OpenVINO had compiled."""
     graph = build(
         """(float[1,512] x) => (float[1,512] y) {
             a = MatMul(x, w) r = Relu(a) y = MatMul(r, v)
@@ -229,7 +229,7 @@ def test_importing_slipstream_brings_no_engine():
 
 
 def test_a_model_with_a_scalar_input(build, tmp_path):
-    """As the sample rate of a speech model: it keeps its shape from the data to the call."""
+    """The sample rate of a speech model is a scalar, whose shape must stay the same."""
     graph = build(
         """(float[1,4] x, int64 rate) => (float[1,4] y, int64 z) {
             f = Cast <to=1> (rate) y = Mul(x, f) z = Neg(rate)

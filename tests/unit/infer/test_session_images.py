@@ -25,7 +25,7 @@ READER = ImageReader(size=9, height=8, width=8, channels=3)
 
 @pytest.fixture(scope="module", params=["onnxruntime", "native"])
 def package(request, net, tmp_path_factory):
-    """A small classifier of images, for its three best classes."""
+    """Return a package of a small classifier of images, which returns its three best classes."""
     path = tmp_path_factory.mktemp("images") / "model.slip"
     model = to_model(net).SerializeToString()
     options = {"seconds": 1, "threads": 1, "engines": (request.param,)}

@@ -26,7 +26,7 @@ class Counter:
 
 @pytest.fixture
 def found(monkeypatch):
-    """Says how many runs share best, and what was made; rounds are as short as they may be."""
+    """Return a function that finds the best number of shared runs, with very short rounds."""
     monkeypatch.setattr(sharing, "SECONDS", 0.0)
 
     def find(cores, first=1):

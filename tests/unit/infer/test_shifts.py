@@ -34,7 +34,7 @@ def conv(random, *, group=1, taps=3, bias=True):
 
 
 def of_constant(graph, weights, means):
-    """A convolution of images that have one colour."""
+    """Return the convolution of images that have one colour."""
     group = int(graph.nodes[0].get("group", 1))
     sums = weights.astype(np.float64).sum((2, 3))
     return sums @ means if group == 1 else sums[:, 0] * means

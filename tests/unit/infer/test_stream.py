@@ -48,7 +48,7 @@ def as_it_is(item):
 
 
 def streams(stages, items, errors="raise"):
-    """The same stream in every form."""
+    """Yield the same stream in every form."""
     yield lambda: run_serially(stages, items(), errors)
     for threads, runs, depth in SHAPES:
         yield lambda t=threads, r=runs, d=depth: run_preloaded(
@@ -223,7 +223,7 @@ def test_several_streams_at_a_time_do_not_disturb_each_other():
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_buffer_that_cannot_be_made_is_an_error_of_its_item(shape):
-    """It was the end of a thread, and whoever waited for the result waited for ever."""
+    """The error once ended a thread, and the caller waited for ever."""
 
     def make():
         raise MemoryError("no room")
@@ -252,7 +252,7 @@ def test_a_stage_that_wants_to_leave_python_is_an_error_of_its_item():
 
 
 def test_what_of_an_item_is_kept_is_kept_before_the_next_is_asked_for():
-    """Cameras write one image after another to the same memory: answers were another's."""
+    """Cameras reuse the memory of an image, so answers were once those of another image."""
 
     def items():
         image = [0]

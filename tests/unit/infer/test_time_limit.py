@@ -34,7 +34,7 @@ class Machine:
 
 
 def searched(net, seconds, step_seconds, **more):
-    """What was found, and the seconds that it took."""
+    """Return the result of a search, and the seconds that it took."""
     machine = Machine(step_seconds)
     images = np.random.default_rng(4).standard_normal((400, 3, 8, 8)).astype(np.float32)
     goal = Objective(seconds=seconds, most_rounds=5, **more)
@@ -45,7 +45,7 @@ def searched(net, seconds, step_seconds, **more):
 
 
 def needed(found):
-    """Seconds that the note about what was cut proposes."""
+    """Return the seconds that the note about a cut search proposes."""
     (note,) = (note for note in found.notes if note.startswith("the time did not suffice"))
     return int(re.search(r"--search-time (\d+)s\)", note)[1])
 
@@ -93,14 +93,14 @@ def test_a_limit_that_holds_says_nothing(passed):
 @pytest.mark.parametrize("step_seconds", [0.5, 2.0])
 @pytest.mark.parametrize("target", ["latency", "memory"])
 def test_a_search_on_a_slow_machine_keeps_its_limit(net, step_seconds, target):
-    """The case that was reported: 25 s became 200 s."""
+    """A user reported that 25 s became 200 s."""
     found, took = searched(net, 60.0, step_seconds, target=target)
     assert took <= 60.0 + LEAST_STEPS * step_seconds
     assert needed(found) > 60
 
 
 def test_values_are_observed_no_longer_than_there_is_time(net):
-    """All 64 samples that calibrate were run, whatever time each took."""
+    """All 64 samples for calibration were once run, even if each took long."""
     found, _ = searched(net, 200.0, 1.0, engines=("native",))
     calibrated = int(re.search(r"(\d+) calibrated", found.accuracy.data)[1])
     assert ENOUGH <= calibrated < 64

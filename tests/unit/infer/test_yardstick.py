@@ -28,7 +28,7 @@ def random():
 
 
 def detections(random, classes=80, anchors=500, *, size=640.0):
-    """Boxes in pixels, and scores of classes of which some come up more often than others."""
+    """Return boxes in pixels, and scores of classes, some of which are frequent and some rare."""
     boxes = random.uniform(0, size, (1, 4, anchors))
     often = random.permutation(np.linspace(-4, -14, classes))[:, None]
     scores = sigmoid(random.standard_normal((1, classes, anchors)) * 2 + often)
@@ -37,14 +37,14 @@ def detections(random, classes=80, anchors=500, *, size=640.0):
 
 @pytest.mark.parametrize("classes", [2, 20, 80, 600])
 def test_boxes_and_scores_in_one_array_are_judged_apart(random, classes):
-    """YOLOv8's output."""
+    """The output of YOLOv8 is such an array."""
     found = yardstick(np.concatenate(detections(random, classes), 1)).of_output("y")
     assert [group.title for group in found] == ["y[0:4]", f"y[4:{4 + classes}]"]
     assert all(group.axis == 1 for group in found)
 
 
 def test_boxes_come_before_scores_along_the_last_axis_too(random):
-    """YOLOv5's output, in pixels and in shares of the image."""
+    """The output of YOLOv5 is like this, in pixels or in shares of the image."""
     for size in (640.0, 1.0):
         boxes, scores = detections(random, 81, size=size)
         rows = np.concatenate([boxes, scores], 1).transpose(0, 2, 1)
@@ -52,7 +52,7 @@ def test_boxes_come_before_scores_along_the_last_axis_too(random):
 
 
 def test_good_boxes_do_not_hide_bad_scores(random):
-    """The case that was reported: 33 dB in all, and 12 of the scores."""
+    """A user reported 33 dB for the whole output, but 12 dB for the scores."""
     boxes, scores = detections(random)
     right = {"y": np.concatenate([boxes, scores], 1)}
     noise = random.standard_normal(scores.shape) * np.sqrt(np.square(scores).mean()) / 4

@@ -51,7 +51,7 @@ def run_stepped():
 
 @pytest.fixture(scope="session")
 def signature():
-    """Makes a signature of float32 tensors from their shapes by name."""
+    """Return a function that makes a signature of float32 tensors from their shapes by name."""
     from slipstream.serve.signature import Signature
 
     def make(inputs, outputs, most_rows=8):
@@ -96,7 +96,7 @@ class Sums:
 
 @pytest.fixture
 def sums(signature):
-    """Replicas of models of float32 x (2, 2) and y (2)."""
+    """Return replicas of models of float32 x (2, 2) and y (2)."""
     made = signature({"x": (2, 2)}, {"y": (2,)})
     accuracy = Accuracy(snr_db=40.0, top1_loss=None, samples=9, labelled=0, data="9 of mine")
     manifest = Manifest(
@@ -109,7 +109,7 @@ def sums(signature):
 
 @pytest.fixture
 def repository(sums):
-    """Makes a repository of what a command line names; a request has 4 rows at most."""
+    """Return a function that makes the repository of a command line; requests have up to 4 rows."""
     from slipstream.serve.batcher import BatcherLimits
     from slipstream.serve.repository import Repository, parse_model_specs
 

@@ -207,7 +207,7 @@ def test_a_full_queue_says_how_long_it_would_take(signature, run_stepped):
 def test_a_request_is_admitted_if_its_runs_fit_into_its_time(
     signature, run_stepped, rows, runs, count, whole
 ):
-    """Runs are taken to need half as much again, and 15 % of the time is for the way."""
+    """A run counts as half as long again, and 15 % of the time is for the network."""
 
     async def main(loop):
         model = Model(signature, loop, rows=rows, seconds=1.0)

@@ -13,7 +13,7 @@ from slipstream.serve.frames import SIZES, parts_of, pieces_of
 
 
 def whole(content, tensors):
-    """Returns the sizes, the head and the payload of a frame."""
+    """Return the sizes, the head and the payload of a frame."""
     data = b"".join(pieces_of(content, tensors))
     length, num_bytes = struct.unpack_from("<IQ", data)
     assert len(data) == 12 + length + num_bytes

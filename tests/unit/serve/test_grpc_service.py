@@ -54,7 +54,7 @@ class Client:
         self.handler, self.records, self.context = service.handler(), records, None
 
     async def call(self, name, asked=None, *, raw=None, metadata=None, timeout=None):
-        """Returns the answer of a call of a message, or of raw bytes."""
+        """Return the answer to a message or to raw bytes."""
         asked = message(f"{name}Request")() if asked is None else asked
         self.context = Context(metadata, timeout)
         details = SimpleNamespace(method=f"/{SERVICE}/{name}", invocation_metadata=metadata)
@@ -64,7 +64,7 @@ class Client:
         return message(f"{name}Response").FromString(found)
 
     async def refused(self, name, asked=None, **options):
-        """Returns the code, the words and the trailing metadata of a call that is refused."""
+        """Return the code, the message and the trailing metadata of a refused call."""
         with pytest.raises(AbortedError) as caught:
             await self.call(name, asked, **options)
         return *caught.value.args, dict(self.context.trailing)
@@ -72,7 +72,7 @@ class Client:
 
 @pytest.fixture
 def connected(repository):
-    """Runs a coroutine function with a client of a server of m, versions 1 and 2, and of n."""
+    """Run a coroutine function with a client of a server of m, versions 1 and 2, and of n."""
 
     def run(main, *, tokens=(), seconds=60.0):
         async def start():

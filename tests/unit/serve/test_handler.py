@@ -25,7 +25,7 @@ def records():
 
 @pytest.fixture
 def ask(repository, records):
-    """Asks a model once, and returns the sums of its rows."""
+    """Ask a model once, and return the sums of its rows."""
 
     def ask(call=None, *, model="m", version="", fields=None, seconds=60.0, act=None):
         async def main():

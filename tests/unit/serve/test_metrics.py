@@ -26,7 +26,7 @@ def families(metrics):
 
 
 def value(metrics, name, **labels):
-    """Returns the value of a sample, whose labels are exactly these."""
+    """Return the value of the sample with exactly these labels."""
     samples = (sample for family in families(metrics).values() for sample in family.samples)
     (found,) = (each.value for each in samples if (each.name, each.labels) == (name, labels))
     return found

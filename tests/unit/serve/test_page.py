@@ -131,7 +131,7 @@ class Models:
 
 
 def get(models, history, path):
-    """Answers one request of an application of the routes alone."""
+    """Answer one request with an application that has only these routes."""
     sent = []
 
     async def receive():

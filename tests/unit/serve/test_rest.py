@@ -45,7 +45,7 @@ class Client:
         self.writer.write("\r\n".join([*lines, "", ""]).encode() + body)
 
     async def read(self):
-        """Returns status, fields and body of the next answer."""
+        """Return status, fields and body of the next answer."""
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
         first, *lines = head.strip().split("\r\n")
         fields = dict(line.split(": ", 1) for line in lines)
@@ -62,7 +62,7 @@ class Client:
 
 @pytest.fixture
 def connected(repository):
-    """Runs a coroutine function with a client of a server of m, versions 1 and 2, and of n."""
+    """Run a coroutine function with a client of a server of m, versions 1 and 2, and of n."""
 
     def run(main, *, tokens=(), seconds=60.0, is_whole=False):
         async def start():

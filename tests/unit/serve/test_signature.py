@@ -14,7 +14,7 @@ from slipstream.serve.refusals import RequestRefusedError
 
 @pytest.fixture
 def four(signature):
-    """A model of four rows: y = sum of x."""
+    """Return a model of four rows: y = sum of x."""
     return signature({"x": (4, 3)}, {"y": (4,)})
 
 

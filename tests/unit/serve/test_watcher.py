@@ -24,7 +24,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def look(repository, path, sums, caplog):
-    """Makes what looks once at the file, and returns how often it was loaded so far."""
+    """Return a function that checks the file once, and returns the number of loads so far."""
     caplog.set_level(logging.INFO, NAME)
     models = repository(f"m={path}")
     watch = ModelWatcher(models, 1.0)

@@ -41,7 +41,7 @@ class Waited(torch.futures.Future):
 
 
 def run_backward(*calls: Callable[[], object]) -> None:
-    """Runs a backward pass that calls these."""
+    """Run a backward pass that calls these functions."""
     with torch.enable_grad():  # a pass within another one has it off
         value = torch.ones(1, requires_grad=True) * 1
         for call in reversed(calls):

@@ -28,7 +28,7 @@ KEYS = [
 
 @pytest.fixture
 def threads() -> Iterator[ThreadPoolExecutor]:
-    """Where the ranks are."""
+    """Yield the threads of the ranks."""
     with ThreadPoolExecutor(4) as pool:
         yield pool
 
@@ -40,7 +40,7 @@ def meeting(rank: int, size: int = 2, seconds: float = 20.0, store: Any = None) 
 def opened(
     threads: ThreadPoolExecutor, store: Any, settings: list[Settings], seconds: float = 20.0
 ) -> list[Future[World]]:
-    """Begins the worlds of some ranks that share a store."""
+    """Begin to open the worlds of some ranks that share a store."""
     first = meeting(0, len(settings), seconds, store)
     return [
         threads.submit(open_world, replace(first, rank=rank), each)

@@ -15,7 +15,7 @@ from slipstream.torch.process_group import SlipstreamProcessGroup, own_group  # 
 
 @pytest.fixture(scope="module")
 def group() -> Iterator[SlipstreamProcessGroup]:
-    """A group of this process alone."""
+    """Yield a group of only this process."""
     dist.init_process_group("slipstream", store=dist.HashStore(), rank=0, world_size=1)
     yield own_group(dist.group.WORLD)
     dist.destroy_process_group()
@@ -80,7 +80,7 @@ def test_views_and_losses_are_parts_of_the_memory() -> None:
 
 
 def filled(bucket: Bucket, *values: float) -> None:
-    """Gives each parameter a gradient of a value, and the bucket takes it."""
+    """Give each parameter a gradient with one value, which the bucket takes."""
     for parameter, value in zip(bucket.parameters, values, strict=False):
         parameter.grad = torch.full_like(parameter, value)
         bucket.fill(parameter)

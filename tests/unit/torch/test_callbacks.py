@@ -19,7 +19,7 @@ from slipstream.torch.callbacks import (  # noqa: E402
 
 @pytest.fixture
 def callbacks() -> Iterator[Callbacks]:
-    """A thread for callbacks, once there is one."""
+    """Yield the callbacks, once they have a thread."""
     made = Callbacks()
     yield made
     made.close()

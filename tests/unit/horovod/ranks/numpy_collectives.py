@@ -25,7 +25,7 @@ NO_FACTORS = (1.0, 1.0)
 
 
 def own(*shape: int, dtype: str = "float32") -> NDArray[Any]:
-    """The array of this rank: its rank + 1 everywhere."""
+    """Return the array of this rank, which has its rank + 1 everywhere."""
     return np.full(shape, rank() + 1, dtype)
 
 
@@ -100,7 +100,7 @@ def check_broadcasts_and_objects() -> None:
 
 
 def check_errors() -> None:
-    """A wrong call on one rank does not count a tensor without a name."""
+    """Check that a wrong call on one rank does not count a tensor without a name."""
     if rank() == 0:
         for wrong in (
             lambda: allreduced(own(2, dtype="complex64"), Sum, NO_FACTORS),

@@ -16,7 +16,7 @@ from slipstream.infer.importers.caffe.wire import read_blobs
 
 @pytest.fixture
 def small(new_net):
-    """A network with layers of several kinds."""
+    """Return a network with layers of several kinds."""
     net = new_net()
     data = net.input("data", 1, 3, 8, 8)
     x = net.add(

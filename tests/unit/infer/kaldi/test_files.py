@@ -20,7 +20,7 @@ SHAPES = {"input": (1, 10, 4)}
 
 @pytest.fixture
 def small(new_net):
-    """A network with nodes of several kinds, 4 dimensions in and 3 out."""
+    """Return a network with nodes of several kinds, 4 dimensions in and 3 out."""
     net = new_net()
     net.add(
         "tdnn",

@@ -51,7 +51,7 @@ mx.nd.save(sys.argv[1], {kind: mx.nd.array(numbers, dtype=kind) for kind in kind
 
 @pytest.fixture
 def mxnet_saved(tmp_path) -> Path:
-    """Arrays of every dtype, 0 to 5 in the shape (2, 3), stored by MXNet itself."""
+    """Return a file in which MXNet has stored arrays (2, 3) of every dtype with 0 to 5."""
     if not MXNET.exists():
         pytest.skip(ABSENT)
     path = tmp_path / "saved.params"

@@ -48,7 +48,7 @@ def symbol(*nodes, heads=None):
 
 @pytest.fixture
 def small(tmp_path):
-    """A network with convolution, batch norm, pooling and a product, as the paths of its files."""
+    """Return the paths of a network with convolution, batch norm, pooling and a product."""
     random = np.random.default_rng(1)
     text = symbol(
         ("null", "data", [], {}),

@@ -51,12 +51,12 @@ class Sketch:
         return self.graph.constant("constant", plain)
 
     def weights(self, *shape: int) -> str:
-        """Numbers of which a product of two matrices is about as great as its input."""
+        """Return numbers with which a product of two matrices is about as large as its input."""
         fan_in = int(np.prod(shape[1:])) if len(shape) > 2 else shape[0]
         return self.constant(self.random.standard_normal(shape) / np.sqrt(max(fan_in, 1)))
 
     def activated(self, x: str, op: str, attributes: Mapping[str, Attribute]) -> str:
-        """An activation, or Clip to [-0.5, 1.5]."""
+        """Add an activation, or Clip to [-0.5, 1.5]; return its output."""
         if op == "Clip":
             return self("Clip", x, self.constant(-0.5), self.constant(1.5))
         return self(op, x, **attributes)
@@ -104,32 +104,32 @@ class Sketch:
         return self("SqueezeExcite", x, *weights, activation="Relu", gate="Sigmoid")
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """The shape of a value: nodes that come after it do not change it."""
+        """Return the shape of a value, which later nodes do not change."""
         if name not in self.shapes:
             self.shapes[name] = self.done(name).shape(name)
         return self.shapes[name]
 
     def done(self, *outputs: str) -> Graph:
-        """The graph that gives `outputs`, shapes known."""
+        """Return the graph that gives `outputs`, with known shapes."""
         self.graph.outputs = list(outputs)
         return infer_shapes(self.graph)
 
 
 @pytest.fixture(params=["float32", "bfloat16", "bytes"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """How values are stored where they may be: where a product reads them (see test_precision)."""
+    """Return how values are stored if a product reads them (see test_precision)."""
     return str(request.param)
 
 
 @pytest.fixture
 def sketch() -> Sketch:
-    """An empty one."""
+    """Return an empty sketch of a graph."""
     return Sketch()
 
 
 @pytest.fixture(scope="session")
 def sketches() -> Callable[[int], Sketch]:
-    """Makes an empty one whose numbers come from a seed."""
+    """Return a function that makes an empty sketch, whose numbers come from a seed."""
     return Sketch
 
 
@@ -143,7 +143,7 @@ def feeds_of(graph: Graph, seed: int = 7) -> Values:
 
 
 def reference(graph: Graph, feeds: Values, names: Sequence[str] | None = None) -> Values:
-    """What ONNX Runtime gives, for the outputs or the values of the graph in `names`."""
+    """Return the outputs, or the values in `names`, as ONNX Runtime computes them."""
     wanted = list(graph.outputs if names is None else names)
     shown = expand(graph)
     shown.outputs = [name for name in wanted if name not in feeds] or list(graph.outputs)
@@ -157,7 +157,7 @@ def reference(graph: Graph, feeds: Values, names: Sequence[str] | None = None) -
 
 @lru_cache(maxsize=256)  # the precisions of a case share its reference
 def _plainly_run(model: bytes, feeds: tuple[Fed, ...]) -> list[Floats]:
-    """The outputs of a model for inputs, which nobody may write to."""
+    """Return the outputs of a model for inputs that nobody may change."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
@@ -176,7 +176,7 @@ def _plainly_run(model: bytes, feeds: tuple[Fed, ...]) -> list[Floats]:
 
 
 def formats(graph: Graph, kind: str, feeds: Values) -> Mapping[str, Format]:
-    """The formats of a graph at a precision: float32, bfloat16, bytes or dynamic."""
+    """Return the formats of a graph at a precision: float32, bfloat16, bytes or dynamic."""
     names = storable(graph)
     if kind == "float32":
         return {}
@@ -202,7 +202,7 @@ def spoil(num_bytes: int) -> None:
 
 
 def execute(compiled: Compiled, graph: Graph, feeds: Values, workers: kernels.Workers) -> Values:
-    """One run of a program, in memory that others have left."""
+    """Return the result of one run of a program, in memory with old contents."""
     spoil(compiled.bytes)
     results = {
         name: np.full(graph.shape(name) or (), np.nan, np.float32) for name in compiled.outputs
@@ -213,7 +213,7 @@ def execute(compiled: Compiled, graph: Graph, feeds: Values, workers: kernels.Wo
 
 
 def apart(answer: Floats, expected: Floats, kind: str, room: float) -> str:
-    """How the answer differs from what is expected; empty where it is close enough."""
+    """Return how the answer differs from the expected one, or "" if it is close enough."""
     if answer.shape != expected.shape or not np.isfinite(answer).all():
         return f"{answer.shape} for {expected.shape}, {np.sum(~np.isfinite(answer))} not finite"
     away = np.abs(answer.astype(np.float64) - expected)
@@ -233,14 +233,14 @@ Check = Callable[..., None]
 
 @pytest.fixture(scope="session")
 def teams() -> Callable[[int], kernels.Workers]:
-    """Workers by their number, made once."""
+    """Return a function that makes workers by their number, once for each number."""
     made: dict[int, kernels.Workers] = {}
     return lambda threads: made.setdefault(threads, kernels.Workers(threads))
 
 
 @pytest.fixture
 def check(teams: Callable[[int], kernels.Workers]) -> Check:
-    """Fails unless our kernels compute of a graph what ONNX Runtime does."""
+    """Return a function that fails unless our kernels compute what ONNX Runtime computes."""
 
     def compare(
         graph: Graph,
@@ -251,10 +251,11 @@ def check(teams: Callable[[int], kernels.Workers]) -> Check:
         room: float = 1.0,
         or_refused: bool = False,
     ) -> None:
-        """
+        """Fail unless the results are equal.
+
         Args:
-            room: how many times farther away the result may be than that of one operation.
-            or_refused: our kernels may do without this form of an operation.
+            room: Factor by which the result may be farther away than that of one operation.
+            or_refused: True if our kernels may refuse this form of an operation.
         """
         feeds = feeds_of(graph) if feeds is None else feeds
         try:
@@ -278,7 +279,7 @@ def check(teams: Callable[[int], kernels.Workers]) -> Check:
 
 @pytest.fixture
 def computed(teams: Callable[[int], kernels.Workers]) -> Callable[..., tuple[Values, Values]]:
-    """What our kernels give for these inputs, and what ONNX Runtime does."""
+    """Return a function that computes results with our kernels and with ONNX Runtime."""
 
     def both(graph: Graph, kind: str, feeds: Values) -> tuple[Values, Values]:
         chosen, is_dynamic = formats(graph, kind, feeds_of(graph)), kind == "dynamic"
@@ -290,7 +291,7 @@ def computed(teams: Callable[[int], kernels.Workers]) -> Callable[..., tuple[Val
 
 @pytest.fixture(scope="session")
 def runs() -> Callable[[Graph, str], Callable[[int, kernels.Workers], Values]]:
-    """Compiles a graph; the result computes it for the inputs of a seed."""
+    """Return a function that compiles a graph; the result computes it for the inputs of a seed."""
 
     def compiled(graph: Graph, kind: str) -> Callable[[int, kernels.Workers], Values]:
         program = lower(graph, formats(graph, kind, feeds_of(graph)), OPERATIONS)
@@ -301,7 +302,7 @@ def runs() -> Callable[[Graph, str], Callable[[int, kernels.Workers], Values]]:
 
 @pytest.fixture
 def computes() -> Callable[..., None]:
-    """Fails unless a runner computes of a graph what ONNX Runtime does."""
+    """Return a function that fails unless a runner computes what ONNX Runtime computes."""
 
     def compare(graph: Graph, given: Values | None = None, kind: str = "float32") -> None:
         feeds = {**feeds_of(graph), **(given or {})}

@@ -163,7 +163,7 @@ def test_profile_has_every_step(sketch):
 @pytest.mark.parametrize("kind", ["float32", "bytes"])
 @pytest.mark.parametrize("make", [of_pictures, of_texts])
 def test_one_program_on_several_threads(sketches, runs, kind, make):
-    """Each has workers of its own; all get what one alone gets, to the last bit."""
+    """Each thread has its own workers, and all get the same bits as one thread alone."""
     graph = make(sketches(3))
     run = runs(graph, kind)
     expected = [run(seed, kernels.Workers(1)) for seed in range(4)]

@@ -15,7 +15,7 @@ OUTPUT = Bytes.of_range(-3.7, 5.9)
 
 
 def conv(numbers, weights, strides, pads, dilations, zero):
-    """Sums of products of whole numbers, of a picture padded with `zero`."""
+    """Return sums of products of whole numbers, of a picture padded with `zero`."""
     above, left, below, right = pads
     around = ((0, 0), (0, 0), (above, below), (left, right))
     padded = np.pad(numbers.astype(np.int64), around, constant_values=zero) - zero
@@ -33,13 +33,13 @@ def compute(graph, formats, feed):
 
 
 def in_bytes(random, shape):
-    """Bytes, and the numbers that they stand for."""
+    """Return bytes, and the numbers that they represent."""
     numbers = random.integers(0, 256, shape)
     return numbers, ((numbers - INPUT.zero) * INPUT.scale).astype(np.float32)
 
 
 def agrees(answer, expected, output):
-    """To one step of the format of the result."""
+    """Compare an answer, which may be off by one step of the format of the result."""
     if output is None:
         np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-5)
         return

@@ -85,7 +85,7 @@ def test_without_bias(check, kind, sketch):
 @pytest.mark.parametrize("depthwise", [False, True])
 @pytest.mark.parametrize("tail", ["", "shift", "LeakyRelu", "shift LeakyRelu", "shift add"])
 def test_factor(check, kind, sketch, factor_first, depthwise, tail):
-    """One number per channel, which is known only when the program runs."""
+    """The factor is one number per channel, which is known only when the program runs."""
     x, factor = sketch.input(1, 24, 6, 5), sketch.input(1, 24, 1, 1)
     y = sketch.conv(x, 24, 3, 24 if depthwise else 1)
     y = sketch("Mul", *((factor, y) if factor_first else (y, factor)))

@@ -13,7 +13,7 @@ KIND = "dynamic"
 
 
 def made(graph):
-    """The values that bytes are made of."""
+    """Return the values from which bytes are computed."""
     needs = plan(graph, {}, OPERATIONS, is_dynamic=True).needs
     return {name.removesuffix(":numbers") for name in needs if name.endswith(":numbers")}
 

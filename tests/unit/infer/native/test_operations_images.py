@@ -123,7 +123,7 @@ def test_pooling(check, kind, sketch, op, extra, channels, more):
 @pytest.mark.parametrize("stride", [2, 3])
 @pytest.mark.parametrize("size", [(7, 8), (6, 5), (4, 4)])
 def test_pooling_whose_last_windows_are_cut(check, kind, sketch, op, kernel, stride, size):
-    """As in the shortcuts of ResNet-D where sides are odd."""
+    """The shortcuts of ResNet-D have such poolings if sides are odd."""
     x = sketch("Tanh", sketch.input(2, 24, *size))
     more = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "ceil_mode": 1}
     check(sketch.done(sketch.conv(sketch(op, x, **more), 16, 1)), kind, or_refused=kernel < stride)

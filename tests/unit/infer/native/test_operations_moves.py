@@ -53,7 +53,7 @@ def test_split_before_windows(check, kind, sketch, parts, kernel):
 
 
 def test_split_that_is_joined_again(check, kind, sketch):
-    """The block of YOLOv8: one half goes on through a convolution, and all of them meet."""
+    """In the block of YOLOv8 one half goes through a convolution, and all parts are joined."""
     x = sketch.conv(sketch.input(1, 16, 6, 6), 48, 1)
     half = sketch("Split", x, sketch.constant([24, 24]), outputs=2, axis=1)
     other = f"{half}_1"
@@ -167,7 +167,7 @@ def test_squeeze_and_unsqueeze(check, kind, sketch):
 
 
 def test_pictures_as_tokens(check, kind, sketch):
-    """The beginning of a vision transformer."""
+    """A vision transformer begins like this."""
     x = sketch.conv(sketch.input(1, 3, 16, 16), 32, 4, strides=[4, 4], pads=[0, 0, 0, 0])
     flat = sketch("Reshape", x, sketch.constant([1, 32, 16]))
     tokens = sketch("Transpose", flat, perm=[0, 2, 1])

@@ -29,7 +29,7 @@ def value(request):
 
 @pytest.fixture
 def holds(computed):
-    """Fails unless NaN and infinity stand where ONNX Runtime has them, and nowhere else."""
+    """Fail unless NaN and infinity are where ONNX Runtime has them, and nowhere else."""
 
     def check(graph, kind, value):
         feeds = {
@@ -111,6 +111,6 @@ def test_means(holds, sketch, value, op):
 
 
 def test_factors(holds, sketch, value):
-    """One number per channel times all of it."""
+    """The factor is one number per channel."""
     x, gate = sketch.input(1, 24, 5, 4), sketch.input(1, 24, 1, 1)
     holds(sketch.done(sketch("Mul", x, gate)), "float32", value)

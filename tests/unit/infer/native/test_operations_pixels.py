@@ -14,7 +14,7 @@ SIZES = [(1, 1, 1), (1, 8, 8), (2, 7, 9), (3, 17, 5), (1, 33, 47), (2, 16, 64)]
 
 
 def pixels(sketch, batch, height, width, channels, seed=0):
-    """A Pixels node over a new input, and its output; what to feed it."""
+    """Return a Pixels node over a new input, its output, and its inputs."""
     name = f"bytes{len(sketch.graph.inputs)}"
     sketch.graph.inputs[name] = Value(np.dtype(np.uint8), (batch, height, width, channels))
     scale = [0.0171, 0.0175, 0.0174][:channels]

@@ -30,7 +30,7 @@ def test_activations(check, sketch, op, attributes, shape):
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("op", "attributes"), [*ACTIVATIONS, ("Clip", {})], ids=str)
 def test_activations_of_great_numbers(check, kind, sketch, op, attributes):
-    """The result is stored, as a product reads it."""
+    """The result is stored, because a product reads it."""
     x = sketch.input(1, 16, 4, 4)
     numbers = np.geomspace(1e-3, 1e4, 128, dtype=np.float32)
     feeds = {x: np.concatenate([-numbers, numbers]).reshape(1, 16, 4, 4)}
@@ -76,20 +76,20 @@ def test_tails(check, kind, sketch, form, of, op, attributes):
 @pytest.mark.parametrize("of", ["conv", "depthwise", "linear"])
 @pytest.mark.parametrize("form", ["plain", "add"])
 def test_tails_without_activation(check, kind, sketch, form, of):
-    """An addition before Relu is among those with one."""
+    """An addition before Relu is tested with the activations."""
     check(with_tail(sketch, of, form), kind)
 
 
 @pytest.mark.parametrize("form", [*FORMS_WITHOUT_ACTIVATION, *FORMS])
 def test_tails_before_another_product(check, kind, sketch, form):
-    """The result of the tail is stored, not given."""
+    """The result of the tail is stored in memory and is no output."""
     x, other = sketch.input(2, 24, 6, 5), sketch.input(2, 24, 6, 5)
     y = finished(sketch, sketch.conv(x, 24), other, form, "Silu", {})
     check(sketch.done(sketch.conv(y, 8, 1)), kind)
 
 
 def test_addend_of_another_format(check, kind, sketch):
-    """What is added is float32, as no product reads it."""
+    """The addend is float32, because no product reads it."""
     x, other = sketch.input(1, 24, 6, 5), sketch.input(1, 24, 6, 5)
     bent = sketch("Tanh", other)
     y = sketch("Add", sketch.conv(x, 24), bent)
@@ -146,7 +146,7 @@ def test_gate(check, sketch, channels, first):
 
 @pytest.mark.parametrize("shape", [(1, 24), (5, 17), (2, 16, 1, 1)])
 def test_product_of_two_values(check, sketch, shape):
-    """One number per channel times another; storing them as bytes is tested with layers."""
+    """Both values have one number per channel; their storage as bytes is tested with layers."""
     check(sketch.done(sketch("Mul", sketch.input(*shape), sketch.input(*shape))), "float32")
 
 

@@ -128,7 +128,7 @@ def test_clip_to_computed_bounds(sketch):
 
 
 def test_clip_with_attributes(sketch):
-    """Its form up to opset 10."""
+    """Clip had attributes up to opset 10."""
     y = sketch("Relu", sketch.input(2, 16))
     graph = sketch.done(sketch("Clip", y))
     graph.nodes[-1].attributes.update(min=0.25, max=0.5)
@@ -160,7 +160,7 @@ def test_attention_of_odd_heads(sketch, size):
 
 
 def test_attention_of_the_standard(sketch):
-    """ONNX's own operator of this name, of opset 23, has other attributes."""
+    """The operator of this name in opset 23 of ONNX has other attributes."""
     x = sketch.input(1, 7, 32)
     graph = sketch.done(sketch("Attention", x, x, x, heads=2, scale=1.0))
     graph.nodes[0].domain = ""

@@ -28,7 +28,7 @@ def test_gemm(check, kind, sketch, transposed, bias):
 @pytest.mark.parametrize("shape", [(3, 24), (2, 7, 40), (1, 197, 17), (2, 5, 3)])
 @pytest.mark.parametrize("bias", [False, True])
 def test_layer_norm(check, sketch, shape, bias):
-    """It is given too, so that nothing is stored as less than float32."""
+    """It is an output too, so nothing is stored with less precision than float32."""
     x = sketch.input(*shape)
     more = [sketch.vector(shape[-1])] if bias else []
     y = sketch("LayerNormalization", x, sketch.vector(shape[-1]), *more, axis=-1, epsilon=1e-6)

@@ -16,7 +16,7 @@ def copies(graph, formats=None):
 
 
 def head(sketch, *, perm=(0, 1, 3, 4, 2), parts=(3, 7), activation="Sigmoid"):
-    """A detector's: channels are cut in two, and the second part of them goes to the end."""
+    """Return the head of a detector, which cuts channels in two and moves one part to the end."""
     x = sketch.conv(sketch.input(2, 16, 4, 5), parts[0] * parts[1])
     x = sketch(activation, x) if activation else x
     shape = sketch.constant(np.array([2, *parts, 4, 5]))
@@ -69,7 +69,7 @@ def test_a_transposed_output_that_is_read_too(check, sketch, kind):
 
 @pytest.mark.parametrize(("channels", "moved"), [((16, 32, 16), 0), ((16, 5), 0), ((5, 16), 2)])
 def test_parts_are_written_where_they_belong(check, sketch, kind, channels, moved):
-    """Unless they would not begin with a whole vector."""
+    """Parts are copied only if they would not begin with a whole vector."""
     x = sketch.input(2, 8, 5, 4)
     y = sketch("Concat", *(sketch.conv(x, count) for count in channels), axis=1)
     z = sketch("Relu", sketch.conv(y, 8))
@@ -104,7 +104,7 @@ def test_joins_of_joins(check, sketch, kind):
 
 
 def test_a_split_that_is_joined_again(check, sketch, kind):
-    """As in C2f blocks: both halves, and what was computed of the second."""
+    """C2f blocks join both halves and the values that were computed from the second."""
     x = sketch.conv(sketch.input(1, 8, 5, 4), 32)
     first = sketch("Split", x, outputs=2, axis=1)
     second = f"{first}_1"

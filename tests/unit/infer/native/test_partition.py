@@ -24,7 +24,7 @@ def test_graph_that_is_all_ours(sketch, computes):
 
 
 def test_look_up_before_and_order_after(sketch, computes):
-    """Tokens are looked up in a table; the best of the results are sorted out."""
+    """Tokens are looked up in a table before the products; the best results are sorted after."""
     tokens = sketch.input(1, 7)
     sketch.graph.inputs[tokens] = Value(np.dtype(np.int64), (1, 7))
     x = sketch("Gather", sketch.vector(50, 24), tokens)
@@ -39,7 +39,7 @@ def test_look_up_before_and_order_after(sketch, computes):
 
 @pytest.mark.parametrize("op", ["Erf", "Exp"])
 def test_operator_between_products(sketch, computes, op):
-    """What follows it is not ours either, as there are three parts at most."""
+    """There are at most three parts, so our kernels do not get the nodes after it either."""
     x = sketch.conv(sketch.input(1, 8, 6, 6), 16)
     graph = sketch.done(sketch.conv(sketch("Relu", sketch(op, x)), 4))
     parts = partition(graph, OPERATIONS)
@@ -61,7 +61,7 @@ def test_nothing_is_left(sketch):
 
 
 def test_number_that_was_computed(sketch, computes):
-    """It has no dimensions, and no value of ours is like that."""
+    """The number has no dimensions, and our kernels have no such values."""
     x = sketch.input(1, 8, 6, 6)
     low = sketch("ReduceMean", x, keepdims=0)
     graph = sketch.done(sketch("Clip", sketch.conv(x, 16), low))
