@@ -41,7 +41,7 @@ def add_to(app: typer.Typer) -> None:
 def ask(
     target: Annotated[
         str,
-        typer.Argument(metavar="TARGET", help="Package, file.slip, or server, http://host:port."),
+        typer.Argument(metavar="TARGET", help="Package (file.slip) or server (http://host:port)."),
     ],
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Images, .npy or .npz files.")

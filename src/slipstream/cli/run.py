@@ -97,7 +97,7 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="NAME[=VALUE]",
-            help="Variable of every rank, with this value or its value here; may be repeated.",
+            help="Variable of every rank; without =VALUE, its value here is sent; may be repeated.",
         ),
     ] = None,
     cwd: Annotated[

@@ -79,7 +79,7 @@ def comm(
     peers: Peers = "gloo,mpi,nccl",
     preset: Annotated[
         PresetChoice | None,
-        typer.Option(help="Suite that replaces the other options; bars: every promise of ours."),
+        typer.Option(help="Suite that replaces the other options; bars: all performance targets."),
     ] = None,
     local: Annotated[
         int | None, typer.Option(min=2, help="Number of ranks on this machine, without a lab.")

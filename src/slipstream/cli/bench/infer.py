@@ -27,7 +27,7 @@ from slipstream.units import parse_duration
 EXAMPLES = """\b
 [bold]Examples[/bold]
   slipstream bench infer                                   all eight models, on one core
-  slipstream bench infer --search-time 2m --unseen 1000    the promise on other inputs
+  slipstream bench infer --search-time 2m --unseen 1000    accuracy on unseen inputs
   slipstream bench infer resnet50 mobilenetv3_large --cache build/infer
   slipstream bench infer bert_base --threads 2 --peers openvino-int8,ort-int8-dynamic
   slipstream bench infer my_models.py:TINY -o tiny.json

@@ -51,7 +51,7 @@ def negotiate(
     output: OutputFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure negotiation: our ranks among themselves, beside a rank 0 that coordinates."""
+    """Measure negotiation without a coordinator, and compare it with a rank 0 that coordinates."""
     spec = NegotiateSpec(
         ranks=split_counts(ranks, "--ranks"),
         tensors=tensors,

@@ -73,7 +73,7 @@ def replay_models(
     output: OutputFile = None,
     as_json_: AsJson = False,
 ) -> None:
-    """Replay real models: gradients of the real sizes in the real order, compute that takes time.
+    """Replay steps of real models: real sizes and order of gradients, simulated compute.
 
     Each host of the lab has one rank. Needs root for the lab, PyTorch, and a machine on which
     nothing else runs.

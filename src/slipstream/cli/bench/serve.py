@@ -67,7 +67,7 @@ def serve_model(
         typer.Option(
             "--open",
             metavar="FACTOR[:TIME]",
-            help="Open loop: requests as a multiple of the capacity, and its time; 0 for none.",
+            help="Open loop: request rate as a multiple of the capacity, and duration; 0: none.",
         ),
     ] = "2:60s",
     deadline: Annotated[

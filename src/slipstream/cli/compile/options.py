@@ -36,7 +36,7 @@ Data = Annotated[
 ]
 Budget = Annotated[
     str,
-    typer.Option(metavar="POINTS", help="Loss of top-1 accuracy allowed, if the data has labels."),
+    typer.Option(metavar="POINTS", help="Allowed loss of top-1 accuracy, if the data has labels."),
 ]
 Snr = Annotated[
     float | None,

@@ -64,7 +64,7 @@ def validate_table(
     ] = KeyChoice.SOURCE,
     leave: Annotated[
         LeaveChoice,
-        typer.Option(help="Rows with the same value are excluded from the calibration."),
+        typer.Option(help="Column; rows with the same value as a row are left out of its fit."),
     ] = LeaveChoice.SOURCE,
     as_json: AsJson = False,
     output: OutputFile = None,
