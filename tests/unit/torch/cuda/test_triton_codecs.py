@@ -66,8 +66,9 @@ def compiled(layout: CodecLayout, kernel: str) -> str:
 @pytest.mark.parametrize("kernel", ["encode", "decode"])
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_compiled_kernels_round_each_operation_and_keep_denormals(
-    layout: CodecLayout, kernel: str
+    layout: CodecLayout, kernel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     code = compiled(layout, kernel)
     assert not re.search(r"\bfma\b|\bmad\.\w*\.?f32|\.ftz|\bdiv\.(full|approx)", code)
     assert re.search(r"st\.global\.v4\.b32", code)
