@@ -1,4 +1,4 @@
-"""Every command that README and docs show is run: here, or by the test that is named here."""
+"""README and docs: a test runs each shown command, either here or in a test that is named here."""
 
 import os
 import shlex
@@ -15,7 +15,7 @@ from shown_commands import PAGES, ROOT, shown_commands, wrong_claims
 
 from slipstream.cli import app
 
-# Those of two pages need root: tests/lab/test_page.py and tests/lab/test_bench_page.py run them.
+# The commands of two pages need root: tests/lab/test_page.py and test_bench_page.py run them.
 COMMANDS = shown_commands(*(page for page in PAGES if page.name not in ("lab.md", "benchmarks.md")))
 
 RUN, SERVING = "tests/e2e/launch/test_launchers.py", "tests/e2e/serve"
@@ -89,7 +89,7 @@ EXAMPLE = (
     " --data examples.03_inference.network:samples --search-time 20s"
 )
 GREENNET = "python benchmarks/greennet.py"
-# What makes a long one short.
+# Options that shorten long commands.
 SHORTER = {
     EXAMPLE: "--search-time 3s",
     "slipstream compile model.onnx -o model.slip --data images/ --pixels --top 5": (
@@ -155,7 +155,7 @@ def photographs(folder: Path) -> None:
 @pytest.mark.parametrize("command", HERE)
 def test_a_shown_command_runs(command: str, folder: Path) -> None:
     program, *arguments = shlex.split(f"{command} {SHORTER.get(command, '')}")
-    # One epoch decides nothing: this one may say that its claim does not hold.
+    # After one epoch, the claim of GREENNET may not hold yet.
     allowed = (0, 1) if command == GREENNET else (0,)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
@@ -178,25 +178,25 @@ def test_slipstream_understands_every_command_of_every_page(
     for command in shown_commands(*PAGES):
         program, *words = shlex.split(command)
         if program == "slipstream":
-            with suppress(typer.Exit):  # of options that print, as --list
+            with suppress(typer.Exit):  # raised by options that print, such as --list
                 understand(typer.main.get_command(app), command, words)
 
 
 def understand(command: Any, name: str, words: list[str], parent: Any = None) -> None:
-    """Parse words as a command and its sub-commands, without running anything."""
+    """Parse the words of a command and its sub-commands, and run nothing."""
     context = command.make_context(name, words, parent=parent)
     if hasattr(command, "resolve_command"):
-        rest = [*context._protected_args, *context.args]
-        name, command, rest = command.resolve_command(context, rest)
-        understand(command, name, rest, context)
+        words = [*context._protected_args, *context.args]
+        name, command, words = command.resolve_command(context, words)
+        understand(command, name, words, context)
 
 
-def test_what_is_run_elsewhere_is_shown_and_its_test_has_its_words() -> None:
+def test_commands_of_other_tests_are_shown_and_their_tests_contain_their_words() -> None:
     assert set(ELSEWHERE) | set(SHORTER) <= set(COMMANDS)
     assert wrong_claims(ELSEWHERE) == []
 
 
-def test_a_wrong_claim_is_told() -> None:
+def test_a_wrong_claim_is_reported() -> None:
     claims = {
         "slipstream tour": "tests/e2e/test_gone.py",
         "slipstream serve --no-such-option": f"{SERVING}/test_serve.py::test_gone",

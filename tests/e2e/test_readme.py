@@ -1,4 +1,4 @@
-"""What the README shows works: its script runs, and its commands exist."""
+"""README and other pages: the script runs, and commands, links and paths exist."""
 
 import re
 import subprocess
@@ -52,7 +52,7 @@ def test_links_lead_somewhere(page: str) -> None:
         assert (ROOT / target).exists(), target
 
 
-def test_the_files_and_commands_that_contributors_are_told_exist() -> None:
+def test_the_files_and_commands_of_the_contributors_page_exist() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for path in re.findall(r"`((?:core|src|tests|tools|docs)/[\w/.-]+)`", page):
         assert (ROOT / path).exists(), path

@@ -1,4 +1,4 @@
-"""The commands that README and docs show, and claims that a named test runs one of them."""
+"""The commands that README and docs show, and claims that a test runs a command."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def shown_commands(*pages: Path) -> list[str]:
-    """Return the command lines of pages, sorted, each once, without their comments."""
-    found: set[str] = set()
+    """Return the command lines of pages, sorted, without duplicates and comments."""
+    commands: set[str] = set()
     for page in pages:
         for block in re.findall(r"```(?:sh|console)\n(.*?)```", page.read_text(), re.DOTALL):
             lines = [line.removeprefix("$ ").split(" #")[0].strip() for line in block.splitlines()]
-            found |= {line for line in lines if line}
-    return sorted(found)
+            commands |= {line for line in lines if line}
+    return sorted(commands)
 
 
 def wrong_claims(claims: Mapping[str, str]) -> list[str]:
@@ -33,12 +33,12 @@ def wrong_claims(claims: Mapping[str, str]) -> list[str]:
     for command, claim in claims.items():
         name, _, test = claim.partition("::")
         text = (ROOT / name).read_text() if (ROOT / name).exists() else ""
-        parts = [*([f"def {test}("] if test else []), *telling_words(command)]
+        parts = [*([f"def {test}("] if test else []), *significant_words(command)]
         errors += [f"{command}: {name} has no {part}" for part in parts if part not in text]
     return errors
 
 
-def telling_words(command: str) -> list[str]:
+def significant_words(command: str) -> list[str]:
     """Return the program, its sub-commands and its options, without files and values."""
     words = shlex.split(command)
     names = list(takewhile(lambda word: re.fullmatch("[a-z]+", word), words))
