@@ -12,32 +12,28 @@
 
 namespace slipstream {
 
+namespace {
+
+/// Adds the enumerators under their names in capitals, such as FLOAT32 for "float32".
+template <class Enum>
+void add_values(nb::enum_<Enum> bound, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto value = static_cast<Enum>(i);
+    std::string name(name_of(value));
+    for (char& letter : name) {
+      if ('a' <= letter && letter <= 'z') letter = static_cast<char>(letter - 'a' + 'A');
+    }
+    bound.value(name.c_str(), value);
+  }
+}
+
+}  // namespace
+
 void bind_dtypes(nb::module_& m) {
-  nb::enum_<DType>(m, "DType", "Element type.")
-      .value("INT8", DType::kInt8)
-      .value("UINT8", DType::kUInt8)
-      .value("INT16", DType::kInt16)
-      .value("UINT16", DType::kUInt16)
-      .value("INT32", DType::kInt32)
-      .value("UINT32", DType::kUInt32)
-      .value("INT64", DType::kInt64)
-      .value("UINT64", DType::kUInt64)
-      .value("FLOAT16", DType::kFloat16)
-      .value("BFLOAT16", DType::kBFloat16)
-      .value("FLOAT32", DType::kFloat32)
-      .value("FLOAT64", DType::kFloat64)
-      .value("COMPLEX64", DType::kComplex64)
-      .value("COMPLEX128", DType::kComplex128)
-      .value("BOOL", DType::kBool);
-  nb::enum_<ReduceOp>(m, "ReduceOp", "Operation that combines the elements of several ranks.")
-      .value("SUM", ReduceOp::kSum)
-      .value("AVERAGE", ReduceOp::kAverage)
-      .value("MIN", ReduceOp::kMin)
-      .value("MAX", ReduceOp::kMax)
-      .value("PRODUCT", ReduceOp::kProduct)
-      .value("BAND", ReduceOp::kBand)
-      .value("BOR", ReduceOp::kBor)
-      .value("BXOR", ReduceOp::kBxor);
+  add_values(nb::enum_<DType>(m, "DType", "Element type."), kNumDTypes);
+  add_values(
+      nb::enum_<ReduceOp>(m, "ReduceOp", "Operation that combines the elements of several ranks."),
+      kNumReduceOps);
   nb::enum_<Algorithm>(m, "Algorithm", "Algorithm of a collective.")
       .value("AUTO", Algorithm::kAuto)
       .value("RING", Algorithm::kRing)

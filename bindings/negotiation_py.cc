@@ -38,7 +38,7 @@ std::shared_ptr<const TensorSpec> make_spec(std::string name, const std::string&
                                             ReduceOp op, std::uint32_t root,
                                             const std::string& codec, std::string note) {
   const auto parsed = parse_codec(codec);
-  if (!parsed) fail(ErrorKind::kUsage, "codec is '", codec, "'; allowed: none, fp16, bf16, int8");
+  if (!parsed) fail(ErrorKind::kUsage, "codec is '", codec, "'; allowed: ", codec_names());
   return std::make_shared<const TensorSpec>(
       TensorSpec{std::move(name), collective_named(collective), dtype, std::move(shape), op, root,
                  *parsed, std::move(note)});

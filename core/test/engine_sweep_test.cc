@@ -24,9 +24,6 @@ constexpr DType kDTypes[] = {DType::kInt8,       DType::kUInt16,  DType::kInt32,
                              DType::kInt64,      DType::kFloat16, DType::kBFloat16,
                              DType::kFloat32,    DType::kFloat64, DType::kComplex64,
                              DType::kComplex128, DType::kBool};
-constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin,
-                             ReduceOp::kMax, ReduceOp::kProduct, ReduceOp::kBand,
-                             ReduceOp::kBor, ReduceOp::kBxor};
 
 template <typename T>
 void put(std::byte* at, T value) {
@@ -153,7 +150,8 @@ TEST_P(Sweep, ReducesEveryDTypeByEveryOperation) {
     for (const Algorithm algorithm :
          {Algorithm::kRing, Algorithm::kRecursiveDoubling, Algorithm::kDirect}) {
       for (const DType dtype : kDTypes) {
-        for (const ReduceOp op : kOps) {
+        for (std::size_t i = 0; i < kNumReduceOps; ++i) {
+          const auto op = static_cast<ReduceOp>(i);
           for (const std::uint64_t count : kCounts) {
             // The sign of a complex zero depends on the order of the factors, which differs between
             // plans.

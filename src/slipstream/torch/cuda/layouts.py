@@ -1,6 +1,7 @@
 """Layouts of the codecs, for kernels that need them before the engine is loaded.
 
-The engine's own table is in core/include/slipstream/codec.h; a test compares the two.
+The engine's own table is in core/include/slipstream/codec.h; a test compares the two. A codec that
+is not here has no kernels for tensors.
 """
 
 from __future__ import annotations

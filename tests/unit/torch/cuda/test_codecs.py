@@ -28,7 +28,7 @@ def zeros(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def test_layouts_are_the_engines() -> None:
-    assert tuple(LAYOUTS) == LOSSY
+    assert LAYOUTS.keys() <= set(LOSSY)  # a codec may lack kernels for tensors
     for name, layout in LAYOUTS.items():
         traits = CODECS[name]
         assert layout.block == traits.block
