@@ -80,6 +80,7 @@ def test_a_users_file_adds_and_replaces(tmp_path: Path):
             "device x: no link .*'nvlink7'; near: ",
         ),
         (DEVICE.format(name="x", memory=1, link="pcie4") + "colour = 1\n", "colour is 1"),
+        ('[[device]]\nname = "x"\nkind = "gpu"\n', "own.toml: device.0.memory_gib is missing$"),
         ("[[devices]]\n", "devices is .*Extra"),
         ("device = [", "own.toml cannot be read"),
     ],

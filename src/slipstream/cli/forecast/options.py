@@ -75,7 +75,7 @@ HardwareFile = Annotated[
     typer.Option(
         metavar="FILE",
         rich_help_panel=HARDWARE,
-        help="Data file of slipstream forecast calibrate, or a folder of such files.",
+        help="File of devices, links, offers or calibrated rates, or a folder of such files.",
     ),
 ]
 Samples = Annotated[int | None, typer.Option(min=1, help="Samples per epoch.")]

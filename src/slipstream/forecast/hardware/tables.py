@@ -215,9 +215,11 @@ def _read(path: Path) -> _DataFile:
 
 
 def _first_error(error: ValidationError) -> str:
-    """Return the first error: the name of the value, the value, and what is allowed."""
+    """Return the first error: the name of a value that is missing, or of a wrong one and why."""
     first: Any = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "missing":
+        return f"{where} is missing"
     return f"{where} is {first['input']!r}: {first['msg']}"
 
 
