@@ -14,12 +14,14 @@ class Arrays(Protocol):
     """Adapter of a framework: small functions over its arrays.
 
     A new framework implements this class (`horovod.torch.arrays.TorchArrays` is the model), passes
-    an object of it to `horovod.init.init`, and gives its own names to the functions of
+    an object of it to `horovod.init.init`, and gives Horovod's names to the functions of
     `horovod.collectives`.
 
     `memory` takes a tensor of the user's. All other functions take and return arrays as `memory`
     returns them: contiguous, on the CPU and without gradients. The engine reads and writes their
-    memory directly; these functions do the steps before and after its operations.
+    memory directly; these functions do the steps before and after its operations. A user's
+    tensor is written to by operations in place only. So a framework whose arrays never change, such
+    as JAX, leaves these out; it returns results as arrays of its own.
     """
 
     def memory(self, tensor: Any) -> Array:
