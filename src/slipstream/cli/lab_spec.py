@@ -24,7 +24,7 @@ def lab_spec(
     """Return a lab.
 
     Args:
-        num_hosts: Number of hosts; None for the number of rates, or 4 if there is one rate.
+        num_hosts: Number of hosts; if None, as many as there are rates, or 4 for a single rate.
         ranks_per_host: Ranks on each host (default 1).
         rate: Bit rate of the links, or several with commas, one for each host (default 1gbit).
         flow_rate: Highest bit rate of a connection, or several with commas, one for each path

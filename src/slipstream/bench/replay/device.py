@@ -14,7 +14,7 @@ class ReplayDevice(Protocol):
     """A device that computes one layer after another."""
 
     def begin_step(self) -> None:
-        """Start a step on an idle device, whose first layer starts now."""
+        """Start a step while the device is idle: the first layer of the step starts now."""
         ...
 
     def compute(self, seconds: float, *, may_wait: bool) -> None:
@@ -55,7 +55,7 @@ class TimedDevice:
         self._due = self._left = 0.0
 
     def begin_step(self) -> None:
-        """Start a step on an idle device, whose first layer starts now."""
+        """Start a step while the device is idle: the first layer of the step starts now."""
         self._due = self._left = self._clock.perf_counter()
 
     def compute(self, seconds: float, *, may_wait: bool) -> None:

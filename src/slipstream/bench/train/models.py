@@ -131,9 +131,9 @@ def images(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def sequences(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return bytes that count from random starts by random steps, and the byte after each of them.
+    """Return sequences of bytes, and for every byte the one that follows; both int64 [count, 16].
 
-    Both are int64 [count, 16].
+    Each sequence begins with a random byte, and grows by the same random step from byte to byte.
     """
     start = torch.randint(VOCABULARY, (count, 1), generator=generator)
     stride = torch.randint(1, 4, (count, 1), generator=generator)

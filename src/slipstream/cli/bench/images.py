@@ -63,7 +63,7 @@ def bench_images(
 ) -> None:
     """Measure the way from JPEG files to labels, decoding and resizing included.
 
-    Peers are Pillow, NumPy and the int8 of ONNX Runtime and OpenVINO. Needs PyTorch,
+    Peers are Pillow, NumPy and the int8 of ONNX Runtime and OpenVINO. The command needs PyTorch,
     slipstream[infer] and nncf. Nothing else should run on the machine.
     """
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]

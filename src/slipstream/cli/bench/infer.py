@@ -105,9 +105,9 @@ def infer_models(
 ) -> None:
     """Measure models by every engine and precision: latency, accuracy, memory, share of the peak.
 
-    Needs PyTorch and slipstream[infer]; with nncf, OpenVINO's int8 takes part. With --images, it
-    measures the average time and cost of an image, from its JPEG file to the answer. Nothing else
-    should run on the machine.
+    The command needs PyTorch and slipstream[infer]; with nncf, OpenVINO's int8 takes part. With
+    --images, it measures the average time and cost of an image, from its JPEG file to the answer.
+    Nothing else should run on the machine.
     """
     _check_effect(context, images is not None)
     if images is not None:

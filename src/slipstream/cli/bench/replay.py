@@ -75,8 +75,8 @@ def replay_models(
 ) -> None:
     """Replay steps of real models: real sizes and order of gradients, simulated compute.
 
-    Each host of the lab has one rank. Needs root for the lab, PyTorch, and a machine on which
-    nothing else runs.
+    Each host of the lab has one rank. The command needs PyTorch, root for the lab, and a
+    machine on which nothing else runs.
     """
     spec = ReplaySpec(
         models=tuple(models),

@@ -81,8 +81,8 @@ def serve_model(
 ) -> None:
     """Measure a server: throughput and latency by clients, overhead of serving, and overload.
 
-    A peer has its turns in the same run. Needs slipstream[serve], and fastapi for the peer.
-    Nothing else should run on the machine.
+    A peer has its turns in the same run. The command needs slipstream[serve], and fastapi for
+    the peer. Nothing else should run on the machine.
     """
     peer = ",".join(split_peers(peers)) or "none"
     needed = [*PACKAGES, *(PEER_PACKAGES if peer == "fastapi" else ())]

@@ -9,7 +9,7 @@ from slipstream.cli.groups import CommandLine
 HELP = """Try a program on several hosts that this machine emulates.
 
 Each host is a network namespace. You choose the bit rates of the links, limits per connection, and
-racks. Needs Linux, root and iproute2.
+racks. The lab needs Linux, root and iproute2.
 """
 
 # A line of \b keeps the line ends of its paragraph.

@@ -28,11 +28,11 @@ COVERAGE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Factors between which measured / forecast lies in eight of ten cases.
+    """Bounds of the ratio measured / forecast that hold in eight of ten cases.
 
     Args:
-        low: Lower factor; one case in ten lies below it.
-        high: Upper factor; one case in ten lies above it.
+        low: Lower bound; one case in ten lies below it.
+        high: Upper bound; one case in ten lies above it.
     """
 
     low: float

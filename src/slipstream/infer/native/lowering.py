@@ -100,7 +100,7 @@ class Lowering:
         Args:
             name: Value that is written.
             shape: Its shape (default: as the graph has it).
-            floats: Whether it is float32 whatever `formats` asks for (default False).
+            floats: True to store float32, even if `formats` has another format (default False).
         """
         format_ = None if floats else self.formats.get(name)
         sizes = tuple(self.shape(name) if shape is None else shape)

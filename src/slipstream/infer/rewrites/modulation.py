@@ -121,7 +121,7 @@ def _weights(editor: Editor, name: str) -> ModulatedProduct | None:
 
 
 def _styled(editor: Editor, node: Node) -> ModulatedProduct | None:
-    """Match a constant times one number per element of one axis."""
+    """Match the product of a constant and a vector that scales the constant along one axis."""
     shape = editor.shape(node.output)
     for constant, style in (node.inputs, node.inputs[::-1]):
         weight = editor.constant(constant)

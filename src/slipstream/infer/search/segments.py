@@ -46,7 +46,7 @@ def measure_segments(
 
     Args:
         graph: Graph that all contenders run.
-        contenders: Candidates to time; one that cannot run a part is absent from its times.
+        contenders: Candidates to time; the times of a part leave out those that cannot run it.
         threads: Threads of each contender.
         inputs: Inputs of the graph.
         seconds: Duration of all measurements; preparing the parts takes extra time.

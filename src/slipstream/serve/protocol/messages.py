@@ -167,7 +167,7 @@ def build_response(
 
 
 def names_of(labels: Array, classes: Sequence[str]) -> list[str]:
-    """Return the names of labels in the order of the array, "" for numbers without a class."""
+    """Return the name of the class for each number of an array, or "" if there is no such class."""
     numbers: list[int] = labels.ravel().tolist()
     return [classes[at] if 0 <= at < len(classes) else "" for at in numbers]
 

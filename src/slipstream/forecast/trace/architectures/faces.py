@@ -89,7 +89,8 @@ class MarginSoftmax(nn.Module):
     Args:
         embedding: Numbers of an embedding, which describes a face.
         classes: Number of people.
-        sampled: Share of the centres that a step multiplies (Partial FC, arXiv 2010.05222).
+        sampled: Share of the centres that a step computes with, drawn anew for each step (Partial
+            FC, arXiv 2010.05222).
         margin: Radians that are added to the angle between a face and its centre.
         scale: Factor of the cosines.
     """
@@ -113,8 +114,8 @@ class MarginSoftmax(nn.Module):
 
         Args:
             embeddings: Embeddings of faces (batch, embedding).
-            labels: Index of the person on each image, int64 (batch), below the number of centres
-                that a step multiplies.
+            labels: Number of the centre of the person on each image, int64 (batch), counted among
+                the centres that the step computes with.
         """
         centres = self.weight
         if self.num_sampled < len(centres):
@@ -140,7 +141,7 @@ class PartialFc(nn.Module):
         embedding: Numbers of an embedding, which describes a face.
         classes: Number of people.
         ranks: Number of ranks that divide the centres, at least 1.
-        sampled: Share of the centres that a step multiplies.
+        sampled: Share of the centres that a step computes with.
         margin: Radians that are added to the angle between a face and its centre.
         scale: Factor of the cosines.
     """
@@ -168,8 +169,8 @@ class PartialFc(nn.Module):
 
         Args:
             embeddings: Embeddings of the faces of this rank (batch, embedding).
-            labels: Index of the person on each image, int64 (batch), below the number of centres
-                that a step multiplies.
+            labels: Number of the centre of the person on each image, int64 (batch), counted among
+                the centres that the step computes with.
         """
         targets = labels.repeat(self.ranks).unsqueeze(1)
         # Autocast would multiply in 16 bits.
