@@ -87,7 +87,7 @@ def reduced_dtype(tensor: torch.Tensor) -> _core.DType:
 
 
 def extent(tensor: torch.Tensor) -> tuple[int, _core.DType]:
-    """Return count and dtype of a tensor that is only sent; dtypes new to the engine are bytes."""
+    """Return count and dtype of a tensor that is only sent: as bytes if its dtype is unknown."""
     dtype = DTYPES.get(tensor.dtype)
     if dtype is None:
         return tensor.numel() * tensor.element_size(), _core.DType.UINT8
@@ -127,7 +127,7 @@ def usable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def with_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor itself; of a functional collective's result, wait for it and unwrap it.
+    """Return the tensor, or wait for it and unwrap it if a functional collective returned it.
 
     Raises:
         UnsupportedError: The tensor has no memory of its own, like a DTensor, or its memory was

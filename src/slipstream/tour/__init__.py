@@ -2,5 +2,5 @@
 
     from slipstream.tour.guide import Tour, TourSpec
 
-Needs what `pip install 'slipstream[torch,forecast,serve]'` brings.
+It needs the packages of `pip install 'slipstream[torch,forecast,serve]'`.
 """

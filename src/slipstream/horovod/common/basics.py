@@ -30,7 +30,7 @@ def local_size() -> int:
 
 
 def cross_rank() -> int:
-    """Return the position of this rank among the ranks with its local rank on their hosts."""
+    """Return the position of this rank among all ranks that have the same local rank."""
     return job().cross_ranks(rank()).index(rank())
 
 

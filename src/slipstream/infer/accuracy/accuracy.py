@@ -230,7 +230,7 @@ def _quantile(freedom: float) -> float:
 def _powers(output: Array, expected: Array) -> tuple[Array, Array]:
     """Return the signal and the noise of each number.
 
-    A number that is infinite or NaN in both arrays counts as neither.
+    Where both arrays have the same infinity, or NaN, both signal and noise are 0.
     """
     real = expected.astype(np.float64)
     signal = np.square(np.where(np.isfinite(real), real, 0.0))

@@ -109,7 +109,7 @@ def chance_note(comparison: Comparison) -> str:
     """Return a warning if the model itself is no better than chance, else "".
 
     It is no better, for example, if folders of images are not in the order of the model's classes.
-    Without labels of two or more classes there is no warning.
+    There is no warning if the samples have no labels, or labels of only one class.
     """
     classes = len(comparison.classes)
     if classes < 2:

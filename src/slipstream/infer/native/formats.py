@@ -74,8 +74,8 @@ class Weights:
 
         On x86 without VNNI, products of bytes are added in pairs in 16 bits, which can overflow.
         There the scale is increased until the sums of two and of four neighbouring weights of one
-        sign fit. Neighbours are input channels, or taps at the end of the channels. ONNX Runtime
-        and OpenVINO multiply with the same instruction.
+        sign fit. Neighbours are consecutive input channels; after the last channel, the next tap
+        follows. ONNX Runtime and OpenVINO multiply with the same instruction.
 
         Args:
             real: Float weights of shape (output channels, input channels, ...taps).

@@ -103,7 +103,7 @@ def _reshape(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _crop(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Cut the first blob to the sizes of the second, from `axis` on."""
+    """Cut the first blob to the sizes of the second, in `axis` and all axes after it."""
     layer.only(x, 2)
     options = layer.message.message("crop_param")
     shape, target = builder.shape(x[0]), builder.shape(x[1])
@@ -163,7 +163,7 @@ def _shuffle(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _reduction(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Reduce all axes from `axis` on to one number."""
+    """Reduce `axis` and all axes after it to a single number."""
     layer.only(x, 1)
     options = layer.message.message("reduction_param")
     operation = options.choice("operation", REDUCTIONS)

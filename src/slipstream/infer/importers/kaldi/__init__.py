@@ -180,7 +180,7 @@ def _context(
     model: KaldiModel,
     inputs: Mapping[str, tuple[int, ...]],
 ) -> tuple[int, int]:
-    """Return the numbers of frames before and after its own time that an output frame depends on.
+    """Return how many earlier and how many later frames of the input an output frame depends on.
 
     Frames that only an optional part of a descriptor reads do not count.
     """
