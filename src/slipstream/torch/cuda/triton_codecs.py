@@ -23,6 +23,8 @@ from slipstream.torch.cuda.layouts import CodecLayout
 TILE = 2048  # elements that a program handles at a time
 # The first is 256 threads. The second keeps a product and a sum from being rounded at once.
 OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
+# Programs that access host memory at the same time. Chosen by hand, not measured: gpu_check's part
+# "codecs" measures it.
 _HOST_PROGRAMS = 32
 _ALIGNMENT = 16  # bytes; with less, kernels load and store narrower words
 
