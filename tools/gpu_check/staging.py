@@ -142,9 +142,11 @@ def sharing(folder: Path, arguments: list[str]) -> Iterator[dict[str, Any]]:
         StagingError: One of the processes failed.
     """
     program, count = build_staging(folder), int(arguments[0])
+
+    def run(_: int) -> list[dict[str, Any]]:
+        return list(run_program(program, ["sharing", *arguments[1:]]))
+
     with ThreadPoolExecutor(count) as pool:
-        runs = pool.map(
-            lambda _: list(run_program(program, ["sharing", *arguments[1:]])), range(count)
-        )
+        runs = pool.map(run, range(count))
         rows = [{"process": number} | row for number, run in enumerate(runs) for row in run]
     yield from checked(rows)

@@ -134,11 +134,11 @@ def check(model: str, options: StepCheckOptions, *, progress: Progress) -> Devic
     plan = _plan(model, options.forecast, progress)
     precision = cast("Precision", options.precision)  # the forecast has checked it
     training = forecast_steps.TrainingSetup(
-        made=model_source.made,
+        architecture=model_source.made,
         micro_batch=plan.strategy.micro_batch,
         micro_batches=plan.strategy.micro_batches,
         precision=precision,
-        whole=model_source.whole(precision),
+        all_16_bits=model_source.whole(precision),
         optimizer=OPTIMIZERS[options.optimizer],
     )
     try:

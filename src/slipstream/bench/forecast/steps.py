@@ -36,20 +36,20 @@ class TrainingSetup:
     """Settings of the training of a model on one device.
 
     Args:
-        made: Architecture that makes the module and a batch.
+        architecture: Architecture that makes the module and a batch.
         micro_batch: Samples of a micro-batch.
         micro_batches: Number of micro-batches of a step (default 1).
         precision: Precision of matrix products (default "fp32").
-        whole: Whether all of the module is in 16 bits and the optimizer updates fp32 copies
+        all_16_bits: Whether all of the module is in 16 bits and the optimizer updates fp32 copies
             (default False).
         optimizer: Optimizer of the parameters (default Adam).
     """
 
-    made: Architecture
+    architecture: Architecture
     micro_batch: int
     micro_batches: int = 1
     precision: Precision = "fp32"
-    whole: bool = False
+    all_16_bits: bool = False
     optimizer: Optimizer = Optimizer.ADAM
 
 
@@ -84,7 +84,7 @@ def train(training: TrainingSetup, tell: Tell, *, seconds: float = 10.0) -> Step
         torch.OutOfMemoryError: the model does not fit on the device.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    tell(f"making {training.made.name}")
+    tell(f"making {training.architecture.name}")
     with tf32(training.precision == "tf32"):
         trainee = _Trainee(training, device)
         tell("first steps")
@@ -117,8 +117,8 @@ class _Trainee:
         self._training = training
         self._device = device
         self._lower = DTYPES[training.precision]
-        module = training.made.make().train().to(device)
-        if training.whole:
+        module = training.architecture.make().train().to(device)
+        if training.all_16_bits:
             module = module.to(self._lower)
         self._layout = torch.channels_last if self._lower else torch.contiguous_format
         self._module = module.to(memory_format=self._layout)  # pyright: ignore[reportCallIssue]
@@ -126,10 +126,10 @@ class _Trainee:
             parameter for parameter in module.parameters() if parameter.requires_grad
         ]
         self._masters = self._parameters
-        if training.whole:
+        if training.all_16_bits:
             self._masters = [parameter.detach().float() for parameter in self._parameters]
         self._optimizer = _optimizer(training.optimizer, self._masters)
-        inputs = training.made.inputs(training.micro_batch)
+        inputs = training.architecture.inputs(training.micro_batch)
         self._batch = tuple(self._filled(tensor) for tensor in inputs)
 
     def step(self) -> None:
@@ -159,7 +159,7 @@ class _Trainee:
 
     def _update(self) -> None:
         """Update the parameters; if the module is in 16 bits, update its fp32 copies first."""
-        if not self._training.whole:
+        if not self._training.all_16_bits:
             self._optimizer.step()
             return
         for master, parameter in zip(self._masters, self._parameters, strict=True):
@@ -170,14 +170,14 @@ class _Trainee:
             torch._foreach_copy_(self._parameters, self._masters)  # pyright: ignore
 
     def _casts(self) -> AbstractContextManager[object]:
-        if self._lower is None or self._training.whole:
+        if self._lower is None or self._training.all_16_bits:
             return nullcontext()
         return torch.autocast(self._device.type, self._lower)
 
     def _filled(self, like: Tensor) -> Tensor:
         if not like.is_floating_point():
             return torch.randint(2, like.shape, device=self._device)
-        dtype = self._lower if self._training.whole else like.dtype
+        dtype = self._lower if self._training.all_16_bits else like.dtype
         numbers = torch.randn(like.shape, dtype=dtype, device=self._device)
         return numbers.contiguous(memory_format=self._layout) if numbers.dim() == 4 else numbers
 
