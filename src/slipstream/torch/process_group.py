@@ -216,7 +216,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._work_or_wait("all_reduce", submission, options)
 
     def broadcast(self, tensors: Tensors, opts: Any = _BROADCAST) -> Work:
-        """Replace the tensor by the tensor of the group rank `opts.rootRank`."""
+        """Replace the tensor by that of the root, whose group rank is `opts.rootRank`."""
         options = self._options(opts)
         submission = collectives.broadcast(
             self._engine_group(), single(tensors), opts.rootRank, options
@@ -224,7 +224,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._work_or_wait("broadcast", submission, options)
 
     def reduce(self, tensors: Tensors, opts: Any = _REDUCE) -> Work:
-        """Replace the tensor of the group rank `opts.rootRank` by the reduction over all ranks."""
+        """Replace the tensor of the root, which is `opts.rootRank`, by the reduction."""
         options = self._options(opts)
         submission = collectives.reduce(
             self._engine_group(), single(tensors), opts.reduceOp, opts.rootRank, options
@@ -297,7 +297,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._work_or_wait("reduce_scatter_tensor", submission, options)
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = _GATHER) -> Work:
-        """Fill `outputs[0][r]` on the group rank `opts.rootRank` with the tensor of rank r."""
+        """Copy the tensor of rank r to `outputs[0][r]` of the root, which is `opts.rootRank`."""
         parts = outputs[0] if outputs else ()
         options = self._options(opts)
         submission = collectives.gather(
@@ -306,7 +306,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._work_or_wait("gather", submission, options)
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = _SCATTER) -> Work:
-        """Fill the output of rank r with `inputs[0][r]` of the group rank `opts.rootRank`."""
+        """Copy `inputs[0][r]` of the root, which is `opts.rootRank`, to the output of rank r."""
         parts = inputs[0] if inputs else ()
         options = self._options(opts)
         submission = collectives.scatter(

@@ -325,7 +325,7 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
-    """Reduce several tensors over all ranks, and return the rows of this rank of each."""
+    """Reduce several tensors over all ranks, and return this rank's rows of each tensor."""
     factors = prescale_factor, postscale_factor
     compressed, contexts = _compressed(tensors, compression)
     reduced: Any = _GroupedReducescatter.apply(name, op, factors, process_set, *compressed)
