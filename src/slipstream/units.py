@@ -23,6 +23,9 @@ _SECONDS = {
     "d": 86400.0, "days": 86400.0,
 }  # fmt: skip
 
+_BYTE_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
+_TIME_UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
+
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _DURATION = re.compile(_NUMBER + r"\s*([a-z]*)", re.IGNORECASE)
 _BYTES = re.compile(_NUMBER + r"\s*(?:([kmg]i?)b?|b?)", re.IGNORECASE)
@@ -94,3 +97,21 @@ def format_bit_rate(bits_per_second: float) -> str:
             number = f"{bits_per_second / _DECIMAL[unit]:.3f}".rstrip("0").rstrip(".")
             return f"{number}{unit}bit"
     return f"{bits_per_second:.0f}bit"
+
+
+def format_bytes(size: float) -> str:
+    """Return a size with its unit, a power of 1000, to three digits."""
+    return _format(size, _BYTE_UNITS)
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration in s, ms or us, to three digits."""
+    return _format(seconds, _TIME_UNITS)
+
+
+def _format(value: float, units: tuple[tuple[str, float], ...]) -> str:
+    """Return a value in the largest unit in which, rounded to three digits, it is 1 or more."""
+    suitable = (item for item in units if value >= 0.9995 * item[1])
+    unit, factor = next(suitable, units[-1])
+    number = value / factor
+    return f"{number:.3g} {unit}" if number < 999.5 else f"{number:.0f} {unit}"

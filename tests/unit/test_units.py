@@ -3,7 +3,14 @@
 import pytest
 
 from slipstream.errors import UsageError
-from slipstream.units import format_bit_rate, parse_bit_rate, parse_bytes, parse_duration
+from slipstream.units import (
+    format_bit_rate,
+    format_bytes,
+    format_seconds,
+    parse_bit_rate,
+    parse_bytes,
+    parse_duration,
+)
 
 
 @pytest.mark.parametrize(
@@ -71,3 +78,22 @@ def test_a_bit_rate_is_written_as_it_is_read(text):
 
 def test_the_rate_zero_is_written():
     assert format_bit_rate(0) == "0bit"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"), (999, "999 B"), (1000, "1 kB"), (65_536, "65.5 kB"), (999_600, "1 MB"),
+        (102e6, "102 MB"), (1.5e9, "1.5 GB"), (2.4e12, "2400 GB"),
+    ],
+)  # fmt: skip
+def test_a_size_has_three_digits_and_a_unit(size, text):
+    assert format_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 us"), (2.34e-5, "23.4 us"), (0.0009999, "1 ms"), (0.25, "250 ms"), (7200, "7200 s")],
+)
+def test_a_measured_time_has_three_digits_and_a_unit(seconds, text):
+    assert format_seconds(seconds) == text

@@ -12,7 +12,7 @@ from rich.text import Text
 from slipstream.lab.compare import Progress
 from slipstream.lab.lab import Lab
 from slipstream.lab.network import LinkCounters
-from slipstream.units import format_bit_rate
+from slipstream.units import format_bit_rate, format_bytes
 
 _STYLES = ("cyan", "green", "magenta", "yellow", "blue", "bright_black")
 _STATE_STYLES = {"waiting": "dim", "running": "bold", "done": "green", "failed": "bold red"}
@@ -26,14 +26,6 @@ def show_line(console: Console, host: int, rank: int, text: str) -> None:
     style = _STYLES[rank % len(_STYLES)]
     line = Text.assemble((f"[host{host}:{rank}] ", style), Text.from_ansi(text))
     console.print(line, soft_wrap=True)
-
-
-def format_bytes(size: float) -> str:
-    """Return a size in the largest unit that leaves a digit before the point."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= factor:
-            return f"{size / factor:.1f} {unit}"
-    return f"{size:.0f} B"
 
 
 def lab_title(lab: Lab) -> str:

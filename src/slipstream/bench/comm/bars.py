@@ -11,11 +11,12 @@ from rich.table import Table
 
 from slipstream.bench.comm.limits import GOODPUT
 from slipstream.bench.comm.measure import RING, CommReport, CommSpec, OnNote, measure
-from slipstream.bench.comm.table import as_json, format_size, title
+from slipstream.bench.comm.table import as_json, title
 from slipstream.bench.environment import environment_line
 from slipstream.bench.tables import make_table
 from slipstream.errors import SlipstreamError
 from slipstream.lab import LabSpec
+from slipstream.units import format_bytes
 
 LARGE, SMALL = 100_000_000, 4_000
 OURS = "slipstream"
@@ -224,7 +225,7 @@ def _beside_cross_traffic(size: int, rounds: int) -> CommCase:
         samples = report.row(OURS, size).samples
         return samples.p99 / samples.median
 
-    text = f"{format_size(size)}: 99th percentile of the time / median"
+    text = f"{format_bytes(size)}: 99th percentile of the time / median"
     return CommCase(spec=spec, bars=(CommBar(text=text, measured=unevenness, at_most=1.3),))
 
 
@@ -245,7 +246,7 @@ def _spec(lab: LabSpec, size: int, rounds: int, *peers: str) -> CommSpec:
 
 def _faster(text: str, ours: str, other: str, size: int, at_least: float) -> CommBar:
     return CommBar(
-        text=f"{format_size(size)}: {text}",
+        text=f"{format_bytes(size)}: {text}",
         measured=lambda report: report.times_faster(ours, other, size),
         at_least=at_least,
     )
@@ -253,7 +254,7 @@ def _faster(text: str, ours: str, other: str, size: int, at_least: float) -> Com
 
 def _tenth(size: int) -> CommBar:
     return CommBar(
-        text=f"{format_size(size)}: our time / gloo's",
+        text=f"{format_bytes(size)}: our time / gloo's",
         measured=lambda report: 1 / report.times_faster(OURS, "gloo", size),
         at_most=0.1,
     )
@@ -261,7 +262,7 @@ def _tenth(size: int) -> CommBar:
 
 def _link_share(text: str, size: int, at_least: float) -> CommBar:
     return CommBar(
-        text=f"{format_size(size)}: {text}",
+        text=f"{format_bytes(size)}: {text}",
         measured=lambda report: (report.row(OURS, size).limit_share or 0.0) * GOODPUT,
         at_least=at_least,
     )

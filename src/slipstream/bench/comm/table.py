@@ -14,7 +14,7 @@ from slipstream.bench.comm.measure import COUNTED_FROM, CommReport, CommRow, Com
 from slipstream.bench.environment import environment, environment_line
 from slipstream.bench.tables import make_table
 from slipstream.lab import LabSpec
-from slipstream.units import format_bit_rate
+from slipstream.units import format_bit_rate, format_bytes, format_seconds
 
 GLOO = "gloo"
 P99_ROUNDS = 100  # with fewer rounds, the 99th percentile is the maximum and not shown
@@ -69,22 +69,6 @@ def describe_lab(lab: LabSpec) -> str:
     return text
 
 
-def format_size(size: float) -> str:
-    """Return a number of bytes with a unit, to three digits."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= factor:
-            return f"{size / factor:.3g} {unit}"
-    return f"{size:.0f} B"
-
-
-def format_seconds(seconds: float) -> str:
-    """Return a time with a unit, to three digits."""
-    for unit, factor in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= factor:
-            return f"{seconds / factor:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} us"
-
-
 def _table(report: CommReport, collective: str) -> Table:
     spec = report.spec
     rows = [row for row in report.rows if row.samples.collective == collective]
@@ -109,7 +93,7 @@ def _table(report: CommReport, collective: str) -> Table:
         cells += [f"{row.samples.p99 / row.samples.median:.2f}"] * has_p99
         cells += [_bytes_cell(row.host_bytes, row.least_host_bytes)] * is_counted
         cells += [_bytes_cell(row.uplink_bytes, row.least_uplink_bytes)] * has_uplinks
-        table.add_row(format_size(size) if size != last else "", _shown_name(row), *cells)
+        table.add_row(format_bytes(size) if size != last else "", _shown_name(row), *cells)
         last = size
     return table
 
@@ -144,7 +128,7 @@ def _cells(report: CommReport, row: CommRow, medians: dict[str, float]) -> list[
 def _bytes_cell(counted: int | None, least: float | None) -> str:
     if counted is None or not least:
         return ""
-    return f"{format_size(counted)} {counted / least:.3f}"
+    return f"{format_bytes(counted)} {counted / least:.3f}"
 
 
 def _caption(is_counted: bool) -> str:

@@ -8,11 +8,11 @@ from typing import Any
 
 from rich.table import Table
 
-from slipstream.bench.comm.table import format_seconds, format_size
 from slipstream.bench.environment import environment, environment_line
 from slipstream.bench.negotiate.job import CASES, COORDINATOR, Negotiated
 from slipstream.bench.negotiate.measure import NegotiateReport
 from slipstream.bench.tables import make_table
+from slipstream.units import format_bytes, format_seconds
 
 
 def tables(report: NegotiateReport) -> list[Table]:
@@ -67,7 +67,7 @@ def _cells(result: Negotiated, coordinator: Negotiated) -> list[str]:
         f"{format_seconds(min(result.seconds))} - {format_seconds(max(result.seconds))}",
         f"{statistics.median(result.exchanges):g}",
         f"{statistics.median(result.messages):g}",
-        format_size(statistics.median(result.sent_bytes)),
+        format_bytes(statistics.median(result.sent_bytes)),
         f"{coordinator.median / result.median:.2f} x",
     ]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from slipstream.bench.comm.table import describe_lab, format_seconds
+from slipstream.bench.comm.table import describe_lab
 from slipstream.bench.environment import environment, environment_line
 from slipstream.bench.tables import make_table
 from slipstream.bench.train.job import ALONE, TrainSamples
@@ -20,6 +20,7 @@ from slipstream.bench.train.measure import (
     last_loss,
     samples_per_second,
 )
+from slipstream.units import format_seconds
 
 
 def table(spec: TrainSpec, results: Sequence[TrainResult]) -> Table:
