@@ -14,6 +14,7 @@ import pytest
 
 from slipstream.lab import Lab, LabSpec
 from slipstream.lab import registry as labs
+from slipstream.lab.iproute import processes
 
 pytestmark = [pytest.mark.netns, pytest.mark.alone, pytest.mark.multiprocess]
 
@@ -139,7 +140,7 @@ def test_without_a_lab_one_is_made_for_the_run() -> None:
     assert sorted(done.stdout.split()) == sorted(
         ["[host0:0]", "[host0:1]", "[host1:2]", "[host1:3]", "0/4", "1/4", "2/4", "3/4"]
     )
-    assert "no lab is up; for this run there is" in done.stderr
+    assert "no lab is up; this run has a lab of its own" in done.stderr
     assert "flows up to 10mbit or 5mbit on 2 paths" in " ".join(done.stderr.split())
 
 
@@ -227,3 +228,7 @@ def test_help_names_what_there_is() -> None:
     for name in ("up", "run", "compare", "link", "status", "down"):
         assert f" {name} " in shown
     assert "slipstream lab up --num-hosts 4" in shown
+
+
+def test_a_namespace_that_was_removed_has_no_processes() -> None:
+    assert processes("slipstream-lab-removed-host0") == []

@@ -98,7 +98,11 @@ def _interface(environ: Mapping[str, str], peer: str | None) -> Finding:
     except ConfigError as error:
         return _network("wrong", "not chosen", str(error))
     except OSError as error:
-        return _network("wrong", f"no route to {peer} ({error})", "name a host that is known here")
+        return _network(
+            "wrong",
+            f"no route to {peer} ({error.strerror or error})",
+            "name a host that is known here",
+        )
     except ImportError:
         return _network("absent", "not chosen, since the core is not built")
     first = chosen[0]

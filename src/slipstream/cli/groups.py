@@ -1,4 +1,4 @@
-"""Groups of commands whose parts are imported when they are called, with help texts of our own."""
+"""Groups of commands, imported when they are called, with help texts and usage errors of ours."""
 
 from __future__ import annotations
 
@@ -10,9 +10,25 @@ from typer.core import TyperCommand, TyperGroup
 
 from slipstream.cli.help_text import columns_of_help, help_text, usage
 
+# Allowed values by the kind of error with which pydantic, inside typer, refuses a value.
+ALLOWED_VALUES = {
+    "int_parsing": "a whole number",
+    "float_parsing": "a number",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+}
+
 
 class Command(TyperCommand):
     """A command with our help text."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse arguments; the message of an error has the value and what is allowed."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = _value_message(error)
+            raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help text."""
@@ -39,6 +55,13 @@ class CommandGroup(TyperGroup):
     def get_usage(self, ctx: Any) -> str:
         """Return the usage line, which precedes errors too."""
         return f"Usage: {usage(self, ctx)}"
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the first argument names; an error lists the commands."""
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            names = ", ".join(self.list_commands(ctx))
+            ctx.fail(f"No such command {args[0]!r}; allowed: {names}")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the commands in the order of their definition."""
@@ -87,3 +110,15 @@ class CommandLine(typer.Typer):
         """
         lazy = type("LazyGroup", (CommandGroup,), {"load": staticmethod(load)})
         self.add_typer(CommandLine(cls=lazy, add_completion=False), name=name, **settings)
+
+
+def _value_message(error: typer.BadParameter) -> str:
+    """Return the message of a wrong value, such as "'0'; allowed: at least 1"."""
+    problems: Any = getattr(error.__cause__, "errors", None)
+    if problems is None:
+        return error.message
+    problem = problems()[0]
+    allowed = ALLOWED_VALUES.get(problem["type"])
+    if allowed is None:
+        return problem["msg"].removeprefix("Value error, ")
+    return f"{str(problem['input'])!r}; allowed: {allowed.format(**problem.get('ctx', {}))}"

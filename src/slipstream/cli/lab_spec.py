@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slipstream.cli.options import split_list
 
@@ -10,6 +10,13 @@ if TYPE_CHECKING:
     from slipstream.lab import LabSpec
 
 DEFAULT_HOSTS = 4
+LAB_OPTIONS = ("num_hosts", "ranks_per_host", "rate", "flow_rate", "racks", "uplink")
+
+
+def describes_lab(context: Any) -> bool:
+    """Return whether the command line has an option of the lab."""
+    sources = [context.get_parameter_source(option) for option in LAB_OPTIONS]
+    return any(source is not None and source.name == "COMMANDLINE" for source in sources)
 
 
 # over budget: an argument for each option of the lab

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slipstream.cli.options import OUTPUT
+from slipstream.cli.output import written
 from slipstream.errors import UsageError
 from slipstream.units import parse_duration
 
@@ -182,7 +183,7 @@ def run(
 
     chosen_hosts = _choose_hosts(hosts, hostfile, ranks_per_host, num_processes)
     if tty:
-        _check_terminal(chosen_hosts, output_filename)
+        _check_terminal(chosen_hosts, output_filename, as_json=as_json)
     job = Job(
         hosts=chosen_hosts,
         program=tuple(program),
@@ -198,7 +199,10 @@ def run(
     display = _display(ranks, "failed" if tty else show.value, as_json=as_json, color=not no_color)
     if output_filename is not None:
         display = OutputFiles(display, output_filename, len(ranks))
-    raise typer.Exit(launch(job, display, own_terminal=tty))
+    code = launch(job, display, own_terminal=tty)
+    if output_filename is not None:
+        written(output_filename)
+    raise typer.Exit(code)
 
 
 def _display(ranks: list[str], mode: OutputMode, *, as_json: bool, color: bool) -> Display:
@@ -212,11 +216,15 @@ def _display(ranks: list[str], mode: OutputMode, *, as_json: bool, color: bool) 
     return TerminalDisplay(ranks, sys.stdout, sys.stderr, mode=mode, color=color)
 
 
-def _check_terminal(hosts: tuple[Host, ...], output_filename: Path | None) -> None:
+def _check_terminal(
+    hosts: tuple[Host, ...], output_filename: Path | None, *, as_json: bool
+) -> None:
     if not hosts[0].is_local:
         raise UsageError(f"--tty needs rank 0 on this host; it is on {hosts[0].name!r}")
     if output_filename is not None:
         raise UsageError("both --tty and --output-filename are given; allowed: one of them")
+    if as_json:
+        raise UsageError("both --tty and --json are given; allowed: one of them")
 
 
 def _choose_hosts(
@@ -255,6 +263,8 @@ def _choose_variables(assignments: list[str], here: Mapping[str, str]) -> dict[s
     chosen: dict[str, str] = {}
     for assignment in assignments:
         name, is_given, value = assignment.partition("=")
+        if not name:
+            raise UsageError(f"--env is {assignment!r}; allowed: NAME or NAME=VALUE")
         if not is_given:
             if name not in here:
                 raise UsageError(f"--env is {name!r}, which is not set here; say {name}=VALUE")

@@ -136,7 +136,8 @@ class Agent:
                 process = start_rank(order.argv, order.cwd, {**environ, **variables}, terminal)
                 self._follow(_Rank(local_rank=local_rank, process=process))
         except OSError as error:
-            self._send(Refused(reason=f"cannot run {order.argv[0]!r} in {order.cwd!r}: {error}"))
+            reason = f"{error.strerror}: {error.filename}" if error.filename else str(error)
+            self._send(Refused(reason=f"cannot run {order.argv[0]!r} in {order.cwd!r}: {reason}"))
             self._end()
 
     def _end(self) -> None:

@@ -70,7 +70,7 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
     try:
         lines = path.read_text().splitlines()
     except OSError as error:
-        raise UsageError(f"the hostfile cannot be read: {error}") from error
+        raise UsageError(f"the hostfile {path} cannot be read: {error.strerror}") from error
     entries: list[str] = []
     for line in lines:
         words = line.partition("#")[0].split()

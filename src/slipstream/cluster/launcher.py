@@ -244,8 +244,9 @@ class _Launcher:
         if threads and link.index == 0:
             assert link.hello is not None
             (setting,) = (f"{name}={value}" for name, value in threads.items())
+            slots = link.host.slots
             self._display.note(
-                f"{setting} ({link.hello.num_cores} cores, {link.host.slots} ranks);"
+                f"{setting} ({link.hello.num_cores} cores, {slots} rank{'s' * (slots > 1)});"
                 " set it to choose otherwise"
             )
 

@@ -34,7 +34,8 @@ class OutputFiles:
             ]
         except OSError as error:
             raise UsageError(
-                f"--output-filename is {str(folder)!r}, where no files can be created: {error}"
+                f"--output-filename is {str(folder)!r}, where no files can be created:"
+                f" {error.strerror}: {error.filename}"
             ) from error
 
     def line(self, rank: int, text: str, *, is_error: bool) -> None:

@@ -109,7 +109,7 @@ def check_names(options: ForecastOptions, parameters: Parameters) -> None:
         *(("market", market, MARKETS) for market in options.markets),
     ):
         if value not in allowed:
-            raise UsageError(f"{name} is {value!r}; allowed are {', '.join(sorted(allowed))}")
+            raise UsageError(f"{name} is {value!r}; allowed: {', '.join(sorted(allowed))}")
 
 
 def check_machines(machines: Sequence[HostType], options: ForecastOptions) -> None:

@@ -67,8 +67,14 @@ def namespaces() -> set[str]:
 
 
 def processes(namespace: str) -> list[int]:
-    """Return the process ids of the processes in a network namespace."""
-    return [int(word) for word in _run(["ip", "netns", "pids", namespace], "").split()]
+    """Return the process ids of the processes in a network namespace; none if it was removed."""
+    try:
+        output = _run(["ip", "netns", "pids", namespace], "")
+    except UnsupportedError:
+        if namespace in namespaces():
+            raise
+        return []
+    return [int(word) for word in output.split()]
 
 
 def _in(namespace: str | None) -> list[str]:

@@ -148,7 +148,8 @@ class RemotePredictor:
         except urllib.error.HTTPError as error:
             raise UnsupportedError(f"{url}: {_reason(error)}") from error
         except (OSError, ValueError, http.client.HTTPException) as error:
-            words = str(getattr(error, "reason", None) or error) or type(error).__name__
+            reason = getattr(error, "reason", None) or error
+            words = getattr(reason, "strerror", None) or str(reason) or type(error).__name__
             raise UnsupportedError(f"{url} cannot be reached: {' '.join(words.split())}") from error
 
 

@@ -63,6 +63,7 @@ def test_what_ranks_write_lies_in_files_too(run: Run, tmp_path: Path) -> None:
     launch = run("-n", "11", "--output-filename", folder, "sh", "-c", say)
     assert launch.finish() == 0, launch.errors
     assert "out 3\n" in launch.output
+    assert f"written: {folder}\n" in launch.errors
     assert sorted(path.name for path in folder.iterdir()) == [f"rank.{r:02}" for r in range(11)]
     assert (folder / "rank.03" / "stdout").read_text() == "out 3\n"
     assert (folder / "rank.10" / "stderr").read_text() == "err 10\n"

@@ -75,7 +75,7 @@ def test_a_hostfile_of_another_form_is_refused(tmp_path: Path, text: str) -> Non
 
 
 def test_a_hostfile_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="hostfile cannot be read"):
+    with pytest.raises(UsageError, match="none cannot be read: No such file"):
         read_hostfile(tmp_path / "none")
 
 

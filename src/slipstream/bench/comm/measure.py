@@ -67,10 +67,12 @@ class CommSpec:
         _check_names("collective", self.collectives, comm_limits.COLLECTIVES)
         _check_names("codec", self.codecs, tuple(comm_limits.CODEC_SHARE))
         _check_names("peer", self.peers, PEERS)
+        if not self.sizes:
+            raise UsageError("sizes is empty; allowed: one or more sizes, such as 4k,1m")
         for name, value, least in (
             ("rounds", self.rounds, 1),
             ("warmup", self.warmup, 0),
-            ("size", min(self.sizes, default=0), 4),
+            ("size", min(self.sizes), 4),
             ("number of ranks", self.ranks, 2),
         ):
             if value < least:

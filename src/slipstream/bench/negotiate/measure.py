@@ -47,7 +47,8 @@ class NegotiateSpec:
     def __post_init__(self) -> None:
         """Check the values."""
         if not self.ranks or min(self.ranks) < 2:
-            raise UsageError(f"ranks are {self.ranks}; allowed: one or more numbers from 2")
+            ranks = ",".join(map(str, self.ranks))
+            raise UsageError(f"ranks is {ranks!r}; allowed: one or more numbers from 2")
         for name in ("tensors", "rounds"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}; allowed: at least 1")

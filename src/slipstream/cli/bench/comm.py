@@ -12,7 +12,7 @@ from slipstream.bench.comm import bars as comm_bars
 from slipstream.bench.comm import table as comm_table
 from slipstream.bench.comm.limits import CODEC_SHARE, COLLECTIVES
 from slipstream.bench.comm.measure import PEERS, CommSpec, measure
-from slipstream.cli.lab_spec import lab_spec
+from slipstream.cli.lab_spec import describes_lab, lab_spec
 from slipstream.cli.options import (
     AsJson,
     CrossTraffic,
@@ -30,6 +30,7 @@ from slipstream.cli.options import (
 )
 from slipstream.cli.output import emit, remark, show
 from slipstream.cli.progress import status_line
+from slipstream.errors import UsageError
 from slipstream.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def add_to(app: typer.Typer) -> None:
 
 # over budget: a parameter for each option of the command
 def comm(
+    context: typer.Context,
     collectives: Annotated[
         str, typer.Option(metavar="LIST", help="Collectives, with commas between.")
     ] = "allreduce",
@@ -99,6 +101,11 @@ def comm(
     if preset is not None:
         _bars(rounds, output, as_json)
         return
+    if local is not None and describes_lab(context):
+        raise UsageError(
+            "--local measures this machine without a lab, and other options describe a lab; leave"
+            " one of them out"
+        )
     network = (num_hosts, ranks_per_host, rate, flow_rate, racks, uplink)
     spec = CommSpec(
         collectives=split_list(collectives),

@@ -7,9 +7,24 @@ from typing import Any
 import typer
 
 from slipstream.cli.forecast import calibrate, check, plan, validate
-from slipstream.cli.groups import CommandGroup, CommandLine
+from slipstream.cli.groups import Command, CommandGroup, CommandLine
 
 PLAN = "plan"
+
+
+class _PlanContext(typer.Context):
+    """Context of the implicit sub-command, whose name no usage line and no error shows."""
+
+    @property
+    def command_path(self) -> str:
+        """The command path of the group."""
+        return self.parent.command_path if self.parent else "forecast"
+
+
+class _PlanCommand(Command):
+    """The implicit sub-command."""
+
+    context_class = _PlanContext
 
 
 class _ForecastGroup(CommandGroup):
@@ -20,11 +35,6 @@ class _ForecastGroup(CommandGroup):
             args = [PLAN, *(args or ["--help"])]
         return super().parse_args(ctx, args)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, command, rest = super().resolve_command(ctx, args)
-        # The usage line omits the implicit sub-command.
-        return ("" if name == PLAN else name), command, rest
-
 
 def add_to(app: typer.Typer) -> None:
     """Add the command and its sub-commands to `app`."""
@@ -33,7 +43,7 @@ def add_to(app: typer.Typer) -> None:
         help="Forecast the hardware, time and cost of training a model.",
         epilog=plan.EXAMPLES,
     )
-    group.command(PLAN, epilog=plan.EXAMPLES, hidden=True)(plan.plan)
+    group.command(PLAN, cls=_PlanCommand, epilog=plan.EXAMPLES, hidden=True)(plan.plan)
     calibrate.add_to(group)
     check.add_to(group)
     validate.add_to(group)

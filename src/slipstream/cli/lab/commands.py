@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from slipstream.cli.lab.present import DEFAULT_NAME, Name
-from slipstream.cli.lab_spec import lab_spec
+from slipstream.cli.lab_spec import describes_lab, lab_spec
 from slipstream.cli.options import (
     AsJson,
     FlowRate,
@@ -36,8 +36,6 @@ from slipstream.lab.display import (
     result_table,
     show_line,
 )
-
-LAB_OPTIONS = ("num_hosts", "ranks_per_host", "rate", "flow_rate", "racks", "uplink")
 
 UP_EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -112,7 +110,7 @@ def run(
 ) -> None:
     """Run a program as one process per rank."""
     network = (num_hosts, ranks_per_host, rate, flow_rate, racks, uplink)
-    spec = lab_spec(*network) if _describes_lab(context) else None
+    spec = lab_spec(*network) if describes_lab(context) else None
     console = stdout_console()
     with ending_on_signals(), _chosen_lab(name, spec) as lab:
         host_of = [host for host in range(lab.spec.hosts) for _ in range(lab.spec.ranks_per_host)]
@@ -147,7 +145,7 @@ def compare_script(
 ) -> None:
     """Run a PyTorch script over gloo and over Slipstream, and show both side by side."""
     network = (num_hosts, ranks_per_host, rate, flow_rate, racks, uplink)
-    spec = lab_spec(*network) if _describes_lab(context) else None
+    spec = lab_spec(*network) if describes_lab(context) else None
     console = stderr_console()
     with (
         ending_on_signals(),
@@ -169,12 +167,6 @@ def compare_script(
     raise typer.Exit(int(any(backend_run.failure is not None for backend_run in runs)))
 
 
-def _describes_lab(context: typer.Context) -> bool:
-    """Return whether an option of the lab was given."""
-    sources = [context.get_parameter_source(option) for option in LAB_OPTIONS]
-    return any(source is not None and source.name == "COMMANDLINE" for source in sources)
-
-
 @contextmanager
 def _chosen_lab(name: str, spec: LabSpec | None) -> Generator[Lab]:
     """Yield the lab that is up, or a lab that is taken down afterwards."""
@@ -188,7 +180,7 @@ def _chosen_lab(name: str, spec: LabSpec | None) -> Generator[Lab]:
         yield Lab.attach(name)
         return
     with Lab(spec or LabSpec()) as lab:
-        remark(f"no lab is up; for this run there is {lab_title(lab)}")
+        remark(f"no lab is up; this run has a lab of its own, {lab_title(lab)}")
         yield lab
 
 

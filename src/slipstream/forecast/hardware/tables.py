@@ -194,8 +194,13 @@ def files_of(place: Path) -> list[Path]:
         place: Location of a .toml file, or of a folder of them.
 
     Raises:
-        ConfigError: The folder has no .toml file.
+        ConfigError: The location does not exist, or it is a folder without .toml files.
     """
+    if not place.exists():
+        raise ConfigError(
+            f"{place} does not exist; allowed: a .toml file of slipstream forecast calibrate, or a"
+            " folder of such files"
+        )
     files = [place] if place.suffix == ".toml" else sorted(place.glob("*.toml"))
     if not files:
         raise ConfigError(
@@ -209,7 +214,7 @@ def _read(path: Path) -> _DataFile:
         with path.open("rb") as file:
             return _DataFile.model_validate(tomli.load(file))
     except (OSError, tomli.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
+        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from error
     except ValidationError as error:
         raise ConfigError(f"{path}: {_first_error(error)}") from error
 

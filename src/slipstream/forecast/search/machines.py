@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from slipstream.errors import UsageError
 from slipstream.forecast.hardware import Device, Hardware, Link, Offer
 from slipstream.forecast.simulate.job import Precision
 from slipstream.forecast.simulate.network import Cluster
+from slipstream.units import parse_bit_rate
 
 # Share of the line rate that is payload: 1448 of 1538 bytes, for TCP in frames of 1500 bytes with
 # timestamps.
@@ -124,7 +126,7 @@ def network(hardware: Hardware, text: str) -> Link:
 
     Args:
         hardware: Hardware tables with the links.
-        text: Name or rate, such as "infiniband-ndr", "25", "25g" or "25 Gb/s".
+        text: Name or rate, such as "infiniband-ndr", "25", "25g", "25 Gb/s" or "200Mbit/s".
 
     Raises:
         UsageError: The text is neither a known link nor a rate.
@@ -133,7 +135,13 @@ def network(hardware: Hardware, text: str) -> Link:
     try:
         return ethernet(float(digits))
     except ValueError:
+        pass
+    with suppress(UsageError):
+        return ethernet(parse_bit_rate(text, "network") / 1e9)
+    try:
         return hardware.link(text)
+    except UsageError as error:
+        raise UsageError(f"{error}; or a rate such as 25g or 200Mbit/s") from error
 
 
 def ethernet(gbit: float) -> Link:
