@@ -117,7 +117,7 @@ def test_links_change_are_cut_and_mended(up: None) -> None:
         (("link", "x", "--cut"), "the host is 'x'; allowed: its number, or uplinks"),
         (("link", "2", "--cut"), "the host is 2; allowed: 0 to 1"),
         (("link", "uplinks", "--cut"), "cut the links of their hosts"),
-        (("link", "uplinks", "--rate", "1mbit"), "no uplink to change"),
+        (("link", "uplinks", "--rate", "1mbit"), "the lab has no uplinks"),
         (("link", "0", "--rate", "fast"), "allowed: a number with kbit, mbit or gbit"),
         (("run", "--num-hosts", "3", "--", "true"), "is up, and options describe another"),
         (("up",), "there is a lab named 'test-standing'"),
