@@ -63,7 +63,7 @@ def test_a_model_takes_its_batches(name: str) -> None:
         ({"peers": ("mpi",)}, "peer is 'mpi'; allowed: gloo"),
         ({"codecs": ("int8+feedback",)}, "codec is 'int8\\+feedback'"),
         ({"steps": 0}, "steps is 0"),
-        ({"warmup": 1}, "warmup is 1; allowed: 2"),
+        ({"warmup": 1}, "warmup is 1; allowed: at least 2"),
     ],
 )
 def test_a_training_that_cannot_be_is_a_wrong_call(wrong: dict[str, Any], message: str) -> None:
