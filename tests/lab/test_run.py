@@ -213,7 +213,7 @@ def test_a_lab_needs_root(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert UnsupportedError.__name__ in done.stderr
-    assert "user 65534 may not; run it as root, or in a user namespace" in done.stderr
+    assert "user 65534 is not allowed; run it as root, or in a user namespace" in done.stderr
 
 
 def test_a_name_is_taken_once() -> None:
