@@ -45,3 +45,8 @@ class UnsupportedError(SlipstreamError):
 
 class InternalError(SlipstreamError):
     """Report the message and traceback to us: an invariant of Slipstream is broken."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the words of an error; those of a system call without its number and its file."""
+    return getattr(error, "strerror", None) or str(error)

@@ -20,7 +20,7 @@ from importlib.metadata import (
 from pathlib import Path
 from typing import Literal
 
-from slipstream.errors import ConfigError
+from slipstream.errors import ConfigError, reason_of
 from slipstream.processor import processor_flags, processor_name
 from slipstream.settings import Settings
 
@@ -100,7 +100,7 @@ def _interface(environ: Mapping[str, str], peer: str | None) -> Finding:
     except OSError as error:
         return _network(
             "wrong",
-            f"no route to {peer} ({error.strerror or error})",
+            f"no route to {peer} ({reason_of(error)})",
             "name a host that is known here",
         )
     except ImportError:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from slipstream.cli.options import check_output_file
-from slipstream.cli.output import stdout_console
+from slipstream.cli.output import remark, stdout_console
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.units import parse_duration
 
@@ -211,4 +211,5 @@ def _opened(path: str | None) -> TextIO | None:
     if path is None or path == "-":
         return sys.stderr if path else None
     check_output_file(Path(path))
+    remark(f"access log: {path}", style="")
     return Path(path).open("a", encoding="utf-8")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slipstream.errors import ConfigError
+from slipstream.errors import ConfigError, reason_of
 from slipstream.serve.refusals import Reason, RequestRefusedError
 
 _MIN_CHARACTERS = 16  # of a token; chosen by hand
@@ -64,7 +64,7 @@ def read_tokens(path: Path) -> Tokens:
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read as tokens: {error}") from error
+        raise ConfigError(f"{path} cannot be read as tokens: {reason_of(error)}") from error
     found = [line for line in lines if line and not line.startswith("#")]
     if not found:
         raise ConfigError(

@@ -285,7 +285,8 @@ def _listening(host: str, port: int) -> socket.socket:
             # A client that learns the address may connect at once.
             found.listen(_BACKLOG)
         except OSError as error:
-            words = f"{host}:{port} cannot be listened on: {error.strerror}"
+            words = f"{host}:{port} cannot be listened on: {error.strerror};"
+            words += " choose another address or port"
             raise OSError(error.errno, words) from error
         unless_listening.pop_all()
     return found

@@ -79,7 +79,14 @@ def test_a_table_that_cannot_fit_becomes_a_list() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["doctor", "doctor --algorithms", "bench replay vgg16 --limits", "lab status"]
+    "command",
+    [
+        "doctor",
+        "doctor --algorithms",
+        "bench replay vgg16 --limits",
+        "lab status",
+        "compile --list",
+    ],
 )
 def test_a_command_prints_one_json_document(command: str) -> None:
     done = in_process(*command.split(), "--json")

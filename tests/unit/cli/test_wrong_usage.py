@@ -35,6 +35,8 @@ def test_the_implicit_sub_command_is_not_named() -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
+        ("compile", "MODEL is missing; allowed: a file, package.module:function"),
+        ("compile none.onnx", "none.onnx: cannot be read as an ONNX model: No such file"),
         ("run -n 1 --json --tty x.py", "both --tty and --json are given; allowed: one of them"),
         ("run -n 1 --env =3 x.py", "--env is '=3'; allowed: NAME or NAME=VALUE"),
         ("run --hostfile none x.py", "the hostfile none cannot be read: No such file"),

@@ -20,7 +20,7 @@ from slipstream.infer.search.objective import Objective
         ({"seconds": 0}, "seconds is 0; allowed: more than 0"),
         ({"threads": 0}, "threads is 0; allowed: 1 and more"),
         ({"most_rounds": 4}, "most_rounds is 4; allowed: 5 and more"),
-        ({"engines": ("turbo",)}, "no engine is called turbo; there are onnxruntime, openvino"),
+        ({"engines": ("turbo",)}, "no engine is called turbo; allowed: onnxruntime, openvino"),
         ({"top": 1, "boxes": infer.BoxOptions()}, "top and boxes are both given"),
     ],
 )

@@ -142,7 +142,7 @@ def test_no_candidate_that_is_good_enough_is_an_error_with_reasons(imported, sam
 
 
 def test_wrong_names_are_refused(imported):
-    with pytest.raises(UsageError, match=r"no engine is called turbo; there are onnxruntime"):
+    with pytest.raises(UsageError, match=r"no engine is called turbo; allowed: onnxruntime"):
         search(imported, goal(engines=("turbo",)))
     with pytest.raises(UsageError, match=r"no rewrite is called 'magic'"):
         search(imported, goal(without=("magic",)))

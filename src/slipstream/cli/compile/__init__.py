@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +32,8 @@ from slipstream.cli.compile.options import (
     parse_percent,
 )
 from slipstream.cli.options import OUTPUT, AsJson, file_option, split_list
-from slipstream.cli.output import emit, make_console, remark, stderr_console
+from slipstream.cli.output import emit, remark, stderr_console
+from slipstream.errors import UsageError
 from slipstream.units import parse_duration
 
 EXAMPLES = """\b
@@ -65,31 +65,36 @@ def add_to(app: typer.Typer) -> None:
     app.command("compile", epilog=EXAMPLES)(compile_model)
 
 
-def show_list(is_asked: bool) -> None:
-    """Print the engines and rewrites and exit, if --list is given."""
-    if not is_asked:
-        return
+def show_list(*, as_json: bool) -> None:
+    """Print the engines and rewrites."""
     _ = infer.compile  # raises first if a package is not installed
     from slipstream.infer.engines import ENGINES
     from slipstream.infer.rewrites import REWRITES
 
-    console = make_console(sys.stdout)
-    console.print("engines (--engines)", style="bold")
-    for engine in ENGINES.values():
-        reason = engine.available()
-        console.print(f"  {engine.name:18}{reason or ', '.join(engine.precisions())}", markup=False)
-    console.print("rewrites (--without)", style="bold")
-    for rewrite in REWRITES:
-        console.print(f"  {rewrite.name:20}{rewrite.effect}", markup=False)
-    raise typer.Exit
+    reasons = {name: engine.available() or "" for name, engine in ENGINES.items()}
+    engines = [
+        {"name": name, "precisions": list(engine.precisions()), "unavailable": reasons[name]}
+        for name, engine in ENGINES.items()
+    ]
+    rewrites = [{"name": rewrite.name, "effect": rewrite.effect} for rewrite in REWRITES]
+    lines = [
+        "engines (--engines)",
+        *(
+            f"  {item['name']:18}{item['unavailable'] or ', '.join(item['precisions'])}"
+            for item in engines
+        ),
+        "rewrites (--without)",
+        *(f"  {item['name']:20}{item['effect']}" for item in rewrites),
+    ]
+    emit({"engines": engines, "rewrites": rewrites}, lines, as_json=as_json)
 
 
 # over budget: a parameter for each option of the command
 def compile_model(
     model: Annotated[
-        str,
+        str | None,
         typer.Argument(metavar="MODEL", help="File, package.module:function or path.py:function."),
-    ],
+    ] = None,
     output: Annotated[
         Path, file_option("-o", "--output", help="File for the package.", group=None)
     ] = Path("model.slip"),
@@ -121,15 +126,19 @@ def compile_model(
         bool,
         typer.Option(
             "--list",
-            is_eager=True,
-            callback=show_list,
             rich_help_panel=OUTPUT,
             help="Print the engines and rewrites, and exit.",
         ),
     ] = False,
 ) -> None:
     """Compile MODEL: try every engine and precision, and keep the fastest that is accurate."""
-    del list_
+    if list_:
+        show_list(as_json=as_json)
+        return
+    if model is None:
+        raise UsageError(
+            "MODEL is missing; allowed: a file, package.module:function or path.py:function"
+        )
     run_compilation = infer.compile  # raises first if a package is not installed
     from slipstream.infer.importers.shapes import parse_shape
     from slipstream.infer.machine import usable_cores

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 import tomli
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from slipstream.errors import ConfigError, UsageError
+from slipstream.errors import ConfigError, UsageError, reason_of
 
 Rate = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -214,7 +214,7 @@ def _read(path: Path) -> _DataFile:
         with path.open("rb") as file:
             return _DataFile.model_validate(tomli.load(file))
     except (OSError, tomli.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from error
+        raise ConfigError(f"{path} cannot be read: {reason_of(error)}") from error
     except ValidationError as error:
         raise ConfigError(f"{path}: {_first_error(error)}") from error
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from slipstream.errors import UsageError
+from slipstream.errors import UsageError, reason_of
 
 Content = TypeVar("Content")
 
@@ -30,7 +30,7 @@ def parse_file(path: Path, kind: str, parse: Callable[[bytes], Content]) -> Cont
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+        raise UsageError(f"{path} cannot be read: {reason_of(error)}") from error
     try:
         return parse(data)
     except (DamagedFileError, struct.error) as error:

@@ -15,7 +15,7 @@ import onnx.version_converter
 from google.protobuf.message import DecodeError
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
-from slipstream.errors import UsageError
+from slipstream.errors import UsageError, reason_of
 from slipstream.infer.graph import onnx_file
 from slipstream.infer.graph.graph import SLIPSTREAM, Array, Graph
 from slipstream.infer.importers.external_data import read_with_external
@@ -42,7 +42,7 @@ def read_onnx(source: Path | bytes) -> Graph:
         else:
             model, large = read_with_external(source)
     except (OSError, DecodeError, ValueError) as error:
-        raise UsageError(f"{what}: cannot be read as an ONNX model: {error}") from error
+        raise UsageError(f"{what}: cannot be read as an ONNX model: {reason_of(error)}") from error
     if not model.graph.node and not model.graph.output:
         raise UsageError(f"{what}: this is no ONNX model, or an empty one")
     return graph_of(model, large, what)

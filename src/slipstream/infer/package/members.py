@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from slipstream.errors import UsageError
+from slipstream.errors import UsageError, reason_of
 from slipstream.infer.graph.graph import Array
 
 MANIFEST = "manifest.json"
@@ -68,7 +68,7 @@ class Members:
         except FileNotFoundError as error:
             raise UsageError(f"{path} does not exist; make it with slipstream compile") from error
         except OSError as error:
-            raise UsageError(f"{path} cannot be read: {error}") from error
+            raise UsageError(f"{path} cannot be read: {reason_of(error)}") from error
         except zipfile.BadZipFile as error:
             raise UsageError(
                 f"{path} is no package of Slipstream, or damaged: {error}; {REMEDY}"
@@ -138,7 +138,7 @@ class Members:
         try:
             return self._read(name)
         except OSError as error:
-            raise UsageError(f"{self.path} cannot be read: {error}") from error
+            raise UsageError(f"{self.path} cannot be read: {reason_of(error)}") from error
 
     def _read(self, name: str) -> Array:
         info = self._infos[name]

@@ -30,7 +30,7 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from slipstream.errors import UsageError
+from slipstream.errors import UsageError, reason_of
 from slipstream.infer.accuracy.promise import Accuracy
 from slipstream.infer.engines.protocol import Recipe, Small
 from slipstream.infer.graph.graph import Array, Graph
@@ -194,7 +194,7 @@ def write(path: Path, package: Package, check: Callable[[Path], None] = lambda p
         check(part)
         part.replace(path)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error}") from error
+        raise UsageError(f"{path} cannot be written: {reason_of(error)}") from error
     finally:
         part.unlink(missing_ok=True)
 

@@ -67,7 +67,7 @@ class Objective:
         unknown = sorted(set(self.engines) - set(ENGINES))
         if unknown:
             raise UsageError(
-                f"no engine is called {', '.join(unknown)}; there are {', '.join(ENGINES)}"
+                f"no engine is called {', '.join(unknown)}; allowed: {', '.join(ENGINES)}"
             )
         self._check_limits()
 

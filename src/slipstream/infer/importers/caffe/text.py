@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slipstream.errors import UsageError
+from slipstream.errors import UsageError, reason_of
 
 TOKEN = re.compile(
     r"""(?P<space>(?:\s|\#[^\n]*)+)
@@ -137,7 +137,7 @@ def read_text(path: Path) -> Message:
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+        raise UsageError(f"{path} cannot be read: {reason_of(error)}") from error
     return parse(text, str(path))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slipstream.errors import UsageError
+from slipstream.errors import UsageError, reason_of
 
 VARIABLE = "null"
 LOSSES = {  # the second input of these operators is the label; only the first one is imported
@@ -117,7 +117,7 @@ def read_symbol(path: Path) -> Symbol:
     try:
         content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+        raise UsageError(f"{path} cannot be read: {reason_of(error)}") from error
     try:
         nodes = [_node(item, number) for number, item in enumerate(content["nodes"])]
         heads = [_entry(item, len(nodes)) for item in content["heads"]]
