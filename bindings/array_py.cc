@@ -72,13 +72,14 @@ nb::tuple view(const nb::handle& object) {
          nb::type_name(object.type()).c_str(), "; pass a NumPy array or an array of a framework");
   }
   if (array.device_type() != nb::device::cpu::value) {
-    fail(ErrorKind::kUnsupported, "the array is in the memory of device type ", array.device_type(),
-         "; only CPU memory (device type 1) is allowed: copy it first");
+    fail(ErrorKind::kUnsupported, "the array is in the memory of DLPack device type ",
+         array.device_type(), "; allowed: CPU memory (type 1): copy the array to the CPU first");
   }
   const std::optional<DType> dtype = dtype_of(array.dtype());
   if (!dtype) {
-    fail(ErrorKind::kUsage, "elements of DLPack type code ", int{array.dtype().code}, " with ",
-         int{array.dtype().bits}, " bits are not supported; convert the array first");
+    fail(ErrorKind::kUsage, "the array has elements of DLPack type code ", int{array.dtype().code},
+         " with ", int{array.dtype().bits},
+         " bits, which are not supported; convert it to integers, floats or complex numbers");
   }
   if (!is_contiguous(array)) {
     fail(ErrorKind::kUsage, "the array of ", array.size(),

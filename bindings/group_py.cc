@@ -63,8 +63,8 @@ void wait(const Handle& handle, double timeout) {
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     if (done) return handle.check();
     if (limited && Clock::now() >= until) {
-      fail(ErrorKind::kPeerTimeout, "waited ", timeout,
-           " s for an operation that is not done; it goes on until its own timeout");
+      fail(ErrorKind::kPeerTimeout, "wait() has reached its limit of ", timeout,
+           " s: ", handle.describe(), "; call wait() again");
     }
   }
 }

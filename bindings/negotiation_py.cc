@@ -159,7 +159,7 @@ void bind_negotiation(nb::module_& m) {
              const std::vector<std::uint64_t>& tokens) {
             if (tokens.size() != tensors.size()) {
               fail(ErrorKind::kUsage, tensors.size(), " tensors were submitted with ",
-                   tokens.size(), " tokens; pass one for each");
+                   tokens.size(), " tokens; pass one token for each tensor");
             }
             std::vector<Submission> unit;
             for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -42,8 +42,8 @@ struct Address {
     Address address;
     std::getline(lines, version);
     if (version != concat("slipstream ", kProtocolVersion)) {
-      fail(ErrorKind::kConfig, "rank ", rank, " speaks '", version.substr(0, 40),
-           "', this rank 'slipstream ", kProtocolVersion,
+      fail(ErrorKind::kConfig, "rank ", rank, " uses the protocol '", version.substr(0, 40),
+           "', this rank uses 'slipstream ", kProtocolVersion,
            "'; install the same version of Slipstream on every host");
     }
     std::getline(lines, address.host_name);
@@ -201,6 +201,11 @@ bool Handle::wait(std::chrono::nanoseconds timeout) const {
   return parts_->engine.wait(*completion_, Clock::now() + timeout);
 }
 
+std::string Handle::describe() const {
+  const std::string text = parts_->engine.state_of(*completion_);
+  return text.empty() ? "the operation has ended in the meantime" : text;
+}
+
 void Handle::check() const {
   if (completion_->error()) throw Error(*completion_->error());
 }
@@ -223,8 +228,8 @@ void Runtime::connect(const std::vector<std::string>& addresses, std::chrono::na
                       const std::function<void()>& look) {
   const Identity& self = parts_->identity;
   if (addresses.size() != self.world_size) {
-    fail(ErrorKind::kUsage, "connect: ", addresses.size(), " addresses for ", self.world_size,
-         " ranks; pass one for each rank");
+    fail(ErrorKind::kUsage, "connect() received ", addresses.size(), " addresses for ",
+         self.world_size, " ranks; pass one address for each rank");
   }
   const std::string& host_id = parts_->config.host_id;
   parts_->engine.place_rank(self.rank, parts_->config.host_name, place_of(parts_->config));
@@ -233,7 +238,7 @@ void Runtime::connect(const std::vector<std::string>& addresses, std::chrono::na
     const Address address = Address::parse(peer, addresses[peer]);
     if (const std::string own = settings_alike(parts_->config); address.alike != own) {
       fail(ErrorKind::kConfig, "rank ", self.rank, " has ", own, ", rank ", peer, " on host ",
-           address.host_name, " has ", address.alike, "; set them alike on all ranks");
+           address.host_name, " has ", address.alike, "; set these variables alike on all ranks");
     }
     parts_->engine.place_rank(peer, address.host_name, address.place);
     if (peer > self.rank) continue;  // the peer dials
@@ -241,10 +246,11 @@ void Runtime::connect(const std::vector<std::string>& addresses, std::chrono::na
     const bool may_share = !named || host_id == address.host_id;
     if (may_share && parts_->shm.dial(peer, address.shm_name)) continue;
     if (named && may_share) {
-      fail(ErrorKind::kConfig, "rank ", peer, " has the same SLIPSTREAM_HOST_ID as this rank, '",
-           host_id,
-           "', but its Unix socket cannot be reached from here; ranks of one host must "
-           "share its network namespace");
+      fail(
+          ErrorKind::kConfig, "rank ", peer, " has the same SLIPSTREAM_HOST_ID as this rank, '",
+          host_id,
+          "', but this rank cannot reach its Unix socket; give ranks of different hosts or network "
+          "namespaces different values");
     }
     parts_->tcp.dial(peer, address.endpoints);
   }

@@ -65,8 +65,9 @@ bool Origin::is_here() const noexcept { return num_forks_ == num_forks(); }
 void Origin::check() const {
   if (is_here()) return;
   fail(ErrorKind::kUsage,
-       "the engine was used in a forked child process; it belongs to the parent. Start workers "
-       "that communicate with the 'spawn' method, or initialise Slipstream after forking");
+       "the engine was used in a forked child process, but it belongs to the parent; start "
+       "processes that communicate by 'spawn' instead of 'fork', or initialise Slipstream after "
+       "the fork");
 }
 
 }  // namespace slipstream

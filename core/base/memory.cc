@@ -24,8 +24,8 @@ Descriptor make_memory_fd(const char* label, std::size_t bytes) {
 SharedMapping::SharedMapping(int fd, std::size_t bytes) : bytes_(bytes) {
   struct stat status{};
   if (::fstat(fd, &status) != 0 || static_cast<std::size_t>(status.st_size) < bytes) {
-    fail(ErrorKind::kPeer, "shared memory from a peer holds ", status.st_size, " bytes, expected ",
-         bytes);
+    fail(ErrorKind::kPeer, "sent shared memory of ", status.st_size, " bytes; this rank expects ",
+         bytes, " bytes: install the same version of Slipstream for all ranks of the host");
   }
   void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (address == MAP_FAILED) {

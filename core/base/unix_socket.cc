@@ -115,7 +115,8 @@ bool send_parcel(const Descriptor& socket, std::span<const std::byte> bytes,
   std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
   const ssize_t sent = ::sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent < 0 && would_block(errno)) return false;
-  if (sent < 0) fail(ErrorKind::kPeer, "sendmsg failed: ", std::strerror(errno));
+  if (sent < 0)
+    fail(ErrorKind::kPeer, "cannot be written to: sendmsg failed: ", std::strerror(errno));
   // The kernel accepts such a short message completely or not at all.
   SLIPSTREAM_ASSERT(static_cast<std::size_t>(sent) == bytes.size(), sent, " of ", bytes.size());
   return true;
@@ -133,12 +134,13 @@ std::optional<Parcel> receive_parcel(const Descriptor& socket, std::size_t max_b
   message.msg_controllen = ancillary.bytes.size();
   const ssize_t received = ::recvmsg(socket.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (received < 0 && would_block(errno)) return std::nullopt;
-  if (received < 0) fail(ErrorKind::kPeer, "recvmsg failed: ", std::strerror(errno));
+  if (received < 0)
+    fail(ErrorKind::kPeer, "cannot be read from: recvmsg failed: ", std::strerror(errno));
   parcel.descriptors = take_descriptors(message);
-  if (received == 0) fail(ErrorKind::kPeer, "the other end closed the connection");
+  if (received == 0) fail(ErrorKind::kPeer, "closed the connection");
   if ((message.msg_flags & MSG_CTRUNC) != 0) {
-    fail(ErrorKind::kPeer, "the other end sent more than ", kMaxParcelDescriptors,
-         " descriptors, or this process may not open more (ulimit -n)");
+    fail(ErrorKind::kPeer, "sent more than ", kMaxParcelDescriptors,
+         " descriptors, or this process may open no more of them; if so, raise ulimit -n");
   }
   parcel.bytes.resize(static_cast<std::size_t>(received));
   return parcel;

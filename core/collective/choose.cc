@@ -114,7 +114,8 @@ Algorithm choose(const Shape& shape, Algorithm forced) {
       return rule.algorithm;
     }
   }
-  fail(ErrorKind::kInternal, "no rule for ", name_of(shape.collective), "; please report");
+  fail(ErrorKind::kInternal, "no rule chooses an algorithm for ", name_of(shape.collective), " of ",
+       bytes, " bytes among ", shape.size, " ranks; please report it");
 }
 
 Plan make_plan(const Shape& shape, Algorithm algorithm) {
@@ -122,7 +123,8 @@ Plan make_plan(const Shape& shape, Algorithm algorithm) {
   const Implementation* implementation = find(shape.collective, algorithm);
   if (implementation == nullptr) {
     fail(ErrorKind::kUnsupported, name_of(shape.collective), " has no algorithm '",
-         name_of(algorithm), "'; see `slipstream doctor --algorithms` for those it has");
+         name_of(algorithm),
+         "'; choose auto, or one that `slipstream doctor --algorithms` lists for it");
   }
   return implementation->make(shape);
 }

@@ -25,8 +25,8 @@ Algorithm algorithm_named(std::string_view name) {
   for (std::size_t i = 0; i < kAlgorithms.size(); ++i) {
     if (name == kAlgorithms.at(i)) return static_cast<Algorithm>(i);
   }
-  fail(ErrorKind::kConfig, "unknown algorithm '", name,
-       "'; allowed are auto, ring, dimensions, recursive_doubling, binomial, direct");
+  fail(ErrorKind::kConfig, "the algorithm is '", name,
+       "'; allowed: auto, ring, dimensions, recursive_doubling, binomial, direct");
 }
 
 }  // namespace slipstream

@@ -16,11 +16,11 @@ StagingOptions checked(StagingOptions options) {
   const RingShape& ring = options.ring;
   if (!options.allow_small_slots &&
       (ring.slot_bytes < kMinSlotBytes || ring.slot_bytes > kMaxSlotBytes)) {
-    fail(ErrorKind::kUsage, "staging with slots of ", ring.slot_bytes, " bytes: a slot must have ",
-         kMinSlotBytes, " to ", kMaxSlotBytes, " bytes");
+    fail(ErrorKind::kUsage, "staging cannot use slots of ", ring.slot_bytes,
+         " bytes: a slot must have ", kMinSlotBytes, " to ", kMaxSlotBytes, " bytes");
   }
   if (options.max_chunks_ahead <= ring.num_slots) {
-    fail(ErrorKind::kUsage, "staging with ", options.max_chunks_ahead, " chunks ahead and ",
+    fail(ErrorKind::kUsage, "staging cannot run ", options.max_chunks_ahead, " chunks ahead with ",
          ring.num_slots, " slots: max_chunks_ahead must exceed the number of slots");
   }
   if (!options.while_full) options.while_full = sleep_a_little;
@@ -128,7 +128,7 @@ void Staging::make_room() {
 void Staging::refuse_if_open() const {
   if (!ring_.is_open()) return;
   fail(ErrorKind::kAborted,
-       "a tensor cannot be staged: an operation before it failed; form the group anew");
+       "a tensor cannot be staged, because an earlier operation failed; create a new group");
 }
 
 void Staging::find_done() {

@@ -25,7 +25,7 @@ std::uint64_t decoded_segment(const Plan& plan, std::uint64_t segment_bytes) {
   const std::uint64_t blocks = segment_bytes / most;
   if (blocks == 0) {
     fail(ErrorKind::kConfig, "SLIPSTREAM_SEGMENT_BYTES is ", segment_bytes, "; codec ",
-         name_of(codec), " needs at least ", most);
+         name_of(codec), " needs at least ", most, " bytes: raise it, or choose another codec");
   }
   return blocks * block * sizeof(float);
 }
@@ -41,7 +41,7 @@ std::shared_ptr<Completion> Engine::submit(const std::shared_ptr<Group>& group, 
   std::shared_ptr<Completion> completion;
   {
     const std::scoped_lock lock(submit_mutex_);
-    if (!accepting_) fail(ErrorKind::kUsage, "the engine is closed; make a new one");
+    if (!accepting_) fail_closed();
     if (options.algorithm == Algorithm::kAuto) group->complete(request);
     const Algorithm forced =
         request.algorithm == Algorithm::kAuto ? options.algorithm : request.algorithm;
@@ -68,6 +68,21 @@ std::shared_ptr<Completion> Engine::submit(const std::shared_ptr<Group>& group, 
   return completion;
 }
 
+void Engine::fail_closed() const {
+  fail(ErrorKind::kUsage, "the engine of rank ", world_.identity.rank,
+       " is closed; initialise Slipstream again before communicating");
+}
+
+std::string Engine::state_of(const Completion& completion) {
+  std::string text;
+  driver_.run_exclusively([&] {
+    world_.now = Clock::now();
+    start_submitted();
+    text = failures_.state_of(completion);
+  });
+  return text;
+}
+
 bool Engine::wait(Completion& completion, TimePoint until) {
   if (completion.done()) return true;
   origin_.check();
@@ -82,7 +97,7 @@ bool Engine::poll() {
   try {
     return poll_once();
   } catch (const std::exception& error) {
-    world_.log(LogLevel::kError, "the engine has failed: ", error.what());
+    world_.log(LogLevel::kError, "the engine has failed, and all groups with it: ", error.what());
     failures_.fail_everything(Error(ErrorKind::kInternal, error.what()));
     return false;
   }
@@ -167,7 +182,7 @@ void Engine::start(const std::shared_ptr<Operation>& operation) {
   const bool failed = operation->is_point_to_point() ? group.failure.has_value()
                                                      : operation->sequence() >= group.failed_from;
   if (failed || group.closed) {
-    const Error closed(ErrorKind::kAborted, "the group is closed");
+    const Error closed(ErrorKind::kAborted, "this rank has closed the group; create a new one");
     return operations_.fail(operation, group.failure.value_or(closed));
   }
   switch (operation->request().collective) {

@@ -64,6 +64,8 @@ class Engine final : private Driven {
   /// Blocks until the operation is done, or until `until`. Returns whether it is done. The
   /// operation's own error is in the completion.
   bool wait(Completion& completion, TimePoint until);
+  /// The operation, how long it has waited, and for which ranks, in words; empty if it has ended.
+  std::string state_of(const Completion& completion);
 
   /// Makes `watcher` receive what happens in the group, and what has happened already; nullptr
   /// removes the watcher.
@@ -105,6 +107,7 @@ class Engine final : private Driven {
   void tick();
   void start_submitted();
   void start(const std::shared_ptr<Operation>& operation);
+  [[noreturn]] void fail_closed() const;
 
   // engine_groups.cc
   [[nodiscard]] Layout layout_of(const std::vector<std::uint32_t>& ranks,

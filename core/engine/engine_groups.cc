@@ -48,17 +48,18 @@ std::uint32_t Engine::check_members(const std::string& name,
   std::uint32_t index = kNotAMember;
   for (std::uint32_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i] >= self.world_size) {
-      fail(ErrorKind::kUsage, "group '", name, "': rank ", ranks[i],
-           " does not exist; allowed are 0 to ", self.world_size - 1);
+      fail(ErrorKind::kUsage, "group '", name, "' names rank ", ranks[i],
+           ", which does not exist; allowed: 0 to ", self.world_size - 1);
     }
     if (std::find(ranks.begin(), ranks.begin() + i, ranks[i]) != ranks.begin() + i) {
-      fail(ErrorKind::kUsage, "group '", name, "': rank ", ranks[i], " is named twice");
+      fail(ErrorKind::kUsage, "group '", name, "' names rank ", ranks[i],
+           " twice; name each rank once");
     }
     if (ranks[i] == self.rank) index = i;
   }
   if (index == kNotAMember) {
-    fail(ErrorKind::kUsage, "group '", name, "' does not contain this rank, ", self.rank,
-         "; only its members make it");
+    fail(ErrorKind::kUsage, "group '", name, "' does not include this rank, ", self.rank,
+         "; only its members may create it");
   }
   return index;
 }
@@ -69,7 +70,7 @@ std::uint64_t Engine::next_group_id(const std::string& name,
   std::uint64_t id = hash_of(name);
   for (const std::uint32_t rank : ranks) id = id * kFnvPrime + rank + 1;
   const std::scoped_lock lock(submit_mutex_);
-  if (!accepting_) fail(ErrorKind::kUsage, "the engine is closed; make a new one");
+  if (!accepting_) fail_closed();
   return id * kFnvPrime + ++group_instances_[concat(name, '/', id)];
 }
 
@@ -85,7 +86,9 @@ std::shared_ptr<Group> Engine::make_group(const std::string& name,
                                     std::move(layout));
     world_.groups[id] = group;
     if (world_.closed_groups.erase(id) > 0) {
-      const Error late(ErrorKind::kAborted, "it was made here too late");
+      const Error late(ErrorKind::kAborted,
+                       concat("rank ", world_.identity.rank, " created group '", name,
+                              "' too late: too much had arrived for it; create it earlier"));
       return failures_.fail_group(*group, late, false);
     }
     receiver_.deliver_early(*group);

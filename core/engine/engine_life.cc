@@ -80,7 +80,9 @@ void Engine::await_links(TimePoint deadline, const std::function<void()>& look) 
   while (std::ranges::any_of(world_.peers, is_missing)) {
     poll();
     if (!receiver_.refusals().empty()) {
-      fail(ErrorKind::kPeer, "rank ", self, " could not connect to ", receiver_.refusals()[0]);
+      fail(ErrorKind::kPeer, "rank ", self, " could not connect to ", receiver_.refusals()[0],
+           "; check that all ranks run with the same job key, and that their hosts reach each "
+           "other");
     }
     if (world_.now >= next_look) {
       look();
@@ -92,10 +94,12 @@ void Engine::await_links(TimePoint deadline, const std::function<void()>& look) 
     }
     std::string missing;
     for (const auto& peer : world_.peers) {
-      if (is_missing(peer)) missing += concat(missing.empty() ? "" : ", ", peer->rank());
+      if (!is_missing(peer)) continue;
+      missing += concat(missing.empty() ? "" : ", ", world_.rank_on_host(peer->rank()));
     }
-    fail(ErrorKind::kPeerTimeout, "rank ", self, " waited for connections with ranks ", missing,
-         " in vain; are they running, and can this host reach theirs?");
+    fail(ErrorKind::kPeerTimeout, "rank ", self, " has no connection yet with ", missing,
+         "; check that they run and that this host reaches theirs, or raise "
+         "SLIPSTREAM_CONNECT_TIMEOUT");
   }
 }
 

@@ -46,12 +46,14 @@ void Failures::watch_peers() {
       peer->send_heartbeat(world_.now);
     }
     if (!peer->left() && world_.now - peer->heard() > world_.options.peer_timeout) {
-      peer_gone(*peer, concat("has been silent for ", seconds(world_.now - peer->heard()), " s"));
+      peer_gone(*peer, concat("has been silent for ", seconds(world_.now - peer->heard()),
+                              " s; SLIPSTREAM_PEER_TIMEOUT allows ",
+                              seconds(world_.options.peer_timeout), " s"));
     }
   }
 }
 
-void Failures::watch_operations() {
+std::vector<std::shared_ptr<Operation>> Failures::operations_in_flight() const {
   std::vector<std::shared_ptr<Operation>> all;
   for (const auto& [id, group] : world_.groups) {
     for (const auto& [sequence, operation] : group->running) all.push_back(operation);
@@ -59,7 +61,11 @@ void Failures::watch_operations() {
     for (const auto& [key, operation] : group->receiving) all.push_back(operation);
     all.insert(all.end(), group->receives.begin(), group->receives.end());
   }
-  for (const auto& operation : all) {
+  return all;
+}
+
+void Failures::watch_operations() {
+  for (const auto& operation : operations_in_flight()) {
     if (operation->completion()->done()) continue;
     if (world_.now >= operation->deadline) {
       time_out(operation);
@@ -103,7 +109,7 @@ void Failures::stream_lost(std::uint32_t rank, std::uint32_t stream, const std::
   if (peer.lose_stream(stream)) {
     lost_streams_.push_back(
         {rank, concat("lost stream ", stream, " to ", world_.name_of(rank), ": ", reason,
-                      "; what was in flight on it is sent again on another")});
+                      "; its data in flight are sent again on another stream")});
   } else {
     peer_gone(peer, concat("is gone: ", reason));
   }
@@ -178,8 +184,8 @@ void Failures::watch_mismatches() {
 
 void Failures::end_mismatch(Group& group) {
   std::ostringstream table;
-  table << "ranks passed different things as operation " << group.mismatch->sequence
-        << " of group '" << group.name() << "':";
+  table << "the ranks of group '" << group.name() << "' disagree about operation "
+        << group.mismatch->sequence << " (counted from 0):";
   for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
     const auto passed = group.mismatch->passed.find(rank);
     table << "\n  rank " << rank << ": "
@@ -193,8 +199,8 @@ void Failures::end_mismatch(Group& group) {
 void Failures::fail_group(Group& group, const Error& cause, bool tell, std::uint64_t first) {
   if (group.closed || (group.failure && first >= group.failed_from)) return;
   group.failed_from = first;
-  group.failure.emplace(
-      cause.kind(), concat(cause.what(), " (group '", group.name(), "' has failed: make it anew)"));
+  group.failure.emplace(cause.kind(), concat(cause.what(), " (group '", group.name(),
+                                             "' has failed; create a new one)"));
   if (tell) {
     for (const std::uint32_t rank : group.ranks()) {
       if (rank != world_.identity.rank) send_abort(*world_.peers[rank], group.id(), cause, first);

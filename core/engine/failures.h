@@ -22,6 +22,10 @@ class Failures {
   /// Checks peers, operations and mismatches. Called at every tick.
   void tick();
 
+  /// The operation of a completion, and the ranks for which it waits, in words; empty if it has
+  /// ended.
+  [[nodiscard]] std::string state_of(const Completion& completion) const;
+
   void stream_lost(std::uint32_t rank, std::uint32_t stream, const std::string& reason);
 
   /// Fails the group's operations from number `first` on, including later ones. If `tell` is true,
@@ -52,8 +56,11 @@ class Failures {
   void peer_gone(Peer& peer, const std::string& reason);
   void fail_operations_with(const Peer& peer);
 
+  [[nodiscard]] std::vector<std::shared_ptr<Operation>> operations_in_flight() const;
+
   // stall.cc
   void stall(const std::shared_ptr<Operation>& operation);
+  [[nodiscard]] std::string state_of(const Operation& operation) const;
   [[nodiscard]] std::string changes(Operation& operation) const;
   [[nodiscard]] std::vector<std::uint32_t> absent_from(const Operation& operation) const;
   [[nodiscard]] std::string waiting_for(const Operation& operation) const;

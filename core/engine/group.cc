@@ -35,26 +35,25 @@ bool has_root(Collective collective) {
 void check_peer(const Request& request, const Group& group) {
   const bool any = request.collective == Collective::kReceive && request.root == kAnyPeer;
   if (!any && (request.root >= group.size() || request.root == group.rank())) {
-    fail(ErrorKind::kUsage, name_of(request.collective), ": peer ", request.root,
-         " is not another rank of group '", group.name(), "'; allowed are 0 to ", group.size() - 1,
-         " but not this rank, ", group.rank());
+    fail(ErrorKind::kUsage, title_of(request), ": peer ", request.root,
+         " is not another rank of group '", group.name(), "'; allowed: 0 to ", group.size() - 1,
+         ", except this rank, ", group.rank());
   }
 }
 
 void check(const Request& request, const Group& group) {
-  const std::string_view what = name_of(request.collective);
   if (reduces(request.collective) && !is_supported(request.op, request.dtype)) {
-    fail(ErrorKind::kUsage, what, " '", request.name, "': ", name_of(request.op),
-         " is not defined for ", name_of(request.dtype));
+    fail(ErrorKind::kUsage, title_of(request), ": operation ", name_of(request.op),
+         " is not defined for ", name_of(request.dtype), "; choose another operation or dtype");
   }
   if (has_root(request.collective) && request.root >= group.size()) {
-    fail(ErrorKind::kUsage, what, ": root ", request.root, " is not a rank of group '",
-         group.name(), "'; allowed are 0 to ", group.size() - 1);
+    fail(ErrorKind::kUsage, title_of(request), ": root ", request.root, " is not a rank of group '",
+         group.name(), "'; allowed: 0 to ", group.size() - 1);
   }
   for (const auto* counts : {&request.send_counts, &request.receive_counts}) {
     if (!counts->empty() && counts->size() != group.size()) {
-      fail(ErrorKind::kUsage, what, ": ", counts->size(), " counts for the ", group.size(),
-           " ranks of group '", group.name(), "'; pass one for each rank");
+      fail(ErrorKind::kUsage, title_of(request), ": received ", counts->size(), " counts for the ",
+           group.size(), " ranks of group '", group.name(), "'; pass one count for each rank");
     }
   }
   if (request.collective == Collective::kSend || request.collective == Collective::kReceive) {
@@ -128,9 +127,10 @@ void check_apart(const Request& request, const Shape& shape) {
   const bool may_be_own = request.collective != Collective::kAllToAll || shape.size == 1;
   if (own_block && may_be_own) return;
   if (overlap({in, input * shape.element_bytes}, {out, output * shape.element_bytes})) {
-    fail(ErrorKind::kUsage, name_of(request.collective), " '", request.name,
-         "': input and output overlap; pass two buffers",
-         may_be_own ? ", or this rank's own block of the larger one as the smaller one" : "");
+    fail(
+        ErrorKind::kUsage, title_of(request),
+        ": input and output overlap; pass two separate buffers",
+        may_be_own ? ", or let the smaller buffer be this rank's own block of the larger one" : "");
   }
 }
 

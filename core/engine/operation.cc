@@ -16,6 +16,11 @@ float* floats_at(std::span<std::byte> bytes) { return reinterpret_cast<float*>(b
 
 }  // namespace
 
+std::string title_of(const Request& request) {
+  const std::string name = request.name.empty() ? "" : concat(" '", request.name, "'");
+  return concat(name_of(request.collective), name);
+}
+
 std::string describe(const Request& request) {
   std::ostringstream out;
   out << name_of(request.collective);
@@ -84,8 +89,7 @@ Operation::Operation(Request request, std::shared_ptr<const Plan> plan,
 }
 
 std::string Operation::title() const {
-  const std::string name = request_.name.empty() ? "" : concat(" '", request_.name, "'");
-  return concat(name_of(request_.collective), name, " of group '", group_->name(), "'");
+  return concat(title_of(request_), " of group '", group_->name(), "'");
 }
 
 bool Operation::is_finished(std::uint32_t step, std::uint32_t segment) const {

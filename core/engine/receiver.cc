@@ -38,7 +38,7 @@ void Receiver::connected(std::uint32_t peer, Link& link) {
 }
 
 void Receiver::refused(std::uint32_t peer, const std::string& reason) {
-  refusals_.push_back(concat("rank ", peer, ": ", reason));
+  refusals_.push_back(concat(world_.rank_on_host(peer), ": ", reason));
 }
 
 Receiver::Target Receiver::target_of(std::uint32_t peer, Group& group, const Frame& frame) const {
@@ -152,8 +152,8 @@ void Receiver::on_unknown_group(Peer& peer, const Frame& frame,
                             : frame.kind != FrameKind::kAbort &&
                                   frame.kind != FrameKind::kDescribe && frame.sequence >= started;
   if (!needs_us) return;
-  const std::string why =
-      concat(world_.name_of(world_.identity.rank), " has closed the group, or not made it in time");
+  const std::string why = concat(world_.name_of(world_.identity.rank),
+                                 " has closed the group, or did not create it in time");
   failures_.send_abort(peer, frame.group, Error(ErrorKind::kAborted, why), started);
 }
 

@@ -18,9 +18,20 @@ void Failures::stall(const std::shared_ptr<Operation>& operation) {
   const Nanoseconds age = world_.now - operation->submitted;
   operation->report_at = world_.now + age;
   ++world_.stats.stalls_reported;
-  world_.log(LogLevel::kWarning, operation->title(), " waits since ", seconds(age),
-             " s: ", waiting_for(*operation), "; it goes on waiting until its timeout of ",
-             seconds(operation->deadline - operation->submitted), " s", changes(*operation));
+  world_.log(LogLevel::kWarning, state_of(*operation), changes(*operation));
+}
+
+std::string Failures::state_of(const Completion& completion) const {
+  for (const auto& operation : operations_in_flight()) {
+    if (operation->completion().get() == &completion) return state_of(*operation);
+  }
+  return "";
+}
+
+std::string Failures::state_of(const Operation& operation) const {
+  return concat(operation.title(), " has waited for ", seconds(world_.now - operation.submitted),
+                " s: ", waiting_for(operation), "; the operation continues until its timeout of ",
+                seconds(operation.deadline - operation.submitted), " s");
 }
 
 /// The changes since the operation's last report, if there was one; records the current state.
@@ -35,10 +46,11 @@ std::string Failures::changes(Operation& operation) const {
     append(text, world_.name_of(operation.group().ranks()[rank]) + " has submitted it");
   }
   if (const auto done = last->segments_left - now.segments_left; done > 0) {
-    append(text, concat("segments done: ", done));
+    append(text, concat(done, done == 1 ? " segment has" : " segments have", " been transferred"));
   }
   if (const auto ended = now.ended - last->ended; ended > 0) {
-    append(text, concat("other operations ended: ", ended));
+    append(text,
+           concat(ended, ended == 1 ? " other operation has" : " other operations have", " ended"));
   }
   return text.empty() ? "; nothing has changed since the last report"
                       : "; since the last report: " + text;
@@ -60,23 +72,28 @@ std::string Failures::waiting_for(const Operation& operation) const {
   const Group& group = operation.group();
   if (operation.is_point_to_point()) {
     const std::uint32_t root = operation.request().root;
-    if (root == kAnyPeer) return "no rank has sent a message with this tag";
+    if (root == kAnyPeer) {
+      return concat("no rank has sent a message with tag ", operation.request().tag);
+    }
     const bool sends = operation.request().collective == Collective::kSend;
     return concat(world_.name_of(group.ranks()[root]),
                   sends ? " has not received it" : " has not sent it");
   }
   std::string absent, silent;
-  for (const std::uint32_t rank : absent_from(operation)) {
-    append(absent, world_.name_of(group.ranks()[rank]));
+  const std::vector<std::uint32_t> missing = absent_from(operation);
+  for (const std::uint32_t rank : missing) append(absent, world_.name_of(group.ranks()[rank]));
+  if (!absent.empty()) {
+    return absent + (missing.size() == 1 ? " has not submitted it" : " have not submitted it");
   }
-  if (!absent.empty()) return absent + " has not submitted it";
+  std::size_t num_silent = 0;
   for (std::uint32_t rank = 0; rank < group.size(); ++rank) {
-    if (rank != group.rank() && operation.needs(rank)) {
-      append(silent, world_.name_of(group.ranks()[rank]));
-    }
+    if (rank == group.rank() || !operation.needs(rank)) continue;
+    append(silent, world_.name_of(group.ranks()[rank]));
+    ++num_silent;
   }
-  return silent.empty() ? "no rank is missing, data are on their way"
-                        : silent + " has submitted it but its data are missing";
+  if (silent.empty()) return "all ranks have submitted it, and the data are on their way";
+  return silent + (num_silent == 1 ? " has submitted it, but its data are missing"
+                                   : " have submitted it, but their data are missing");
 }
 
 }  // namespace slipstream

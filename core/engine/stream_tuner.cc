@@ -239,7 +239,7 @@ void StreamTuner::judge_fewer(double gained) {
 
 /// Continues in the same direction, once the rank that waits longest knows its gain.
 void StreamTuner::adopt(std::uint32_t count, double gained) {
-  news_ = concat(count, " streams carry ", gained, " times what ", plan_.base_count, " did");
+  news_ = concat(count, " streams carry ", gained, " times as much as ", plan_.base_count);
   goes_down_ = count < plan_.base_count || count == most_;
   use(Trial::kNone, count);
   rest_ = kWindows;

@@ -7,6 +7,11 @@ Group* World::group_with(std::uint64_t id) const {
   return found == groups.end() ? nullptr : found->second.get();
 }
 
+std::string World::rank_on_host(std::uint32_t rank) const {
+  const std::string& host = host_names[rank];
+  return concat("rank ", rank, host.empty() ? "" : " on host " + host);
+}
+
 std::string World::name_of(std::uint32_t rank) const {
   std::string name = concat("rank ", rank);
   if (rank == identity.rank) return name;

@@ -40,6 +40,8 @@ struct World {
   }
   /// The group with this id, if this rank has it and has not closed it; otherwise nullptr.
   [[nodiscard]] Group* group_with(std::uint64_t id) const;
+  /// "rank 3 on host b", for messages about a rank that is not connected.
+  [[nodiscard]] std::string rank_on_host(std::uint32_t rank) const;
   /// A rank with its host and its connection, for messages.
   [[nodiscard]] std::string name_of(std::uint32_t rank) const;
   [[nodiscard]] Frame frame_for(FrameKind kind, const Group& group, std::uint64_t sequence) const;

@@ -16,7 +16,7 @@ bool EngineThread::is_here() noexcept { return depth > 0; }
 void EngineThread::refuse(const char* call) {
   if (!is_here()) return;
   fail(ErrorKind::kInternal, call,
-       " was called by a thread of the engine, which must never call a device; please report");
+       " was called by a thread of the engine, which must never call a device; please report it");
 }
 
 }  // namespace slipstream

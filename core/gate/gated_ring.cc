@@ -23,12 +23,12 @@ std::size_t gate_bytes(const RingShape& shape) {
 
 std::size_t GatedRing::bytes_for(const RingShape& shape) {
   if (!std::has_single_bit(shape.num_slots)) {
-    fail(ErrorKind::kUsage, "a ring of ", shape.num_slots,
+    fail(ErrorKind::kUsage, "a ring cannot have ", shape.num_slots,
          " slots: their number must be a power of two");
   }
   if (shape.slot_bytes == 0 || shape.slot_bytes % kPageBytes != 0) {
-    fail(ErrorKind::kUsage, "slots of ", shape.slot_bytes, " bytes: a slot is a multiple of ",
-         kPageBytes, " bytes");
+    fail(ErrorKind::kUsage, "a slot cannot have ", shape.slot_bytes,
+         " bytes; allowed: multiples of ", kPageBytes, " bytes");
   }
   return gate_bytes(shape) + shape.num_slots * shape.slot_bytes;
 }

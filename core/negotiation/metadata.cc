@@ -22,8 +22,8 @@ void put_text(std::string& out, const std::string& text) {
 
 std::string_view take_bytes(std::string_view& bytes, std::uint64_t count) {
   if (bytes.size() < count) {
-    fail(ErrorKind::kInternal, "metadata of a tensor end after ", bytes.size(), " of ", count,
-         " bytes; please report");
+    fail(ErrorKind::kInternal, "the metadata of a tensor end after ", bytes.size(), " of ", count,
+         " bytes; please report it");
   }
   const std::string_view taken = bytes.substr(0, count);
   bytes.remove_prefix(count);
@@ -42,8 +42,8 @@ template <typename Enum>
 Enum take_enum(std::string_view& bytes, std::size_t count) {
   const auto value = take<std::uint8_t>(bytes);
   if (value >= count) {
-    fail(ErrorKind::kInternal, "metadata of a tensor have ", int{value}, " where there are ", count,
-         " values; please report");
+    fail(ErrorKind::kInternal, "the metadata of a tensor contain the value ", int{value},
+         "; allowed: 0 to ", count - 1, "; please report it");
   }
   return static_cast<Enum>(value);
 }
@@ -74,8 +74,9 @@ std::string describe(const Metadata& metadata) {
   if (tensor.codec != Codec::kNone) text += concat(" as ", name_of(tensor.codec));
   if (!tensor.note.empty()) text += concat(", ", tensor.note);
   if (metadata.fused_size > 1) {
-    text += concat(", fused with ", metadata.fused_size - 1, " others (", std::hex,
-                   metadata.fused_hash, ')');
+    text += concat(", fused with ", metadata.fused_size - 1,
+                   metadata.fused_size == 2 ? " other tensor" : " other tensors",
+                   " (hash of their names: ", std::hex, metadata.fused_hash, ')');
   }
   return text;
 }

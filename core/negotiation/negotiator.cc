@@ -123,30 +123,33 @@ bool NegotiationThread::change(const Change& what, bool waits_for_cycle) {
 void NegotiationThread::check_made_here() const {
   if (is_here()) return;
   fail(ErrorKind::kUsage,
-       "a negotiator was used in a forked child process; it belongs to the parent");
+       "a negotiator was used in a forked child process, but it belongs to the parent; create a "
+       "negotiator in the process that uses it");
 }
 
 void NegotiationThread::check_open() const {
   if (failure_) throw Error(*failure_);
   if (is_closing_)
     fail(ErrorKind::kAborted, "the negotiator of group '", channel_.name(),
-         "' is closed; make a new one");
+         "' is closed; create a new one");
 }
 
 /// Called under the lock.
 void NegotiationThread::take_in(std::span<const Submission> unit) {
   if (unit.empty()) return;
   if (joins_) {
-    fail(ErrorKind::kUsage, "tensor '", unit.front().tensor->name,
-         "' was submitted by a rank that has joined; wait until all have");
+    fail(ErrorKind::kUsage, "rank ", channel_.rank(), " submitted tensor '",
+         unit.front().tensor->name, "' after it had joined; wait until all ranks have joined");
   }
   for (std::size_t i = 0; i < unit.size(); ++i) {
     const std::string& name = unit[i].tensor->name;
     if (!name.empty() && names_.insert(name).second) continue;
     for (std::size_t j = 0; j < i; ++j) names_.erase(unit[j].tensor->name);
-    if (name.empty()) fail(ErrorKind::kUsage, "a tensor has no name; all ranks must give it one");
+    if (name.empty())
+      fail(ErrorKind::kUsage, "a tensor has no name; give it the same name on all ranks");
     fail(ErrorKind::kUsage, "tensor '", name,
-         "' was submitted again before it was ready; give it another name, or wait");
+         "' was submitted again before it was ready on all ranks; give it another name, or wait "
+         "until it is ready");
   }
   submitted_.tensors.insert(submitted_.tensors.end(), unit.begin(), unit.end());
   submitted_.sizes.push_back(unit.size());

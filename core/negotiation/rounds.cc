@@ -47,6 +47,11 @@ std::vector<std::uint64_t> words_of_bytes(const std::string& bytes) {
   return words;
 }
 
+/// "rank 1" or "ranks 1, 2", from the numbers with commas between.
+std::string ranks(const std::string& numbers) {
+  return concat(numbers.find(',') == std::string::npos ? "rank " : "ranks ", numbers);
+}
+
 bool has(std::span<const std::uint64_t> words, std::uint32_t number) {
   return (words[number / Bits::kPerWord] >> (number % Bits::kPerWord) & 1U) != 0;
 }
@@ -264,7 +269,7 @@ void Rounds::fail_disputed(const std::string& name, const std::string& table, bo
   table_.remove(*table_.find(name));
   const Error error(
       ErrorKind::kMismatch,
-      concat("ranks of group '", channel_.name(), "' passed different things as tensor '", name,
+      concat("the ranks of group '", channel_.name(), "' disagree about tensor '", name,
              "':", table, "\nall ranks must pass the same operation, dtype, shape and root"));
   const auto unit = pending_.take_unit(name);
   for (const Pending::Item& item : unit) {
@@ -300,8 +305,8 @@ void Rounds::report_stall() {
     if (++count <= kMostReported) report += "\n  " + describe_stalled(number, sets);
   });
   if (count > kMostReported) report += concat("\n  and ", count - kMostReported, " more");
-  log_(LogLevel::kWarning, "group '", channel_.name(), "': ", count,
-       count == 1 ? " tensor waits" : " tensors wait", " since more than ",
+  log_(LogLevel::kWarning, count, count == 1 ? " tensor" : " tensors", " of group '",
+       channel_.name(), count == 1 ? "' has" : "' have", " waited for more than ",
        seconds(options_.stall_after), " s:", report, ended);
 }
 
@@ -315,7 +320,7 @@ std::string Rounds::forget_ended(std::span<const Words> sets) {
     if (number && table_[*number].used == last.used && std::ranges::any_of(sets, waits)) {
       return false;
     }
-    lines += concat("\n  '", name, "', which was reported, waits no longer");
+    lines += concat("\n  '", name, "' was reported before, and waits no longer");
     return true;
   });
   return lines;
@@ -336,11 +341,12 @@ std::string Rounds::describe_stalled(std::uint32_t number, std::span<const Words
     before[rank] = is_submitted;
   }
   std::string text =
-      concat("'", entry.metadata.name(), "': submitted by ranks ", submitted, "; not by ",
-             missing.empty() ? "none: it waits for those fused with it" : missing);
+      concat("'", entry.metadata.name(), "': submitted by ",
+             missing.empty() ? "all ranks; it waits for the tensors that are fused with it"
+                             : concat(ranks(submitted), "; not yet by ", ranks(missing)));
   if (is_first) return text;
   return text + (since.empty() ? "; nothing has changed since the last report"
-                               : "; since the last report also by " + since);
+                               : "; new since the last report: " + ranks(since));
 }
 
 /// Returns the rank that joined in the latest round; the highest one if there are several.

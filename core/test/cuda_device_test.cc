@@ -37,7 +37,9 @@ TEST(CudaDriver, SaysThatThereIsNone) {
   const Error error = error_of([] { CudaDriver("libcuda-of-nobody.so.1"); });
   EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
   const std::string text = error.what();
-  EXPECT_EQ(text.find("no CUDA driver: dlopen failed: libcuda-of-nobody.so.1: "), 0U) << text;
+  EXPECT_EQ(text.find("the CUDA driver cannot be loaded: dlopen failed: libcuda-of-nobody.so.1: "),
+            0U)
+      << text;
   EXPECT_NE(text.find("install NVIDIA's driver"), std::string::npos) << text;
 }
 

@@ -74,7 +74,7 @@ TEST(Layout, MayBeGiven) {
   const Members wrong{3, 2};
   EXPECT_NE(error_of([&] {
               make_layout(grid(2, 4, 1), 6, wrong);
-            }).find("the dimensions have 6 ranks, the group has 8"),
+            }).find("SLIPSTREAM_DIMENSIONS multiply to 6 ranks, but the job has 8"),
             std::string::npos);
 }
 

@@ -342,7 +342,7 @@ TEST(Engine, StallReportedAgainCountsWhatHasEndedSince) {
     const auto pending = self.engine->submit(self.world, std::move(message));
     self.wait_for(" s; nothing has changed since the last report");
     self.run(allreduce(other, "other"));
-    self.wait_for("; since the last report: other operations ended: 1");
+    self.wait_for("; since the last report: 1 other operation has ended");
     is_reported = true;
     self.finish(*pending);
   });

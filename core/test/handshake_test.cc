@@ -165,10 +165,12 @@ TEST(Handshake, WhatARankOfTheJobAskedForInVainIsSaidToBothEnds) {
       {[](Setting& s) { s.connector.epoch = 2; },
        "the connection is of epoch 2, rank 2 is in epoch 3"},
       {[](Setting& s) { s.connector.world_size = 9; }, "rank 5 has world size 9, rank 2 has 8"},
-      {[](Setting& s) { s.call.peer = 4; }, "rank 4 was called, this is rank 2"},
-      {[](Setting& s) { s.connector.rank = 2; }, "rank 2 called rank 2 of 8"},
-      {[](Setting& s) { s.connector.rank = 8; }, "rank 8 called rank 2 of 8"},
-      {[](Setting& s) { s.call.stream = 4; }, "stream 4 of 4 was asked for"},
+      {[](Setting& s) { s.call.peer = 4; }, "the connection is for rank 4, this is rank 2"},
+      {[](Setting& s) { s.connector.rank = 2; },
+       "rank 2 connected to rank 2; allowed: the other ranks below 8"},
+      {[](Setting& s) { s.connector.rank = 8; },
+       "rank 8 connected to rank 2; allowed: the other ranks below 8"},
+      {[](Setting& s) { s.call.stream = 4; }, "stream 4 was requested; allowed: 0 to 3"},
       {[](Setting& s) { s.purpose = Purpose::kShm; },
        "the connection is for a tcp stream, this listener is for shared memory"},
       {[](Setting& s) { s.admit = [](const Hello&) { return std::string("no room"); }; },
@@ -310,7 +312,7 @@ TEST(Handshake, AClosedConnectionIsSaidToBeOne) {
   Wire wire;
   wire.left.reset();
   EXPECT_EQ(ends.acceptor.advance(wire.right.get()), Progress::kFailed);
-  EXPECT_EQ(ends.acceptor.reason(), "closed the connection and had sent nothing");
+  EXPECT_EQ(ends.acceptor.reason(), "closed the connection without sending anything");
   EXPECT_EQ(ends.acceptor.failure(), Failure::kConnection);
 }
 

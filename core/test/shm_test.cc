@@ -265,7 +265,8 @@ TEST(ShmTransport, AChannelThatIsTooSmallIsRefused) {
   const std::array<int, 3> descriptors{bell.memory_fd(), bell.event_fd(), memory.get()};
   ASSERT_TRUE(send_parcel(socket, std::as_bytes(std::span(&geometry, 1)), descriptors));
   ASSERT_TRUE(poll_until({&higher}, [&] { return !higher.refusals.empty(); }));
-  EXPECT_TRUE(contains(higher.refusals[0], "holds 4096 bytes")) << higher.refusals[0];
+  EXPECT_TRUE(contains(higher.refusals[0], "sent shared memory of 4096 bytes"))
+      << higher.refusals[0];
 }
 
 std::size_t count_mappings() {

@@ -164,7 +164,7 @@ class FuzzRun {
         scenario_.trouble == Trouble::kCall || scenario_.trouble == Trouble::kCommand;
     const bool is_opened = scenario_.trouble == Trouble::kOpen;
     EXPECT_TRUE((device_failed && text.find("was told to") != text.npos) ||
-                (is_opened && text.find("form the group anew") != text.npos))
+                (is_opened && text.find("create a new group") != text.npos))
         << text;
   }
 

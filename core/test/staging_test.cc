@@ -195,7 +195,7 @@ TEST(Staging, AnOpenRingLetsTheDeviceFinishAndRefusesMore) {
   EXPECT_TRUE(stepped.staging.is_done(transfer));
   EXPECT_TRUE(stepped.device.describe_queues().empty()) << stepped.device.describe_queues();
   const std::string error = error_of([&] { stepped.send(1); });
-  EXPECT_NE(error.find("an operation before it failed; form the group anew"), std::string::npos);
+  EXPECT_NE(error.find("an earlier operation failed; create a new group"), std::string::npos);
 }
 
 TEST(Staging, AnOpenRingFreesACallerThatWaitsForRoom) {
@@ -215,7 +215,7 @@ TEST(Staging, AnOpenRingFreesACallerThatWaitsForRoom) {
                    tensors.target(0));
   });
   EXPECT_GE(num_times_full, 10U) << "the caller did not wait";
-  EXPECT_NE(error.find("form the group anew"), std::string::npos) << error;
+  EXPECT_NE(error.find("create a new group"), std::string::npos) << error;
 }
 
 TEST(Staging, ADeviceThatFailsHalfWayOpensTheRing) {

@@ -98,7 +98,7 @@ TEST(StreamTuner, SaysWhatItChoseAndWhy) {
     run(tuner, capped, 2ms);
     news = tuner.take_news();
   }
-  EXPECT_EQ(news, "2 streams carry 2 times what 1 did");
+  EXPECT_EQ(news, "2 streams carry 2 times as much as 1");
   EXPECT_EQ(tuner.take_news(), "");
 }
 

@@ -114,7 +114,7 @@ TEST(TcpConnect, EndpointsAreTriedInOrderUntilOneIsThePeer) {
   EXPECT_EQ(higher.outcome.links.at(0)->num_streams(), 4U);
   EXPECT_EQ(lower.outcome.links.at(2)->num_streams(), 4U) << "the dialler's number counts";
   EXPECT_TRUE(contains(higher.outcome.links.at(0)->describe(), lower.endpoint()));
-  EXPECT_EQ(other.num_logged("rank 0 was called, this is rank 1"), 1U);
+  EXPECT_EQ(other.num_logged("the connection is for rank 0, this is rank 1"), 1U);
 }
 
 TEST(TcpConnect, AListenerThatComesLaterIsFound) {
@@ -137,8 +137,8 @@ TEST(TcpConnect, NobodyThereIsToldAtTheDeadline) {
   Rank bystander(identity(0, 2));
   const std::string reason = refusal(bystander, higher);
   EXPECT_GE(Clock::now() - start, 100ms);
-  EXPECT_EQ(reason, "rank 0 cannot be reached (tried for 0.1 s at most); " + endpoint +
-                        " cannot be connected: Connection refused");
+  EXPECT_EQ(reason, "rank 0 cannot be reached (tried for at most 0.1 s); " + endpoint +
+                        " did not accept the connection: Connection refused");
 }
 
 TEST(TcpConnect, EndpointsThatAreNoneAreToldAtOnce) {
@@ -151,7 +151,7 @@ TEST(TcpConnect, EndpointsThatAreNoneAreToldAtOnce) {
   EXPECT_TRUE(contains(reason, "; 10.0.0.1 is not an address with a port")) << reason;
   Rank second(identity(1, 2));
   second.tcp->dial(0, {});
-  EXPECT_TRUE(contains(refusal(bystander, second), "it has published no endpoint"));
+  EXPECT_TRUE(contains(refusal(bystander, second), "it has published no address"));
   EXPECT_LT(Clock::now() - start, 10s) << "not the deadline";
 }
 
@@ -217,9 +217,9 @@ TEST(TcpConnect, ALowerRankThatCallsAndStreamsWithoutMeasureAreRefused) {
     }
     return "connected";
   };
-  EXPECT_TRUE(contains(open(0, 2), "rank 0 called rank 1; the higher rank calls"));
-  EXPECT_TRUE(contains(open(2, 1), "1 streams were asked for, 2 to 65 are allowed"));
-  EXPECT_TRUE(contains(open(2, 66), "66 streams were asked for, 2 to 65 are allowed"));
+  EXPECT_TRUE(contains(open(0, 2), "rank 0 connected to rank 1; the higher rank must"));
+  EXPECT_TRUE(contains(open(2, 1), "1 streams were requested; allowed: 2 to 65"));
+  EXPECT_TRUE(contains(open(2, 66), "66 streams were requested; allowed: 2 to 65"));
   EXPECT_EQ(open(2, 65), "connected");
 }
 
@@ -227,7 +227,7 @@ TEST(TcpConnect, APeerThatOpensSomeOfItsStreamsIsGivenUp) {
   Rank lower(identity(0, 2), {.connect_deadline = 50ms});
   const RawPeer peer(identity(1, 2), 0, lower.endpoint(), [&] { lower.poll(); }, 3, 2);
   EXPECT_TRUE(poll_until({&lower}, [&] { return peer.ended(0) && peer.ended(1); }));
-  EXPECT_EQ(lower.num_logged("rank 1 opened some of its 3 streams and not the others"), 1U);
+  EXPECT_EQ(lower.num_logged("rank 1 opened only some of its 3 streams"), 1U);
   EXPECT_TRUE(lower.outcome.links.empty());
   EXPECT_EQ(lower.tcp->next_event(), TimePoint::max()) << "nothing is left to be done";
 }

@@ -109,8 +109,8 @@ TEST_F(TcpWithRawPeer, AFrameThatIsTooLongEndsItsStreamAndNoOther) {
   write(1, wire_bytes(message));
   const std::string reason = wait_for_loss(1);
   EXPECT_TRUE(reason.starts_with("stream 1 of rank 1 (127.0.0.1:")) << reason;
-  EXPECT_TRUE(
-      contains(reason, ") sent a frame of 9999999 bytes, at most 262144 are allowed; closing it"))
+  EXPECT_TRUE(contains(
+      reason, ") sent a frame of 9999999 bytes; allowed: at most 262144; the stream is closed"))
       << reason;
   EXPECT_TRUE(received(1) == before);
   EXPECT_TRUE(rank.drive_until([&] { return peer->ended(1); }));

@@ -90,7 +90,7 @@ InterfaceFilter InterfaceFilter::parse(std::string_view text) {
     const std::string_view name = rest.substr(0, comma);
     if (name.empty()) {
       fail(ErrorKind::kConfig, "SLIPSTREAM_IFACE is '", text,
-           "': expected names of interfaces such as eth,ib or =eth0 or ^docker,lo");
+           "'; allowed: names of interfaces such as eth,ib or =eth0 or ^docker,lo");
     }
     filter.names.emplace_back(name);
     if (comma == std::string_view::npos) return filter;
@@ -185,7 +185,8 @@ std::vector<AddressCandidate> choose_addresses(const InterfaceFilter& filter,
   }
   if (!candidates.empty()) return candidates;
   fail(ErrorKind::kConfig, "SLIPSTREAM_IFACE=", filter.text(),
-       " leaves no address to listen on; this host has ", describe(addresses));
+       " leaves no address to listen on; this host has ", describe(addresses),
+       ": name one of these interfaces");
 }
 
 }  // namespace slipstream

@@ -110,8 +110,8 @@ Layout make_layout(std::span<const Place> places, std::uint32_t rank,
     const auto product = std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{1},
                                          std::multiplies<std::uint64_t>());
     if (product != count) {
-      fail(ErrorKind::kConfig, "the dimensions have ", product, " ranks, the group has ", count,
-           "; their product must be the number of ranks");
+      fail(ErrorKind::kConfig, "the sizes of SLIPSTREAM_DIMENSIONS multiply to ", product,
+           " ranks, but the job has ", count, "; choose sizes whose product is ", count);
     }
     grid.sizes.assign(sizes.begin(), sizes.end());
     std::iota(grid.order.begin(), grid.order.end(), 0U);

@@ -138,7 +138,7 @@ bool Handshake::transfer(int fd) {
     }
     if (moved == 0) {
       stop(Failure::kConnection, step_ == Step::kHello && transferred_ == 0
-                                     ? "closed the connection and had sent nothing"
+                                     ? "closed the connection without sending anything"
                                      : "closed the connection during the handshake, as a process "
                                        "with another job key does");
       return false;
@@ -218,7 +218,7 @@ void Handshake::verify_challenge() {
   std::memcpy(challenged_.data(), &answer, challenged_.size());
   if (!equal_in_constant_time(answer.proof, digest(kAcceptLabel))) {
     return stop(Failure::kStranger,
-                "did not prove the job key: it belongs to another job, or was given another "
+                "did not prove the job key: it belongs to another job, or has another "
                 "SLIPSTREAM_JOB_KEY");
   }
   send(Step::kProof, digest(kConnectLabel));
@@ -263,13 +263,15 @@ std::string Handshake::judge() const {
                   self_.rank, " has ", self_.world_size);
   }
   if (hello_.to != self_.rank) {
-    return concat("rank ", hello_.to, " was called, this is rank ", self_.rank);
+    return concat("the connection is for rank ", hello_.to, ", this is rank ", self_.rank);
   }
   if (hello_.from >= self_.world_size || hello_.from == self_.rank) {
-    return concat("rank ", hello_.from, " called rank ", self_.rank, " of ", self_.world_size);
+    return concat("rank ", hello_.from, " connected to rank ", self_.rank,
+                  "; allowed: the other ranks below ", self_.world_size);
   }
   if (hello_.stream >= hello_.num_streams) {
-    return concat("stream ", hello_.stream, " of ", hello_.num_streams, " was asked for");
+    return concat("stream ", hello_.stream, " was requested; allowed: 0 to ",
+                  int{hello_.num_streams} - 1);
   }
   return admit_ ? admit_(hello_) : std::string();
 }

@@ -19,7 +19,7 @@ class RefusalLog {
     const TimePoint now = Clock::now();
     if (now - window_ >= kWindow) {
       if (dropped_ > 0) {
-        log_(LogLevel::kWarning, "refused ", dropped_, " more connections in the minute before");
+        log_(LogLevel::kWarning, "refused ", dropped_, " more connections in the past minute");
       }
       window_ = now;
       logged_ = dropped_ = 0;

@@ -108,7 +108,7 @@ def test_settings_that_must_be_alike_are_compared(start: Start, variable: str, v
     for rank, output in enumerate(outputs):
         assert f"ConfigError: rank {rank} has SLIPSTREAM_SEGMENT_BYTES=" in output
         assert f"{variable}={value}" in output
-        assert "set them alike on all ranks" in output
+        assert "set these variables alike on all ranks" in output
 
 
 def test_a_world_of_one_needs_no_key_no_port_and_no_launcher(start: Start) -> None:
@@ -133,7 +133,7 @@ def test_a_rank_with_another_key_is_told_so_and_the_others_that_it_is_missing(st
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"WORLD_SIZE": "4"}, "it counts 4 ranks, rank 0 counts 3"),
+        ({"WORLD_SIZE": "4"}, "its world has 4 ranks, that of rank 0 has 3"),
         ({"RANK": "1"}, "rank 1 is there already (127.0.0.1 port"),
     ],
 )

@@ -106,7 +106,11 @@ def test_an_operation_that_takes_too_long_names_who_is_missing_on_every_rank(sta
 
 def test_wait_gives_up_while_the_operation_goes_on(start: Start) -> None:
     outputs = start(2, "scenario.py", "waited").finish()
-    assert failure(outputs[0])[0] == "PeerTimeoutError"
+    kind, _, message = failure(outputs[0])
+    assert kind == "PeerTimeoutError"
+    assert "wait() has reached its limit of 0.2 s: allreduce 'patient' of group 'world'" in message
+    assert re.search(r"rank 1 \(.*\) has not submitted it; the operation continues", message)
+    assert "; call wait() again" in message
     assert "2 came of it" in outputs[0]
 
 
@@ -118,7 +122,9 @@ def test_a_child_that_is_forked_after_the_end_can_begin_anew(start: Start) -> No
 def test_a_straggler_is_reported_and_not_failed(start: Start) -> None:
     job = start(2, "scenario.py", "straggling", environ={"SLIPSTREAM_STALL_SECONDS": "0.5"})
     job.ranks[0].wait_for("WARNING slipstream.engine rank 0: allreduce 'late gradient'")
-    job.ranks[0].wait_for("has not submitted it; it goes on waiting until its timeout of 1800 s")
+    job.ranks[0].wait_for(
+        "has not submitted it; the operation continues until its timeout of 1800 s"
+    )
     job.ranks[0].wait_for("timeout of 1800 s; nothing has changed since the last report")
     job.ranks[1].signal(signal.SIGUSR1)
     first, second = job.finish()

@@ -28,7 +28,7 @@ def test_a_tensor_of_different_shapes_fails_on_all_ranks_and_says_who_passed_wha
     start: Start,
 ) -> None:
     for output in start(4, "negotiation.py", "mismatch").finish():
-        assert "ranks of group 'world' passed different things as tensor 'weight':" in output
+        assert "the ranks of group 'world' disagree about tensor 'weight':" in output
         for rank, shape in enumerate(("[3, 4]", "[3, 4]", "[3, 5]", "[3, 5]")):
             assert f"  rank {rank}: allreduce sum float32{shape}\n" in output
 
@@ -55,7 +55,7 @@ def test_wrong_calls_say_what_is_allowed(start: Start) -> None:
     (output,) = start(1, "negotiation.py", "wrong").finish()
     for text in (
         "a tensor has no name",
-        "1 tensors were submitted with 0 tokens; pass one for each",
+        "1 tensors were submitted with 0 tokens; pass one token for each tensor",
         "collective is 'allreduction'; allowed: allreduce, reduce_scatter, all_gather,",
         "codec is 'fp12'; allowed: none, fp16, bf16, int8",
     ):

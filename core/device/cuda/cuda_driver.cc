@@ -20,26 +20,29 @@ constexpr std::array kAdvice{
            "free memory of the GPU or of the host, or stage through fewer slots"},
     Advice{kCudaNotInitialized, ErrorKind::kInternal, "please report it"},
     Advice{kCudaDeinitialized, ErrorKind::kUsage,
-           "the process is about to exit; end communication before"},
+           "the process is about to exit; end all communication earlier"},
     Advice{kCudaNoDevice, ErrorKind::kUnsupported,
-           "see whether nvidia-smi lists a GPU and CUDA_VISIBLE_DEVICES hides none"},
+           "check that nvidia-smi lists a GPU and that CUDA_VISIBLE_DEVICES does not hide it"},
     Advice{kCudaInvalidDevice, ErrorKind::kUsage,
-           "name one of the GPUs that CUDA_VISIBLE_DEVICES leaves"},
+           "name one of the GPUs that CUDA_VISIBLE_DEVICES lists"},
     Advice{kCudaInvalidHandle, ErrorKind::kUsage,
-           "a stream or an event was destroyed too early, or the process has forked"},
+           "a stream or an event was destroyed too early, or the process has forked; destroy them "
+           "after their last use, and use CUDA only in the process that initialised it"},
     Advice{kCudaIllegalAddress, ErrorKind::kInternal,
-           "a kernel touched memory that is not its own and the process has lost the GPU; "
-           "run it with CUDA_LAUNCH_BLOCKING=1 to find which"},
+           "a kernel accessed memory outside its buffers, and the process has lost the GPU; "
+           "run it with CUDA_LAUNCH_BLOCKING=1 to find the kernel"},
     Advice{kCudaLaunchFailed, ErrorKind::kInternal,
-           "a kernel failed and the process has lost the GPU; run it with CUDA_LAUNCH_BLOCKING=1 "
-           "to find which"},
+           "a kernel failed, and the process has lost the GPU; run it with CUDA_LAUNCH_BLOCKING=1 "
+           "to find the kernel"},
     Advice{kCudaHostMemoryAlreadyRegistered, ErrorKind::kUsage,
-           "another library has pinned a part of this memory"},
-    Advice{kCudaHostMemoryNotRegistered, ErrorKind::kUsage, "the memory was not pinned here"},
+           "another library has pinned a part of this memory; unpin it first"},
+    Advice{kCudaHostMemoryNotRegistered, ErrorKind::kUsage,
+           "this process has not pinned the memory; pin it first"},
     Advice{kCudaNotSupported, ErrorKind::kUnsupported,
-           "this GPU or this kind of virtual machine cannot do it; use tensors of the CPU"},
+           "this GPU or this kind of virtual machine does not support the call; use tensors of the "
+           "CPU"},
     Advice{kCudaSystemDriverMismatch, ErrorKind::kUnsupported,
-           "the driver was updated and its kernel module was not; reboot the host"},
+           "the driver was updated, but its kernel module was not; reboot the host"},
 };
 
 constexpr Advice kCapture{kCudaStreamCaptureUnsupported, ErrorKind::kUsage,
@@ -58,7 +61,7 @@ const Advice& advice_for(CudaResult result) {
 void* open_library(const std::string& name) {
   void* library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    fail(ErrorKind::kUnsupported, "no CUDA driver: dlopen failed: ", ::dlerror(),
+    fail(ErrorKind::kUnsupported, "the CUDA driver cannot be loaded: dlopen failed: ", ::dlerror(),
          "; install NVIDIA's driver, or use tensors of the CPU");
   }
   return library;

@@ -56,10 +56,11 @@ template <typename... Parts>
 }  // namespace slipstream
 
 /// Checks an invariant of the engine itself; prints the values if it is violated.
-#define SLIPSTREAM_ASSERT(condition, ...)                                                   \
-  do {                                                                                      \
-    if (!(condition)) {                                                                     \
-      ::slipstream::fail(::slipstream::ErrorKind::kInternal, "expected " #condition " at ", \
-                         __FILE__, ":", __LINE__, "; please report: ", __VA_ARGS__);        \
-    }                                                                                       \
+#define SLIPSTREAM_ASSERT(condition, ...)                                                        \
+  do {                                                                                           \
+    if (!(condition)) {                                                                          \
+      ::slipstream::fail(::slipstream::ErrorKind::kInternal,                                     \
+                         "internal error: expected " #condition " at ", __FILE__, ":", __LINE__, \
+                         "; please report it with these values: ", __VA_ARGS__);                 \
+    }                                                                                            \
   } while (false)

@@ -51,6 +51,8 @@ struct Request {
   bool waits_soon = false;
 };
 
+/// "allreduce 'grad.3'", for messages.
+std::string title_of(const Request& request);
 /// "allreduce sum float32 x 1024", for messages.
 std::string describe(const Request& request);
 

@@ -59,6 +59,8 @@ class Handle {
   /// Blocks until the operation is done, or for `timeout`, which does not end the operation.
   /// Returns whether it is done.
   [[nodiscard]] bool wait(std::chrono::nanoseconds timeout) const;
+  /// The operation, how long it has waited, and for which ranks, in words.
+  [[nodiscard]] std::string describe() const;
   /// Throws the error of an operation that has failed.
   void check() const;
   /// The sender of a received message, as rank in the group.

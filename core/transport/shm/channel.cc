@@ -83,8 +83,8 @@ Channel::Channel(const ChannelGeometry& geometry, const Descriptor& memory, bool
   }
   const ChannelHeader found = *reinterpret_cast<const ChannelHeader*>(header);
   if (found.magic != kMagic || found.version != kProtocolVersion || found.geometry != geometry) {
-    fail(ErrorKind::kPeer, "the shared memory that it made says version ", found.version, " with ",
-         describe(found.geometry), "; expected version ", kProtocolVersion, " with ",
+    fail(ErrorKind::kPeer, "made shared memory of version ", found.version, " with ",
+         describe(found.geometry), "; this rank expects version ", kProtocolVersion, " with ",
          describe(geometry));
   }
 }

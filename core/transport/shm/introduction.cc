@@ -60,7 +60,7 @@ Introduction::Progress Introduction::advance(TimePoint now) {
     if (connected && shake_hands() && send_own() && receive_theirs()) return Progress::kDone;
     if (now < deadline_) return Progress::kPending;
     fail(ErrorKind::kPeerTimeout, "did not answer within ", seconds(self_->deadline),
-         " s while we waited for ", !connected ? "room in its backlog" : "its descriptors");
+         " s, while this rank waited for ", !connected ? "room in its backlog" : "its descriptors");
   } catch (const Error& error) {
     reason_ = error.what();
     socket_.reset();

@@ -43,8 +43,8 @@ bool RingProducer::has_room() {
   if (consumed - consumed_ <= produced_ - consumed_) {
     consumed_ = consumed;
   } else if (fault_.empty()) {
-    fault_ = concat("it says that it has taken ", consumed, " frames out of a ring, between ",
-                    consumed_, " and ", produced_, " are possible");
+    fault_ = concat("it claims to have taken ", consumed,
+                    " frames out of a ring; possible: ", consumed_, " to ", produced_);
   }
   return produced_ - consumed_ < ring_.num_slots;
 }
@@ -63,8 +63,8 @@ bool RingConsumer::front(Item& item) {
   const bool known = item.frame.kind >= FrameKind::kSegment && item.frame.kind <= kLastFrameKind;
   if (!known || item.frame.length > ring_.capacity_bytes) {
     fault_ = concat("it sent a frame of kind ", kind, " with ", item.frame.length,
-                    " bytes; kinds are 1 to ", static_cast<unsigned>(kLastFrameKind),
-                    ", a slot holds ", ring_.capacity_bytes, " bytes");
+                    " bytes; allowed: kinds 1 to ", static_cast<unsigned>(kLastFrameKind),
+                    " with at most ", ring_.capacity_bytes, " bytes");
     produced_ = consumed_;  // other frames in the ring are ignored
     return false;
   }
@@ -87,8 +87,8 @@ bool RingConsumer::refresh() {
   if (!fault_.empty()) return false;
   const std::uint64_t produced = ring_.state->produced.load(std::memory_order_acquire);
   if (produced - consumed_ > ring_.num_slots) {
-    fault_ = concat("it says that it has put ", produced, " frames into a ring of ",
-                    ring_.num_slots, " of which ", consumed_, " were taken out");
+    fault_ = concat("it claims to have put ", produced, " frames into a ring of ", ring_.num_slots,
+                    " slots, of which ", consumed_, " were taken out");
     return false;
   }
   produced_ = produced;

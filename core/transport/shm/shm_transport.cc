@@ -30,7 +30,7 @@ constexpr std::uint64_t kListenerTag = 0;  // tag of epoll events; the tag of a 
 
 void check_setting(const char* name, std::uint32_t value, std::uint32_t least, std::uint32_t most) {
   if (value >= least && value <= most) return;
-  fail(ErrorKind::kConfig, "shared memory: ", name, " is ", value, "; allowed are ", least, " to ",
+  fail(ErrorKind::kConfig, "shared memory: ", name, " is ", value, "; allowed: ", least, " to ",
        most);
 }
 
@@ -79,8 +79,8 @@ bool ShmTransport::dial(std::uint32_t peer, const std::string& name) {
     return true;
   }
   if (error != ECONNREFUSED) {
-    log_(LogLevel::kWarning, "no shared memory with rank ", peer,
-         ": connecting to its Unix socket '", name, "' failed: ", std::strerror(error));
+    log_(LogLevel::kWarning, "this rank shares no memory with rank ", peer,
+         ", because connecting to its Unix socket '", name, "' failed: ", std::strerror(error));
   }
   return false;
 }
@@ -139,7 +139,7 @@ bool ShmTransport::take_socket_events(Sink& sink) {
     }
     const auto link = std::ranges::find(alive_, tag - 1, &ShmLink::peer);
     if (link == alive_.end() || !(*link)->peer_is_gone()) continue;
-    lose(*link, "has closed its Unix socket: it has ended or left", sink);
+    lose(*link, "has closed its Unix socket: it has ended, or has left the job", sink);
   }
   return count > 0;
 }
@@ -223,7 +223,7 @@ void ShmTransport::watch(int fd, std::uint64_t tag) {
 }
 
 std::string ShmTransport::admit(std::uint32_t peer) const {
-  if (peer < self_.identity.rank) return "the higher rank dials";
+  if (peer < self_.identity.rank) return "the higher rank must connect to the lower one";
   return connected_[peer] ? concat("rank ", peer, " is or was connected already") : std::string();
 }
 

@@ -31,7 +31,10 @@ Attempt::Attempt(Poller& poller, const Identity& self, const SocketAddress& endp
 void Attempt::connect(const SocketAddress& endpoint) {
   const int fd =
       ::socket(endpoint.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
-  if (fd < 0) return stop(concat("cannot be connected: ", std::strerror(errno)));
+  if (fd < 0) {
+    return stop(
+        concat("was not tried, because this host opened no socket: ", std::strerror(errno)));
+  }
   socket_ = Descriptor(fd, "socket");
   const int on = 1;
   ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -39,7 +42,7 @@ void Attempt::connect(const SocketAddress& endpoint) {
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   poller_.watch(socket_.get(), *this);
   if (::connect(socket_.get(), endpoint.raw(), endpoint.raw_size()) != 0 && errno != EINPROGRESS) {
-    stop(concat("cannot be connected: ", std::strerror(errno)));
+    stop(concat("did not accept the connection: ", std::strerror(errno)));
   }
 }
 
@@ -54,9 +57,9 @@ void Attempt::go_on() {
     int error = 0;
     socklen_t size = sizeof error;
     ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error != 0) return stop(concat("cannot be connected: ", std::strerror(error)));
+    if (error != 0) return stop(concat("did not accept the connection: ", std::strerror(error)));
     if (peer_address(socket_.get()).family() == AF_UNSPEC) return;  // not connected yet
-    if (connected_to_itself(socket_.get())) return stop("is not listened on");
+    if (connected_to_itself(socket_.get())) return stop("has no listener");
     connected_ = true;
   }
   switch (handshake_.advance(socket_.get())) {
@@ -75,7 +78,7 @@ Attempt::State Attempt::check(TimePoint now) {
   go_on();
   if (state_ == State::kPending) {
     const auto waited = std::chrono::round<std::chrono::milliseconds>(deadline() - started_);
-    stop(concat("cannot be connected: no answer within ", seconds(waited), " s"));
+    stop(concat("did not accept the connection: no answer within ", seconds(waited), " s"));
   }
   return state_;
 }

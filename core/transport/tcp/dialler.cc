@@ -133,12 +133,12 @@ std::vector<Descriptor> Dialler::take_sockets() {
 }
 
 std::string Dialler::reason() const {
-  std::string reason = concat("rank ", plan_.peer, " cannot be reached (tried for ",
-                              seconds(plan_.deadline), " s at most)");
+  std::string reason = concat("rank ", plan_.peer, " cannot be reached (tried for at most ",
+                              seconds(plan_.deadline), " s)");
   for (const Endpoint& endpoint : endpoints_) {
     if (!endpoint.failure.empty()) reason += concat("; ", endpoint.text, " ", endpoint.failure);
   }
-  return endpoints_.empty() ? reason + "; it has published no endpoint" : reason;
+  return endpoints_.empty() ? reason + "; it has published no address" : reason;
 }
 
 }  // namespace slipstream

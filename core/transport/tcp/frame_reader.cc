@@ -118,12 +118,12 @@ void FrameReader::forget(std::span<const std::byte> memory) {
 bool FrameReader::sound(const Frame& frame) {
   const auto kind = static_cast<std::uint8_t>(frame.kind);
   if (frame.length > source_.max_payload_bytes) {
-    reason_ = concat("sent a frame of ", frame.length, " bytes, at most ",
-                     source_.max_payload_bytes, " are allowed; closing it");
+    reason_ = concat("sent a frame of ", frame.length, " bytes; allowed: at most ",
+                     source_.max_payload_bytes, "; the stream is closed");
   } else if (kind < static_cast<std::uint8_t>(FrameKind::kSegment) ||
              kind > static_cast<std::uint8_t>(kLastFrameKind)) {
-    reason_ = concat("sent a frame of kind ", static_cast<unsigned>(kind), ", kinds 1 to ",
-                     static_cast<unsigned>(kLastFrameKind), " are known; closing it");
+    reason_ = concat("sent a frame of kind ", static_cast<unsigned>(kind), "; allowed: 1 to ",
+                     static_cast<unsigned>(kLastFrameKind), "; the stream is closed");
   }
   return reason_.empty();
 }

@@ -30,7 +30,7 @@ Descriptor listen_on(const std::string& text, bool may_be_tentative) {
   const auto address = SocketAddress::parse(text);
   if (!address) {
     fail(ErrorKind::kConfig, "cannot listen on '", text,
-         "': expected an address such as 10.0.0.1, 10.0.0.1:4000 or [fd00::1]:4000");
+         "'; allowed: an address such as 10.0.0.1, 10.0.0.1:4000 or [fd00::1]:4000");
   }
   const auto attempt = [&](const char* call, int result) {
     if (result >= 0) return result;
@@ -113,8 +113,9 @@ Listener::Listener(Poller& poller, const Identity& self, Options options)
     const bool is_last_hope = doors_.empty() && &text == &options_.bind.back();
     Descriptor socket = listen_on(text, !is_last_hope);
     if (!socket) {
-      options_.log(LogLevel::kWarning, "does not listen on ", text,
-                   ", which this host does not have, or not yet; peers may take another address");
+      options_.log(
+          LogLevel::kWarning, "this rank does not listen on ", text,
+          ", because this host does not have the address (yet); peers may use another one");
       continue;
     }
     doors_.push_back(std::make_unique<Door>(*this, std::move(socket)));
@@ -183,8 +184,8 @@ bool Listener::accept_some(int fd) {
 bool Listener::pause_accepting(int error) {
   if (!std::exchange(starved_, true)) {
     options_.log(LogLevel::kWarning,
-                 "cannot accept connections: accept4 failed: ", std::strerror(error),
-                 "; they wait until the process has closed some");
+                 "this rank cannot accept connections: accept4 failed: ", std::strerror(error),
+                 "; new connections wait until this process has closed files (see ulimit -n)");
   }
   accept_again_ = Clock::now() + kPause;
   return false;

@@ -28,8 +28,8 @@ std::vector<typename Map::node_type> extract_if(Map& map, Predicate predicate) {
 
 TcpOptions checked(TcpOptions options) {
   if (options.num_streams < 1 || options.num_streams > kMaxStreams) {
-    fail(ErrorKind::kConfig, options.num_streams, " streams per peer, 1 to ", kMaxStreams,
-         " are allowed");
+    fail(ErrorKind::kConfig, "SLIPSTREAM_STREAMS is ", options.num_streams, "; allowed: 1 to ",
+         kMaxStreams);
   }
   const Descriptor probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
   apply(options.traffic, probe.get());  // fails now if the system does not allow it
@@ -95,11 +95,11 @@ void TcpTransport::close() {
 /// The reason why a rank of this job cannot have the stream that it asks for; empty if it can.
 std::string TcpTransport::admit(const Hello& hello) const {
   if (hello.from < self_.rank) {
-    return concat("rank ", hello.from, " called rank ", self_.rank, "; the higher rank calls");
+    return concat("rank ", hello.from, " connected to rank ", self_.rank,
+                  "; the higher rank must connect to the lower one");
   }
   if (hello.num_streams < 2 || hello.num_streams > 1 + kMaxStreams) {
-    return concat(hello.num_streams, " streams were asked for, 2 to ", 1 + kMaxStreams,
-                  " are allowed");
+    return concat(hello.num_streams, " streams were requested; allowed: 2 to ", 1 + kMaxStreams);
   }
   return links_.contains(hello.from) ? concat("rank ", hello.from, " is connected already") : "";
 }
@@ -131,9 +131,9 @@ bool TcpTransport::gather_arrivals(Sink& sink) {
     connect(node.key(), std::move(node.mapped().sockets), sink);
   }
   for (auto& node : extract_if(assemblies_, [&](auto, auto& it) { return now >= it.deadline; })) {
-    options_.log(LogLevel::kWarning, "rank ", node.key(), " opened some of its ",
-                 node.mapped().sockets.size(), " streams and not the others within ",
-                 seconds(options_.connect_deadline), " s; closed them");
+    options_.log(LogLevel::kWarning, "rank ", node.key(), " opened only some of its ",
+                 node.mapped().sockets.size(), " streams within ",
+                 seconds(options_.connect_deadline), " s; this rank closed them");
   }
   return !arrivals.empty();
 }

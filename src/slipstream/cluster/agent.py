@@ -124,7 +124,9 @@ class Agent:
                 self._is_ordered = True
                 self._kill_at = time.monotonic()
             case _:
-                raise InternalError(f"the launcher sent {order!r}, which is no order")
+                raise InternalError(
+                    f"the launcher sent {order!r}, which is no order; please report it"
+                )
 
     def _start(self, order: Start) -> None:
         self._is_ordered = True

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 _LOST = re.compile(
     r"\brank (\d+)(?: \([^)]*\))?"
     r" (?:is gone|has left|has been silent|has closed|closed group|aborted group|cannot be reached"
-    r"|has not (?:sent|received|submitted)|has submitted it but)"
+    r"|ha(?:s|ve) not (?:sent|received|submitted)|ha(?:s|ve) submitted it, but)"
 )
 _ERROR = re.compile(r"\w(?:Error|Exception|Interrupt)\b")
 

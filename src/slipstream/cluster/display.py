@@ -87,7 +87,9 @@ class TerminalDisplay:
             return
         who = failure.host if failure.rank is None else f"rank {failure.rank} on {failure.host}"
         if failure.after_signal:
-            self.note(f"ended after {failure.after_signal}; {who} first: {failure.reason}")
+            self.note(
+                f"the job ended after {failure.after_signal}; {who} ended first: {failure.reason}"
+            )
             return
         head = f"slipstream: {who} failed first, after {failure.seconds:.1f} s: {failure.reason}"
         self._write(self._err, self._paint(head, _FAILURE_STYLE, self._err))

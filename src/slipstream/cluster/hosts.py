@@ -52,8 +52,8 @@ def parse_hosts(text: str, *, default_slots: int | None = None) -> tuple[Host, .
     for name in names:
         if names.count(name) > 1:
             raise UsageError(
-                f"the hosts are {text!r}, with {name!r} twice; name it once with its number of"
-                f" ranks, {name}:{sum(host.slots for host in hosts if host.name == name)}"
+                f"the hosts are {text!r}, which name {name!r} twice; name it once with its number"
+                f" of ranks, {name}:{sum(host.slots for host in hosts if host.name == name)}"
             )
     return hosts
 

@@ -53,8 +53,8 @@ class Job:
         for name in RANK_NAMES:
             if name in self.chosen:
                 raise UsageError(
-                    f"{name} is chosen as {self.chosen[name]!r}; it follows from the hosts and"
-                    " their ranks; use -n 2 or -H a:2,b:2 instead"
+                    f"{name} is chosen as {self.chosen[name]!r}, but it follows from the hosts and"
+                    " their ranks; use -n 2 or --hosts a:2,b:2 instead"
                 )
 
     @property

@@ -270,7 +270,9 @@ class _Launcher:
             case Refused():
                 self._fail_host(link, message.reason)
             case _:
-                raise InternalError(f"the agent of {link.host.name} sent the order {message!r}")
+                raise InternalError(
+                    f"the agent of {link.host.name} sent the order {message!r}; please report it"
+                )
 
     def _take_hello(self, link: AgentLink, hello: Hello) -> None:
         if hello.protocol != PROTOCOL:
@@ -378,7 +380,7 @@ class _Launcher:
         late = [link for link in self._links if link.is_open]
         if not self._is_ending:
             mute = next(link for link in late if link.hello is None)
-            self._fail_host(mute, f"no answer in {self._connect_seconds:g} s")
+            self._fail_host(mute, f"its agent did not answer within {self._connect_seconds:g} s")
             return
         self._give_up_at = None
         for link in late:

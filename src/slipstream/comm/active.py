@@ -108,7 +108,11 @@ class OpenEngine:
             try:
                 write(self.trace)
             except OSError as error:  # the job goes on without its timeline
-                _log.warning("rank %d: the timeline cannot be continued: %s", self.rank, error)
+                _log.warning(
+                    "rank %d: the timeline ends here, because writing it failed: %s",
+                    self.rank,
+                    error,
+                )
                 self.trace = None
                 self.runtime.keep_records(False)
 

@@ -101,7 +101,8 @@ def empty(shape: tuple[int, ...], dtype: _core.DType, collective: str) -> NDArra
         return np.empty(shape, "bfloat16")  # ml_dtypes registers the name
     except TypeError as error:
         raise UsageError(
-            f"{collective}: NumPy has no bfloat16 here; pass out=, or import ml_dtypes first"
+            f"{collective}: NumPy has no type bfloat16 in this process; pass the result array as"
+            " out=, or import ml_dtypes first"
         ) from error
 
 
@@ -119,8 +120,8 @@ def _numpy_view(array: Array) -> View:
         return view(array.view(np.uint16))._replace(dtype=_core.DType.BFLOAT16)
     allowed = ", ".join([*_NUMPY_DTYPES.values(), "bfloat16"])
     raise UsageError(
-        f"the elements are {array.dtype}, {array.dtype.itemsize} bytes each; allowed, in the byte"
-        f" order of this machine: {allowed}; convert the array first"
+        f"the array has elements of type {array.dtype}, {array.dtype.itemsize} bytes each; allowed,"
+        f" in the byte order of this machine: {allowed}; convert the array first"
     )
 
 

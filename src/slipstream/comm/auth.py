@@ -97,8 +97,8 @@ class Connector:
         self._transcript = self.hello + head
         if not hmac.compare_digest(_digest(self._key, b"accept", self._transcript), digest):
             raise AuthError(
-                "it was given another job key than this rank; give every rank the same one"
-                " (SLIPSTREAM_JOB_KEY, SLIPSTREAM_KEY_FILE)"
+                "it has another job key than this rank; give every rank the same key"
+                " (SLIPSTREAM_JOB_KEY or SLIPSTREAM_KEY_FILE)"
             )
         return _digest(self._key, b"connect", self._transcript)
 
@@ -135,7 +135,9 @@ class Acceptor:
             ConfigError: the connector uses another version of the protocol.
         """
         if not hmac.compare_digest(_digest(self._key, b"connect", self._transcript), proof):
-            raise AuthError("it could not prove the job key")
+            raise AuthError(
+                "it could not prove the job key, so it belongs to another job or has another key"
+            )
         _check_version(self._hello)
         rank, world_size, epoch = _CLAIM.unpack_from(self._hello, _PREFIX.size)
         return Claim(rank=rank, world_size=world_size, epoch=epoch)
@@ -159,8 +161,8 @@ def _check_version(message: bytes) -> None:
     _, version = _PREFIX.unpack_from(message)
     if version != PROTOCOL_VERSION:
         raise ConfigError(
-            f"it speaks version {version} of the protocol, this rank {PROTOCOL_VERSION}; install"
-            " the same version of Slipstream on every host"
+            f"it speaks version {version} of the protocol, this rank speaks {PROTOCOL_VERSION};"
+            " install the same version of Slipstream on every host"
         )
 
 

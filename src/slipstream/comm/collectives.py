@@ -285,7 +285,9 @@ class Group:
         source = target
         if self.rank == root:
             if array is None:
-                raise UsageError("scatter: the root passed None; allowed: an array of n parts")
+                raise UsageError(
+                    f"scatter: the root passed None; allowed: an array of {self.size} equal parts"
+                )
             source = view(array)
             if source.elements != target.elements * self.size or source.dtype != target.dtype:
                 raise UsageError(
@@ -424,8 +426,8 @@ class Group:
     def _check_counts(self, collective: str, counts: Sequence[int]) -> None:
         if len(counts) != self.size or any(count < 0 for count in counts):
             raise UsageError(
-                f"{collective}: counts are {list(counts)}; allowed: one for each of the {self.size}"
-                " ranks, 0 or more"
+                f"{collective}: counts are {list(counts)}; allowed: one count for each of the"
+                f" {self.size} ranks, 0 or more"
             )
 
 
@@ -440,7 +442,10 @@ def _residual(source: View, residual: Array | None) -> View | None:
     if residual is None:
         return None
     if source.dtype != _core.DType.FLOAT32:
-        raise UsageError(f"residual is for float32 only; the array is {source.dtype.name.lower()}")
+        raise UsageError(
+            "allreduce: residual= needs an array of float32, but the array is"
+            f" {source.dtype.name.lower()}; convert it, or leave out residual="
+        )
     return output_view(residual, source.elements, source.dtype, "residual")
 
 
@@ -454,8 +459,8 @@ class _EngineOptions(TypedDict, total=False):
 def _engine(options: Options) -> _EngineOptions:
     if unknown := options.keys() - _OPTIONS:
         raise UsageError(
-            f"keywords are {', '.join(sorted(unknown))}; allowed: {', '.join(_OPTIONS)}, and the"
-            " parameters of the collective"
+            f"unknown keywords: {', '.join(sorted(unknown))}; allowed: {', '.join(_OPTIONS)}, and"
+            " the parameters of the collective"
         )
     # A caller that waits at once works on the operation itself, so no other thread has to wake up.
     accepted: _EngineOptions = {"waits_soon": not options.get("async_op", False)}

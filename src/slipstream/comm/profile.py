@@ -71,7 +71,12 @@ class Profile:
             partial.write_text(text + "\n")
             partial.replace(self._path)
         except OSError as error:
-            _log.warning("SLIPSTREAM_PROFILE: %s cannot be written: %s", self._path, error)
+            _log.warning(
+                "the tuned values are not saved, because SLIPSTREAM_PROFILE=%s cannot be"
+                " written: %s",
+                self._path,
+                error,
+            )
 
     def _read(self) -> dict[str, int]:
         if self._path is None or not self._path.exists():
@@ -81,12 +86,15 @@ class Profile:
             stored = (content["version"], content["dimensions"])
             choice = {str(name): int(value) for name, value in content["choice"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            _log.warning("SLIPSTREAM_PROFILE: %s is no profile: %r", self._path, error)
+            _log.warning(
+                "SLIPSTREAM_PROFILE=%s is not used, because it is no profile: %r", self._path, error
+            )
             return {}
         current = (_VERSION, self._group.dimensions())
         if stored != current:
             _log.warning(
-                "SLIPSTREAM_PROFILE: %s is not used: its version and dimensions are %s, not %s",
+                "SLIPSTREAM_PROFILE=%s is not used, because its version and dimensions are %s;"
+                " those of this run are %s",
                 self._path,
                 stored,
                 current,

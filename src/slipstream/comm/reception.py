@@ -188,8 +188,8 @@ class _Reception:
         )
         return (
             f"{'rank' if len(missing) == 1 else 'ranks'} {named} of {size} did not come to rank 0"
-            f" at {self._meeting.place} within {self._meeting.seconds:g} s; see what these"
-            f" processes do, or raise SLIPSTREAM_CONNECT_TIMEOUT{reasons}{self._unknown_host()}"
+            f" at {self._meeting.place} within {self._meeting.seconds:g} s; look at the output of"
+            f" these processes, or raise SLIPSTREAM_CONNECT_TIMEOUT{reasons}{self._unknown_host()}"
         )
 
     def _unknown_host(self) -> str:
@@ -208,7 +208,7 @@ class _Reception:
             return
         strangers = [visitor for visitor in self._visitors if visitor.rank is None]
         if len(strangers) >= _MAX_STRANGERS:
-            self._refuse(strangers[0], "it had not proved the job key while others waited")
+            self._refuse(strangers[0], "it had not proved the job key when more connections came")
         visitor = _Visitor(connection, f"{peer[0]} port {peer[1]}")
         visitor.begin(self._script(visitor))
         self._visitors.append(visitor)
@@ -248,13 +248,13 @@ class _Reception:
         expected = self._meeting.claim
         if claim.world_size != expected.world_size:
             return (
-                f"it counts {claim.world_size} ranks, rank 0 counts {expected.world_size}; give all"
-                " ranks the same WORLD_SIZE"
+                f"its world has {claim.world_size} ranks, that of rank 0 has {expected.world_size};"
+                " give all ranks the same WORLD_SIZE"
             )
         if claim.epoch != expected.epoch:
             return (
-                f"it has begun epoch {claim.epoch}, rank 0 epoch {expected.epoch}; the two have"
-                " not called init() equally often: start all ranks again"
+                f"it is in epoch {claim.epoch}, but rank 0 is in epoch {expected.epoch}, because"
+                " the two have not called init() equally often; start all ranks again"
             )
         if not 1 <= claim.rank < expected.world_size or claim.rank in self._ranks:
             first = self._ranks[claim.rank].name if claim.rank in self._ranks else "rank 0"

@@ -91,12 +91,13 @@ def join(meeting: Meeting, address: bytes) -> list[bytes]:
             kind, body = channel.receive(time.monotonic() + patience, _answer_limit(meeting))
         except TimeoutError:
             raise PeerTimeoutError(
-                f"rank 0 at {meeting.place} has not answered within {patience:g} s which ranks have"
-                " come; see what rank 0 does"
+                f"rank 0 at {meeting.place} has not reported within {patience:g} s which ranks have"
+                " come; look at the output of rank 0"
             ) from None
         except OSError as error:
             raise PeerError(
-                f"rank 0 at {meeting.place} left while the ranks gathered: {error}; see its output"
+                f"rank 0 at {meeting.place} left while the ranks gathered: {error}; look at its"
+                " output"
             ) from error
     if kind == Answer.MISSING:
         raise PeerTimeoutError(body.decode(errors="replace"))
@@ -180,8 +181,9 @@ def _introduced(meeting: Meeting, address: bytes, deadline: float) -> _Channel:
             raise type(error)(f"rank 0 at {meeting.place}: {error}") from error
         time.sleep(min(_PAUSE_SECONDS, max(0.0, deadline - time.monotonic())))
     raise PeerTimeoutError(
-        f"rank 0 did not come to {meeting.place} within {meeting.seconds:g} s ({failure}); see what"
-        " rank 0 does, check MASTER_ADDR and MASTER_PORT, or raise SLIPSTREAM_CONNECT_TIMEOUT"
+        f"rank 0 did not come to {meeting.place} within {meeting.seconds:g} s ({failure}); look"
+        " at the output of rank 0, check MASTER_ADDR and MASTER_PORT, or raise"
+        " SLIPSTREAM_CONNECT_TIMEOUT"
     )
 
 

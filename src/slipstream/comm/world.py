@@ -112,7 +112,8 @@ def group(ranks: Sequence[int], name: str | None = None) -> Group:
         raise UsageError(f"ranks are {chosen}; allowed: each of 0 to {size - 1} at most once")
     if world().rank not in chosen:
         raise UsageError(
-            f"ranks are {chosen}, this rank is {world().rank}; only members make a group"
+            f"ranks are {chosen}, without this rank, {world().rank}; only members may create"
+            " the group"
         )
     return Group(_current().engine.runtime.group(name or f"ranks {_listed(chosen)}", chosen))
 

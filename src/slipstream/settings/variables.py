@@ -298,8 +298,8 @@ class Settings:
             raise ConfigError(f"{received}, which cannot be read: {error}") from error
         if mode & 0o077:
             raise ConfigError(
-                f"{received}, which others may use (mode {mode:o}); allowed: its owner only, so"
-                f" chmod 600 {self.key_file}"
+                f"{received}, which other users may use (mode {mode:o}); allowed: use by its"
+                f" owner only; run chmod 600 {self.key_file}"
             )
         return KEY.read(f"the key in {self.key_file}", text)
 

@@ -342,7 +342,7 @@ def test_a_host_that_never_answers_is_given_up(
     launch = network.run(run, "alpha", "--python", mute_python, "act.py", environ=limit)
     assert launch.finish() == 1
     assert "alpha failed first" in launch.errors
-    assert "no answer in 1.5 s" in launch.errors
+    assert "its agent did not answer within 1.5 s" in launch.errors
 
 
 def test_ctrl_c_needs_no_answer_from_the_hosts(

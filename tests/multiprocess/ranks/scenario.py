@@ -137,14 +137,14 @@ def waited() -> None:
     comm.init()
     if comm.rank() == 0:
         array = np.ones(8)
-        handle = comm.allreduce(array, async_op=True)
+        handle = comm.allreduce(array, name="patient", async_op=True)
         fails(lambda: handle.wait(0.2))
         assert not handle.done()
         comm.send(np.ones(1), 1, tag=1)
         say(f"{handle.wait()[0]:.0f} came of it")
     else:
         comm.recv(np.empty(1), 0, tag=1)
-        comm.allreduce(np.ones(8))
+        comm.allreduce(np.ones(8), name="patient")
 
 
 def straggling() -> None:

@@ -18,11 +18,13 @@ LOST = "slipstream.errors.PeerError: all_reduce 't' on group 'world': rank {} (v
         "has closed its engine",
         "closed group 'world'",
         "aborted group 'world': a ValueError",
-        "cannot be reached (tried for 60 s): Connection refused",
+        "cannot be reached (tried for at most 60 s); 10.0.0.1:9 did not accept the connection",
         "has not submitted it",
         "has not sent it",
         "has not received it",
-        "has submitted it but its data are missing",
+        "have not submitted it",
+        "has submitted it, but its data are missing",
+        "have submitted it, but their data are missing",
     ],
 )
 def test_errors_of_the_engine_name_the_rank_that_was_lost(words: str) -> None:
@@ -34,9 +36,10 @@ def test_these_are_the_words_of_the_engine() -> None:
     core = Path(__file__).parents[3] / "core"
     texts = "".join(path.read_text() for path in core.rglob("*.cc"))
     for words in ("is gone: ", "has left the job", "has been silent for ", " has closed its engine",
-                  " closed group '", " aborted group '", " cannot be reached (tried for ",
+                  " closed group '", " aborted group '", " cannot be reached (tried for at most ",
                   " has not submitted it", " has not sent it", " has not received it",
-                  " has submitted it but its data are missing"):  # fmt: skip
+                  " have not submitted it", " has submitted it, but its data are missing",
+                  " have submitted it, but their data are missing"):  # fmt: skip
         assert words in texts, words
 
 

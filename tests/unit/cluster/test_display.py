@@ -171,7 +171,7 @@ def test_an_overwritten_line_is_kept_from_files_and_from_who_is_not_shown(
         ),
         (
             replace(FAILURE, after_signal="SIGINT"),
-            "slipstream: ended after SIGINT; rank 1 on b first: exit code 3\n",
+            "slipstream: the job ended after SIGINT; rank 1 on b ended first: exit code 3\n",
         ),
     ],
 )

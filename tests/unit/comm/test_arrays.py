@@ -52,9 +52,9 @@ def test_what_only_looks_at_the_memory_may_not_write_to_it() -> None:
         ([1.0], "got list"),
         (np.zeros((3, 3))[:, 0], "not contiguous"),
         (np.zeros((3, 3), order="F"), "not contiguous"),
-        (np.zeros(3, dtype=">f4"), "elements are >f4"),
-        (np.zeros(3, dtype="U4"), "elements are <U4"),
-        (np.zeros(3, dtype="M8[s]"), r"elements are datetime64\[s\]"),
+        (np.zeros(3, dtype=">f4"), "elements of type >f4"),
+        (np.zeros(3, dtype="U4"), "elements of type <U4"),
+        (np.zeros(3, dtype="M8[s]"), r"elements of type datetime64\[s\]"),
         (np.zeros(3, dtype=np.longdouble), "16 bytes each; allowed"),
     ],
 )

@@ -32,10 +32,13 @@ ROW = np.arange(6, dtype=np.float32)
     ("call", "message"),
     [
         (lambda g: g.allreduce(ROW.copy(), "mean"), "op is 'mean'; allowed: sum, .*bxor"),
-        (lambda g: g.allreduce(ROW.copy(), wait=1), "keywords are wait; allowed: async_op, name,"),
+        (
+            lambda g: g.allreduce(ROW.copy(), wait=1),
+            "unknown keywords: wait; allowed: async_op, name,",
+        ),
         (
             lambda g: g.allreduce(np.arange(3), residual=np.zeros(3, np.float32)),
-            "residual is for float32 only; the array is int64",
+            "residual= needs an array of float32, but the array is int64",
         ),
         (
             lambda g: g.allreduce(ROW.copy(), residual=np.zeros(5, np.float32)),
@@ -54,7 +57,10 @@ ROW = np.arange(6, dtype=np.float32)
         (lambda g: g.reduce_scatter(np.float32(1)), r"reduce_scatter: .* the shape \(\)"),
         (lambda g: g.all_to_all(np.float32(1)), r"all_to_all: .* the shape \(\)"),
         (lambda g: g.all_gather_v(ROW, [5]), r"has 6 elements; allowed: 5, the value of counts"),
-        (lambda g: g.all_gather_v(ROW, [6, 0]), r"counts are \[6, 0\]; allowed: one for each of"),
+        (
+            lambda g: g.all_gather_v(ROW, [6, 0]),
+            r"counts are \[6, 0\]; allowed: one count for each",
+        ),
         (lambda g: g.all_to_all_v(ROW, [-1], [6]), r"all_to_all_v: counts are \[-1\]"),
         (lambda g: g.all_to_all_v(ROW, [6], [-1]), r"all_to_all_v: counts are \[-1\]"),
         (lambda g: g.all_to_all_v(ROW, [5], [6]), "has 6 elements; allowed: 5, the sum of send_"),

@@ -83,8 +83,11 @@ def test_without_a_profile_nothing_is_loaded_or_saved(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda kept: {**kept, "version": 2}, "is not used: its version and dimensions are .2, "),
-        (lambda kept: {**kept, "dimensions": [7]}, r"is not used: .* are .1, \[7\]., not .1, "),
+        (
+            lambda kept: {**kept, "version": 2},
+            "is not used, because its version and dimensions are .2, ",
+        ),
+        (lambda kept: {**kept, "dimensions": [7]}, r"not used, .* are .1, \[7\].; those of this"),
         (lambda kept: {**kept, "choice": {"size": "x"}}, "is no profile: ValueError"),
         (lambda kept: {**kept, "choice": 3}, "is no profile: AttributeError"),
         (lambda kept: [kept], "is no profile: TypeError"),
@@ -103,7 +106,7 @@ def test_another_profile_is_warned_about_and_not_used(
     with caplog.at_level(logging.WARNING):
         assert loaded(groups, path) == [(False, [2, 5])] * 2
     (record,) = caplog.records
-    assert record.getMessage().startswith(f"SLIPSTREAM_PROFILE: {path} ")
+    assert record.getMessage().startswith(f"SLIPSTREAM_PROFILE={path} ")
     assert re.search(message, record.getMessage())
 
 
@@ -112,7 +115,7 @@ def test_a_profile_that_cannot_be_written_is_warned_about(
 ) -> None:
     path = tmp_path / "no folder" / "profile.json"
     Profile(path, groups[0]).save(knobs(), Measured(1, 1), [])
-    assert f"SLIPSTREAM_PROFILE: {path} cannot be written" in caplog.text
+    assert f"SLIPSTREAM_PROFILE={path} cannot be written" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,8 @@ def test_a_name_and_ipv6_are_met_too(meeting: Meeting, threads: ThreadPoolExecut
 @pytest.mark.parametrize(
     ("rank", "claimed", "message"),
     [
-        (1, {"world_size": 3}, "it counts 3 ranks, rank 0 counts 2; give all ranks"),
-        (1, {"epoch": 2}, "it has begun epoch 2, rank 0 epoch 1; the two have not called"),
+        (1, {"world_size": 3}, "its world has 3 ranks, that of rank 0 has 2; give all ranks"),
+        (1, {"epoch": 2}, "it is in epoch 2, but rank 0 is in epoch 1, because the two have not"),
         (0, {}, r"rank 0 is there already \(rank 0\); give each process its own RANK"),
         (2, {}, r"rank 2 is there already \(rank 0\)"),
     ],
@@ -137,8 +137,8 @@ def test_who_is_missing_is_named_with_why_it_was_refused(
         threads.submit(join, of_rank(meeting, 3, epoch=7), b"three"),
     ]
     wanted = (
-        rf"^ranks 2, 3 of 4 did not come to rank 0 at {meeting.place} within 1 s; see what these"
-        r" processes do, or raise SLIPSTREAM_CONNECT_TIMEOUT; rank 3 was refused: it has begun"
+        rf"^ranks 2, 3 of 4 did not come to rank 0 at {meeting.place} within 1 s; look at the"
+        r" output of these processes, or raise SLIPSTREAM_CONNECT_TIMEOUT; rank 3 was refused: "
     )
     with pytest.raises(PeerTimeoutError, match=wanted):
         receive(meeting, b"zero")
@@ -168,7 +168,7 @@ def test_a_name_that_nobody_knows_is_named_by_rank_0_too(meeting: Meeting) -> No
 
 def test_without_rank_0_its_place_and_the_trouble_are_named(meeting: Meeting) -> None:
     wanted = (
-        rf"rank 0 did not come to {meeting.place} within 0.2 s \(.*refused.*\); see what rank 0"
+        rf"rank 0 did not come to {meeting.place} within 0.2 s \(.*refused.*\); look at the output"
     )
     with pytest.raises(PeerTimeoutError, match=wanted):
         join(replace(of_rank(meeting, 1), seconds=0.2), b"one")
@@ -230,7 +230,7 @@ def test_of_more_than_64_strangers_the_first_one_is_refused(
         assert zero.result()
     assert len(caplog.messages) == 2
     for text in caplog.messages:
-        assert text.endswith(": it had not proved the job key while others waited")
+        assert text.endswith(": it had not proved the job key when more connections came")
 
 
 def test_eight_refusals_are_logged_and_the_others_are_counted(
