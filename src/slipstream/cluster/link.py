@@ -142,8 +142,8 @@ class AgentLink:
         if code == SSH_FAILED and not self.host.is_local:
             return f"ssh failed; `ssh {self.host.login} true` must work without a password"
         return (
-            f"no agent could be started ({describe_status(code)}); Slipstream must be installed"
-            f" for {self._python} there, or --python name another"
+            f"no agent could be started ({describe_status(code)}); install Slipstream for"
+            f" {self._python} on that host, or name another Python with --python"
         )
 
 

@@ -178,8 +178,8 @@ def test_the_exit_code_is_that_of_the_rank_or_128_and_its_signal(
         ),
         (
             "exit 127",
-            "no agent could be started (exit code 127); Slipstream must be installed for"
-            " /there/py thon there, or --python name another: no message",
+            "no agent could be started (exit code 127); install Slipstream for /there/py thon on"
+            " that host, or name another Python with --python: no message",
         ),
         (
             f"echo Welcome; echo '{HELLO.replace(': 1', ': 2')}'; read end; exit",
