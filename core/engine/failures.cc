@@ -46,7 +46,7 @@ void Failures::watch_peers() {
       peer->send_heartbeat(world_.now);
     }
     if (!peer->left() && world_.now - peer->heard() > world_.options.peer_timeout) {
-      peer_gone(*peer, concat("has been silent for ", seconds(world_.now - peer->heard()),
+      peer_gone(*peer, concat("has been silent for ", seconds_since(peer->heard()),
                               " s; SLIPSTREAM_PEER_TIMEOUT allows ",
                               seconds(world_.options.peer_timeout), " s"));
     }
@@ -83,9 +83,8 @@ void Failures::watch_operations() {
 }
 
 void Failures::time_out(const std::shared_ptr<Operation>& operation) {
-  const std::string why =
-      concat("reached its timeout after ", seconds(world_.now - operation->submitted),
-             " s: ", waiting_for(*operation));
+  const std::string why = concat("reached its timeout after ", seconds_since(operation->submitted),
+                                 " s: ", waiting_for(*operation));
   operations_.fail(operation, Error(ErrorKind::kPeerTimeout, why));
   fail_group(operation->group(),
              Error(ErrorKind::kPeerTimeout, concat(operation->title(), " ", why)), true);

@@ -58,6 +58,11 @@ class Failures {
 
   [[nodiscard]] std::vector<std::shared_ptr<Operation>> operations_in_flight() const;
 
+  /// Seconds from `at` until now, rounded to milliseconds for messages.
+  [[nodiscard]] double seconds_since(TimePoint at) const {
+    return seconds(std::chrono::round<std::chrono::milliseconds>(world_.now - at));
+  }
+
   // stall.cc
   void stall(const std::shared_ptr<Operation>& operation);
   [[nodiscard]] std::string state_of(const Operation& operation) const;

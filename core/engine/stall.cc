@@ -29,7 +29,7 @@ std::string Failures::state_of(const Completion& completion) const {
 }
 
 std::string Failures::state_of(const Operation& operation) const {
-  return concat(operation.title(), " has waited for ", seconds(world_.now - operation.submitted),
+  return concat(operation.title(), " has waited for ", seconds_since(operation.submitted),
                 " s: ", waiting_for(operation), "; the operation continues until its timeout of ",
                 seconds(operation.deadline - operation.submitted), " s");
 }

@@ -194,7 +194,11 @@ class Group:
         """
         target = _target(view(array), None, "broadcast")
         submitted = self._group.broadcast(
-            target.address, target.elements, target.dtype, self._peer(root), **_engine(options)
+            target.address,
+            target.elements,
+            target.dtype,
+            self._peer("broadcast: root", root),
+            **_engine(options),
         )
         return _finish(submitted, array, (target, array), options)
 
@@ -231,7 +235,7 @@ class Group:
             source.elements,
             source.dtype,
             _op(op),
-            self._peer(root),
+            self._peer("reduce: root", root),
             **_engine(options),
         )
         return _finish(submitted, result, (source, target, result), options)
@@ -264,7 +268,7 @@ class Group:
             target.address,
             source.elements,
             source.dtype,
-            self._peer(root),
+            self._peer("gather: root", root),
             **_engine(options),
         )
         return _finish(submitted, result, (source, target, result), options)
@@ -299,7 +303,7 @@ class Group:
             target.address,
             target.elements,
             target.dtype,
-            self._peer(root),
+            self._peer("scatter: root", root),
             **_engine(options),
         )
         return _finish(submitted, out, (source, target, out), options)
@@ -389,7 +393,12 @@ class Group:
         """
         source = view(array)
         submitted = self._group.send(
-            source.address, source.elements, source.dtype, self._peer(peer), tag, **_engine(options)
+            source.address,
+            source.elements,
+            source.dtype,
+            self._peer("send: peer", peer),
+            tag,
+            **_engine(options),
         )
         return _finish(submitted, array, (source, array), options)
 
@@ -404,7 +413,7 @@ class Group:
             tag: Number of the message, equal to the sender's (default 0).
         """
         target = _target(view(out), None, "recv")
-        peer = ANY_RANK if peer == ANY_RANK else self._peer(peer)
+        peer = ANY_RANK if peer == ANY_RANK else self._peer("recv: peer", peer)
         submitted = self._group.recv(
             target.address, target.elements, target.dtype, peer, tag, **_engine(options)
         )
@@ -418,9 +427,9 @@ class Group:
         """Leave the group; operations in flight end with AbortedError on every rank."""
         self._group.close()
 
-    def _peer(self, rank: int) -> int:
+    def _peer(self, parameter: str, rank: int) -> int:
         if not 0 <= rank < self.size:
-            raise UsageError(f"rank is {rank}; allowed: 0 to {self.size - 1}")
+            raise UsageError(f"{parameter} is {rank}; allowed: 0 to {self.size - 1}")
         return rank
 
     def _check_counts(self, collective: str, counts: Sequence[int]) -> None:
