@@ -79,7 +79,7 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
         name, *options = words
         counts = [option.removeprefix("slots=") for option in options]
         if len(options) > 1 or not all(count.isdecimal() and int(count) for count in counts):
-            raise UsageError(f"{path} has the line {line!r}; allowed: name slots=2")
+            raise UsageError(f"{path} has the line {line!r}; allowed: lines such as a slots=2")
         entries.append(":".join([name, *counts]))
     if not entries:
         raise UsageError(f"{path} names no host; allowed: lines such as a slots=2")
