@@ -246,8 +246,9 @@ class _Launcher:
             (setting,) = (f"{name}={value}" for name, value in threads.items())
             slots = link.host.slots
             self._display.note(
-                f"{setting} ({link.hello.num_cores} cores, {slots} rank{'s' * (slots > 1)});"
-                " set it to choose otherwise"
+                f"each rank on {link.host.name} gets {setting}, because the host has"
+                f" {link.hello.num_cores} cores for {slots} rank{'s' * (slots > 1)}; set the"
+                " variable to choose another number"
             )
 
     # ---- messages ----
