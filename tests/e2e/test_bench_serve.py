@@ -68,7 +68,7 @@ def test_a_server_is_measured_beside_its_peer(bench: Bench, folder: Path):
         "--chart", "curve.svg",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    for text in ("double.slip by onnxruntime", "fastapi", "in process", "added to a call", "holds"):
+    for text in ("double.slip by onnxruntime", "fastapi", "in process", "overhead of serving", "met"):
         assert text in done.stdout
 
     content = json.loads((folder / "out" / "serve.json").read_text())
@@ -91,7 +91,7 @@ def test_a_peer_of_another_model_is_refused(bench: Bench):
     done = bench("--onnx", "half.onnx")
     assert done.returncode == 2
     assert done.stderr.startswith("slipstream: ")
-    assert "both files have to be of one model" in done.stderr
+    assert "give files of the same model" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -120,4 +120,6 @@ def test_without_a_file_the_peer_runs_the_same_package(bench: Bench, folder: Pat
 
 def test_a_file_for_no_peer_is_refused(folder: Path):
     files = str(folder / "double.slip"), "--onnx", str(folder / "double.onnx")
-    assert "--onnx" in usage_error("bench", "serve", *files, "--peers", "none")
+    assert "onnx is a file for the peer, but the peer is none" in usage_error(
+        "bench", "serve", *files, "--peers", "none"
+    )

@@ -103,7 +103,7 @@ def test_jobs_and_samples_survive_json(tmp_path: Path) -> None:
         ({"codecs": ()}, "no codec is given; allowed: none"),
         ({"peers": ("horovod",)}, "peer is 'horovod'; allowed: gloo"),
         ({"rounds": 0}, "rounds is 0; allowed: at least 1"),
-        ({"sizes": ()}, "size is 0; allowed: at least 4"),
+        ({"sizes": ()}, "sizes is empty; allowed: one or more sizes"),
         ({"local": 1}, "number of ranks is 1; allowed: at least 2"),
         ({"lab": LabSpec()}, "lab and local are both given"),
     ],

@@ -310,7 +310,7 @@ def test_a_plan_has_the_command_that_starts_it(
     name, *arguments = command.split()[1:]
     said = root.commands[name].make_context(name, arguments).params
     started = _choose_hosts(
-        said["hosts"], said["hostfile"], said["num_ranks"], said["num_processes"]
+        said["hosts"], said["hostfile"], said["ranks_per_host"], said["num_processes"]
     )
     assert said["program"] == ["train.py"]
     assert [host.slots for host in started] == [8] * hosts
