@@ -23,9 +23,11 @@ from slipstream.torch.cuda.layouts import CodecLayout
 TILE = 2048  # elements that a program handles at a time
 # The first is 256 threads. The second keeps a product and a sum from being rounded at once.
 OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
-# Programs that access host memory at the same time. Chosen by hand, not measured: gpu_check's part
-# "codecs" measures it.
-_HOST_PROGRAMS = 32
+# Programs that access host memory at the same time: the fewest that fill PCIe 5.0 x16 on an H200
+# (benchmarks/gpu/h200_codecs.json). More slow down the user's kernels: beside 32 programs that
+# encode, a matrix product takes twice as long; beside 8, as long as beside a copy engine.
+_HOST_ENCODERS = 8
+_HOST_DECODERS = 32
 _ALIGNMENT = 16  # bytes; with less, kernels load and store narrower words
 
 # Bits of float32 numbers.
@@ -298,7 +300,7 @@ def encode(
     is_aligned = _are_aligned(tensor, out, tensor if residual is None else residual)
     _launch(
         ENCODE[is_aligned],
-        _max_programs(max_programs, out),
+        _max_programs(max_programs, out, _HOST_ENCODERS),
         layout,
         (tensor, tensor if residual is None else residual, out),
         tensor.numel(),
@@ -318,7 +320,7 @@ def decode(
         max_programs: Programs that run at the same time at most; default: no limit, or few if
             `data` is in host memory, whose bandwidth they fill.
     """
-    limit = _max_programs(max_programs, data)
+    limit = _max_programs(max_programs, data, _HOST_DECODERS)
     _launch(DECODE[_are_aligned(data, out)], limit, layout, (data, out), out.numel())
 
 
@@ -326,8 +328,8 @@ def _are_aligned(*tensors: torch.Tensor) -> bool:
     return all(tensor.data_ptr() % _ALIGNMENT == 0 for tensor in tensors)
 
 
-def _max_programs(given: int | None, buffer: torch.Tensor) -> int | None:
-    return _HOST_PROGRAMS if given is None and buffer.device.type == "cpu" else given
+def _max_programs(given: int | None, buffer: torch.Tensor, host_limit: int) -> int | None:
+    return host_limit if given is None and buffer.device.type == "cpu" else given
 
 
 def _launch(
