@@ -41,7 +41,7 @@ def parse_duration(text: str, name: str, bare_seconds: bool = False) -> float:
     Args:
         text: Number with the unit us, ms, s, m (or min), h or d, such as "90s" or "36h".
         name: Name of the quantity, for the error message.
-        bare_seconds: True if a number without a unit means seconds (default False).
+        bare_seconds: Whether a number without a unit means seconds (default False).
 
     Raises UsageError for any other text.
     """

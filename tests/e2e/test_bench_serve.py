@@ -68,7 +68,13 @@ def test_a_server_is_measured_beside_its_peer(bench: Bench, folder: Path):
         "--chart", "curve.svg",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    for text in ("double.slip by onnxruntime", "fastapi", "in process", "overhead of serving", "met"):
+    for text in (
+        "double.slip by onnxruntime",
+        "fastapi",
+        "in process",
+        "overhead of serving",
+        "met",
+    ):
         assert text in done.stdout
 
     content = json.loads((folder / "out" / "serve.json").read_text())

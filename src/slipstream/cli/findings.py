@@ -158,7 +158,7 @@ def _shared_memory() -> Finding:
         os.close(descriptor)
     except OSError as error:
         remedy = "allow memfd_create in the container's seccomp profile"
-        return _engine("shared memory", "wrong", f"memfd: {error}", remedy)
+        return _engine("shared memory", "wrong", f"memfd: {reason_of(error)}", remedy)
     return _engine("shared memory", "ok", "memfd works; nothing is kept in /dev/shm")
 
 

@@ -55,7 +55,7 @@ def emit(
     Args:
         result: Lists, dictionaries, texts and numbers; a number that is not finite becomes null.
         shown: Tables and texts that show the result to people.
-        as_json: True if stdout gets the JSON, and not the tables.
+        as_json: Whether stdout gets the JSON in place of the tables.
         output: File that gets the JSON (default None).
         notes: Sentences for stderr, such as the reason why a peer is left out (default none).
     """

@@ -5,7 +5,7 @@ import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slipstream.errors import UsageError
+from slipstream.errors import UsageError, reason_of
 from slipstream.settings import loopback_address
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -139,6 +139,6 @@ def address_of_first(hosts: tuple[Host, ...]) -> str:
             return str(probe.getsockname()[0])
     except OSError as error:
         raise UsageError(
-            f"no route from this host to {remote[0].name!r}: {error}; set MASTER_ADDR to an"
-            " address of this host that the other hosts can reach"
+            f"no route from this host to {remote[0].name!r}: {reason_of(error)}; set MASTER_ADDR to"
+            " an address of this host that the other hosts can reach"
         ) from error

@@ -27,7 +27,7 @@ class Job:
         python: Python of the other hosts, where Slipstream must be installed; on this host it is
             the Python of this process.
         environ: Environment of this process.
-        module: True if the program is a module, as with `python -m` (default False).
+        module: Whether the program is a module, as with `python -m` (default False).
         chosen: Variables that are set for every rank in addition (default none); the launcher obeys
             them too.
         ssh_options: `-o` options for ssh, such as `Port=2222` (default none); the user's own ssh

@@ -130,7 +130,7 @@ def launch(job: Job, display: Display, *, own_terminal: bool = False) -> int:
     Args:
         job: Program and hosts of the job.
         display: Display that receives all events.
-        own_terminal: True if rank 0, which must be on this host, writes directly to this process's
+        own_terminal: Whether rank 0, which must be on this host, writes directly to this process's
             output and errors (default False).
 
     Returns:

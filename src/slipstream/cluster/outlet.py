@@ -16,7 +16,7 @@ class Outlet:
         lost: Function that is called once, with the reason, after writing has failed.
 
     Attributes:
-        has_no_reader: True if the stream was a pipe whose reader is gone.
+        has_no_reader: Whether the stream was a pipe whose reader is gone.
     """
 
     def __init__(self, stream: TextIO, lost: Callable[[str], None]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from slipstream import _core
 from slipstream.comm.trace import Bar, TraceFile
-from slipstream.errors import ConfigError
+from slipstream.errors import ConfigError, reason_of
 
 _TICK_SECONDS = 1.0
 
@@ -130,7 +130,8 @@ def _trace_for(path: Path) -> TraceFile:
                 _traces[path] = TraceFile(path)
             except OSError as error:
                 raise ConfigError(
-                    f"SLIPSTREAM_TIMELINE names {str(path)!r}, which cannot be written: {error}"
+                    f"SLIPSTREAM_TIMELINE names {str(path)!r}, which cannot be written:"
+                    f" {reason_of(error)}"
                 ) from error
         return _traces[path]
 

@@ -25,7 +25,7 @@ from slipstream.comm.rendezvous import (
     answer,
     pack,
 )
-from slipstream.errors import AuthError, ConfigError, PeerTimeoutError, SlipstreamError
+from slipstream.errors import AuthError, ConfigError, PeerTimeoutError, SlipstreamError, reason_of
 
 # Chosen by hand, not measured.
 _STRANGER_SECONDS = 10.0  # time limit for a connection to prove the job key
@@ -198,7 +198,8 @@ class _Reception:
             socket.getaddrinfo(self._meeting.host, self._meeting.port, type=socket.SOCK_STREAM)
         except OSError as error:
             host = self._meeting.host
-            return f"; MASTER_ADDR is {host!r}, which this host does not know either: {error}"
+            reason = reason_of(error)
+            return f"; MASTER_ADDR is {host!r}, which this host does not know either: {reason}"
         return ""
 
     def _accept(self) -> None:

@@ -21,7 +21,14 @@ from slipstream.comm.auth import (
     Connector,
     Seal,
 )
-from slipstream.errors import AuthError, ConfigError, PeerError, PeerTimeoutError, SlipstreamError
+from slipstream.errors import (
+    AuthError,
+    ConfigError,
+    PeerError,
+    PeerTimeoutError,
+    SlipstreamError,
+    reason_of,
+)
 
 ADDRESS_LIMIT_BYTES = 4096
 TEXT_LIMIT_BYTES = 4096
@@ -96,8 +103,8 @@ def join(meeting: Meeting, address: bytes) -> list[bytes]:
             ) from None
         except OSError as error:
             raise PeerError(
-                f"rank 0 at {meeting.place} left while the ranks gathered: {error}; look at its"
-                " output"
+                f"rank 0 at {meeting.place} left while the ranks gathered: {reason_of(error)};"
+                " look at its output"
             ) from error
     if kind == Answer.MISSING:
         raise PeerTimeoutError(body.decode(errors="replace"))

@@ -30,9 +30,9 @@ def check_options(options: ForecastOptions) -> None:
 def _check_counts(options: ForecastOptions) -> None:
     for name, count in (
         ("batch", options.batch),
-        ("most_devices", options.most_devices),
+        ("max_devices", options.max_devices),
         ("samples", options.samples),
-        ("hosts", options.hosts),
+        ("max_hosts", options.max_hosts),
         ("local_steps", options.local_steps),
         ("alone", options.alone and options.alone[1]),
     ):
@@ -80,10 +80,10 @@ def _check_target(options: ForecastOptions) -> None:
 
 
 def _check_own(options: ForecastOptions) -> None:
-    own, hosts = options.own, options.hosts
+    own, hosts = options.own, options.max_hosts
     rate = options.alone and options.alone[0]
     if own is None:
-        for name, value in (("hosts", hosts), ("price", options.price), ("alone", rate)):
+        for name, value in (("max_hosts", hosts), ("price", options.price), ("alone", rate)):
             if value is not None:
                 raise UsageError(
                     f"{name} is {value:g}, which applies to your own hosts only: name them, such"
@@ -93,8 +93,8 @@ def _check_own(options: ForecastOptions) -> None:
         raise UsageError(f"own is {own!r}, so nothing is rented: leave gpus and clouds out")
     elif hosts is not None and hosts > 1 and options.network is None:
         raise UsageError(
-            f"own is {own!r} and hosts is {hosts}, but the network between the hosts is unknown:"
-            " set network, such as network=100g"
+            f"own is {own!r} and max_hosts is {hosts}, but the network between the hosts is"
+            " unknown: set network, such as network=100g"
         )
 
 
@@ -120,9 +120,9 @@ def check_machines(machines: Sequence[HostType], options: ForecastOptions) -> No
             f"budget is ${budget:,.0f}, but {own} has no price: set price in dollars per hour"
         )
     smallest = min(machines, key=lambda machine: machine.cluster.per_host)
-    if smallest.cluster.per_host > options.most_devices:
+    if smallest.cluster.per_host > options.max_devices:
         raise UsageError(
-            f"most_devices is {options.most_devices}, but the smallest host, {smallest.name}, has"
-            f" {smallest.cluster.per_host} devices: increase most_devices"
+            f"max_devices is {options.max_devices}, but the smallest host, {smallest.name}, has"
+            f" {smallest.cluster.per_host} devices: increase max_devices"
             + (" or allow other devices" if own is None else "")
         )

@@ -90,9 +90,9 @@ def forecast(
     parameters = load_parameters(over=None if options.hardware is None else Path(options.hardware))
     check_names(options, parameters)
     machines, losses = _machines(options)
-    if options.own is not None and options.hosts is not None:
-        owned = options.hosts * machines[0].cluster.per_host
-        options = replace(options, most_devices=min(options.most_devices, owned))
+    if options.own is not None and options.max_hosts is not None:
+        owned = options.max_hosts * machines[0].cluster.per_host
+        options = replace(options, max_devices=min(options.max_devices, owned))
     check_machines(machines, options)
     progress(f"tracing {model}", 0, 0)
     source = _source(model, options)

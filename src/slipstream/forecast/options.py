@@ -18,13 +18,13 @@ class ForecastOptions:
         clouds: Names of the clouds to rent from (default empty: all).
         markets: Markets to rent in, "on-demand" and "spot" (default on-demand only).
         own: Hosts that the user owns, such as "8xA100"; nothing is rented then (default None).
-        hosts: Maximum number of hosts of `own` (default None: limited by `most_devices` only).
+        max_hosts: Maximum number of hosts of `own` (default None: limited by `max_devices` only).
         price: Price of one host of `own` in dollars per hour (default None: unknown).
         network: Network between hosts, such as "400g" or "infiniband-ndr" (default None: the
             network of the offer, and no network between hosts of `own`).
         hardware: Path of a data file, or of a folder of data files, that `slipstream forecast
             calibrate` wrote: devices, links, offers and measured rates (default None).
-        most_devices: Maximum number of devices of a plan (default 64).
+        max_devices: Maximum number of devices of a plan (default 64).
         samples: Samples per epoch (default None: unknown).
         epochs: Epochs until the target; requires `samples` (default None).
         total_tokens: Tokens until the target, an alternative to `epochs` (default None).
@@ -52,11 +52,11 @@ class ForecastOptions:
     clouds: Sequence[str] = ()
     markets: Sequence[str] = ("on-demand",)
     own: str | None = None
-    hosts: int | None = None
+    max_hosts: int | None = None
     price: float | None = None
     network: str | None = None
     hardware: str | None = None
-    most_devices: int = 64
+    max_devices: int = 64
     samples: int | None = None
     epochs: float | None = None
     total_tokens: float | None = None

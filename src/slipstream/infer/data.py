@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from slipstream.errors import UsageError
+from slipstream.errors import UsageError, reason_of
 from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.images.folders import read_folder
 from slipstream.infer.images.reader import ImageOptions
@@ -114,7 +114,7 @@ def _loaded(path: Path) -> dict[str, Array]:
             is_archive = isinstance(content, np.lib.npyio.NpzFile)
             return dict(content.items()) if is_archive else {"": content}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UsageError(f"{path}: NumPy cannot read it: {error}") from error
+        raise UsageError(f"{path}: NumPy cannot read it: {reason_of(error)}") from error
 
 
 def _items(iterable: Iterable[Any], graph: Graph, origin: str) -> list[Item]:

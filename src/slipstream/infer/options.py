@@ -29,7 +29,7 @@ class CompileOptions(Objective):
         data: Samples, which int8 needs: a folder, an .npz file, "package.module:loader" or an
             iterable; see `slipstream.infer.data.load_data`.
         images: Options for reading a folder of images (default `ImageOptions()`).
-        pixels: True if the package takes uint8 (n, height, width, channels), the layout of cameras
+        pixels: Whether the package takes uint8 (n, height, width, channels), the layout of cameras
             and decoders, and image files of any size, read according to `images`; the graph
             normalises them. The samples must be such pixels too (default False).
         top: Number of `labels` with the highest `scores` that the package returns in place of all

@@ -94,7 +94,7 @@ class _Batch:
 
     Args:
         requests: Requests of the batch.
-        is_alone: True if no other request could share the cores.
+        is_alone: Whether no other request could share the cores.
         inputs: Inputs of the runs that have not started.
         started: Time on the batcher's clock at which the first run was handed to a replica.
         outputs: Outputs of the runs that are finished.
@@ -169,7 +169,7 @@ class Batcher:
         Args:
             inputs: Checked inputs of the request.
             deadline: Time on the batcher's clock by which the result is needed.
-            is_alone: True if no other request could share the cores (default False).
+            is_alone: Whether no other request could share the cores (default False).
 
         Raises RequestRefusedError if it cannot be finished in time, or the error of a replica.
         """

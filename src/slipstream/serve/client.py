@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from slipstream.errors import UnsupportedError, UsageError
+from slipstream.errors import UnsupportedError, UsageError, reason_of
 from slipstream.infer.graph.graph import Array
 from slipstream.infer.images.folders import ENDINGS
 from slipstream.infer.run.session import Model, load
@@ -183,7 +183,7 @@ def _content(file: Path, image: str | None) -> bytes | Mapping[str, Array]:
                 is_several = isinstance(found, np.lib.npyio.NpzFile)
                 return dict(found.items()) if is_several else {"": found}
         except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise UsageError(f"{file}: NumPy cannot read it: {error}") from error
+            raise UsageError(f"{file}: NumPy cannot read it: {reason_of(error)}") from error
     if file.suffix.lower() not in ENDINGS:
         kinds = ", ".join([".npy", ".npz", *sorted(ENDINGS)])
         raise UsageError(f"{file}: unknown kind of file; allowed: {kinds}")

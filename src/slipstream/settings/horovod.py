@@ -45,14 +45,14 @@ class HorovodSettings:
         stall_shutdown_seconds: HOROVOD_STALL_SHUTDOWN_TIME_SECONDS: age in seconds at which such a
             tensor fails on all ranks. It never fails at 0 (the default), at a value below
             `stall_seconds`, or if stalls are not reported.
-        reports_no_stalls: HOROVOD_STALL_CHECK_DISABLE: True if stalls are not reported.
+        reports_no_stalls: HOROVOD_STALL_CHECK_DISABLE: Whether stalls are not reported.
         known_tensors: HOROVOD_CACHE_CAPACITY: number of remembered tensors (default 65536).
-        separates_groups: HOROVOD_DISABLE_GROUP_FUSION: True if groups are not fused with other
+        separates_groups: HOROVOD_DISABLE_GROUP_FUSION: Whether groups are not fused with other
             tensors.
-        dynamic_process_sets: HOROVOD_DYNAMIC_PROCESS_SETS: True if process sets may be added after
+        dynamic_process_sets: HOROVOD_DYNAMIC_PROCESS_SETS: Whether process sets may be added after
             init().
         timeline: HOROVOD_TIMELINE: file to record from init() on; DYNAMIC starts without one.
-        marks_cycles: HOROVOD_TIMELINE_MARK_CYCLES: True if the timeline marks each negotiation.
+        marks_cycles: HOROVOD_TIMELINE_MARK_CYCLES: Whether the timeline marks each negotiation.
         launched_size: HOROVOD_SIZE: number of ranks according to a launcher of Horovod.
         iface: HOROVOD_GLOO_IFACE: network interfaces that may be used.
         connect_seconds: HOROVOD_GLOO_TIMEOUT_SECONDS: time in seconds that ranks wait for each

@@ -19,8 +19,8 @@ class InterfaceFilter:
 
     Args:
         names: Prefixes of interface names, or complete names if `exact` is true.
-        exact: True if the names are complete (leading `=`; default False).
-        exclude: True if the names are forbidden, not required (leading `^`; default False).
+        exact: Whether the names are complete (leading `=`; default False).
+        exclude: Whether the names are forbidden, not required (leading `^`; default False).
     """
 
     names: tuple[str, ...]
@@ -40,7 +40,7 @@ class Kind(Generic[T]):
     Args:
         parse: Function that returns the value of a text, or raises ValueError if it is not allowed.
         allowed: Description of the allowed texts, for messages and the documentation.
-        secret: True if no message may show a value (default False).
+        secret: Whether no message may show a value (default False).
     """
 
     parse: Callable[[str], T]

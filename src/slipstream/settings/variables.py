@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from slipstream.errors import ConfigError
+from slipstream.errors import ConfigError, reason_of
 from slipstream.settings.kinds import (
     FLAG,
     INTERFACES,
@@ -295,7 +295,7 @@ class Settings:
             mode = self.key_file.stat().st_mode & 0o777
             text = self.key_file.read_text()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{received}, which cannot be read: {error}") from error
+            raise ConfigError(f"{received}, which cannot be read: {reason_of(error)}") from error
         if mode & 0o077:
             raise ConfigError(
                 f"{received}, which other users may use (mode {mode:o}); allowed: use by its"

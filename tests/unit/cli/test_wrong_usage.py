@@ -32,6 +32,12 @@ def test_the_implicit_sub_command_is_not_named() -> None:
     assert "Try 'slipstream forecast -h' for help." in done.stderr
 
 
+def test_a_command_without_arguments_is_answered_with_its_help() -> None:
+    done = in_process("forecast")
+    assert done.code == WRONG_USAGE
+    assert "Examples" in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [
@@ -44,6 +50,8 @@ def test_the_implicit_sub_command_is_not_named() -> None:
         ("bench comm --local 2 --sizes ,", "sizes is empty; allowed: one or more sizes"),
         ("bench negotiate --ranks 1", "ranks is '1'; allowed: one or more numbers from 2"),
         ("forecast resnet50 --batch 1 --hardware none", "none does not exist; allowed: a .toml"),
+        ("forecast validate none.csv", "none.csv cannot be read as CSV: No such file"),
+        ("forecast resnet50 --batch 1 --own 8xA100 --max-hosts 2", "own is '8xA100' and max_hosts"),
     ],
 )
 def test_options_that_contradict_or_lead_nowhere_are_refused(command: str, words: str) -> None:

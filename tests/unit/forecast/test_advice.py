@@ -76,12 +76,12 @@ def test_where_nothing_fits_it_says_how_many_hosts_would_do(wide_gpt: str):
     (loss,) = found.losses
     assert loss.change.endswith("of these hosts would suffice")
     enough = int(loss.change.split()[0])
-    more = _asked(wide_gpt, **asked, hosts=enough, network="25g")
+    more = _asked(wide_gpt, **asked, max_hosts=enough, network="25g")
     assert max(plan.hosts for plan in more.plans) == enough
 
 
 def test_too_few_hosts_name_the_cheapest_that_do(wide_gpt: str):
-    found = _asked(wide_gpt, gpus=("T4",), clouds=("aws",), most_devices=16, batch=64)
+    found = _asked(wide_gpt, gpus=("T4",), clouds=("aws",), max_devices=16, batch=64)
     short = [loss for loss in found.losses if "does not fit" in loss.why]
     cheapest = min(
         found.plans, key=lambda plan: plan.hosts * (plan.machine.dollars_per_hour or 0.0)

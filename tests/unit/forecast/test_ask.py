@@ -87,7 +87,9 @@ def test_time_to_the_target_follows_from_steps(ranked: forecast.Result) -> None:
 def test_without_prices_more_devices_rank_before_fewer_only_where_they_are_faster() -> None:
     found = forecast.forecast(
         "resnet18",
-        forecast.ForecastOptions(batch=64, own="1xA100", hosts=16, network="10g", precision="bf16"),
+        forecast.ForecastOptions(
+            batch=64, own="1xA100", max_hosts=16, network="10g", precision="bf16"
+        ),
     )
     seconds = [plan.seconds_per_step.value for plan in found.plans]
     assert seconds == sorted(seconds)
@@ -99,7 +101,8 @@ def test_without_prices_more_devices_rank_before_fewer_only_where_they_are_faste
 def test_a_faster_network_is_never_slower() -> None:
     def best(network: str) -> float:
         asked = forecast.forecast(
-            "resnet18", forecast.ForecastOptions(batch=64, own="1xV100", hosts=8, network=network)
+            "resnet18",
+            forecast.ForecastOptions(batch=64, own="1xV100", max_hosts=8, network=network),
         )
         return min(plan.seconds_per_step.value for plan in asked.plans)
 
@@ -107,7 +110,7 @@ def test_a_faster_network_is_never_slower() -> None:
 
 
 def test_a_measured_device_sets_the_pace_and_narrows_intervals() -> None:
-    asked: dict[str, Any] = {"batch": 512, "own": "4xV100", "hosts": 2, "network": "25g"}
+    asked: dict[str, Any] = {"batch": 512, "own": "4xV100", "max_hosts": 2, "network": "25g"}
     plain, paced = (
         forecast.forecast("resnet18", forecast.ForecastOptions(**asked, alone=alone)).plans[-1]
         for alone in (None, (200, 128))
@@ -137,7 +140,7 @@ def test_a_pace_as_forecast_changes_nothing() -> None:
 
 
 def test_hosts_that_read_slowly_limit_a_step() -> None:
-    asked: dict[str, Any] = {"batch": 512, "own": "4xV100", "hosts": 2, "network": "25g"}
+    asked: dict[str, Any] = {"batch": 512, "own": "4xV100", "max_hosts": 2, "network": "25g"}
     (two, one) = forecast.forecast(
         "resnet18", forecast.ForecastOptions(**asked, input_rate=100.0)
     ).plans
@@ -193,7 +196,7 @@ def test_what_does_not_fit_says_the_least_memory() -> None:
 
 def test_undercut_offers_say_by_what() -> None:
     found = forecast.forecast(
-        "resnet18", forecast.ForecastOptions(batch=64, gpus=("H200",), most_devices=8)
+        "resnet18", forecast.ForecastOptions(batch=64, gpus=("H200",), max_devices=8)
     )
     (azure,) = [loss for loss in found.losses if loss.what.startswith("azure")]
     assert "coreweave HGX H200 has the same devices and network for $50.44" in azure.why
@@ -211,14 +214,14 @@ def test_progress_is_told(small: Callable[[str], str]) -> None:
     told: list[tuple[str, int, int]] = []
     forecast.forecast(
         small("wide"),
-        forecast.ForecastOptions(batch=16, shape=(4096,), own="2xV100", hosts=2, network="25g"),
+        forecast.ForecastOptions(batch=16, shape=(4096,), own="2xV100", max_hosts=2, network="25g"),
         progress=lambda *what: told.append(what),
     )
     assert [each[1:] for each in told] == [(0, 0), (0, 0), (0, 0), (0, 2), (1, 2)]
 
 
 @pytest.mark.parametrize(
-    "hosts", [{"gpus": ("T4", "A100", "H100")}, {"own": "1xV100", "hosts": 8, "network": "25g"}]
+    "hosts", [{"gpus": ("T4", "A100", "H100")}, {"own": "1xV100", "max_hosts": 8, "network": "25g"}]
 )
 def test_better_plans_are_told_as_they_are_found(hosts: dict[str, Any]) -> None:
     tried: list[int] = []
@@ -250,16 +253,16 @@ def test_better_plans_are_told_as_they_are_found(hosts: dict[str, Any]) -> None:
         ({"clouds": ("asw",)}, "no cloud is called 'asw'; known: aws"),
         ({"gpus": ("K80",)}, "no offer is known for K80"),
         (
-            {"gpus": ("L40S",), "clouds": ("coreweave",), "most_devices": 4},
-            "has 8 devices: increase most_devices",
+            {"gpus": ("L40S",), "clouds": ("coreweave",), "max_devices": 4},
+            "has 8 devices: increase max_devices",
         ),
         ({"own": "A100"}, "such as 8xA100"),
         ({"own": "8xA1000"}, "no device is called"),
         ({"own": "0xA100"}, "such as 8xA100"),
         ({"own": "8xA100", "gpus": ("T4",)}, "nothing is rented"),
-        ({"own": "8xA100", "hosts": 2}, "set network"),
-        ({"own": "8xA100", "most_devices": 4}, "has 8 devices: increase most_devices"),
-        ({"hosts": 2}, "name them, such as own=8xA100"),
+        ({"own": "8xA100", "max_hosts": 2}, "set network"),
+        ({"own": "8xA100", "max_devices": 4}, "has 8 devices: increase max_devices"),
+        ({"max_hosts": 2}, "name them, such as own=8xA100"),
         ({"price": 2.0}, "name them, such as own=8xA100"),
         ({"alone": (100.0, 8)}, "name them, such as own=8xA100"),
         ({"own": "8xA100", "alone": (0.0, 8)}, "alone is 0; more than 0"),
@@ -347,7 +350,7 @@ def test_devices_that_are_made_for_16_bits_use_them(device: str, precision: str)
 
 def test_hosts_of_one_search_have_precisions_of_their_own() -> None:
     found = forecast.forecast(
-        "resnet18", forecast.ForecastOptions(batch=64, gpus=("T4", "L4"), most_devices=4)
+        "resnet18", forecast.ForecastOptions(batch=64, gpus=("T4", "L4"), max_devices=4)
     )
     used = {(plan.machine.cluster.device.name, plan.machine.precision) for plan in found.plans}
     assert used == {("T4", "fp16"), ("L4", "bf16")}
@@ -385,7 +388,7 @@ def test_mfu_is_of_the_flops_that_a_transformer_needs() -> None:
 
 
 def test_a_search_whose_time_is_over_says_what_was_not_tried() -> None:
-    asked: dict[str, Any] = {"batch": 64, "own": "1xA100", "hosts": 8, "network": "100g"}
+    asked: dict[str, Any] = {"batch": 64, "own": "1xA100", "max_hosts": 8, "network": "100g"}
     whole = forecast.forecast("resnet18", forecast.ForecastOptions(**asked))
     found = forecast.forecast("resnet18", forecast.ForecastOptions(**asked, search_seconds=1e-6))
     assert len(found.plans) == 1

@@ -53,13 +53,13 @@ def _config(folder: Path, content: dict[str, Any]) -> str:
 
 
 def test_replicas_on_a_fast_network_share_nothing_out():
-    found = _largest(model="resnet50", batch=512, own="8xV100", hosts=2, network="200g")
+    found = _largest(model="resnet50", batch=512, own="8xV100", max_hosts=2, network="200g")
     assert (found.data, found.zero, found.exchange) == (16, 0, Exchange.ALL_REDUCE)
     assert (found.codec, found.layers, found.checkpoint) == ("none", (), False)
 
 
 def test_large_layers_of_vgg_are_multiplied_late_or_shared_out_on_a_slow_network():
-    found = _largest(model="vgg16", batch=128, own="1xV100", hosts=8, network="1g")
+    found = _largest(model="vgg16", batch=128, own="1xV100", max_hosts=8, network="1g")
     assert found.data == 8
     assert {name for name, _ in found.layers} >= {"classifier.1.weight", "classifier.4.weight"}
     assert found.across
@@ -78,7 +78,7 @@ def test_layers_too_large_for_a_device_are_shared_out(tmp_path: Path):
         shape=(3, 128, 128),
         batch=4096,
         own="1xV100",
-        hosts=8,
+        max_hosts=8,
         network="10g",
         optimizer="momentum",
     )
@@ -88,25 +88,29 @@ def test_layers_too_large_for_a_device_are_shared_out(tmp_path: Path):
 
 @pytest.mark.parametrize(("own", "hosts", "codec"), [("1xV100", 4, "int8"), ("4xV100", 1, "none")])
 def test_any_codec_is_small_between_hosts_on_a_slow_network(own: str, hosts: int, codec: str):
-    found = _largest(model="resnet50", batch=256, own=own, hosts=hosts, network="2g", codec="any")
+    found = _largest(
+        model="resnet50", batch=256, own=own, max_hosts=hosts, network="2g", codec="any"
+    )
     assert (found.data, found.codec) == (4, codec)
 
 
 def test_no_codec_is_best_where_the_wire_is_faster_than_a_core_codes():
-    asked: dict[str, Any] = {"model": "vgg16", "batch": 16, "own": "1xA100", "hosts": 4}
+    asked: dict[str, Any] = {"model": "vgg16", "batch": 16, "own": "1xA100", "max_hosts": 4}
     assert _largest(**asked, network="400g", codec="any").codec == "none"
     assert _largest(**asked, network="25g", codec="any").codec != "none"
 
 
 @pytest.mark.parametrize("codec", ["fp16", "int8"])
 def test_a_codec_that_was_asked_for_is_used(codec: str):
-    found = _largest(model="resnet18", batch=128, own="1xT4", hosts=2, network="10g", codec=codec)
+    found = _largest(
+        model="resnet18", batch=128, own="1xT4", max_hosts=2, network="10g", codec=codec
+    )
     assert found.codec == codec
 
 
 def test_local_sgd_is_for_slow_links_where_it_is_allowed():
     asked: dict[str, Any] = {
-        "model": "resnet50", "batch": 512, "own": "4xV100", "hosts": 4, "network": "0.3g",
+        "model": "resnet50", "batch": 512, "own": "4xV100", "max_hosts": 4, "network": "0.3g",
         "codec": "any", "precision": "fp32",
     }  # fmt: skip
     found = _largest(**asked, local_steps=16)
@@ -152,7 +156,7 @@ def test_a_model_that_is_larger_than_a_device_is_shared_out_by_fsdp():
         tokens=2048,
         batch=64,
         own="1xA10",
-        hosts=16,
+        max_hosts=16,
         network="400g",
         precision="bf16",
     )
@@ -166,7 +170,7 @@ def test_states_that_do_not_fit_are_shared_out(wide_gpt: str):
 
 
 def test_servers_are_for_many_hosts_and_small_gradients():
-    found = _largest(model="resnet18", batch=1024, own="1xV100", hosts=64, network="25g")
+    found = _largest(model="resnet18", batch=1024, own="1xV100", max_hosts=64, network="25g")
     assert found.exchange is Exchange.PARAMETER_SERVER
     assert found.servers > 1
 
@@ -177,7 +181,7 @@ def test_stages_are_for_hosts_on_a_slow_network(wide_gpt: str):
         tokens=1024,
         batch=64,
         own="1xA100",
-        hosts=8,
+        max_hosts=8,
         network="1g",
         precision="bf16",
     )
@@ -190,7 +194,7 @@ def test_many_stages_with_few_micro_batches_take_turns(wide_gpt: str):
         tokens=1024,
         batch=16,
         own="1xV100",
-        hosts=8,
+        max_hosts=8,
         network="25g",
         precision="fp16",
         runtime="megatron",
@@ -278,7 +282,9 @@ def test_what_is_found_is_nearly_the_best_of_all(
 def test_others_say_how_much_slower_they_are():
     found = forecast.forecast(
         "vgg16",
-        forecast.ForecastOptions(batch=128, own="1xV100", hosts=4, network="1g", precision="fp16"),
+        forecast.ForecastOptions(
+            batch=128, own="1xV100", max_hosts=4, network="1g", precision="fp16"
+        ),
     )
     reasons = [other.why for plan in found.plans for other in plan.others]
     assert any("times as long; network limits it" in why for why in reasons)

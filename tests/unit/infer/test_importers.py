@@ -194,6 +194,8 @@ def test_factories_give_modules_with_or_without_inputs(torch, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     assert load_model("a_factory:make", shapes={"x": (5, 4)}).graph.shape("output") == (5, 3)
     assert load_model("a_factory:make_with_inputs").graph.shape("output") == (2, 3)
+    with pytest.raises(UsageError, match=r"example inputs, which have their own shapes.*for x"):
+        load_model("a_factory:make_with_inputs", shapes={"x": (5, 4)})
     with pytest.raises(UsageError, match="the arguments are x"):
         load_model("a_factory:make")
     with pytest.raises(UsageError, match="no_such"):

@@ -101,7 +101,7 @@ class StepCheckOptions:
         return ForecastOptions(
             batch=self.batch,
             own=f"1x{self.device or HERE}",
-            hosts=1,
+            max_hosts=1,
             hardware=self.hardware,
             shape=self.shape,
             tokens=self.tokens,

@@ -34,7 +34,7 @@ from slipstream.cli.compile.options import (
 from slipstream.cli.options import OUTPUT, AsJson, file_option, split_list
 from slipstream.cli.output import emit, remark, stderr_console
 from slipstream.errors import UsageError
-from slipstream.units import parse_duration
+from slipstream.units import format_bytes, parse_duration
 
 EXAMPLES = """\b
 [bold]Examples[/bold]
@@ -173,7 +173,7 @@ def _show(report: infer.Report, output: Path, *, as_json: bool) -> None:
 
     shown = [candidates_table(report), summary(report)]
     emit(report.model_dump(mode="json"), shown, as_json=as_json)
-    remark(f"written: {output}, {output.stat().st_size / 1e6:.1f} MB", style="")
+    remark(f"written: {output}, {format_bytes(output.stat().st_size)}", style="")
 
 
 def _warn(report: infer.Report, limit: float, seconds: float) -> None:

@@ -32,7 +32,7 @@ class _ForecastGroup(CommandGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or args[0] not in self.commands:
-            args = [PLAN, *(args or ["--help"])]
+            args = [PLAN, *args]
         return super().parse_args(ctx, args)
 
 
@@ -43,7 +43,9 @@ def add_to(app: typer.Typer) -> None:
         help="Forecast the hardware, time and cost of training a model.",
         epilog=plan.EXAMPLES,
     )
-    group.command(PLAN, cls=_PlanCommand, epilog=plan.EXAMPLES, hidden=True)(plan.plan)
+    group.command(PLAN, cls=_PlanCommand, epilog=plan.EXAMPLES, hidden=True, no_args_is_help=True)(
+        plan.plan
+    )
     calibrate.add_to(group)
     check.add_to(group)
     validate.add_to(group)

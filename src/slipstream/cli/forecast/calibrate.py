@@ -61,7 +61,8 @@ def calibrate(
     from slipstream.forecast.calibrate import file
     from slipstream.forecast.calibrate.measured import tables
 
-    with Progress(console=stderr_console(), transient=True) as bar:
+    console = stderr_console()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
         calibration = measure(
             name,

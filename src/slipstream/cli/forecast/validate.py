@@ -80,7 +80,8 @@ def validate_table(
     if html is not None:
         from slipstream.forecast.report import validation_page as validation_page  # raises first
     fitted = intervals.load()
-    with Progress(console=stderr_console(), transient=True) as bar:
+    console = stderr_console()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("rows", total=None)
         report = validate(
             table,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from slipstream.errors import ConfigError, UsageError
+from slipstream.errors import ConfigError, UsageError, reason_of
 from slipstream.forecast.calibrate.line import TimedAllReduce
 
 CONTENDERS = ("nccl", "slipstream", "gloo")
@@ -70,7 +70,7 @@ def read(path: Path) -> AllReduceTimes:
         return timed(json.loads(path.read_bytes()), str(path))
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{path} cannot be read as output of slipstream bench comm -o: {error}"
+            f"{path} cannot be read as output of slipstream bench comm -o: {reason_of(error)}"
         ) from error
 
 

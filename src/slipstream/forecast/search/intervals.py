@@ -18,7 +18,7 @@ from pathlib import Path
 import tomli
 from pydantic import TypeAdapter, ValidationError
 
-from slipstream.errors import ConfigError
+from slipstream.errors import ConfigError, reason_of
 from slipstream.forecast.search.plan import Interval
 from slipstream.forecast.work.workload import OperatorKind, Workload
 
@@ -130,7 +130,7 @@ def load(path: Path | None = None) -> Intervals:
         content = tomli.loads(path.read_text(encoding="utf-8"))
         return TypeAdapter(Intervals).validate_python(content)
     except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError, ValidationError) as error:
-        raise ConfigError(f"{path} cannot be read as intervals: {error}") from error
+        raise ConfigError(f"{path} cannot be read as intervals: {reason_of(error)}") from error
 
 
 def save(intervals: Intervals, path: Path) -> None:

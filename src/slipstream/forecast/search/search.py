@@ -106,7 +106,7 @@ def search(
     sizes = [(machine, hosts) for machine in request.machines for hosts in _hosts(machine, request)]
     if not sizes:
         raise UsageError(
-            "no host is allowed; set gpus, clouds or most_devices so that at least one is"
+            "no host is allowed; set gpus, clouds or max_devices so that at least one is"
         )
     trials_of = _trials(request, parameters)
     outcomes: dict[int, Plan | Infeasible] = {}
@@ -232,7 +232,7 @@ def _result(
 
 def _hosts(machine: HostType, request: SearchRequest) -> Iterator[int]:
     """Yield the powers of two of hosts, and the maximum number of hosts."""
-    most = request.options.most_devices // machine.cluster.per_host
+    most = request.options.max_devices // machine.cluster.per_host
     if machine.cluster.between is None:
         most = min(most, 1)
     yield from powers(most)

@@ -11,7 +11,7 @@ from typing import Any
 import tomli
 from pydantic import TypeAdapter, ValidationError
 
-from slipstream.errors import ConfigError
+from slipstream.errors import ConfigError, reason_of
 from slipstream.forecast.hardware.tables import files_of
 from slipstream.forecast.simulate.compute import Rates, Runtime
 from slipstream.forecast.simulate.network import WireRates
@@ -65,7 +65,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return tomli.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomli.TOMLDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read as calibrated parameters: {error}") from error
+        raise ConfigError(
+            f"{path} cannot be read as calibrated parameters: {reason_of(error)}"
+        ) from error
 
 
 def _parameters(content: Mapping[str, Any], path: Path) -> Parameters:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares  # pyright: ignore[reportMissingTypeStubs]
 
-from slipstream.errors import ConfigError
+from slipstream.errors import ConfigError, reason_of
 from slipstream.forecast import hardware
 from slipstream.forecast.search import machines
 from slipstream.forecast.simulate.compute import Runtime
@@ -77,7 +77,7 @@ def read(path: Path) -> list[CheckedStep]:
         rows = csv.DictReader(line for line in lines if not line.startswith("#"))
         return [_checked(row) for row in rows]
     except (OSError, KeyError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read as measured steps: {error}") from error
+        raise ConfigError(f"{path} cannot be read as measured steps: {reason_of(error)}") from error
 
 
 def _checked(row: dict[str, str]) -> CheckedStep:

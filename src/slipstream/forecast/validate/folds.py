@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from slipstream.errors import ConfigError
+from slipstream.errors import ConfigError, reason_of
 from slipstream.forecast.simulate.parameters import Parameters
 from slipstream.forecast.validate.case import PublishedCase
 from slipstream.forecast.validate.space import Space
@@ -79,7 +79,7 @@ def load(path: Path | None = None) -> Folds:
     try:
         return TypeAdapter(Folds).validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        raise ConfigError(f"{path} cannot be read as fits: {error}") from error
+        raise ConfigError(f"{path} cannot be read as fits: {reason_of(error)}") from error
 
 
 def save(folds: Folds, path: Path) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from slipstream.errors import ConfigError, UsageError
+from slipstream.errors import ConfigError, UsageError, reason_of
 from slipstream.forecast.hardware import Hardware, load
 from slipstream.forecast.validate import defaults
 from slipstream.forecast.validate.case import PublishedCase as PublishedCase
@@ -90,7 +90,7 @@ def _records(path: Path) -> Iterator[tuple[int, Mapping[str | None, str | None]]
                 yield max(before + 1, reader.line_num - inside), fields
                 before = reader.line_num
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"{path} cannot be read as CSV: {error}") from error
+        raise ConfigError(f"{path} cannot be read as CSV: {reason_of(error)}") from error
 
 
 def _check_columns(path: Path, header: Sequence[str]) -> None:

@@ -97,7 +97,7 @@ class Reference:
 
         Args:
             samples: Samples, one or more.
-            is_classifier: True if the first output has a number for each class along its last
+            is_classifier: Whether the first output has a number for each class along its last
                 axis; see `Yardstick.of`.
             clock: Function that returns the time in seconds.
         """

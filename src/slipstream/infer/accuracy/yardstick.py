@@ -78,7 +78,7 @@ class Yardstick:
 
         Args:
             outputs: Outputs by name, for each input; all have the same shapes.
-            is_classifier: True if the first output has a number for each class along its last
+            is_classifier: Whether the first output has a number for each class along its last
                 axis (default False).
         """
         groups: dict[str, tuple[ChannelGroup, ...]] = {}

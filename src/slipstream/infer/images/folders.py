@@ -28,7 +28,7 @@ class Folder:
         files: Image files, each with its label; the label is None without sub-folders.
         classes: Names of the labels from 0 on; empty if the names of the sub-folders are numbers.
         read: Reader that returns the pixels of a file.
-        has_channels_first: True if the channels come before the rows and columns.
+        has_channels_first: Whether the channels come before the rows and columns.
         dtype: Type of the model's input.
         options: Options for reading images.
     """

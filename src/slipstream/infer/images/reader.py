@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from slipstream.errors import UnsupportedError, UsageError
+from slipstream.errors import UnsupportedError, UsageError, reason_of
 from slipstream.infer.engines.modules import missing
 from slipstream.infer.graph.graph import Array
 
@@ -169,7 +169,7 @@ class ImageReader:
             reason = f"its {len(data)} bytes are of no format that it knows"
             raise UsageError(f"Pillow cannot read the image: {reason}") from error
         except (OSError, SyntaxError, ValueError) as error:
-            raise UsageError(f"Pillow cannot read the image: {error}") from error
+            raise UsageError(f"Pillow cannot read the image: {reason_of(error)}") from error
 
 
 _large = threading.Lock()  # held while a large file is decoded

@@ -50,8 +50,8 @@ class Imported:
             for models that are not from PyTorch.
         origin: Source of the model, as text for people.
         notes: Assumptions and measurements of the import, each a sentence for people.
-        is_module: True if the model was imported directly from a PyTorch module.
-        is_classifier: True if the first output has a number for each class along its last axis,
+        is_module: Whether the model was imported directly from a PyTorch module.
+        is_classifier: Whether the first output has a number for each class along its last axis,
             whether or not these are probabilities (default False: the outputs show whether).
     """
 
@@ -127,6 +127,11 @@ def _of_file(path: Path, example: object, shapes: Mapping[str, Any]) -> Imported
 def _of_object(
     source: Any, example: object, shapes: Mapping[str, Any], origin: str, large_bytes: int
 ) -> Imported:
+    if example is not None and shapes:
+        raise UsageError(
+            f"{origin} comes with example inputs, which have their own shapes, and shapes are given"
+            f" for {', '.join(shapes)}; allowed: one of the two"
+        )
     if is_torch(source):
         return _of_torch(source, example, shapes, origin, large_bytes)
     if is_tensorflow(source):

@@ -50,7 +50,7 @@ def pool(
     Args:
         windows: Windows along the axes behind the channels.
         kind: Reduction of each window.
-        with_padding: True if means count the padding of `windows.pads` (default True). Means never
+        with_padding: Whether means count the padding of `windows.pads` (default True). Means never
             count the part of a window beyond it.
     """
     sizes = builder.shape(x)[2:]

@@ -330,7 +330,7 @@ def _check(path: Path, data: bytes, manifest: Manifest) -> Check:
             item.name: _checked(arrays[f"output:{item.name}"], item) for item in manifest.outputs
         }
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise damaged(path, f"{CHECK}: {error}") from error
+        raise damaged(path, f"{CHECK}: {reason_of(error)}") from error
     return Check(inputs, outputs)
 
 

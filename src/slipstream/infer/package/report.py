@@ -12,6 +12,7 @@ from rich.text import Text
 from slipstream.infer.accuracy.promise import Accuracy
 from slipstream.infer.engines.protocol import Precision
 from slipstream.infer.machine import Machine
+from slipstream.units import format_bytes
 
 
 class State(str, Enum):
@@ -225,7 +226,7 @@ def _cells(item: Candidate, has_labels: bool, has_answers: bool) -> list[str]:
         _number(item.median_ms, ".3f"),
         quartiles,
         _number(item.snr_db, ".1f"),
-        "" if item.weights_bytes is None else f"{item.weights_bytes / 1e6:.1f} MB",
+        "" if item.weights_bytes is None else format_bytes(item.weights_bytes),
         *answers,
         ": ".join(words) + method,
     ]

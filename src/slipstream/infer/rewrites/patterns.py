@@ -26,7 +26,7 @@ class Operands:
     Args:
         value: Name of the other operand.
         constant: Constant operand.
-        constant_first: True if the constant is the first operand.
+        constant_first: Whether the constant is the first operand.
     """
 
     value: str

@@ -7,6 +7,7 @@ from slipstream.infer.machine import this_machine
 from slipstream.infer.package.report import Candidate, Report, Rewritten, State
 from slipstream.infer.search.objective import Objective
 from slipstream.infer.search.search import SearchResult
+from slipstream.units import format_bytes
 
 
 def report_of(
@@ -66,7 +67,7 @@ def _choice(candidates: tuple[Candidate, ...], objective: Objective) -> str:
     graph = "the rewritten graph" if chosen.rewrites else "the graph as imported"
     text = f"{chosen.title} on {graph}: {chosen.low_ms:.3f} ms in the best quarter of its rounds"
     if objective.target == "memory":
-        text += f" and {(chosen.weights_bytes or 0) / 1e6:.1f} MB of weights, the least of all"
+        text += f" and {format_bytes(chosen.weights_bytes or 0)} of weights, the least of all"
     others = [
         (item.low_ms, item)
         for item in candidates[1:]

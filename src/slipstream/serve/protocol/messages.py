@@ -69,7 +69,7 @@ class InferenceCall:
         given: Inputs by name.
         id: Identifier of the request, which the response repeats; "" (the default) if none.
         outputs: Requested outputs, and whether each is binary; empty (the default) requests all.
-        binary: True if outputs are binary unless stated otherwise (default False).
+        binary: Whether outputs are binary unless stated otherwise (default False).
         seconds: Timeout in seconds; None (the default) is the timeout of the server.
     """
 
