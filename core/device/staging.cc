@@ -10,6 +10,9 @@
 namespace slipstream {
 namespace {
 
+/// Chunks are multiples of it wide, which is a multiple of every element and of every codec's block.
+constexpr std::size_t kWidthBytes = 4096;
+
 void sleep_a_little() { std::this_thread::sleep_for(20us); }
 
 StagingOptions checked(StagingOptions options) {
@@ -43,7 +46,7 @@ Staging::Staging(Device& device, StagingOptions options)
   }
 }
 
-Staging::~Staging() {
+void Staging::finish() noexcept {
   ring_.open();
   for (const OwnedStream* stream : {&to_host_, &to_device_}) {
     try {
@@ -53,14 +56,31 @@ Staging::~Staging() {
   }
 }
 
-Transfer Staging::plan(std::size_t num_bytes) const {
-  const std::size_t slot = ring_.shape().slot_bytes;
-  const auto num_chunks = static_cast<std::uint32_t>((num_bytes + slot - 1) / slot);
-  return {num_to_host_, num_chunks, sequence_of(num_to_host_), num_bytes};
+std::size_t Transfer::width_of(std::size_t row, std::uint64_t index) const noexcept {
+  const std::size_t begin = std::min(index * width, rows[row].num_bytes);
+  return std::min(width, rows[row].num_bytes - begin);
 }
 
-void Staging::submit(const Transfer& transfer, StreamHandle current, DeviceAddress source,
-                     DeviceAddress target) {
+std::size_t Transfer::offset_of(std::size_t row, std::uint64_t index) const noexcept {
+  std::size_t offset = 0;
+  for (std::size_t i = 0; i < row; ++i) offset += width_of(i, index);
+  return offset;
+}
+
+Transfer Staging::plan(std::vector<StagedRow> rows) const {
+  const std::size_t slot = ring_.shape().slot_bytes;
+  const std::size_t width = slot / std::max<std::size_t>(1, rows.size()) / kWidthBytes * kWidthBytes;
+  if (width == 0) {
+    fail(ErrorKind::kUsage, "a slot of ", slot, " bytes cannot hold blocks of ", rows.size(),
+         " ranks; it has room for ", slot / kWidthBytes);
+  }
+  std::size_t longest = 0;
+  for (const StagedRow& row : rows) longest = std::max(longest, row.num_bytes);
+  const auto num_chunks = static_cast<std::uint32_t>((longest + width - 1) / width);
+  return {num_to_host_, num_chunks, sequence_of(num_to_host_), width, std::move(rows)};
+}
+
+void Staging::submit(const Transfer& transfer, StreamHandle current) {
   SLIPSTREAM_ASSERT(transfer.first == num_to_host_, "chunk ", transfer.first, ", next is ",
                     num_to_host_);
   refuse_if_open();
@@ -68,53 +88,63 @@ void Staging::submit(const Transfer& transfer, StreamHandle current, DeviceAddre
   try {
     device_.record(current, submitted_.get());
     device_.wait_event(to_host_.get(), submitted_.get());
-    enqueue_all(transfer, source, target);
+    enqueue_all(transfer);
   } catch (...) {
     ring_.open();  // some chunks are not copied back, so the sequence is broken
     throw;
   }
 }
 
-void Staging::enqueue_all(const Transfer& transfer, DeviceAddress source, DeviceAddress target) {
+void Staging::enqueue_all(const Transfer& transfer) {
   const std::uint64_t num_chunks = transfer.num_chunks;
   const std::uint64_t num_slots = ring_.shape().num_slots;
   // Fill the ring before the first wait: in a hardware queue that both streams share, copies behind
   // a wait would start late.
   for (std::uint64_t i = 0; i < num_chunks; ++i) {
-    if (i >= num_slots) enqueue_to_device(chunk(transfer, i - num_slots), target);
+    if (i >= num_slots) enqueue_to_device(transfer, i - num_slots);
     make_room();
-    enqueue_to_host(chunk(transfer, i), source);
+    enqueue_to_host(transfer, i);
   }
   for (std::uint64_t i = num_chunks - std::min(num_chunks, num_slots); i < num_chunks; ++i) {
-    enqueue_to_device(chunk(transfer, i), target);
+    enqueue_to_device(transfer, i);
   }
 }
 
-Staging::Chunk Staging::chunk(const Transfer& transfer, std::uint64_t index) const {
-  const std::size_t slot = ring_.shape().slot_bytes;
-  const std::size_t offset = index * slot;
-  return {transfer.first + index, offset, std::min(slot, transfer.num_bytes - offset)};
-}
-
-void Staging::enqueue_to_host(const Chunk& chunk, DeviceAddress source) {
+void Staging::enqueue_to_host(const Transfer& transfer, std::uint64_t index) {
   const std::uint32_t num_slots = ring_.shape().num_slots;
-  const std::uint32_t sequence = sequence_of(chunk.number);
-  if (chunk.number >= num_done_ + num_slots) {
-    device_.wait_event(to_host_.get(), event_of(chunk.number - num_slots));
+  const std::uint64_t number = transfer.first + index;
+  const std::uint32_t sequence = sequence_of(number);
+  if (number >= num_done_ + num_slots) {
+    device_.wait_event(to_host_.get(), event_of(number - num_slots));
   }
-  device_.copy_to_host(to_host_.get(), ring_.slot(sequence).data(), source + chunk.offset,
-                       chunk.num_bytes);
+  std::byte* slot = ring_.slot(sequence).data();
+  for (std::size_t row = 0; row < transfer.rows.size(); ++row) {
+    const std::size_t width = transfer.width_of(row, index);
+    const DeviceAddress source = transfer.rows[row].source;
+    if (source != 0 && width > 0) {
+      device_.copy_to_host(to_host_.get(), slot, source + index * transfer.width, width);
+    }
+    slot += width;
+  }
   device_.write_word(to_host_.get(), memory_.address_of(&ring_.gate(sequence).in), sequence);
-  num_to_host_ = chunk.number + 1;
+  num_to_host_ = number + 1;
 }
 
-void Staging::enqueue_to_device(const Chunk& chunk, DeviceAddress target) {
-  const std::uint32_t sequence = sequence_of(chunk.number);
+void Staging::enqueue_to_device(const Transfer& transfer, std::uint64_t index) {
+  const std::uint64_t number = transfer.first + index;
+  const std::uint32_t sequence = sequence_of(number);
   device_.wait_word(to_device_.get(), memory_.address_of(&ring_.gate(sequence).out), sequence);
-  device_.copy_to_device(to_device_.get(), target + chunk.offset, ring_.slot(sequence).data(),
-                         chunk.num_bytes);
-  device_.record(to_device_.get(), event_of(chunk.number));
-  num_to_device_ = chunk.number + 1;
+  const std::byte* slot = ring_.slot(sequence).data();
+  for (std::size_t row = 0; row < transfer.rows.size(); ++row) {
+    const std::size_t width = transfer.width_of(row, index);
+    const DeviceAddress target = transfer.rows[row].target;
+    if (target != 0 && width > 0) {
+      device_.copy_to_device(to_device_.get(), target + index * transfer.width, slot, width);
+    }
+    slot += width;
+  }
+  device_.record(to_device_.get(), event_of(number));
+  num_to_device_ = number + 1;
 }
 
 void Staging::make_room() {

@@ -25,12 +25,26 @@ struct StagingOptions {
   bool allow_small_slots = false;  ///< allow slots below kMinSlotBytes, for tests
 };
 
-/// The chunks of one tensor.
+/// A part of an operation's memory that is contiguous on the device: a tensor, or a rank's block.
+struct StagedRow {
+  std::size_t num_bytes = 0;
+  DeviceAddress source = 0;  ///< copied from here to the slot; 0: not copied
+  DeviceAddress target = 0;  ///< copied here from the slot; 0: not copied
+};
+
+/// The chunks of one operation. Chunk `index` consists of the next `width` bytes of each row, or of
+/// those that are left. The rows' parts follow one another in the slot without gaps.
 struct Transfer {
   std::uint64_t first = 0;  ///< number of the first chunk; numbers start at 0 and do not wrap
   std::uint32_t num_chunks = 0;
   std::uint32_t sequence = 0;  ///< sequence number of the first chunk in the ring
-  std::size_t num_bytes = 0;
+  std::size_t width = 0;
+  std::vector<StagedRow> rows{};
+
+  /// The number of bytes of a row in a chunk.
+  [[nodiscard]] std::size_t width_of(std::size_t row, std::uint64_t index) const noexcept;
+  /// The offset of a row's part, or of the end, in a chunk's slot.
+  [[nodiscard]] std::size_t offset_of(std::size_t row, std::uint64_t index) const noexcept;
 };
 
 /// Moves tensors from a device to host memory, where the engine works on them, and back.
@@ -51,39 +65,35 @@ class Staging {
   Staging(Device& device, StagingOptions options);
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
-  /// Opens the ring and blocks until the device has executed all commands.
-  ~Staging();
+  /// Calls finish().
+  ~Staging() { finish(); }
+
+  /// Opens the ring and blocks until the device has executed all commands. submit() then throws.
+  void finish() noexcept;
 
   /// The engine's side. If the engine cannot finish its operations, it must open the ring.
   [[nodiscard]] GatedRing& ring() noexcept { return ring_; }
 
-  /// The transfer for the next submit(), of `num_bytes`. The engine must know the transfer before
-  /// submit(), which may wait until the first chunks are done.
-  [[nodiscard]] Transfer plan(std::size_t num_bytes) const;
-  /// Enqueues the copies from `source` to the host and back to `target`. They start after all
-  /// commands that `current` has now. Blocks while max_chunks_ahead chunks are not done. Both
-  /// memories must exist until the transfer is done.
+  /// The transfer for the next submit(). The engine must know the transfer before submit(), which
+  /// may wait until the first chunks are done. Throws Error(kUsage) if there are too many rows for
+  /// a slot.
+  [[nodiscard]] Transfer plan(std::vector<StagedRow> rows) const;
+  /// Enqueues the copies to the host and back. They start after all commands that `current` has
+  /// now. Blocks while max_chunks_ahead chunks are not done. The device memory must exist until the
+  /// transfer is done.
   ///
   /// Throws Error(kAborted) if the ring is open or is opened meanwhile, and the errors of the
   /// device. After an error the ring is open, and a part of the transfer may be enqueued.
-  void submit(const Transfer& transfer, StreamHandle current, DeviceAddress source,
-              DeviceAddress target);
+  void submit(const Transfer& transfer, StreamHandle current);
   /// Makes a stream wait until a submitted transfer is done.
   void wait(StreamHandle stream, const Transfer& transfer);
   /// Whether the result is in device memory. A transfer whose submit() threw is never done.
   [[nodiscard]] bool is_done(const Transfer& transfer);
 
  private:
-  struct Chunk {
-    std::uint64_t number;
-    std::size_t offset;
-    std::size_t num_bytes;
-  };
-
-  void enqueue_all(const Transfer& transfer, DeviceAddress source, DeviceAddress target);
-  [[nodiscard]] Chunk chunk(const Transfer& transfer, std::uint64_t index) const;
-  void enqueue_to_host(const Chunk& chunk, DeviceAddress source);
-  void enqueue_to_device(const Chunk& chunk, DeviceAddress target);
+  void enqueue_all(const Transfer& transfer);
+  void enqueue_to_host(const Transfer& transfer, std::uint64_t index);
+  void enqueue_to_device(const Transfer& transfer, std::uint64_t index);
   void make_room();
   void refuse_if_open() const;
   void find_done();

@@ -10,6 +10,8 @@ namespace {
 constexpr Nanoseconds kTick = 100ms;
 // Gap between two polls that shows that this process did not run.
 constexpr Nanoseconds kStopped = 1s;
+// Interval between two looks at the flags of gated operations; a device wakes nobody.
+constexpr Nanoseconds kLookAtGates = 20us;
 
 std::int64_t nanoseconds(TimePoint at) {
   return std::chrono::duration_cast<Nanoseconds>(at.time_since_epoch()).count();
@@ -107,6 +109,7 @@ bool Engine::poll_once() {
   world_.now = Clock::now();
   bool any = woken_.load(std::memory_order_relaxed) && woken_.exchange(false);
   start_submitted();
+  any = start_held() || any;
   for (Transport* transport : busy_transports_) any = transport->poll(receiver_) || any;
   any = pump_peers() || any;
   if (world_.now >= next_tick_) tick();
@@ -156,7 +159,7 @@ TimePoint Engine::next_event() const {
   TimePoint next = next_tick_;
   for (const Transport* transport : busy_transports_)
     next = std::min(next, transport->next_event());
-  return next;
+  return held_.empty() ? next : std::min(next, Clock::now() + kLookAtGates);
 }
 
 void Engine::start_submitted() {
@@ -167,14 +170,34 @@ void Engine::start_submitted() {
   }
   for (const auto& operation : submitted) {
     operations_.note_started();
+    if (held_.empty() && operation->request().ring == nullptr) {
+      start(operation);
+    } else {
+      held_.add(operation);
+    }
+  }
+}
+
+bool Engine::start_held() {
+  if (held_.empty()) return false;
+  const auto ready = held_.take_ready();
+  for (const auto& operation : ready) {
+    operation->deadline += world_.now - operation->submitted;  // a device may take its time
+    if (has_open_ring(*operation)) {
+      const Error cause(ErrorKind::kAborted,
+                        concat(world_.name_of(world_.identity.rank),
+                               " has ended its use of the device, or its device has failed"));
+      failures_.fail_group(operation->group(), cause, true);
+    }
     start(operation);
   }
+  return !ready.empty();
 }
 
 void Engine::start(const std::shared_ptr<Operation>& operation) {
   Group& group = operation->group();
   operation->started = operation->progressed = world_.now;
-  operation->report_at = operation->submitted + world_.options.stall_after;
+  operation->report_at = operation->started + world_.options.stall_after;
   if (!operation->is_point_to_point()) {
     group.started = operation->sequence() + 1;
     group.remember(*operation);

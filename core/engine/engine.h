@@ -13,6 +13,7 @@
 #include "base/fork.h"
 #include "engine/driver.h"
 #include "engine/failures.h"
+#include "engine/held_operations.h"
 #include "engine/messages.h"
 #include "engine/operations.h"
 #include "engine/options.h"
@@ -106,6 +107,8 @@ class Engine final : private Driven {
   bool pump_peers();
   void tick();
   void start_submitted();
+  /// Starts the held operations that may start. Returns whether there were any.
+  bool start_held();
   void start(const std::shared_ptr<Operation>& operation);
   [[noreturn]] void fail_closed() const;
 
@@ -145,6 +148,7 @@ class Engine final : private Driven {
   std::atomic<std::uint64_t> blocked_{0};     // nanoseconds in wait()
 
   // driver
+  HeldOperations held_;
   TimePoint next_tick_{};
   bool network_waits_ = false;  // segments are waiting for a stream to another host
 };

@@ -128,6 +128,7 @@ void Engine::close() {
     for (const auto& [id, group] : world_.groups) {
       failures_.fail_group(*group, cause, !group->running.empty());
     }
+    for (const auto& operation : held_.take_all()) start(operation);  // they fail
     settle();
     Frame goodbye;
     goodbye.kind = FrameKind::kGoodbye;

@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "engine/held_operations.h"
+
 namespace slipstream {
 namespace {
 
@@ -175,6 +177,7 @@ void Operations::complete(const std::shared_ptr<Operation>& operation) {
     group.running.erase(operation->sequence());
   }
   retire(*operation, false);
+  release_slot(*operation, false);
   operation->completion()->finish(std::nullopt);
 }
 
@@ -208,6 +211,7 @@ void Operations::fail(const std::shared_ptr<Operation>& operation, const Error& 
     group.running.erase(operation->sequence());
   }
   retire(*operation, true);
+  release_slot(*operation, true);
   operation->completion()->finish(
       Error(cause.kind(), concat(operation->title(), ": ", cause.what())));
 }

@@ -147,7 +147,7 @@ class FuzzRun {
     for (std::uint32_t chunk = 0; chunk < transfer.num_chunks; ++chunk) {
       const std::size_t offset = chunk * slot;
       const auto bytes =
-          tensors.result(index).subspan(offset, std::min(slot, transfer.num_bytes - offset));
+          tensors.result(index).subspan(offset, transfer.width_of(0, chunk));
       if (engine_->is_nan(transfer.first + chunk)) {
         EXPECT_TRUE(std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0xff}; }));
       } else {

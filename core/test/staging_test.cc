@@ -93,8 +93,8 @@ TEST(Staging, TensorsOfEverySizeComeBack) {
 
 TEST(Staging, AnEmptyTensorIsDoneAtOnce) {
   SteppedStaging stepped({4096});
-  const Transfer transfer = stepped.staging.plan(0);
-  stepped.staging.submit(transfer, stepped.tensors.before(), 0, 0);
+  const Transfer transfer = stepped.staging.plan({{0}});
+  stepped.staging.submit(transfer, stepped.tensors.before());
   EXPECT_TRUE(stepped.staging.is_done(transfer));
   stepped.staging.wait(stepped.tensors.after(), transfer);
   stepped.send(0);
@@ -144,7 +144,7 @@ TEST(Staging, NobodyWaitsForOldTransfers) {
 
 TEST(Staging, ATransferIsNotDoneBeforeItIsEnqueued) {
   SteppedStaging stepped({100 * 4096}, small(4, 10));
-  const Transfer transfer = stepped.staging.plan(100 * 4096);
+  const Transfer transfer = stepped.staging.plan({{100 * 4096}});
   stepped.on_full = [&] { EXPECT_FALSE(stepped.staging.is_done(transfer)); };
   stepped.send(0);
   EXPECT_GT(stepped.num_times_full, 0U);
@@ -211,8 +211,7 @@ TEST(Staging, AnOpenRingFreesACallerThatWaitsForRoom) {
   Staging staging(device, options);
   opened = &staging;
   const std::string error = error_of([&] {
-    staging.submit(staging.plan(tensors.size(0)), tensors.before(), tensors.source(0),
-                   tensors.target(0));
+    staging.submit(staging.plan({tensors.row(0)}), tensors.before());
   });
   EXPECT_GE(num_times_full, 10U) << "the caller did not wait";
   EXPECT_NE(error.find("create a new group"), std::string::npos) << error;
@@ -224,21 +223,20 @@ TEST(Staging, ADeviceThatFailsHalfWayOpensTheRing) {
   {
     SteppedStaging counting({20'000});
     first_call = counting.device.counts().calls + 1;
-    const Transfer transfer = counting.staging.plan(20'000);
-    counting.staging.submit(transfer, counting.tensors.before(), counting.tensors.source(0),
-                            counting.tensors.target(0));
+    const Transfer transfer = counting.staging.plan({counting.tensors.row(0)});
+    counting.staging.submit(transfer, counting.tensors.before());
     last_call = counting.device.counts().calls;
   }
   EXPECT_EQ(last_call - first_call + 1, 2 + 5 * 5 + 1) << "one wait for the fifth chunk's slot";
   for (std::uint64_t call = first_call; call <= last_call; ++call) {
     SteppedStaging stepped({20'000}, small(), {.failing_call = call});
     const std::string error = error_of([&] {
-      stepped.staging.submit(stepped.staging.plan(20'000), stepped.tensors.before(),
-                             stepped.tensors.source(0), stepped.tensors.target(0));
+      stepped.staging.submit(stepped.staging.plan({stepped.tensors.row(0)}),
+                             stepped.tensors.before());
     });
     EXPECT_NE(error.find("was told to"), std::string::npos) << call << error;
     EXPECT_TRUE(stepped.staging.ring().is_open());
-    EXPECT_FALSE(stepped.staging.is_done({.first = 0, .num_chunks = 5, .num_bytes = 20'000}));
+    EXPECT_FALSE(stepped.staging.is_done({.first = 0, .num_chunks = 5}));
     stepped.step_all();
     EXPECT_TRUE(stepped.device.describe_queues().empty()) << stepped.device.describe_queues();
   }

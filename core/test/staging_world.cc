@@ -29,7 +29,7 @@ void StagedEngine::add(const Transfer& transfer, std::uint32_t seed) {
     const std::size_t offset = i * slot;
     chunks_.push_back({transfer.first + i, transfer.sequence + i, seed,
                        offset / sizeof(std::uint32_t),
-                       std::min(slot, transfer.num_bytes - offset)});
+                       transfer.width_of(0, i)});
   }
 }
 
@@ -158,9 +158,9 @@ void StagedTensors::compute(std::size_t index) {
 }
 
 Transfer StagedTensors::send(std::size_t index, Staging& staging, StagedEngine& engine) {
-  const Transfer transfer = staging.plan(size(index));
+  const Transfer transfer = staging.plan({row(index)});
   engine.add(transfer, seed(index));
-  staging.submit(transfer, before(), source(index), target(index));
+  staging.submit(transfer, before());
   staging.wait(after(), transfer);
   const std::size_t offset = offsets_.back() + offsets_[index];
   device_.copy_to_host(after(), host_.bytes().data() + offset, target(index), size(index));

@@ -88,6 +88,9 @@ class StagedTensors {
   [[nodiscard]] DeviceAddress source(std::size_t index) const;
   /// Every other tensor is replaced by its result.
   [[nodiscard]] DeviceAddress target(std::size_t index) const;
+  [[nodiscard]] StagedRow row(std::size_t index) const {
+    return {size(index), source(index), target(index)};
+  }
   [[nodiscard]] StreamHandle before() const { return before_.get(); }
   [[nodiscard]] StreamHandle after() const { return after_.get(); }
 

@@ -203,8 +203,8 @@ BothWays copy_rates(const Bench& bench, const StagedTensors& tensors, std::size_
 double round_trip(Device& device, const StagedTensors& tensors, Staging& staging,
                   std::size_t num_bytes, double* enqueued = nullptr) {
   const TimePoint start = Clock::now();
-  const Transfer transfer = staging.plan(num_bytes);
-  staging.submit(transfer, tensors.before(), tensors.source(0), tensors.target(0));
+  const Transfer transfer = staging.plan({{num_bytes, tensors.source(0), tensors.target(0)}});
+  staging.submit(transfer, tensors.before());
   if (enqueued != nullptr) *enqueued = since(start);
   staging.wait(tensors.after(), transfer);
   device.synchronize(tensors.after());
@@ -307,8 +307,8 @@ void print_opening(const Bench& bench, const StagedTensors& tensors, std::size_t
   opened = staging.get();
   std::string error;
   try {
-    staging->submit(staging->plan(num_bytes), tensors.before(), tensors.source(0),
-                    tensors.target(0));
+    staging->submit(staging->plan({{num_bytes, tensors.source(0), tensors.target(0)}}),
+                    tensors.before());
   } catch (const Error& thrown) {
     error = thrown.what();
   }

@@ -60,7 +60,7 @@ FakeStream& FakeDevice::stream(const char* call, StreamHandle handle) {
   return queues_.streams[index];
 }
 
-FakeEvent& FakeDevice::event(const char* call, EventHandle handle) {
+FakeDeviceEvent& FakeDevice::event(const char* call, EventHandle handle) {
   const std::size_t index = index_of(handle);
   if (index >= queues_.events.size() || queues_.events[index].destroyed) {
     fail(ErrorKind::kUsage, call, ": there is no event ", index);
@@ -207,7 +207,7 @@ void FakeDevice::wait_event(StreamHandle stream, EventHandle event) {
 
 bool FakeDevice::is_done(EventHandle handle) {
   const Lock lock = enter("is_done");
-  const FakeEvent& found = event("is_done", handle);
+  const FakeDeviceEvent& found = event("is_done", handle);
   return found.num_reached >= found.num_recorded;
 }
 

@@ -90,7 +90,7 @@ class FakeDevice final : public Device {
   StreamHandle add_stream();
   // These are called with the lock held. Those with a parameter for it may release it meanwhile.
   FakeStream& stream(const char* call, StreamHandle handle);
-  FakeEvent& event(const char* call, EventHandle handle);
+  FakeDeviceEvent& event(const char* call, EventHandle handle);
   std::atomic<std::uint32_t>* word(const char* call, DeviceAddress address);
   void check_host(const char* call, const std::byte* memory, std::size_t num_bytes);
   void enqueue(Lock& lock, const char* call, StreamHandle handle, FakeCommand command);

@@ -44,7 +44,7 @@ struct FakeStream {
 };
 
 /// An event counts its records. A wait is for one of them.
-struct FakeEvent {
+struct FakeDeviceEvent {
   std::uint64_t num_recorded = 0;
   std::uint64_t num_reached = 0;
   bool destroyed = false;
@@ -53,7 +53,7 @@ struct FakeEvent {
 /// The streams and events of a fake device.
 struct FakeQueues {
   std::deque<FakeStream> streams;
-  std::deque<FakeEvent> events;
+  std::deque<FakeDeviceEvent> events;
   bool one_queue = false;  ///< commands of all streams are executed in the order of their calls
 };
 

@@ -11,6 +11,8 @@
 
 namespace slipstream {
 
+class GatedRing;
+
 constexpr std::uint32_t kAnyPeer = ~std::uint32_t{0};
 
 /// One call of a collective on one rank. The memory belongs to the caller and must not change until
@@ -47,6 +49,10 @@ struct Request {
   /// Error feedback: `count` floats, initially zero, that keep what the codec loses for the next
   /// operation. The caller keeps them as long as the elements of the buffer mean the same.
   float* residual = nullptr;
+  /// If set, the memory lies in the slot of `chunk`. The operation starts when a device has filled
+  /// the slot, and releases the slot when it ends. Later collectives of the group start after it.
+  GatedRing* ring = nullptr;
+  std::uint32_t chunk = 0;  ///< sequence number of the chunk in the ring
   /// The caller will call wait() at once, so no other thread must be woken.
   bool waits_soon = false;
 };

@@ -1,0 +1,64 @@
+#include "engine/held_operations.h"
+
+#include <algorithm>
+
+#include "engine/group.h"
+#include "gate/gated_ring.h"
+
+namespace slipstream {
+namespace {
+
+/// Operations of equal lines start in the order of their submission: the collectives of a group, its
+/// receives, and its sends to one rank.
+struct Line {
+  const Group* group;
+  Collective kind;
+  std::uint32_t peer;
+  bool operator==(const Line&) const = default;
+};
+
+Line line_of(const Operation& operation) {
+  const Request& request = operation.request();
+  if (!operation.is_point_to_point()) return {&operation.group(), Collective::kBarrier, 0};
+  const bool sends = request.collective == Collective::kSend;
+  return {&operation.group(), request.collective, sends ? request.root : 0};
+}
+
+bool may_start(const Operation& operation) {
+  const Request& request = operation.request();
+  return request.ring == nullptr || request.ring->ready(request.chunk) || has_open_ring(operation);
+}
+
+}  // namespace
+
+std::vector<std::shared_ptr<Operation>> HeldOperations::take_ready() {
+  std::vector<std::shared_ptr<Operation>> ready;
+  std::vector<Line> waiting;
+  std::erase_if(held_, [&](std::shared_ptr<Operation>& operation) {
+    const Line line = line_of(*operation);
+    if (std::ranges::find(waiting, line) != waiting.end()) return false;
+    if (!may_start(*operation)) {
+      waiting.push_back(line);
+      return false;
+    }
+    ready.push_back(std::move(operation));
+    return true;
+  });
+  return ready;
+}
+
+bool has_open_ring(const Operation& operation) {
+  return operation.request().ring != nullptr && operation.request().ring->is_open();
+}
+
+void release_slot(const Operation& operation, bool failed) {
+  const Request& request = operation.request();
+  if (request.ring == nullptr) return;
+  if (failed) {
+    request.ring->release_nan(request.chunk, request.ring->shape().slot_bytes);
+  } else {
+    request.ring->release(request.chunk);
+  }
+}
+
+}  // namespace slipstream
