@@ -284,6 +284,11 @@ std::shared_ptr<Negotiator> Runtime::make_negotiator(const std::shared_ptr<Group
   return {made, [parts = parts_](Negotiator* negotiator) { delete negotiator; }};
 }
 
+std::shared_ptr<DeviceGroup> Runtime::make_device_group(const std::shared_ptr<Group>& group,
+                                                        const DeviceOptions& options) {
+  return std::make_shared<DeviceGroup>(parts_, parts_->engine, group, options);
+}
+
 void Runtime::notify(const Handle& handle, std::uint64_t token) {
   handle.completion_->notify(parts_->tokens, token);
 }

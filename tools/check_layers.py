@@ -3,6 +3,7 @@
     base <- {topology, transport, reduce <- codec} <- collective <- engine <- negotiation <- runtime
     runtime -> {tcp, shm, fake}
     base <- gate <- {engine, device <- {cuda, fake}}: the engine uses gates, and never a device
+    {engine, device} <- staged <- runtime
     bindings -> public headers and runtime
     kernels, which are independent of core/ <- bindings/kernels
 
@@ -33,7 +34,10 @@ ALLOWED: dict[str, set[str]] = {
     "device": FOUNDATION | {"gate", "device"},
     "engine": INTERFACES | {"collective", "gate", "engine"},
     "negotiation": INTERFACES | {"collective", "engine", "negotiation"},
-    "runtime": INTERFACES | {"collective", "engine", "negotiation", "runtime"} | CONCRETE,
+    "staged": INTERFACES | {"collective", "gate", "engine", "device", "staged"},
+    "runtime": INTERFACES
+    | {"collective", "engine", "negotiation", "gate", "device", "staged", "device/cuda", "runtime"}
+    | CONCRETE,
     "bindings": {"public", "bindings"},
     "kernels": {"kernels", "hwy"},
     "bindings/kernels": {"kernels"},

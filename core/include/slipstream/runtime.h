@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "slipstream/device_group.h"
 #include "slipstream/log.h"
 #include "slipstream/negotiation.h"
 #include "slipstream/request.h"
@@ -102,6 +103,10 @@ class Runtime {
   /// engine alive.
   std::shared_ptr<Negotiator> make_negotiator(const std::shared_ptr<Group>& group,
                                               const NegotiationOptions& options);
+
+  /// The collectives of the group on the memory of a GPU. It keeps the engine alive.
+  std::shared_ptr<DeviceGroup> make_device_group(const std::shared_ptr<Group>& group,
+                                                 const DeviceOptions& options);
 
   /// Makes next_event() return `token` once the operation is done.
   void notify(const Handle& handle, std::uint64_t token);

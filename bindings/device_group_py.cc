@@ -1,0 +1,82 @@
+#include <nanobind/stl/shared_ptr.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "collectives_py.h"
+#include "slipstream/device_group.h"
+
+// Collectives on the memory of a GPU. Calls of the CUDA driver are made without the GIL, because
+// some of them wait for streams, and a stream may wait for a rank that needs the GIL.
+namespace slipstream {
+namespace {
+
+/// A device group, and the stream on which the next collectives begin.
+struct PyDeviceGroup {
+  std::shared_ptr<DeviceGroup> group;
+  CudaStream stream = 0;
+};
+
+DeviceHandle submit(const PyDeviceGroup& group, Request&& request) {
+  const nb::gil_scoped_release release;
+  return group.group->submit(request, group.stream);
+}
+
+/// Waits for the engine's part, and checks Python's signals now and then.
+void wait(const DeviceHandle& handle) {
+  while (true) {
+    bool done = false;
+    {
+      const nb::gil_scoped_release release;
+      done = handle.wait(std::chrono::milliseconds(100));
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (done) return handle.check();
+  }
+}
+
+}  // namespace
+
+void bind_device_group(nb::module_& m) {
+  nb::class_<DeviceHandle>(m, "DeviceHandle", "A collective on the memory of a GPU.")
+      .def(
+          "wait_on",
+          [](const DeviceHandle& handle, CudaStream stream) {
+            const nb::gil_scoped_release release;
+            handle.wait_on(stream);
+          },
+          nb::arg("stream"),
+          "Make a stream of the driver wait until the results are in the GPU's memory;"
+          " return at once.")
+      .def("done", &DeviceHandle::done, nb::call_guard<nb::gil_scoped_release>(),
+           "Tell whether the results are in the GPU's memory, or the operation has failed.")
+      .def("wait", wait, "Wait without the GIL until the engine has ended its part; raise its error.")
+      .def("check", &DeviceHandle::check, "Raise the error of an operation that has failed.");
+
+  nb::class_<PyDeviceGroup> group(m, "DeviceGroup",
+                                  "Collectives of a group on the memory of one GPU.");
+  group.def(
+      "__init__",
+      [](PyDeviceGroup* self, const PyGroup& members, int ordinal, std::uint32_t num_slots,
+         std::uint64_t slot_bytes, const std::string& library) {
+        const nb::gil_scoped_release release;
+        new (self) PyDeviceGroup{members.runtime->make_device_group(
+            members.group, {ordinal, num_slots, slot_bytes, library})};
+      },
+      nb::arg("group"), nb::arg("ordinal"), nb::kw_only(), nb::arg("num_slots") = 8,
+      nb::arg("slot_bytes") = 4 << 20, nb::arg("library") = "libcuda.so.1");
+  group.def(
+      "on",
+      [](PyDeviceGroup& self, CudaStream stream) -> PyDeviceGroup& {
+        self.stream = stream;
+        return self;
+      },
+      nb::arg("stream"), nb::rv_policy::reference,
+      "Begin the next collectives after all commands that a stream of the driver has when they are"
+      " called; return the group.");
+  bind_reductions(group);
+  bind_gathers(group);
+  bind_exchanges(group);
+}
+
+}  // namespace slipstream

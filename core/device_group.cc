@@ -1,0 +1,86 @@
+#include "slipstream/device_group.h"
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "device/cuda/cuda_device.h"
+#include "staged/staged_group.h"
+
+namespace slipstream {
+namespace {
+
+/// The GPU of a driver. It is kept until the process ends, because the driver may be shut down
+/// before static objects are destroyed.
+CudaDevice& gpu(const std::string& library, int ordinal) {
+  static std::mutex mutex;
+  static auto& devices = *new std::map<std::pair<std::string, int>, std::unique_ptr<CudaDevice>>;
+  const std::scoped_lock lock(mutex);
+  std::unique_ptr<CudaDevice>& device = devices[{library, ordinal}];
+  if (!device) device = std::make_unique<CudaDevice>(CudaDriver(library), ordinal);
+  return *device;
+}
+
+StagingOptions staging_options(const DeviceOptions& options) {
+  return {.ring = {.num_slots = options.num_slots, .slot_bytes = options.slot_bytes}};
+}
+
+}  // namespace
+
+struct DeviceGroup::State {
+  State(std::shared_ptr<RuntimeParts> kept, Engine& runs, std::shared_ptr<Group> members,
+        const DeviceOptions& options)
+      : parts(std::move(kept)),
+        engine(runs),
+        group(runs, std::move(members), gpu(options.library, options.ordinal),
+              staging_options(options)) {}
+
+  std::shared_ptr<RuntimeParts> parts;
+  Engine& engine;
+  std::mutex mutex;
+  StagedGroup group;  // guarded by mutex
+};
+
+struct DeviceHandle::Parts {
+  std::shared_ptr<DeviceGroup::State> state;
+  StagedOperation operation;
+};
+
+void DeviceHandle::wait_on(CudaStream stream) const {
+  const std::scoped_lock lock(parts_->state->mutex);
+  StagedGroup::wait(StreamHandle{stream}, parts_->operation);
+}
+
+bool DeviceHandle::done() const {
+  if (!parts_->operation.is_exchanged()) return false;
+  if (parts_->operation.error() != nullptr) return true;
+  const std::scoped_lock lock(parts_->state->mutex);
+  return StagedGroup::is_done(parts_->operation);
+}
+
+bool DeviceHandle::wait(std::chrono::nanoseconds timeout) const {
+  const TimePoint until = Clock::now() + timeout;
+  for (const auto& chunk : parts_->operation.chunks) {
+    if (!parts_->state->engine.wait(*chunk, until)) return false;
+  }
+  return true;
+}
+
+void DeviceHandle::check() const {
+  if (const Error* error = parts_->operation.error()) throw Error(*error);
+}
+
+DeviceGroup::DeviceGroup(std::shared_ptr<RuntimeParts> parts, Engine& engine,
+                         std::shared_ptr<Group> group, const DeviceOptions& options)
+    : state_(std::make_shared<State>(std::move(parts), engine, std::move(group), options)) {}
+
+DeviceGroup::~DeviceGroup() = default;
+
+DeviceHandle DeviceGroup::submit(const Request& request, CudaStream current) {
+  const std::scoped_lock lock(state_->mutex);
+  auto operation = state_->group.submit(request, StreamHandle{current});
+  return DeviceHandle(
+      std::make_shared<DeviceHandle::Parts>(DeviceHandle::Parts{state_, std::move(operation)}));
+}
+
+}  // namespace slipstream
