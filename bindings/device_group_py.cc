@@ -23,15 +23,24 @@ DeviceHandle submit(const PyDeviceGroup& group, Request&& request) {
 }
 
 /// Waits for the engine's part, and checks Python's signals now and then.
-void wait(const DeviceHandle& handle) {
+void wait(const DeviceHandle& handle, double timeout) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::nanoseconds kSignals = std::chrono::milliseconds(100);
+  const Clock::time_point until = Clock::now() + to_nanoseconds(timeout);
   while (true) {
+    const std::chrono::nanoseconds left = until - Clock::now();
     bool done = false;
     {
       const nb::gil_scoped_release release;
-      done = handle.wait(std::chrono::milliseconds(100));
+      done = handle.wait(timeout > 0 ? std::min(kSignals, left) : kSignals);
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     if (done) return handle.check();
+    if (timeout > 0 && Clock::now() >= until) {
+      fail(ErrorKind::kPeerTimeout, "wait() has reached its limit of ", timeout,
+           " s: the data of a rank are missing, or the GPU has not computed its own; call wait() "
+           "again");
+    }
   }
 }
 
@@ -50,7 +59,9 @@ void bind_device_group(nb::module_& m) {
           " return at once.")
       .def("done", &DeviceHandle::done, nb::call_guard<nb::gil_scoped_release>(),
            "Tell whether the results are in the GPU's memory, or the operation has failed.")
-      .def("wait", wait, "Wait without the GIL until the engine has ended its part; raise its error.")
+      .def("wait", wait, nb::arg("timeout") = 0.0,
+           "Wait without the GIL until the engine has ended its part; raise its error, or"
+           " PeerTimeoutError after `timeout` seconds (0: no limit).")
       .def("check", &DeviceHandle::check, "Raise the error of an operation that has failed.");
 
   nb::class_<PyDeviceGroup> group(m, "DeviceGroup",
@@ -65,6 +76,8 @@ void bind_device_group(nb::module_& m) {
       },
       nb::arg("group"), nb::arg("ordinal"), nb::kw_only(), nb::arg("num_slots") = 8,
       nb::arg("slot_bytes") = 4 << 20, nb::arg("library") = "libcuda.so.1");
+  group.def("rank", [](const PyDeviceGroup& g) { return g.group->rank(); });
+  group.def("size", [](const PyDeviceGroup& g) { return g.group->size(); });
   group.def(
       "on",
       [](PyDeviceGroup& self, CudaStream stream) -> PyDeviceGroup& {

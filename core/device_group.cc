@@ -28,15 +28,17 @@ StagingOptions staging_options(const DeviceOptions& options) {
 }  // namespace
 
 struct DeviceGroup::State {
-  State(std::shared_ptr<RuntimeParts> kept, Engine& runs, std::shared_ptr<Group> members,
+  State(std::shared_ptr<RuntimeParts> kept, Engine& runs, std::shared_ptr<Group> ranks,
         const DeviceOptions& options)
       : parts(std::move(kept)),
         engine(runs),
-        group(runs, std::move(members), gpu(options.library, options.ordinal),
+        members(std::move(ranks)),
+        group(runs, members, gpu(options.library, options.ordinal),
               staging_options(options)) {}
 
   std::shared_ptr<RuntimeParts> parts;
   Engine& engine;
+  std::shared_ptr<Group> members;
   std::mutex mutex;
   StagedGroup group;  // guarded by mutex
 };
@@ -75,6 +77,10 @@ DeviceGroup::DeviceGroup(std::shared_ptr<RuntimeParts> parts, Engine& engine,
     : state_(std::make_shared<State>(std::move(parts), engine, std::move(group), options)) {}
 
 DeviceGroup::~DeviceGroup() = default;
+
+std::uint32_t DeviceGroup::rank() const { return state_->members->rank(); }
+
+std::uint32_t DeviceGroup::size() const { return state_->members->size(); }
 
 DeviceHandle DeviceGroup::submit(const Request& request, CudaStream current) {
   const std::scoped_lock lock(state_->mutex);

@@ -56,6 +56,9 @@ class DeviceGroup {
   DeviceGroup(const DeviceGroup&) = delete;
   DeviceGroup& operator=(const DeviceGroup&) = delete;
 
+  [[nodiscard]] std::uint32_t rank() const;
+  [[nodiscard]] std::uint32_t size() const;
+
   /// Begins a collective after all commands that `current` has now; input and output are addresses
   /// of the GPU's memory, which must exist until the operation is done. Blocks only while the GPU's
   /// queue is full. Throws the error of an earlier operation that has failed.

@@ -18,6 +18,7 @@ from slipstream.errors import UsageError
 from slipstream.torch.tensors import (
     Copies,
     check_same_dtype,
+    cut_elements,
     dense,
     extent,
     flat_input,
@@ -29,6 +30,10 @@ from slipstream.torch.tensors import (
 )
 
 Tensors = Sequence[torch.Tensor]
+Group = _core.Group | _core.DeviceGroup
+Handle = _core.Handle | _core.DeviceHandle
+
+_EXCHANGE_TAG = 2**32 - 1  # of the messages of an exchange with counts on a GPU
 
 
 class RunOptions(TypedDict):
@@ -69,25 +74,26 @@ class Submission(NamedTuple):
         copies: Copies of results, to make when the handles are done.
     """
 
-    handles: tuple[_core.Handle, ...]
+    handles: tuple[Handle, ...]
     inputs: Tensors
     result: Sequence[Any]
     buffers: Sequence[Any] = ()
     copies: Copies = ()
 
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether the operations are on the memory of a GPU."""
+        return bool(self.handles) and isinstance(self.handles[0], _core.DeviceHandle)
 
-def allreduce(
-    group: _core.Group, tensor: torch.Tensor, op: ReduceOp, options: RunOptions
-) -> Submission:
+
+def allreduce(group: Group, tensor: torch.Tensor, op: ReduceOp, options: RunOptions) -> Submission:
     """Replace the tensor by its reduction over all ranks."""
     buffer, copies = output_buffer(tensor)
     handle = reduce_in_place(group, buffer, op, options)
     return Submission((handle,), (tensor,), [tensor], (), copies)
 
 
-def allreduce_each(
-    group: _core.Group, tensors: Tensors, op: ReduceOp, options: RunOptions
-) -> Submission:
+def allreduce_each(group: Group, tensors: Tensors, op: ReduceOp, options: RunOptions) -> Submission:
     """Replace each tensor by its reduction over all ranks."""
     reduce_op(op)  # checks the reduction before any tensor is submitted
     buffers = [output_buffer(tensor) for tensor in tensors]
@@ -99,15 +105,15 @@ def allreduce_each(
 
 
 def reduce_in_place(
-    group: _core.Group, buffer: torch.Tensor, op: ReduceOp, options: RunOptions
-) -> _core.Handle:
+    group: Group, buffer: torch.Tensor, op: ReduceOp, options: RunOptions
+) -> Handle:
     """Replace the elements of a contiguous tensor by their reduction over all ranks."""
     address, dtype = buffer.data_ptr(), reduced_dtype(buffer)
     return group.allreduce(address, address, buffer.numel(), dtype, reduce_op(op), **options)
 
 
 def allreduce_encoded(
-    group: _core.Group,
+    group: Group,
     tensor: torch.Tensor,
     encoding: Encoding,
     options: RunOptions,
@@ -124,12 +130,14 @@ def allreduce_encoded(
     residual = encoding.residual
     if residual is not None and not (
         residual.dtype == torch.float32
+        and residual.is_cpu
         and residual.is_contiguous()
         and residual.numel() == tensor.numel()
     ):
         raise UsageError(
-            f"the residual has {residual.numel()} elements of {residual.dtype}; allowed: a"
-            f" contiguous tensor of {tensor.numel()} elements of torch.float32"
+            f"the residual has {residual.numel()} elements of {residual.dtype} on"
+            f" {residual.device}; allowed: a contiguous tensor of {tensor.numel()} elements of"
+            " torch.float32 on the CPU"
         )
     address = buffer.data_ptr()
     handle = group.allreduce(
@@ -146,9 +154,7 @@ def allreduce_encoded(
     return Submission((handle,), [tensor], [tensor], (residual,))
 
 
-def broadcast(
-    group: _core.Group, tensor: torch.Tensor, root: int, options: RunOptions
-) -> Submission:
+def broadcast(group: Group, tensor: torch.Tensor, root: int, options: RunOptions) -> Submission:
     """Replace the tensor by the tensor of the group rank `root`."""
     buffer, copies = output_buffer(tensor)
     handle = group.broadcast(buffer.data_ptr(), *extent(buffer), root, **options)
@@ -156,7 +162,7 @@ def broadcast(
 
 
 def reduce(
-    group: _core.Group, tensor: torch.Tensor, op: ReduceOp, root: int, options: RunOptions
+    group: Group, tensor: torch.Tensor, op: ReduceOp, root: int, options: RunOptions
 ) -> Submission:
     """Replace the tensor of the group rank `root` by the reduction over all ranks."""
     buffer, copies = output_buffer(tensor)
@@ -173,9 +179,7 @@ def reduce(
     return Submission((handle,), [tensor], [tensor], (), copies)
 
 
-def all_gather(
-    group: _core.Group, outputs: Tensors, inputs: Tensors, options: RunOptions
-) -> Submission:
+def all_gather(group: Group, outputs: Tensors, inputs: Tensors, options: RunOptions) -> Submission:
     """Fill each output with the inputs of all ranks, one after another.
 
     An input may share the memory of this rank's part of its output.
@@ -197,7 +201,7 @@ def all_gather(
 
 
 def all_gather_lists(
-    group: _core.Group, outputs: Sequence[Tensors], inputs: Tensors, options: RunOptions
+    group: Group, outputs: Sequence[Tensors], inputs: Tensors, options: RunOptions
 ) -> Submission:
     """Fill `outputs[i][r]` with the i-th input of rank r; sizes may differ between ranks."""
     sources: list[torch.Tensor] = []
@@ -210,7 +214,7 @@ def all_gather_lists(
         buffer, copies = flat_output_buffer(parts)
         targets.append(buffer)
         all_copies += copies
-    handles: list[_core.Handle] = []
+    handles: list[Handle] = []
     for parts, source, buffer in zip(outputs, sources, targets, strict=True):
         count, dtype = extent(source)
         addresses = source.data_ptr(), buffer.data_ptr()
@@ -223,7 +227,7 @@ def all_gather_lists(
 
 
 def reduce_scatter(
-    group: _core.Group, outputs: Tensors, inputs: Tensors, op: ReduceOp, options: RunOptions
+    group: Group, outputs: Tensors, inputs: Tensors, op: ReduceOp, options: RunOptions
 ) -> Submission:
     """Fill each output with this rank's part of the reduction of the inputs of all ranks."""
     reduction = reduce_op(op)
@@ -247,7 +251,7 @@ def reduce_scatter(
 
 
 def reduce_scatter_list(
-    group: _core.Group, output: torch.Tensor, parts: Tensors, op: ReduceOp, options: RunOptions
+    group: Group, output: torch.Tensor, parts: Tensors, op: ReduceOp, options: RunOptions
 ) -> Submission:
     """Fill the output with the reduction of `parts[rank]` over all ranks.
 
@@ -268,7 +272,7 @@ def reduce_scatter_list(
 
 
 def gather(
-    group: _core.Group, outputs: Tensors, tensor: torch.Tensor, root: int, options: RunOptions
+    group: Group, outputs: Tensors, tensor: torch.Tensor, root: int, options: RunOptions
 ) -> Submission:
     """Fill `outputs[r]` on the group rank `root` with the input of rank r."""
     source = dense(tensor)
@@ -284,7 +288,7 @@ def gather(
 
 
 def scatter(
-    group: _core.Group, output: torch.Tensor, parts: Tensors, root: int, options: RunOptions
+    group: Group, output: torch.Tensor, parts: Tensors, root: int, options: RunOptions
 ) -> Submission:
     """Fill the output of rank r with `parts[r]` of the group rank `root`."""
     buffer, copies = output_buffer(output)
@@ -298,28 +302,21 @@ def scatter(
     return Submission((handle,), parts, [output], (source,), copies)
 
 
-def all_to_all(
-    group: _core.Group, outputs: Tensors, inputs: Tensors, options: RunOptions
-) -> Submission:
+def all_to_all(group: Group, outputs: Tensors, inputs: Tensors, options: RunOptions) -> Submission:
     """Fill `outputs[r]` with the input of rank r for this rank; sizes may differ."""
     check_list("all_to_all", "outputs", outputs, group.size())
     check_list("all_to_all", "inputs", inputs, group.size())
     check_same_dtype([*outputs, *inputs])
     source = flat_input(inputs)
     buffer, copies = flat_output_buffer(outputs)
-    handle = group.all_to_all_v(
-        source.data_ptr(),
-        buffer.data_ptr(),
-        [extent(part)[0] for part in inputs],
-        [extent(part)[0] for part in outputs],
-        extent(source)[1],
-        **options,
-    )
-    return Submission((handle,), inputs, outputs, (source, buffer), copies)
+    sent = [extent(part)[0] for part in inputs]
+    received = [extent(part)[0] for part in outputs]
+    handles = _exchange(group, source, buffer, (sent, received), options)
+    return Submission(handles, inputs, outputs, (source, buffer), copies)
 
 
 def all_to_all_rows(
-    group: _core.Group,
+    group: Group,
     output: torch.Tensor,
     tensor: torch.Tensor,
     rows: tuple[Sequence[int], Sequence[int]],
@@ -340,14 +337,48 @@ def all_to_all_rows(
     sent = part_sizes("input", tensor, rows[1], group.size())
     buffer, copies = output_buffer(output)
     source = dense(tensor)
-    handle = group.all_to_all_v(
-        source.data_ptr(), buffer.data_ptr(), sent, received, extent(source)[1], **options
-    )
-    return Submission((handle,), [tensor], [output], (source,), copies)
+    handles = _exchange(group, source, buffer, (sent, received), options)
+    return Submission(handles, [tensor], [output], (source, buffer), copies)
+
+
+def _exchange(
+    group: Group,
+    source: torch.Tensor,
+    target: torch.Tensor,
+    counts: tuple[list[int], list[int]],
+    options: RunOptions,
+) -> tuple[Handle, ...]:
+    """Exchange parts with all ranks; the counts are those sent to and received from each rank."""
+    sent, received = counts
+    addresses, dtype = (source.data_ptr(), target.data_ptr()), extent(source)[1]
+    if isinstance(group, _core.Group):
+        return (group.all_to_all_v(*addresses, sent, received, dtype, **options),)
+    if len({*sent, *received}) == 1 and sent[0] > 0:
+        return (group.all_to_all(*addresses, sent[0], dtype, **options),)
+    return _exchange_by_messages(group, cut_elements(source, sent), cut_elements(target, received))
+
+
+def _exchange_by_messages(
+    group: _core.DeviceGroup, sources: Tensors, targets: Tensors
+) -> tuple[Handle, ...]:
+    """Exchange parts by messages, because ranks of a GPU's group know only their own counts."""
+    rank, size = group.rank(), group.size()
+    with torch.no_grad():
+        targets[rank].copy_(sources[rank])
+    handles: list[Handle] = []
+    for distance in range(1, size):
+        to, origin = (rank + distance) % size, (rank - distance) % size
+        for part, peer, pass_on in (
+            (sources[to], to, group.send),
+            (targets[origin], origin, group.recv),
+        ):
+            if part.numel():
+                handles.append(pass_on(part.data_ptr(), *extent(part), peer, _EXCHANGE_TAG))
+    return tuple(handles)
 
 
 def send(
-    group: _core.Group, tensor: torch.Tensor, peer: int, tag: int, options: RunOptions
+    group: Group, tensor: torch.Tensor, peer: int, tag: int, options: RunOptions
 ) -> Submission:
     """Send the tensor to the group rank `peer`."""
     source = dense(tensor)
@@ -356,7 +387,7 @@ def send(
 
 
 def receive(
-    group: _core.Group, tensor: torch.Tensor, peer: int, tag: int, options: RunOptions
+    group: Group, tensor: torch.Tensor, peer: int, tag: int, options: RunOptions
 ) -> Submission:
     """Receive the tensor from the group rank `peer`, or from any rank if `peer` is -1."""
     buffer, copies = output_buffer(tensor)

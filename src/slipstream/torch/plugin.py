@@ -37,7 +37,7 @@ def _register() -> None:
     if not distributed.is_available() or hasattr(distributed.Backend, BACKEND_NAME.upper()):
         return
     distributed.Backend.register_backend(  # pyright: ignore[reportUnknownMemberType]
-        BACKEND_NAME, _create_process_group, extended_api=True, devices=["cpu"]
+        BACKEND_NAME, _create_process_group, extended_api=True, devices=["cpu", "cuda"]
     )
     _extend_env_rendezvous()
 

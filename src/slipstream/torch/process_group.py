@@ -17,7 +17,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributed import ProcessGroup
@@ -48,8 +48,12 @@ from slipstream.torch.collectives import RunOptions, Submission, Tensors
 from slipstream.torch.dynamo import keep_out
 from slipstream.torch.monitor import MonitoredBarrier
 from slipstream.torch.sparse import allreduce_sparse
-from slipstream.torch.tensors import copy_out, is_plain, single
+from slipstream.torch.tensors import copy_out, device_of, is_plain, single
 from slipstream.torch.work import FINISHED, SlipstreamWork
+
+if TYPE_CHECKING:
+    from slipstream.torch.cuda.groups import CudaGroups
+    from slipstream.torch.cuda.work import CudaWork
 
 ANY_RANK = -1
 DRAIN_SECONDS = 5.0  # time for remaining operations in shutdown(); chosen by hand, not measured
@@ -75,7 +79,7 @@ _EVERY_DEFAULT = (
 
 @keep_out
 class SlipstreamProcessGroup(ProcessGroup):
-    """Group of ranks that exchange CPU tensors through Slipstream's engine.
+    """Group of ranks that exchange tensors of the CPU and of CUDA GPUs through Slipstream's engine.
 
     A collective submits its operation and returns a work, which can wait or return a future. If its
     options declare it not asynchronous, the collective may block until it is done, which PyTorch
@@ -97,9 +101,10 @@ class SlipstreamProcessGroup(ProcessGroup):
         self._store = store
         self._seconds = timeout.total_seconds()
         self._name = self._description = ""
-        self._in_flight: dict[SlipstreamWork, None] = {}
+        self._in_flight: dict[SlipstreamWork | CudaWork, None] = {}
         self._monitor: MonitoredBarrier | None = None
         self._callbacks = Callbacks()
+        self._cuda: CudaGroups | None = None
         self._lock = threading.Lock()  # guards `_nested`
         self._nested: _core.Group | None = None
         # Runs once: at shutdown, when the object is garbage collected, or when Python ends.
@@ -128,7 +133,8 @@ class SlipstreamProcessGroup(ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device("cpu")]
+        cpu = torch.device("cpu")
+        return [cpu, torch.device("cuda")] if torch.cuda.is_available() else [cpu]
 
     # The end of a group.
 
@@ -136,16 +142,20 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Leave the group. Operations under way get five seconds to finish, and then fail."""
         if self._leave.alive:
             self._drain()
-        self._leave()
-        self._in_flight.clear()
+        self._end()
 
     def abort(self) -> None:
         """Let the operations under way fail on every rank, and leave the group."""
         if self._leave.alive:
             for group in self._membership.groups():
                 group.abort("abort() was called")
+        self._end()
+
+    def _end(self) -> None:
         self._leave()
         self._in_flight.clear()
+        if self._cuda is not None:
+            self._cuda.close()
 
     def _drain(self) -> None:
         deadline = time.monotonic() + DRAIN_SECONDS
@@ -164,7 +174,7 @@ class SlipstreamProcessGroup(ProcessGroup):
 
     def allreduce(self, tensors: Tensors, opts: Any = _ALLREDUCE) -> Work:
         """Replace the tensor, which may be sparse_coo, by its reduction over all ranks."""
-        tensor, options, group = single(tensors), self._options(opts), self._engine_group()
+        tensor, options, group = single(tensors), self._options(opts), self._group_for(tensors)
         if is_plain(tensor) and self._may_block(options):  # saves 0.7 of 6.4 us
             handle = collectives.reduce_in_place(group, tensor, opts.reduceOp, options)
             try:
@@ -174,7 +184,7 @@ class SlipstreamProcessGroup(ProcessGroup):
                 raise
             return FINISHED
         if tensor.is_sparse:
-            allreduce_sparse(group, tensor, opts.reduceOp, options)
+            allreduce_sparse(self._engine_group(), tensor, opts.reduceOp, options)
             return self._work_or_wait("all_reduce", Submission((), tensors, tensors), options)
         submission = collectives.allreduce(group, tensor, opts.reduceOp, options)
         return self._work_or_wait("all_reduce", submission, options)
@@ -185,7 +195,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         codec: str = "none",
         residual: torch.Tensor | None = None,
         priority: int = 0,
-    ) -> SlipstreamWork:
+    ) -> SlipstreamWork | CudaWork:
         """Replace a contiguous tensor by its average over all ranks, encoded between hosts.
 
         Args:
@@ -196,7 +206,7 @@ class SlipstreamProcessGroup(ProcessGroup):
             priority: Priority on the network (default 0); a higher one goes first.
         """
         submission = collectives.allreduce_encoded(
-            self._engine_group(),
+            self._group_for((tensor,)),
             tensor,
             collectives.Encoding(codec, residual, priority),
             self._default_options(),
@@ -211,7 +221,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Replace each of several tensors by its reduction over all ranks."""
         options = self._options(opts)
         submission = collectives.allreduce_each(
-            self._engine_group(), tensors, opts.reduceOp, options
+            self._group_for(tensors), tensors, opts.reduceOp, options
         )
         return self._work_or_wait("all_reduce", submission, options)
 
@@ -219,7 +229,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Replace the tensor by that of the root, whose group rank is `opts.rootRank`."""
         options = self._options(opts)
         submission = collectives.broadcast(
-            self._engine_group(), single(tensors), opts.rootRank, options
+            self._group_for(tensors), single(tensors), opts.rootRank, options
         )
         return self._work_or_wait("broadcast", submission, options)
 
@@ -227,7 +237,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Replace the tensor of the root, which is `opts.rootRank`, by the reduction."""
         options = self._options(opts)
         submission = collectives.reduce(
-            self._engine_group(), single(tensors), opts.reduceOp, opts.rootRank, options
+            self._group_for(tensors), single(tensors), opts.reduceOp, opts.rootRank, options
         )
         return self._work_or_wait("reduce", submission, options)
 
@@ -236,8 +246,9 @@ class SlipstreamProcessGroup(ProcessGroup):
     ) -> Work:
         """Fill `outputs[0][r]` with the tensor of rank r."""
         single(inputs)
+        group = self._group_for((*inputs, *(part for parts in outputs for part in parts)))
         options = self._options(opts)
-        submission = collectives.all_gather_lists(self._engine_group(), outputs, inputs, options)
+        submission = collectives.all_gather_lists(group, outputs, inputs, options)
         return self._work_or_wait("all_gather", submission, options)
 
     def allgather_coalesced(
@@ -245,24 +256,27 @@ class SlipstreamProcessGroup(ProcessGroup):
     ) -> Work:
         """Fill `outputs[r][i]` with the i-th tensor of rank r."""
         by_input = list(zip(*outputs, strict=True))
+        group = self._group_for((*inputs, *(part for parts in outputs for part in parts)))
         options = self._options(opts)
-        submission = collectives.all_gather_lists(self._engine_group(), by_input, inputs, options)
+        submission = collectives.all_gather_lists(group, by_input, inputs, options)
         return self._work_or_wait("all_gather", submission._replace(result=outputs), options)
 
     def _all_gather_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = _ALL_GATHER
     ) -> Work:
         """Fill the output with the tensors of all ranks, one after another."""
+        group = self._group_for((output, source))
         options = self._options(opts)
-        submission = collectives.all_gather(self._engine_group(), [output], [source], options)
+        submission = collectives.all_gather(group, [output], [source], options)
         return self._work_or_wait("all_gather_into_tensor", submission, options)
 
     def _all_gather_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = _ALL_GATHER
     ) -> Work:
         """Fill each output with the tensors of all ranks, one after another."""
+        group = self._group_for((*outputs, *inputs))
         options = self._options(opts)
-        submission = collectives.all_gather(self._engine_group(), outputs, inputs, options)
+        submission = collectives.all_gather(group, outputs, inputs, options)
         return self._work_or_wait("all_gather_into_tensor", submission, options)
 
     def reduce_scatter(
@@ -272,7 +286,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         output = single(outputs)
         options = self._options(opts)
         submission = collectives.reduce_scatter_list(
-            self._engine_group(), output, inputs[0], opts.reduceOp, options
+            self._group_for((output, *inputs[0])), output, inputs[0], opts.reduceOp, options
         )
         return self._work_or_wait("reduce_scatter", submission, options)
 
@@ -282,7 +296,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Fill the output with this rank's part of the reduction of the source."""
         options = self._options(opts)
         submission = collectives.reduce_scatter(
-            self._engine_group(), [output], [source], opts.reduceOp, options
+            self._group_for((output, source)), [output], [source], opts.reduceOp, options
         )
         return self._work_or_wait("reduce_scatter_tensor", submission, options)
 
@@ -292,7 +306,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Fill each output with this rank's part of the reduction of its input."""
         options = self._options(opts)
         submission = collectives.reduce_scatter(
-            self._engine_group(), outputs, inputs, opts.reduceOp, options
+            self._group_for((*outputs, *inputs)), outputs, inputs, opts.reduceOp, options
         )
         return self._work_or_wait("reduce_scatter_tensor", submission, options)
 
@@ -301,7 +315,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         parts = outputs[0] if outputs else ()
         options = self._options(opts)
         submission = collectives.gather(
-            self._engine_group(), parts, single(inputs), opts.rootRank, options
+            self._group_for((*parts, *inputs)), parts, single(inputs), opts.rootRank, options
         )
         return self._work_or_wait("gather", submission, options)
 
@@ -310,14 +324,15 @@ class SlipstreamProcessGroup(ProcessGroup):
         parts = inputs[0] if inputs else ()
         options = self._options(opts)
         submission = collectives.scatter(
-            self._engine_group(), single(outputs), parts, opts.rootRank, options
+            self._group_for((*outputs, *parts)), single(outputs), parts, opts.rootRank, options
         )
         return self._work_or_wait("scatter", submission, options)
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = _ALL_TO_ALL) -> Work:
         """Fill `outputs[r]` with the tensor of rank r for this rank."""
+        group = self._group_for((*outputs, *inputs))
         options = self._options(opts)
-        submission = collectives.all_to_all(self._engine_group(), outputs, inputs, options)
+        submission = collectives.all_to_all(group, outputs, inputs, options)
         return self._work_or_wait("all_to_all", submission, options)
 
     def _all_to_all_single(
@@ -331,7 +346,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Exchange rows; the lists have their number for each rank, and [] means equal shares."""
         options = self._options(opts)
         submission = collectives.all_to_all_rows(
-            self._engine_group(), output, source, (output_rows, input_rows), options
+            self._group_for((output, source)), output, source, (output_rows, input_rows), options
         )
         return self._work_or_wait("all_to_all", submission, options)
 
@@ -352,24 +367,24 @@ class SlipstreamProcessGroup(ProcessGroup):
 
     # Point-to-point messages.
 
-    def send(self, tensors: Tensors, peer: int, tag: int = 0) -> SlipstreamWork:
+    def send(self, tensors: Tensors, peer: int, tag: int = 0) -> SlipstreamWork | CudaWork:
         """Send the tensor to the group rank `peer`."""
         submission = collectives.send(
-            self._group, single(tensors), peer, tag, self._default_options()
+            self._group_for(tensors), single(tensors), peer, tag, self._default_options()
         )
         return self._message("send", submission)
 
-    def recv(self, tensors: Tensors, peer: int, tag: int = 0) -> SlipstreamWork:
+    def recv(self, tensors: Tensors, peer: int, tag: int = 0) -> SlipstreamWork | CudaWork:
         """Fill the tensor with a message of the group rank `peer`."""
         submission = collectives.receive(
-            self._group, single(tensors), peer, tag, self._default_options()
+            self._group_for(tensors), single(tensors), peer, tag, self._default_options()
         )
         return self._message("recv", submission)
 
-    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> SlipstreamWork:
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> SlipstreamWork | CudaWork:
         """Fill the tensor with a message of any rank; the work has the rank of the sender."""
         submission = collectives.receive(
-            self._group, single(tensors), ANY_RANK, tag, self._default_options()
+            self._group_for(tensors), single(tensors), ANY_RANK, tag, self._default_options()
         )
         return self._message("recvAnySource", submission)
 
@@ -392,6 +407,17 @@ class SlipstreamProcessGroup(ProcessGroup):
     def _default_options(self) -> RunOptions:
         return {"timeout": self._seconds, "waits_soon": False}
 
+    def _group_for(self, tensors: Tensors) -> _core.Group | _core.DeviceGroup:
+        """Return the engine's group for a collective on these tensors."""
+        device = device_of(tensors)
+        if device is None:
+            return self._engine_group()
+        if self._cuda is None:
+            from slipstream.torch.cuda.groups import CudaGroups
+
+            self._cuda = CudaGroups(self._group)
+        return self._cuda.on_current_stream(device)
+
     def _engine_group(self) -> _core.Group:
         """Return the engine's group for a collective; calls in callbacks have another one."""
         if not in_callback():
@@ -403,6 +429,12 @@ class SlipstreamProcessGroup(ProcessGroup):
 
     def _work_or_wait(self, name: str, submission: Submission, options: RunOptions) -> Work:
         """Return the work for the caller; wait for it here if the caller would wait next."""
+        if submission.is_on_gpu:
+            work = self._make_work(name, submission, self._callbacks)
+            if not options["waits_soon"]:
+                return work
+            work.wait()
+            return FINISHED
         if not self._may_block(options):
             return self._make_work(name, submission, self._callbacks)
         try:
@@ -422,12 +454,16 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Keep memory alive that the engine may still use after Ctrl-C or an error ended a wait."""
         self._make_work(name, submission, self._callbacks).settle_if_done()
 
-    def _message(self, name: str, submission: Submission) -> SlipstreamWork:
+    def _message(self, name: str, submission: Submission) -> SlipstreamWork | CudaWork:
         return self._make_work(name, submission, None)
 
     def _make_work(
         self, name: str, submission: Submission, callbacks: Callbacks | None
-    ) -> SlipstreamWork:
+    ) -> SlipstreamWork | CudaWork:
+        if submission.is_on_gpu:
+            from slipstream.torch.cuda.work import CudaWork
+
+            return CudaWork(submission, self._in_flight)
         work = SlipstreamWork(submission, self._in_flight, self._completions, callbacks)
         if profiler.is_enabled():
             work.trace(f"{BACKEND_NAME}:{name}", submission.inputs)

@@ -30,7 +30,7 @@ def allreduce_sparse(
         raise UnsupportedError(
             f"reduction {kind.name} of a sparse tensor; allowed: SUM, AVG; convert with .to_dense()"
         )
-    own_tensor = tensor.detach().coalesce()
+    own_tensor = tensor.detach().cpu().coalesce()
     size = group.size()
     counts = _check_and_count(group, own_tensor, options)
     indices = _gather_rows(group, own_tensor.indices().t().contiguous(), counts, options)

@@ -111,12 +111,13 @@ def usable(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor whose memory the engine can reach.
 
     Raises:
-        UnsupportedError: The tensor is not in CPU memory, is sparse, or has no memory of its own.
+        UnsupportedError: The tensor is not in the memory of the CPU or of a CUDA GPU, is sparse, or
+            has no memory of its own.
     """
-    if not tensor.is_cpu:
+    if not (tensor.is_cpu or tensor.is_cuda):
         raise UnsupportedError(
-            f"a tensor on {tensor.device}: slipstream takes CPU tensors; move it with .cpu(), or"
-            " make the group for these tensors with the backend nccl"
+            f"a tensor on {tensor.device}: slipstream takes tensors on the CPU and on CUDA GPUs;"
+            " move it with .cpu()"
         )
     if tensor.layout is not torch.strided:
         raise UnsupportedError(
@@ -194,7 +195,10 @@ def flat_output_buffer(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, C
         return flat, ()
     for tensor in tensors:
         usable(tensor)
-    flat = torch.empty(sum(tensor.numel() for tensor in tensors), dtype=tensors[0].dtype)
+    first = tensors[0]
+    flat = torch.empty(
+        sum(tensor.numel() for tensor in tensors), dtype=first.dtype, device=first.device
+    )
     parts = cut(flat, [tensor.numel() for tensor in tensors])
     return flat, tuple(
         (tensor, part.view(tensor.shape)) for tensor, part in zip(tensors, parts, strict=True)
@@ -209,7 +213,8 @@ def view_over(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
     """
     storage, end = None, 0
     for tensor in tensors:
-        if not (tensor.is_cpu and tensor.layout is torch.strided and tensor.is_contiguous()):
+        is_reachable = tensor.is_cpu or tensor.is_cuda
+        if not (is_reachable and tensor.layout is torch.strided and tensor.is_contiguous()):
             return None
         if not tensor.data_ptr():  # empty, or without memory of its own
             return None
@@ -231,6 +236,28 @@ def view_over(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
 def cut(tensor: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, ...]:
     """Cut a tensor along its first dimension into successive views of some sizes."""
     return tensor.split(sizes)  # pyright: ignore
+
+
+def cut_elements(tensor: torch.Tensor, counts: list[int]) -> tuple[torch.Tensor, ...]:
+    """Cut a contiguous tensor into flat views of some numbers of elements, as `extent` counts."""
+    flat = tensor.detach().reshape(-1)
+    return cut(flat if tensor.dtype in DTYPES else flat.view(torch.uint8), counts)
+
+
+def device_of(tensors: Sequence[torch.Tensor]) -> torch.device | None:
+    """Return the GPU of an operation's tensors, or None for the CPU.
+
+    Raises:
+        UsageError: The tensors are on several devices.
+    """
+    devices = {tensor.device for tensor in tensors}
+    if len(devices) > 1:
+        raise UsageError(
+            f"tensors on {', '.join(sorted(map(str, devices)))} in one operation; allowed: one"
+            " device, so move them first"
+        )
+    device = next(iter(devices), None)
+    return device if device is not None and device.type == "cuda" else None
 
 
 def check_same_dtype(tensors: Sequence[torch.Tensor]) -> None:

@@ -1,0 +1,144 @@
+"""Work of a collective on CUDA tensors, with NCCL's semantics: streams wait, and the CPU does not.
+
+`wait` makes the stream that is current at that time wait for the results. An error of an operation
+is raised by a later call: its tensors contain NaN, so that no stream waits for a rank that is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch.distributed.distributed_c10d import Work
+
+from slipstream import _core
+from slipstream.torch.collectives import Submission
+from slipstream.torch.dynamo import keep_out
+from slipstream.torch.tensors import copy_out
+
+_NO_LIMIT = timedelta(0)
+_side_streams: dict[int, torch.cuda.Stream] = {}
+
+
+@keep_out
+class CudaWork(Work):
+    """Work of one or more operations on tensors of one GPU.
+
+    Args:
+        submission: Operations that were submitted to the engine.
+        in_flight: Works of the group for which no stream waits yet. They keep their tensors alive
+            as long as the engine or the GPU may use them.
+    """
+
+    def __init__(self, submission: Submission, in_flight: dict[Any, None]) -> None:
+        super().__init__()
+        self._task = submission
+        self._handles: Sequence[_core.DeviceHandle] = submission.handles  # pyright: ignore
+        self._device = next(iter((*submission.inputs, *submission.result))).device
+        self._in_flight = in_flight
+        self._future: torch.futures.Future[Any] | None = None
+        for oldest in in_flight:
+            oldest.settle_if_done()
+            break
+        in_flight[self] = None
+
+    def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
+        """Make the current stream wait for the results.
+
+        Args:
+            timeout: Longest time to block the CPU until the results are exchanged; 0 (default)
+                does not block.
+
+        Returns:
+            True.
+
+        Raises:
+            PeerError: The operation has failed already, because a peer is gone.
+            PeerTimeoutError: The timeout has passed.
+        """
+        seconds = timeout.total_seconds()
+        if seconds > 0:
+            self._block(seconds)
+        self._check()
+        self._wait_on(torch.cuda.current_stream(self._device))
+        self._in_flight.pop(self, None)
+        return True
+
+    def synchronize(self) -> None:
+        """Make the current stream wait, as `wait` does."""
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        """Make the current stream wait, as `wait` does."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Return whether the results are in the GPU's memory, or the operation has failed."""
+        return all(handle.done() for handle in self._handles)
+
+    def is_success(self) -> bool:
+        """Return whether the operation is complete and has not failed."""
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> Exception | None:
+        """Return the error of the operation, or None if it has not failed so far."""
+        try:
+            self._check()
+        except Exception as error:  # noqa: BLE001  returned, as the caller asked
+            return error.with_traceback(None)
+        return None
+
+    def result(self) -> Sequence[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the output tensors, which are valid on a stream that has waited."""
+        return self._task.result
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """Return a future of the output tensors, which is complete at once.
+
+        A stream that waits for the future waits for the results, and callbacks run on streams that
+        have waited.
+        """
+        if self._future is None:
+            future: torch.futures.Future[Any] = torch.futures.Future(devices=[self._device])
+            stream = _side_stream(self._device)
+            with torch.cuda.stream(stream):
+                self._wait_on(stream)
+                future.set_result(self._task.result)
+            self._future = future
+        return self._future
+
+    def settle_if_done(self) -> None:
+        """Release the tensors of an operation that is done and for which no stream has waited."""
+        if self.is_completed():
+            with contextlib.suppress(Exception):  # a later call raises the error
+                self._wait_on(torch.cuda.current_stream(self._device))
+            self._in_flight.pop(self, None)
+
+    def _wait_on(self, stream: torch.cuda.Stream) -> None:
+        for handle in self._handles:
+            handle.wait_on(stream.cuda_stream)
+        if self._task.copies:
+            with torch.cuda.stream(stream):
+                copy_out(self._task.copies)
+
+    def _check(self) -> None:
+        for handle in self._handles:
+            handle.check()
+
+    def _block(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        for handle in self._handles:
+            handle.wait(max(1e-3, end - time.monotonic()))
+
+
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the stream of a GPU on which futures are completed."""
+    ordinal = torch.cuda.current_device() if device.index is None else device.index
+    stream = _side_streams.get(ordinal)
+    if stream is None:
+        stream = _side_streams[ordinal] = torch.cuda.Stream(device)
+    return stream
