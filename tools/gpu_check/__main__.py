@@ -4,7 +4,8 @@
 
 It needs Python 3.10 or later, g++ and nvcc, but no network. PyTorch is used only as a load. The
 part "staging" needs no nvcc, because it builds and runs the code of the engine. The part "codecs"
-needs PyTorch, and for half of its cases Triton, but no nvcc. Every case runs in its own process,
+needs PyTorch, and for half of its cases Triton, but no nvcc. The part "collectives" needs PyTorch
+and an installed slipstream. Every case runs in its own process,
 with a time limit. After each part its results are printed and FILE is written.
 
 Exit codes: 0 if all parts ran; 1 if a part failed or the time was over; 2 if there is no CUDA
@@ -38,6 +39,7 @@ ONE_CONNECTION = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 MANY_CONNECTIONS = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
 EAGER = {"CUDA_MODULE_LOADING": "EAGER"}
 NO_TIME = {"failed": "no time was left"}
+BACKENDS = ("slipstream", "gloo", "slipstream", "gloo")  # interleaved
 CODEC_KERNELS = ("triton", "torch")
 HUNG = "does not come back"
 
@@ -62,6 +64,9 @@ def plan() -> list[Step]:
         *[Step("staging", "staging", [name]) for name in PARTS],
         *[Step("staging", "staging", [name], ONE_CONNECTION) for name in ("correctness", "rates")],
         *[Step("staging", "staging in several processes", [count]) for count in ("2", "4")],
+        *[Step("collectives", "ranks", ["results", count]) for count in ("2", "4")],
+        Step("collectives", "ranks", ["killed", "2"]),
+        *[Step("collectives", "ranks", ["rates", "2", backend]) for backend in BACKENDS],
         *[Step("codecs", "codecs", [kernels]) for kernels in CODEC_KERNELS],
         *[Step("codecs", "codec rates", [kernels]) for kernels in CODEC_KERNELS],
         Step("signals", "round trips"),

@@ -23,6 +23,7 @@ from . import (
     signals,
 )
 from .bench import Bench, Row, open_bench
+from .collectives import ranks
 from .staging import sharing, staging
 
 CASES: dict[str, Callable[[Bench, list[str]], Iterator[Row]]] = {
@@ -45,6 +46,7 @@ CASES: dict[str, Callable[[Bench, list[str]], Iterator[Row]]] = {
 PROGRAMS: dict[str, Callable[[Path, list[str]], Iterator[Row]]] = {
     "staging": staging,
     "staging in several processes": sharing,
+    "ranks": ranks,
 }
 # Modules with a function `measure`, which import PyTorch and need no build, so they are imported
 # only when they run.

@@ -49,7 +49,7 @@ def raises(kind: type[Exception], *words: str) -> Iterator[None]:
 
 def check_wrong_calls() -> None:
     """Check that calls that are wrong by themselves fail at once, and that the group goes on."""
-    with raises(UnsupportedError, "meta", "CPU tensors"):
+    with raises(UnsupportedError, "meta", "tensors on the CPU and on CUDA GPUs"):
         dist.all_reduce(torch.ones(2, device="meta"))
     with raises(UnsupportedError, "PREMUL_SUM", "AVG"):
         dist.all_reduce(torch.ones(2), op=dist._make_nccl_premul_sum(2.0))

@@ -54,7 +54,10 @@ def test_an_operation_has_one_tensor(count: int) -> None:
 
 
 def test_devices_and_sparse_layouts_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="a tensor on meta: slipstream takes tensors on the CPU and on CUDA GPUs"):
+    with pytest.raises(
+        UnsupportedError,
+        match="a tensor on meta: slipstream takes tensors on the CPU and on CUDA GPUs",
+    ):
         tensors.usable(torch.zeros(1, device="meta"))
     with pytest.raises(UnsupportedError, match=r"layout torch\.sparse_coo"):
         tensors.usable(torch.zeros(2).to_sparse())

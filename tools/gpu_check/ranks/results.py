@@ -1,9 +1,10 @@
-"""Collectives, streams, futures, DDP and FSDP2 on CUDA tensors; the ranks may share one GPU.
+"""Results of collectives, streams, futures, DDP and FSDP2 on CUDA tensors; ranks may share a GPU.
 
-torchrun --nproc-per-node 2 cuda.py
+torchrun --nproc-per-node 2 results.py
 """
 
 import copy
+import json
 import os
 import time
 
@@ -63,9 +64,9 @@ def check_copies(rank: int, size: int) -> None:
         assert torch.equal(out, numbers(count, rank))
         out = torch.empty(size * count, device="cuda")
         dist.all_to_all_single(out, torch.cat([numbers(count, rank + 7 * i) for i in range(size)]))
-        assert torch.equal(
-            out, torch.cat([numbers(count, i + 7 * rank) for i in range(size)])
-        ), count
+        assert torch.equal(out, torch.cat([numbers(count, i + 7 * rank) for i in range(size)])), (
+            count
+        )
         received = [torch.empty(count + i + rank, device="cuda") for i in range(size)]
         dist.all_to_all(received, [numbers(count + i + rank, rank) for i in range(size)])
         for each, part in enumerate(received):
@@ -85,9 +86,7 @@ def check_copies(rank: int, size: int) -> None:
     assert torch.equal(on_cpu, torch.full((1000,), float(size)))
     strided = numbers(999, rank).reshape(27, 37).t()
     dist.all_reduce(strided)
-    assert torch.equal(
-        strided, sum(numbers(999, each).reshape(27, 37).t() for each in range(size))
-    )
+    assert torch.equal(strided, sum(numbers(999, each).reshape(27, 37).t() for each in range(size)))
 
 
 def check_streams(rank: int, size: int) -> None:
@@ -169,8 +168,10 @@ def main() -> None:
         result = check()
         torch.cuda.synchronize()
         if rank == 0:
-            value = "" if result is None else f", {result * 1e6:.0f} us"
-            print(f"{name}: right after {time.monotonic() - begin:.2f} s{value}", flush=True)
+            row = {"check": name, "holds": True, "seconds": round(time.monotonic() - begin, 2)}
+            if result is not None:
+                row["wait_microseconds"] = round(result * 1e6)
+            print(json.dumps({"ranks": size, **row}), flush=True)
     dist.destroy_process_group()
 
 
