@@ -1,4 +1,4 @@
-"""Adapter for PyTorch: the backend "slipstream" of torch.distributed, for CPU tensors.
+"""Adapter for PyTorch: the backend "slipstream" of torch.distributed.
 
 PyTorch finds the backend by itself, through an entry point of this package. If PyTorch was told not
 to search (TORCH_DEVICE_BACKEND_AUTOLOAD=0), an import of this package registers the backend.

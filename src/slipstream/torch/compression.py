@@ -133,7 +133,7 @@ class GradientCodec:
     def _gather(self, bucket: GradBucket, parameters: tuple[torch.Tensor, ...]) -> torch.Tensor:
         """Copy the losses of a bucket's parameters into new memory with the bucket's layout."""
         buffer = bucket.buffer()
-        residual = torch.zeros_like(buffer)
+        residual = torch.zeros_like(buffer, device="cpu")  # the engine reads and writes it
         gradients = bucket.gradients()
         for parameter, gradient in zip(parameters, gradients, strict=True):
             begin = gradient.storage_offset() - buffer.storage_offset()

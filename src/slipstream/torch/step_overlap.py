@@ -31,7 +31,7 @@ from torch.optim import Optimizer
 from slipstream.codecs import CODECS
 from slipstream.comm.tuner import Knob
 from slipstream.comm.tuning import Tuning
-from slipstream.errors import UsageError
+from slipstream.errors import UnsupportedError, UsageError
 from slipstream.torch.buckets import Bucket, Phase, cut, gradients_of
 from slipstream.torch.compression import check_codec, uses_error_feedback
 from slipstream.torch.process_group import SlipstreamProcessGroup, own_group
@@ -82,12 +82,19 @@ def overlap(
 
     Raises:
         UsageError: The group belongs to another backend, or there is nothing to train.
+        UnsupportedError: The model is not on the CPU.
     """
     group = own_group(dist.group.WORLD if group is None else group)
     check_codec(codec, tuple(CODECS))
     keeps_losses = uses_error_feedback(codec, error_feedback)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UsageError("no parameter of the model requires a gradient; there is nothing to train")
+    elsewhere = next((p for p in model.parameters() if not p.is_cpu), None)
+    if elsewhere is not None:
+        raise UnsupportedError(
+            f"overlap of a model on {elsewhere.device}; allowed: models on the CPU; wrap this one"
+            " in DistributedDataParallel, whose gradients `compress` encodes"
+        )
     in_model = {id(parameter) for parameter in model.parameters()}
     optimized = [p for param_group in optimizer.param_groups for p in param_group["params"]]
     if strangers := sum(id(parameter) not in in_model for parameter in optimized):

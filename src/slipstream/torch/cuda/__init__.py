@@ -1,4 +1,4 @@
-"""CUDA tensors: codecs that run on the GPU.
+"""CUDA tensors: groups and works of collectives, and codecs that run on the GPU.
 
-Everything here can be imported without a GPU, without Triton and without the engine.
+The codecs can be imported without a GPU, without Triton and without the engine.
 """

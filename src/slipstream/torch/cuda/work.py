@@ -6,7 +6,6 @@ is raised by a later call: its tensors contain NaN, so that no stream waits for 
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -30,8 +29,8 @@ class CudaWork(Work):
 
     Args:
         submission: Operations that were submitted to the engine.
-        in_flight: Works of the group for which no stream waits yet. They keep their tensors alive
-            as long as the engine or the GPU may use them.
+        in_flight: Works of the group whose memory the engine or the GPU may use. Tensors of the GPU
+            are released once a stream waits, because the GPU reuses their memory behind the wait.
     """
 
     def __init__(self, submission: Submission, in_flight: dict[Any, None]) -> None:
@@ -40,6 +39,7 @@ class CudaWork(Work):
         self._handles: Sequence[_core.DeviceHandle] = submission.handles  # pyright: ignore
         self._device = next(iter((*submission.inputs, *submission.result))).device
         self._in_flight = in_flight
+        self._uses_host_memory = any(each is not None and each.is_cpu for each in submission.buffers)
         self._future: torch.futures.Future[Any] | None = None
         for oldest in in_flight:
             oldest.settle_if_done()
@@ -65,7 +65,8 @@ class CudaWork(Work):
             self._block(seconds)
         self._check()
         self._wait_on(torch.cuda.current_stream(self._device))
-        self._in_flight.pop(self, None)
+        if not self._uses_host_memory:
+            self._in_flight.pop(self, None)
         return True
 
     def synchronize(self) -> None:
@@ -112,10 +113,8 @@ class CudaWork(Work):
         return self._future
 
     def settle_if_done(self) -> None:
-        """Release the tensors of an operation that is done and for which no stream has waited."""
+        """Release the memory of an operation that is done; does not block."""
         if self.is_completed():
-            with contextlib.suppress(Exception):  # a later call raises the error
-                self._wait_on(torch.cuda.current_stream(self._device))
             self._in_flight.pop(self, None)
 
     def _wait_on(self, stream: torch.cuda.Stream) -> None:
