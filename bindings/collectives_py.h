@@ -28,8 +28,8 @@ struct Options {
   bool waits_soon = false;
 };
 
-inline Request make(Collective collective, Address input, Address output, std::uint64_t count, DType dtype,
-             Options&& options) {
+inline Request make(Collective collective, Address input, Address output, std::uint64_t count,
+                    DType dtype, Options&& options) {
   Request request;
   request.collective = collective;
   request.input = reinterpret_cast<const void*>(input);
@@ -79,8 +79,8 @@ void bind_reductions(nb::class_<G>& group) {
           "0.")
       .def(
           "reduce_scatter",
-          [](const G& g, Address input, Address output, std::uint64_t count_per_rank,
-             DType dtype, ReduceOp op, SLIPSTREAM_OPTION_PARAMETERS) {
+          [](const G& g, Address input, Address output, std::uint64_t count_per_rank, DType dtype,
+             ReduceOp op, SLIPSTREAM_OPTION_PARAMETERS) {
             Request r = make(Collective::kReduceScatter, input, output, count_per_rank, dtype,
                              SLIPSTREAM_OPTION_VALUES);
             r.op = op;
@@ -107,8 +107,8 @@ void bind_gathers(nb::class_<G>& group) {
   group
       .def(
           "all_gather",
-          [](const G& g, Address input, Address output, std::uint64_t count_per_rank,
-             DType dtype, SLIPSTREAM_OPTION_PARAMETERS) {
+          [](const G& g, Address input, Address output, std::uint64_t count_per_rank, DType dtype,
+             SLIPSTREAM_OPTION_PARAMETERS) {
             return submit(g, make(Collective::kAllGather, input, output, count_per_rank, dtype,
                                   SLIPSTREAM_OPTION_VALUES));
           },
@@ -127,8 +127,8 @@ void bind_gathers(nb::class_<G>& group) {
           SLIPSTREAM_OPTIONS)
       .def(
           "gather",
-          [](const G& g, Address input, Address output, std::uint64_t count_per_rank,
-             DType dtype, std::uint32_t root, SLIPSTREAM_OPTION_PARAMETERS) {
+          [](const G& g, Address input, Address output, std::uint64_t count_per_rank, DType dtype,
+             std::uint32_t root, SLIPSTREAM_OPTION_PARAMETERS) {
             Request r = make(Collective::kGather, input, output, count_per_rank, dtype,
                              SLIPSTREAM_OPTION_VALUES);
             r.root = root;
@@ -138,8 +138,8 @@ void bind_gathers(nb::class_<G>& group) {
           nb::arg("root"), SLIPSTREAM_OPTIONS)
       .def(
           "scatter",
-          [](const G& g, Address input, Address output, std::uint64_t count_per_rank,
-             DType dtype, std::uint32_t root, SLIPSTREAM_OPTION_PARAMETERS) {
+          [](const G& g, Address input, Address output, std::uint64_t count_per_rank, DType dtype,
+             std::uint32_t root, SLIPSTREAM_OPTION_PARAMETERS) {
             Request r = make(Collective::kScatter, input, output, count_per_rank, dtype,
                              SLIPSTREAM_OPTION_VALUES);
             r.root = root;
@@ -164,8 +164,8 @@ void bind_exchanges(nb::class_<G>& group) {
   group
       .def(
           "all_to_all",
-          [](const G& g, Address input, Address output, std::uint64_t count_per_rank,
-             DType dtype, SLIPSTREAM_OPTION_PARAMETERS) {
+          [](const G& g, Address input, Address output, std::uint64_t count_per_rank, DType dtype,
+             SLIPSTREAM_OPTION_PARAMETERS) {
             return submit(g, make(Collective::kAllToAll, input, output, count_per_rank, dtype,
                                   SLIPSTREAM_OPTION_VALUES));
           },

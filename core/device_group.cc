@@ -33,8 +33,7 @@ struct DeviceGroup::State {
       : parts(std::move(kept)),
         engine(runs),
         members(std::move(ranks)),
-        group(runs, members, gpu(options.library, options.ordinal),
-              staging_options(options)) {}
+        group(runs, members, gpu(options.library, options.ordinal), staging_options(options)) {}
 
   std::shared_ptr<RuntimeParts> parts;
   Engine& engine;

@@ -10,7 +10,8 @@
 namespace slipstream {
 namespace {
 
-/// Chunks are multiples of it wide, which is a multiple of every element and of every codec's block.
+/// Chunks are multiples of it wide, which is a multiple of every element and of every codec's
+/// block.
 constexpr std::size_t kWidthBytes = 4096;
 
 void sleep_a_little() { std::this_thread::sleep_for(20us); }
@@ -69,7 +70,8 @@ std::size_t Transfer::offset_of(std::size_t row, std::uint64_t index) const noex
 
 Transfer Staging::plan(std::vector<StagedRow> rows) const {
   const std::size_t slot = ring_.shape().slot_bytes;
-  const std::size_t width = slot / std::max<std::size_t>(1, rows.size()) / kWidthBytes * kWidthBytes;
+  const std::size_t width =
+      slot / std::max<std::size_t>(1, rows.size()) / kWidthBytes * kWidthBytes;
   if (width == 0) {
     fail(ErrorKind::kUsage, "a slot of ", slot, " bytes cannot hold blocks of ", rows.size(),
          " ranks; it has room for ", slot / kWidthBytes);

@@ -8,8 +8,8 @@
 namespace slipstream {
 namespace {
 
-/// Operations of equal lines start in the order of their submission: the collectives of a group, its
-/// receives, and its sends to one rank.
+/// Operations of equal lines start in the order of their submission: the collectives of a group,
+/// its receives, and its sends to one rank.
 struct Line {
   const Group* group;
   Collective kind;

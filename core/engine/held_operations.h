@@ -17,7 +17,9 @@ class HeldOperations {
   void add(std::shared_ptr<Operation> operation) { held_.push_back(std::move(operation)); }
   /// Removes the operations that may start, and returns them in order.
   [[nodiscard]] std::vector<std::shared_ptr<Operation>> take_ready();
-  [[nodiscard]] std::deque<std::shared_ptr<Operation>> take_all() { return std::exchange(held_, {}); }
+  [[nodiscard]] std::deque<std::shared_ptr<Operation>> take_all() {
+    return std::exchange(held_, {});
+  }
 
  private:
   std::deque<std::shared_ptr<Operation>> held_;

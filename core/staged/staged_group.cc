@@ -26,10 +26,7 @@ const Error* StagedOperation::error() const {
 
 StagedGroup::StagedGroup(Engine& engine, std::shared_ptr<Group> group, Device& device,
                          StagingOptions options)
-    : engine_(engine),
-      group_(std::move(group)),
-      device_(device),
-      options_(std::move(options)) {}
+    : engine_(engine), group_(std::move(group)), device_(device), options_(std::move(options)) {}
 
 StagedGroup::~StagedGroup() {
   engine_.close_group(*group_);

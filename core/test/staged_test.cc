@@ -115,8 +115,8 @@ Case case_of(Collective collective, std::uint32_t count, std::uint32_t rank, std
 
 /// Whether the collective gives this rank a result.
 bool has_result(const Request& request, std::uint32_t rank) {
-  const bool at_root = request.collective == Collective::kReduce ||
-                       request.collective == Collective::kGather;
+  const bool at_root =
+      request.collective == Collective::kReduce || request.collective == Collective::kGather;
   return !at_root || request.root == rank;
 }
 
@@ -156,10 +156,10 @@ Staged on_device(StagedRank& staged, const Case& made, const Values& input, Valu
 class StagedCollectives : public testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(StagedCollectives, GiveTheResultsOfHostMemory) {
-  constexpr Collective kAll[] = {
-      Collective::kAllreduce, Collective::kBroadcast, Collective::kReduce,
-      Collective::kAllGather, Collective::kGather,    Collective::kReduceScatter,
-      Collective::kScatter,   Collective::kAllToAll};
+  constexpr Collective kAll[] = {Collective::kAllreduce, Collective::kBroadcast,
+                                 Collective::kReduce,    Collective::kAllGather,
+                                 Collective::kGather,    Collective::kReduceScatter,
+                                 Collective::kScatter,   Collective::kAllToAll};
   const std::uint32_t size = GetParam();
   EngineWorld world(size);
   world.each([&](EngineRank& rank) {
@@ -228,7 +228,6 @@ TEST(Staged, RanksMaySendLargeMessagesToEachOther) {
     rank.run({.collective = Collective::kBarrier});
   });
 }
-
 
 TEST(Staged, OperationsOfAGroupStartInTheOrderOfTheirSubmission) {
   EngineWorld world(2);

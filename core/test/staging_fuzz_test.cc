@@ -146,8 +146,7 @@ class FuzzRun {
     const std::size_t slot = scenario_.staging.ring.slot_bytes;
     for (std::uint32_t chunk = 0; chunk < transfer.num_chunks; ++chunk) {
       const std::size_t offset = chunk * slot;
-      const auto bytes =
-          tensors.result(index).subspan(offset, transfer.width_of(0, chunk));
+      const auto bytes = tensors.result(index).subspan(offset, transfer.width_of(0, chunk));
       if (engine_->is_nan(transfer.first + chunk)) {
         EXPECT_TRUE(std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0xff}; }));
       } else {

@@ -210,9 +210,8 @@ TEST(Staging, AnOpenRingFreesACallerThatWaitsForRoom) {
   };
   Staging staging(device, options);
   opened = &staging;
-  const std::string error = error_of([&] {
-    staging.submit(staging.plan({tensors.row(0)}), tensors.before());
-  });
+  const std::string error =
+      error_of([&] { staging.submit(staging.plan({tensors.row(0)}), tensors.before()); });
   EXPECT_GE(num_times_full, 10U) << "the caller did not wait";
   EXPECT_NE(error.find("create a new group"), std::string::npos) << error;
 }

@@ -28,8 +28,7 @@ void StagedEngine::add(const Transfer& transfer, std::uint32_t seed) {
   for (std::uint32_t i = 0; i < transfer.num_chunks; ++i) {
     const std::size_t offset = i * slot;
     chunks_.push_back({transfer.first + i, transfer.sequence + i, seed,
-                       offset / sizeof(std::uint32_t),
-                       transfer.width_of(0, i)});
+                       offset / sizeof(std::uint32_t), transfer.width_of(0, i)});
   }
 }
 

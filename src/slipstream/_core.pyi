@@ -189,13 +189,73 @@ class Group:
 
     def all_to_all(self, input: int, output: int, count_per_rank: int, dtype: DType, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> Handle: ...
 
+    def send(self, data: int, count: int, dtype: DType, peer: int, tag: int = 0, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> Handle: ...
+
+    def recv(self, data: int, count: int, dtype: DType, peer: int, tag: int = 0, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> Handle: ...
+
     def all_to_all_v(self, input: int, output: int, send_counts: Sequence[int], receive_counts: Sequence[int], dtype: DType, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> Handle: ...
 
     def barrier(self, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> Handle: ...
 
-    def send(self, data: int, count: int, dtype: DType, peer: int, tag: int = 0, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> Handle: ...
+class DeviceHandle:
+    """A collective on the memory of a GPU."""
 
-    def recv(self, data: int, count: int, dtype: DType, peer: int, tag: int = 0, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> Handle: ...
+    def wait_on(self, stream: int) -> None:
+        """
+        Make a stream of the driver wait until the results are in the GPU's memory; return at once.
+        """
+
+    def done(self) -> bool:
+        """
+        Tell whether the results are in the GPU's memory, or the operation has failed.
+        """
+
+    def wait(self, timeout: float = 0.0) -> None:
+        """
+        Wait without the GIL until the engine has ended its part; raise its error, or PeerTimeoutError after `timeout` seconds (0: no limit).
+        """
+
+    def check(self) -> None:
+        """Raise the error of an operation that has failed."""
+
+class DeviceGroup:
+    """Collectives of a group on the memory of one GPU."""
+
+    def __init__(self, group: Group, ordinal: int, *, num_slots: int = 8, slot_bytes: int = 4194304, library: str = 'libcuda.so.1') -> None: ...
+
+    def rank(self) -> int: ...
+
+    def size(self) -> int: ...
+
+    def on(self, stream: int) -> DeviceGroup:
+        """
+        Begin the next collectives after all commands that a stream of the driver has when they are called; return the group.
+        """
+
+    def allreduce(self, input: int, output: int, count: int, dtype: DType, op: ReduceOp, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False, codec: str = 'none', residual: int = 0) -> DeviceHandle:
+        """
+        Combine the buffers of all ranks. The codec applies only between hosts, to float32 sums and averages; `residual` is the address of `count` floats, or 0.
+        """
+
+    def reduce_scatter(self, input: int, output: int, count_per_rank: int, dtype: DType, op: ReduceOp, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> DeviceHandle: ...
+
+    def reduce(self, input: int, output: int, count: int, dtype: DType, op: ReduceOp, root: int, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> DeviceHandle: ...
+
+    def all_gather(self, input: int, output: int, count_per_rank: int, dtype: DType, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> DeviceHandle: ...
+
+    def all_gather_v(self, input: int, output: int, counts: Sequence[int], dtype: DType, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> DeviceHandle: ...
+
+    def gather(self, input: int, output: int, count_per_rank: int, dtype: DType, root: int, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> DeviceHandle: ...
+
+    def scatter(self, input: int, output: int, count_per_rank: int, dtype: DType, root: int, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> DeviceHandle: ...
+
+    def broadcast(self, data: int, count: int, dtype: DType, root: int, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> DeviceHandle: ...
+
+    def all_to_all(self, input: int, output: int, count_per_rank: int, dtype: DType, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> DeviceHandle: ...
+
+    def send(self, data: int, count: int, dtype: DType, peer: int, tag: int = 0, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> DeviceHandle: ...
+
+    def recv(self, data: int, count: int, dtype: DType, peer: int, tag: int = 0, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> DeviceHandle: ...
 
 def items_of(type: object, otherwise: object, value: object) -> object:
     """

@@ -23,7 +23,7 @@ from . import (
     signals,
 )
 from .bench import Bench, Row, open_bench
-from .collectives import ranks
+from .ranks.launch import ranks
 from .staging import sharing, staging
 
 CASES: dict[str, Callable[[Bench, list[str]], Iterator[Row]]] = {

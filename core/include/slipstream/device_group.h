@@ -18,7 +18,7 @@ class RuntimeParts;
 using CudaStream = std::uintptr_t;
 
 struct DeviceOptions {
-  int ordinal = 0;  ///< of the GPU, among those that CUDA_VISIBLE_DEVICES leaves
+  int ordinal = 0;                     ///< of the GPU, among those that CUDA_VISIBLE_DEVICES leaves
   std::uint32_t num_slots = 8;         ///< a power of two
   std::uint64_t slot_bytes = 4 << 20;  ///< 512 KiB to 4 MiB
   /// The CUDA driver, as dlopen() finds it.

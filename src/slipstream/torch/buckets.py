@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.distributed.distributed_c10d import Work
 from torch.nn import Parameter
 
 from slipstream.torch.process_group import SlipstreamProcessGroup
-from slipstream.torch.work import SlipstreamWork
 
 
 class Phase(enum.Enum):
@@ -76,7 +76,7 @@ class Bucket:
         self._missing: set[Parameter] = set(parameters)
         self._present: set[Parameter] = set()  # parameters that had a gradient in this step
         self._accumulating: set[Parameter] = set()  # new gradients are added to their averages
-        self._work: SlipstreamWork | None = None
+        self._work: Work | None = None
 
     @property
     def is_full(self) -> bool:

@@ -8,7 +8,7 @@ operations differ between ranks, the engine notices that and reports it on all r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, cast
 
 import torch
 from torch.distributed import ReduceOp
@@ -30,9 +30,6 @@ from slipstream.torch.tensors import (
 )
 
 Tensors = Sequence[torch.Tensor]
-Group = _core.Group | _core.DeviceGroup
-Handle = _core.Handle | _core.DeviceHandle
-
 _EXCHANGE_TAG = 2**32 - 1  # of the messages of an exchange with counts on a GPU
 
 
@@ -74,7 +71,7 @@ class Submission(NamedTuple):
         copies: Copies of results, to make when the handles are done.
     """
 
-    handles: tuple[Handle, ...]
+    handles: tuple[_core.Handle, ...]
     inputs: Tensors
     result: Sequence[Any]
     buffers: Sequence[Any] = ()
@@ -83,17 +80,23 @@ class Submission(NamedTuple):
     @property
     def is_on_gpu(self) -> bool:
         """Whether the operations are on the memory of a GPU."""
-        return bool(self.handles) and isinstance(self.handles[0], _core.DeviceHandle)
+        return bool(self.handles) and isinstance(
+            cast("object", self.handles[0]), _core.DeviceHandle
+        )
 
 
-def allreduce(group: Group, tensor: torch.Tensor, op: ReduceOp, options: RunOptions) -> Submission:
+def allreduce(
+    group: _core.Group, tensor: torch.Tensor, op: ReduceOp, options: RunOptions
+) -> Submission:
     """Replace the tensor by its reduction over all ranks."""
     buffer, copies = output_buffer(tensor)
     handle = reduce_in_place(group, buffer, op, options)
     return Submission((handle,), (tensor,), [tensor], (), copies)
 
 
-def allreduce_each(group: Group, tensors: Tensors, op: ReduceOp, options: RunOptions) -> Submission:
+def allreduce_each(
+    group: _core.Group, tensors: Tensors, op: ReduceOp, options: RunOptions
+) -> Submission:
     """Replace each tensor by its reduction over all ranks."""
     reduce_op(op)  # checks the reduction before any tensor is submitted
     buffers = [output_buffer(tensor) for tensor in tensors]
@@ -105,15 +108,15 @@ def allreduce_each(group: Group, tensors: Tensors, op: ReduceOp, options: RunOpt
 
 
 def reduce_in_place(
-    group: Group, buffer: torch.Tensor, op: ReduceOp, options: RunOptions
-) -> Handle:
+    group: _core.Group, buffer: torch.Tensor, op: ReduceOp, options: RunOptions
+) -> _core.Handle:
     """Replace the elements of a contiguous tensor by their reduction over all ranks."""
     address, dtype = buffer.data_ptr(), reduced_dtype(buffer)
     return group.allreduce(address, address, buffer.numel(), dtype, reduce_op(op), **options)
 
 
 def allreduce_encoded(
-    group: Group,
+    group: _core.Group,
     tensor: torch.Tensor,
     encoding: Encoding,
     options: RunOptions,
@@ -154,7 +157,9 @@ def allreduce_encoded(
     return Submission((handle,), [tensor], [tensor], (residual,))
 
 
-def broadcast(group: Group, tensor: torch.Tensor, root: int, options: RunOptions) -> Submission:
+def broadcast(
+    group: _core.Group, tensor: torch.Tensor, root: int, options: RunOptions
+) -> Submission:
     """Replace the tensor by the tensor of the group rank `root`."""
     buffer, copies = output_buffer(tensor)
     handle = group.broadcast(buffer.data_ptr(), *extent(buffer), root, **options)
@@ -162,7 +167,7 @@ def broadcast(group: Group, tensor: torch.Tensor, root: int, options: RunOptions
 
 
 def reduce(
-    group: Group, tensor: torch.Tensor, op: ReduceOp, root: int, options: RunOptions
+    group: _core.Group, tensor: torch.Tensor, op: ReduceOp, root: int, options: RunOptions
 ) -> Submission:
     """Replace the tensor of the group rank `root` by the reduction over all ranks."""
     buffer, copies = output_buffer(tensor)
@@ -179,7 +184,9 @@ def reduce(
     return Submission((handle,), [tensor], [tensor], (), copies)
 
 
-def all_gather(group: Group, outputs: Tensors, inputs: Tensors, options: RunOptions) -> Submission:
+def all_gather(
+    group: _core.Group, outputs: Tensors, inputs: Tensors, options: RunOptions
+) -> Submission:
     """Fill each output with the inputs of all ranks, one after another.
 
     An input may share the memory of this rank's part of its output.
@@ -201,7 +208,7 @@ def all_gather(group: Group, outputs: Tensors, inputs: Tensors, options: RunOpti
 
 
 def all_gather_lists(
-    group: Group, outputs: Sequence[Tensors], inputs: Tensors, options: RunOptions
+    group: _core.Group, outputs: Sequence[Tensors], inputs: Tensors, options: RunOptions
 ) -> Submission:
     """Fill `outputs[i][r]` with the i-th input of rank r; sizes may differ between ranks."""
     sources: list[torch.Tensor] = []
@@ -214,7 +221,7 @@ def all_gather_lists(
         buffer, copies = flat_output_buffer(parts)
         targets.append(buffer)
         all_copies += copies
-    handles: list[Handle] = []
+    handles: list[_core.Handle] = []
     for parts, source, buffer in zip(outputs, sources, targets, strict=True):
         count, dtype = extent(source)
         addresses = source.data_ptr(), buffer.data_ptr()
@@ -227,7 +234,7 @@ def all_gather_lists(
 
 
 def reduce_scatter(
-    group: Group, outputs: Tensors, inputs: Tensors, op: ReduceOp, options: RunOptions
+    group: _core.Group, outputs: Tensors, inputs: Tensors, op: ReduceOp, options: RunOptions
 ) -> Submission:
     """Fill each output with this rank's part of the reduction of the inputs of all ranks."""
     reduction = reduce_op(op)
@@ -251,7 +258,7 @@ def reduce_scatter(
 
 
 def reduce_scatter_list(
-    group: Group, output: torch.Tensor, parts: Tensors, op: ReduceOp, options: RunOptions
+    group: _core.Group, output: torch.Tensor, parts: Tensors, op: ReduceOp, options: RunOptions
 ) -> Submission:
     """Fill the output with the reduction of `parts[rank]` over all ranks.
 
@@ -272,7 +279,7 @@ def reduce_scatter_list(
 
 
 def gather(
-    group: Group, outputs: Tensors, tensor: torch.Tensor, root: int, options: RunOptions
+    group: _core.Group, outputs: Tensors, tensor: torch.Tensor, root: int, options: RunOptions
 ) -> Submission:
     """Fill `outputs[r]` on the group rank `root` with the input of rank r."""
     source = dense(tensor)
@@ -288,7 +295,7 @@ def gather(
 
 
 def scatter(
-    group: Group, output: torch.Tensor, parts: Tensors, root: int, options: RunOptions
+    group: _core.Group, output: torch.Tensor, parts: Tensors, root: int, options: RunOptions
 ) -> Submission:
     """Fill the output of rank r with `parts[r]` of the group rank `root`."""
     buffer, copies = output_buffer(output)
@@ -302,7 +309,9 @@ def scatter(
     return Submission((handle,), parts, [output], (source,), copies)
 
 
-def all_to_all(group: Group, outputs: Tensors, inputs: Tensors, options: RunOptions) -> Submission:
+def all_to_all(
+    group: _core.Group, outputs: Tensors, inputs: Tensors, options: RunOptions
+) -> Submission:
     """Fill `outputs[r]` with the input of rank r for this rank; sizes may differ."""
     check_list("all_to_all", "outputs", outputs, group.size())
     check_list("all_to_all", "inputs", inputs, group.size())
@@ -316,7 +325,7 @@ def all_to_all(group: Group, outputs: Tensors, inputs: Tensors, options: RunOpti
 
 
 def all_to_all_rows(
-    group: Group,
+    group: _core.Group,
     output: torch.Tensor,
     tensor: torch.Tensor,
     rows: tuple[Sequence[int], Sequence[int]],
@@ -342,16 +351,16 @@ def all_to_all_rows(
 
 
 def _exchange(
-    group: Group,
+    group: _core.Group,
     source: torch.Tensor,
     target: torch.Tensor,
     counts: tuple[list[int], list[int]],
     options: RunOptions,
-) -> tuple[Handle, ...]:
+) -> tuple[_core.Handle, ...]:
     """Exchange parts with all ranks; the counts are those sent to and received from each rank."""
     sent, received = counts
     addresses, dtype = (source.data_ptr(), target.data_ptr()), extent(source)[1]
-    if isinstance(group, _core.Group):
+    if not isinstance(cast("object", group), _core.DeviceGroup):
         return (group.all_to_all_v(*addresses, sent, received, dtype, **options),)
     if len({*sent, *received}) == 1 and sent[0] > 0:
         return (group.all_to_all(*addresses, sent[0], dtype, **options),)
@@ -359,13 +368,13 @@ def _exchange(
 
 
 def _exchange_by_messages(
-    group: _core.DeviceGroup, sources: Tensors, targets: Tensors
-) -> tuple[Handle, ...]:
+    group: _core.Group, sources: Tensors, targets: Tensors
+) -> tuple[_core.Handle, ...]:
     """Exchange parts by messages, because ranks of a GPU's group know only their own counts."""
     rank, size = group.rank(), group.size()
     with torch.no_grad():
         targets[rank].copy_(sources[rank])
-    handles: list[Handle] = []
+    handles: list[_core.Handle] = []
     for distance in range(1, size):
         to, origin = (rank + distance) % size, (rank - distance) % size
         for part, peer, pass_on in (
@@ -378,7 +387,7 @@ def _exchange_by_messages(
 
 
 def send(
-    group: Group, tensor: torch.Tensor, peer: int, tag: int, options: RunOptions
+    group: _core.Group, tensor: torch.Tensor, peer: int, tag: int, options: RunOptions
 ) -> Submission:
     """Send the tensor to the group rank `peer`."""
     source = dense(tensor)
@@ -387,7 +396,7 @@ def send(
 
 
 def receive(
-    group: Group, tensor: torch.Tensor, peer: int, tag: int, options: RunOptions
+    group: _core.Group, tensor: torch.Tensor, peer: int, tag: int, options: RunOptions
 ) -> Submission:
     """Receive the tensor from the group rank `peer`, or from any rank if `peer` is -1."""
     buffer, copies = output_buffer(tensor)

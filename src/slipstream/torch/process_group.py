@@ -17,7 +17,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch.distributed import ProcessGroup
@@ -407,8 +407,11 @@ class SlipstreamProcessGroup(ProcessGroup):
     def _default_options(self) -> RunOptions:
         return {"timeout": self._seconds, "waits_soon": False}
 
-    def _group_for(self, tensors: Tensors) -> _core.Group | _core.DeviceGroup:
-        """Return the engine's group for a collective on these tensors."""
+    def _group_for(self, tensors: Tensors) -> _core.Group:
+        """Return the engine's group for a collective on these tensors.
+
+        For tensors of a GPU, it is a DeviceGroup, which has the same collectives.
+        """
         device = device_of(tensors)
         if device is None:
             return self._engine_group()
@@ -416,7 +419,7 @@ class SlipstreamProcessGroup(ProcessGroup):
             from slipstream.torch.cuda.groups import CudaGroups
 
             self._cuda = CudaGroups(self._group)
-        return self._cuda.on_current_stream(device)
+        return cast("_core.Group", self._cuda.on_current_stream(device))
 
     def _engine_group(self) -> _core.Group:
         """Return the engine's group for a collective; calls in callbacks have another one."""

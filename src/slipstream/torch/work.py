@@ -111,7 +111,7 @@ class SlipstreamWork(Work):
     def __init__(
         self,
         submission: Submission,
-        in_flight: dict[SlipstreamWork, None],
+        in_flight: dict[Any, None],
         completions: Completions,
         ordered: Callbacks | None,
     ) -> None:

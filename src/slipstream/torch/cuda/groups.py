@@ -35,7 +35,7 @@ class CudaGroups:
                 "a collective of slipstream cannot be captured into a CUDA graph, because its data"
                 " go through the host; call it outside of torch.cuda.graph"
             )
-        ordinal = torch.cuda.current_device() if device.index is None else device.index
+        ordinal = device.index  # tensors have one
         with self._lock:
             group = self._by_ordinal.get(ordinal)
             if group is None:

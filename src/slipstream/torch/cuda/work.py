@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.distributed.distributed_c10d import Work
@@ -36,10 +36,12 @@ class CudaWork(Work):
     def __init__(self, submission: Submission, in_flight: dict[Any, None]) -> None:
         super().__init__()
         self._task = submission
-        self._handles: Sequence[_core.DeviceHandle] = submission.handles  # pyright: ignore
+        self._handles = cast("Sequence[_core.DeviceHandle]", submission.handles)
         self._device = next(iter((*submission.inputs, *submission.result))).device
         self._in_flight = in_flight
-        self._uses_host_memory = any(each is not None and each.is_cpu for each in submission.buffers)
+        self._uses_host_memory = any(
+            each is not None and each.is_cpu for each in submission.buffers
+        )
         self._future: torch.futures.Future[Any] | None = None
         for oldest in in_flight:
             oldest.settle_if_done()
@@ -136,7 +138,7 @@ class CudaWork(Work):
 
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
     """Return the stream of a GPU on which futures are completed."""
-    ordinal = torch.cuda.current_device() if device.index is None else device.index
+    ordinal = device.index  # tensors have one
     stream = _side_streams.get(ordinal)
     if stream is None:
         stream = _side_streams[ordinal] = torch.cuda.Stream(device)

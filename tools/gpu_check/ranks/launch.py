@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-SCRIPTS = Path(__file__).parent / "ranks"
+SCRIPTS = Path(__file__).parent
 LIMIT_SECONDS = 90.0
 
 
