@@ -54,7 +54,8 @@ bool has_open_ring(const Operation& operation) {
 void release_slot(const Operation& operation, bool failed) {
   const Request& request = operation.request();
   if (request.ring == nullptr) return;
-  if (failed) {
+  // A slot that is not filled, or that the device has given up, still belongs to the device.
+  if (failed && request.ring->ready(request.chunk) && !request.ring->is_open()) {
     request.ring->release_nan(request.chunk, request.ring->shape().slot_bytes);
   } else {
     request.ring->release(request.chunk);

@@ -27,7 +27,8 @@ class HeldOperations {
 
 /// Whether the device has given up, so that the slot of a gated operation has no meaning.
 [[nodiscard]] bool has_open_ring(const Operation& operation);
-/// Ends the use of a gated operation's slot. The slot of a failed operation is filled with NaN.
+/// Ends the use of a gated operation's slot. If the operation has failed, the slot is filled with
+/// NaN, unless it still belongs to the device.
 void release_slot(const Operation& operation, bool failed);
 
 }  // namespace slipstream

@@ -1,7 +1,8 @@
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "device/fake/fake_device.h"
@@ -44,7 +45,7 @@ class StagedRank {
     const DeviceAddress memory = allocate(values.size());
     std::byte* place = pinned_->bytes().data() + used_;
     used_ += bytes_of(values.size());
-    std::memcpy(place, values.data(), values.size() * sizeof(std::int32_t));
+    std::ranges::copy(std::as_bytes(std::span(values)), place);
     device_.copy_to_device(stream(), memory, place, bytes_of(values.size()));
     return memory;
   }
@@ -55,7 +56,8 @@ class StagedRank {
     device_.copy_to_host(stream(), place, memory, bytes_of(count));
     device_.synchronize(stream());
     Values values(count);
-    std::memcpy(values.data(), place, count * sizeof(std::int32_t));
+    std::ranges::copy_n(place, static_cast<std::ptrdiff_t>(count * sizeof(std::int32_t)),
+                        std::as_writable_bytes(std::span(values)).data());
     return values;
   }
 
