@@ -37,10 +37,10 @@ class GatedRing {
 
   [[nodiscard]] const RingShape& shape() const noexcept { return shape_; }
   [[nodiscard]] Gate& gate(std::uint32_t sequence) const noexcept {
-    return gates_[sequence % shape_.num_slots];
+    return gates_[index_of(sequence)];
   }
   [[nodiscard]] std::span<std::byte> slot(std::uint32_t sequence) const noexcept {
-    return {slots_ + sequence % shape_.num_slots * shape_.slot_bytes, shape_.slot_bytes};
+    return {slots_ + index_of(sequence) * shape_.slot_bytes, shape_.slot_bytes};
   }
 
   /// Whether the chunk is in its slot. The slot then belongs to the engine until release().
@@ -60,6 +60,10 @@ class GatedRing {
   [[nodiscard]] bool is_open() const noexcept { return open_.load(std::memory_order_acquire); }
 
  private:
+  [[nodiscard]] std::uint32_t index_of(std::uint32_t sequence) const noexcept {
+    return sequence & (shape_.num_slots - 1);
+  }
+
   RingShape shape_;
   Gate* gates_;
   std::byte* slots_;

@@ -125,7 +125,8 @@ Request request_of_chunk(const Request& request, const StagedLayout& layout,
     }
   }
   if (request.residual != nullptr) {
-    part.residual = request.residual + index * transfer.width / sizeof(float);
+    const std::size_t first_element = index * transfer.width / sizeof(float);
+    part.residual = request.residual + first_element;
   }
   part.waits_soon = false;
   return part;
