@@ -65,6 +65,7 @@ def plan() -> list[Step]:
         *[Step("staging", "staging", [name], ONE_CONNECTION) for name in ("correctness", "rates")],
         *[Step("staging", "staging in several processes", [count]) for count in ("2", "4")],
         *[Step("collectives", "ranks", ["results", count]) for count in ("2", "4")],
+        Step("collectives", "ranks", ["encoded", "2"]),
         Step("collectives", "ranks", ["killed", "2"]),
         *[Step("collectives", "ranks", ["rates", "2", backend]) for backend in BACKENDS],
         *[Step("codecs", "codecs", [kernels]) for kernels in CODEC_KERNELS],
