@@ -58,7 +58,7 @@ void bind_device_group(nb::module_& m) {
           "Make a stream of the driver wait until the results are in the GPU's memory;"
           " return at once.")
       .def("done", &DeviceHandle::done, nb::call_guard<nb::gil_scoped_release>(),
-           "Tell whether the results are in the GPU's memory, or the operation has failed.")
+           "Tell whether the GPU uses the memory no more: it has the results, or has failed.")
       .def("wait", wait, nb::arg("timeout") = 0.0,
            "Wait without the GIL until the engine has ended its part; raise its error, or"
            " PeerTimeoutError after `timeout` seconds (0: no limit).")
@@ -80,13 +80,19 @@ void bind_device_group(nb::module_& m) {
   group.def("size", [](const PyDeviceGroup& g) { return g.group->size(); });
   group.def(
       "on",
-      [](PyDeviceGroup& self, CudaStream stream) -> PyDeviceGroup& {
-        self.stream = stream;
-        return self;
+      [](const PyDeviceGroup& self, CudaStream stream) {
+        return PyDeviceGroup{self.group, stream};
       },
-      nb::arg("stream"), nb::rv_policy::reference,
-      "Begin the next collectives after all commands that a stream of the driver has when they are"
-      " called; return the group.");
+      nb::arg("stream"),
+      "Return the group, with collectives that begin after all commands that a stream of the driver"
+      " has when they are called.");
+  group.def(
+      "close",
+      [](const PyDeviceGroup& self) {
+        const nb::gil_scoped_release release;
+        self.group->close();
+      },
+      "Leave the group, and block until the GPU uses no memory of its operations.");
   bind_reductions(group);
   bind_gathers(group);
   bind_exchanges(group);

@@ -54,9 +54,12 @@ void DeviceHandle::wait_on(CudaStream stream) const {
 
 bool DeviceHandle::done() const {
   if (!parts_->operation.is_exchanged()) return false;
-  if (parts_->operation.error() != nullptr) return true;
   const std::scoped_lock lock(parts_->state->mutex);
-  return StagedGroup::is_done(parts_->operation);
+  try {
+    return StagedGroup::is_done(parts_->operation);
+  } catch (const Error&) {
+    return true;  // a device that has failed copies nothing
+  }
 }
 
 bool DeviceHandle::wait(std::chrono::nanoseconds timeout) const {
@@ -76,6 +79,11 @@ DeviceGroup::DeviceGroup(std::shared_ptr<RuntimeParts> parts, Engine& engine,
     : state_(std::make_shared<State>(std::move(parts), engine, std::move(group), options)) {}
 
 DeviceGroup::~DeviceGroup() = default;
+
+void DeviceGroup::close() {
+  const std::scoped_lock lock(state_->mutex);
+  state_->group.close();
+}
 
 std::uint32_t DeviceGroup::rank() const { return state_->members->rank(); }
 

@@ -14,6 +14,9 @@ namespace {
 /// block.
 constexpr std::size_t kWidthBytes = 4096;
 
+/// Commands that a stream of a GPU holds, less a reserve; further calls block in the driver.
+constexpr std::uint64_t kQueueDepth = 960;
+
 void sleep_a_little() { std::this_thread::sleep_for(20us); }
 
 StagingOptions checked(StagingOptions options) {
@@ -90,9 +93,10 @@ void Staging::submit(const Transfer& transfer, StreamHandle current) {
   try {
     device_.record(current, submitted_.get());
     device_.wait_event(to_host_.get(), submitted_.get());
+    device_.wait_event(to_device_.get(), submitted_.get());  // also if the ring is open
     enqueue_all(transfer);
   } catch (...) {
-    ring_.open();  // some chunks are not copied back, so the sequence is broken
+    finish();  // some chunks are not copied back, so the sequence is broken
     throw;
   }
 }
@@ -100,11 +104,15 @@ void Staging::submit(const Transfer& transfer, StreamHandle current) {
 void Staging::enqueue_all(const Transfer& transfer) {
   const std::uint64_t num_chunks = transfer.num_chunks;
   const std::uint64_t num_slots = ring_.shape().num_slots;
+  // A chunk takes a command for each row, and three more.
+  const std::uint64_t fitting = kQueueDepth / (transfer.rows.size() + 3);
+  const std::uint64_t max_chunks =
+      std::max(num_slots + 1, std::min<std::uint64_t>(options_.max_chunks_ahead, fitting));
   // Fill the ring before the first wait: in a hardware queue that both streams share, copies behind
   // a wait would start late.
   for (std::uint64_t i = 0; i < num_chunks; ++i) {
     if (i >= num_slots) enqueue_to_device(transfer, i - num_slots);
-    make_room();
+    make_room(max_chunks);
     enqueue_to_host(transfer, i);
   }
   for (std::uint64_t i = num_chunks - std::min(num_chunks, num_slots); i < num_chunks; ++i) {
@@ -149,10 +157,10 @@ void Staging::enqueue_to_device(const Transfer& transfer, std::uint64_t index) {
   num_to_device_ = number + 1;
 }
 
-void Staging::make_room() {
-  while (num_to_host_ - num_done_ >= options_.max_chunks_ahead) {
+void Staging::make_room(std::uint64_t max_chunks) {
+  while (num_to_host_ - num_done_ >= max_chunks) {
     find_done();
-    if (num_to_host_ - num_done_ >= options_.max_chunks_ahead) options_.while_full();
+    if (num_to_host_ - num_done_ >= max_chunks) options_.while_full();
   }
   refuse_if_open();  // after the loop: chunks that pass an open gate are done too early
 }

@@ -17,7 +17,7 @@ constexpr std::size_t kMinSlotBytes = 512 << 10, kMaxSlotBytes = 4 << 20;
 struct StagingOptions {
   RingShape ring{};
   /// The largest number of chunks that are enqueued and not done. It must exceed the number of
-  /// slots. A chunk takes at most four commands of a stream, and a GPU stream holds 1,020.
+  /// slots. Fewer run ahead if chunks have several rows, because a GPU stream holds 1,020 commands.
   std::uint32_t max_chunks_ahead = 240;
   /// submit() calls this repeatedly while it waits for chunks to be done. It may drive the engine.
   /// The default sleeps.
@@ -94,7 +94,7 @@ class Staging {
   void enqueue_all(const Transfer& transfer);
   void enqueue_to_host(const Transfer& transfer, std::uint64_t index);
   void enqueue_to_device(const Transfer& transfer, std::uint64_t index);
-  void make_room();
+  void make_room(std::uint64_t max_chunks);
   void refuse_if_open() const;
   void find_done();
   [[nodiscard]] bool is_chunk_done(std::uint64_t number);

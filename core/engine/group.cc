@@ -66,13 +66,14 @@ std::uint64_t fingerprint_of(const Request& request) {
   std::uint64_t hash = mix(0, static_cast<std::uint64_t>(request.collective));
   hash = mix(hash, static_cast<std::uint64_t>(request.dtype));
   if (request.collective == Collective::kSend || request.collective == Collective::kReceive) {
-    return mix(0, static_cast<std::uint64_t>(request.dtype));  // the same on both sides
+    // The same on both sides.
+    return mix(mix(0, static_cast<std::uint64_t>(request.dtype)), request.whole_bytes);
   }
   if (reduces(request.collective)) hash = mix(hash, static_cast<std::uint64_t>(request.op));
   if (has_root(request.collective)) hash = mix(hash, request.root);
   hash = mix(hash, static_cast<std::uint64_t>(request.algorithm));
   hash = mix(hash, static_cast<std::uint64_t>(request.codec));
-  hash = mix(hash, request.segment_bytes);
+  hash = mix(mix(hash, request.segment_bytes), request.whole_bytes);
   if (request.collective == Collective::kAllToAll)
     return hash;  // counts agree only between pairs of ranks
   for (const std::uint64_t count : request.receive_counts) hash = mix(hash, count);

@@ -28,14 +28,18 @@ StagedGroup::StagedGroup(Engine& engine, std::shared_ptr<Group> group, Device& d
                          StagingOptions options)
     : engine_(engine), group_(std::move(group)), device_(device), options_(std::move(options)) {}
 
-StagedGroup::~StagedGroup() {
-  engine_.close_group(*group_);
-  // Held operations end once the device has filled their slots, so the device comes first.
-  for (auto* const staging : {&collectives_, &sends_, &receives_}) {
-    if (*staging) (*staging)->finish();
-  }
-  for (const auto& completion : in_flight_) {
-    engine_.wait(*completion, Clock::now() + kEndPatience);
+void StagedGroup::close() noexcept {
+  if (!origin_.is_here()) return;  // it owns nothing
+  try {
+    engine_.close_group(*group_);
+    // Held operations end once the device has filled their slots, so the device comes first.
+    for (auto* const staging : {&collectives_, &sends_, &receives_}) {
+      if (*staging) (*staging)->finish();
+    }
+    const TimePoint limit = Clock::now() + kEndPatience;
+    for (const auto& completion : in_flight_) engine_.wait(*completion, limit);
+    in_flight_.clear();
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): an engine that has failed runs nothing
   }
 }
 

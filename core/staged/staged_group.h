@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/fork.h"
 #include "device/staging.h"
 #include "engine/engine.h"
 
@@ -36,9 +37,12 @@ class StagedGroup {
   StagedGroup(Engine& engine, std::shared_ptr<Group> group, Device& device, StagingOptions options);
   StagedGroup(const StagedGroup&) = delete;
   StagedGroup& operator=(const StagedGroup&) = delete;
-  /// Closes the group, and blocks until neither the device nor the engine uses a slot.
-  ~StagedGroup();
+  /// Calls close().
+  ~StagedGroup() { close(); }
 
+  /// Closes the group, and blocks until neither the device nor the engine uses a slot. Idempotent;
+  /// does nothing in a forked child.
+  void close() noexcept;
   /// Begins a collective after all commands that `current` has now. Blocks while the queue of the
   /// device is full. Input and output of the request are addresses of device memory, which must
   /// exist until the transfer is done; a residual is host memory. Both ranks of a message must pass
@@ -57,6 +61,7 @@ class StagedGroup {
   Staging& staging_for(Collective collective);
   void note_ended();
 
+  const Origin origin_;
   Engine& engine_;
   std::shared_ptr<Group> group_;
   Device& device_;

@@ -1,5 +1,6 @@
 #include "staged/staged_layout.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "slipstream/dtype.h"
@@ -127,6 +128,9 @@ Request request_of_chunk(const Request& request, const StagedLayout& layout,
   if (request.residual != nullptr) {
     const std::size_t first_element = index * transfer.width / sizeof(float);
     part.residual = request.residual + first_element;
+  }
+  for (const StagedRow& row : layout.rows) {
+    part.whole_bytes = std::max<std::uint64_t>(part.whole_bytes, row.num_bytes);
   }
   part.waits_soon = false;
   return part;

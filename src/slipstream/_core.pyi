@@ -207,7 +207,7 @@ class DeviceHandle:
 
     def done(self) -> bool:
         """
-        Tell whether the results are in the GPU's memory, or the operation has failed.
+        Tell whether the GPU uses the memory no more: it has the results, or has failed.
         """
 
     def wait(self, timeout: float = 0.0) -> None:
@@ -229,7 +229,12 @@ class DeviceGroup:
 
     def on(self, stream: int) -> DeviceGroup:
         """
-        Begin the next collectives after all commands that a stream of the driver has when they are called; return the group.
+        Return the group, with collectives that begin after all commands that a stream of the driver has when they are called.
+        """
+
+    def close(self) -> None:
+        """
+        Leave the group, and block until the GPU uses no memory of its operations.
         """
 
     def allreduce(self, input: int, output: int, count: int, dtype: DType, op: ReduceOp, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False, codec: str = 'none', residual: int = 0) -> DeviceHandle:

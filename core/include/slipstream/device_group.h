@@ -33,7 +33,7 @@ class DeviceHandle {
 
   /// Makes the stream wait until the results are in the GPU's memory. Does not block.
   void wait_on(CudaStream stream) const;
-  /// Whether the results are in the GPU's memory, or the operation has failed.
+  /// Whether the GPU uses the operation's memory no more: it has the results, or has failed.
   [[nodiscard]] bool done() const;
   /// Blocks until the engine has ended its part, or for `timeout`. Returns whether it has.
   [[nodiscard]] bool wait(std::chrono::nanoseconds timeout) const;
@@ -56,6 +56,8 @@ class DeviceGroup {
   DeviceGroup(const DeviceGroup&) = delete;
   DeviceGroup& operator=(const DeviceGroup&) = delete;
 
+  /// Closes the group, and blocks until the GPU uses no memory of its operations. Idempotent.
+  void close();
   [[nodiscard]] std::uint32_t rank() const;
   [[nodiscard]] std::uint32_t size() const;
 

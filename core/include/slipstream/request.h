@@ -53,6 +53,8 @@ struct Request {
   /// the slot, and releases the slot when it ends. Later collectives of the group start after it.
   GatedRing* ring = nullptr;
   std::uint32_t chunk = 0;  ///< sequence number of the chunk in the ring
+  /// Bytes of the longest row of the whole tensor of a gated operation, equal on all ranks.
+  std::uint64_t whole_bytes = 0;
   /// The caller will call wait() at once, so no other thread must be woken.
   bool waits_soon = false;
 };

@@ -80,9 +80,8 @@ class Submission(NamedTuple):
     @property
     def is_on_gpu(self) -> bool:
         """Whether the operations are on the memory of a GPU."""
-        return bool(self.handles) and isinstance(
-            cast("object", self.handles[0]), _core.DeviceHandle
-        )
+        tensors = self.inputs or self.result
+        return bool(tensors) and tensors[0].is_cuda
 
 
 def allreduce(
@@ -362,13 +361,12 @@ def _exchange(
     addresses, dtype = (source.data_ptr(), target.data_ptr()), extent(source)[1]
     if not isinstance(cast("object", group), _core.DeviceGroup):
         return (group.all_to_all_v(*addresses, sent, received, dtype, **options),)
-    if len({*sent, *received}) == 1 and sent[0] > 0:
-        return (group.all_to_all(*addresses, sent[0], dtype, **options),)
-    return _exchange_by_messages(group, cut_elements(source, sent), cut_elements(target, received))
+    parts = cut_elements(source, sent), cut_elements(target, received)
+    return _exchange_by_messages(group, *parts, options)
 
 
 def _exchange_by_messages(
-    group: _core.Group, sources: Tensors, targets: Tensors
+    group: _core.Group, sources: Tensors, targets: Tensors, options: RunOptions
 ) -> tuple[_core.Handle, ...]:
     """Exchange parts by messages, because ranks of a GPU's group know only their own counts."""
     rank, size = group.rank(), group.size()
@@ -382,7 +380,9 @@ def _exchange_by_messages(
             (targets[origin], origin, group.recv),
         ):
             if part.numel():
-                handles.append(pass_on(part.data_ptr(), *extent(part), peer, _EXCHANGE_TAG))
+                handles.append(
+                    pass_on(part.data_ptr(), *extent(part), peer, _EXCHANGE_TAG, **options)
+                )
     return tuple(handles)
 
 

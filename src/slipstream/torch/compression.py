@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from slipstream.codecs import LOSSY
 from slipstream.errors import UsageError
+from slipstream.torch.cuda.work import CudaWork
 from slipstream.torch.process_group import SlipstreamProcessGroup, own_group
 
 
@@ -88,9 +89,11 @@ class GradientCodec:
         }
         self._losses: dict[torch.Tensor, torch.Tensor] = {}
         self._buckets: dict[tuple[torch.Tensor, ...], torch.Tensor] = {}
+        self._works: dict[int, CudaWork] = {}  # the last of each bucket on a GPU
 
     def state_dict(self) -> dict[str, Any]:
         """Return the codec and the losses by name of the parameter; they differ between ranks."""
+        self._settle()
         residuals = {self._names[p]: losses.clone() for p, losses in self._losses.items()}
         return {"codec": self.codec, "residuals": residuals}
 
@@ -110,6 +113,7 @@ class GradientCodec:
                     f"the residual of {name!r} has {losses.numel()} elements, the parameter {size};"
                     " load the state of the same model"
                 )
+        self._settle()
         self._buckets.clear()
         self._losses = {
             parameters[name]: losses.detach().clone().float().reshape(-1)
@@ -119,6 +123,8 @@ class GradientCodec:
     def average(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Begin to average a bucket over all ranks; return a future for the bucket's buffer."""
         work = self._group.average_encoded(bucket.buffer(), self.codec, self._residual(bucket))
+        if isinstance(work, CudaWork):
+            self._works[bucket.index()] = work
         return work.get_future().then(lambda done: done.value()[0])
 
     def _residual(self, bucket: GradBucket) -> torch.Tensor | None:
@@ -130,8 +136,15 @@ class GradientCodec:
         residual = self._buckets.get(parameters)
         return self._gather(bucket, parameters) if residual is None else residual
 
+    def _settle(self) -> None:
+        """Wait until the engine writes no more losses; on a GPU, the CPU may be ahead of it."""
+        for work in self._works.values():
+            work.block()
+        self._works.clear()
+
     def _gather(self, bucket: GradBucket, parameters: tuple[torch.Tensor, ...]) -> torch.Tensor:
         """Copy the losses of a bucket's parameters into new memory with the bucket's layout."""
+        self._settle()
         buffer = bucket.buffer()
         residual = torch.zeros_like(buffer, device="cpu")  # the engine reads and writes it
         gradients = bucket.gradients()

@@ -105,7 +105,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         self._monitor: MonitoredBarrier | None = None
         self._callbacks = Callbacks()
         self._cuda: CudaGroups | None = None
-        self._lock = threading.Lock()  # guards `_nested`
+        self._lock = threading.Lock()  # guards `_nested` and `_cuda`
         self._nested: _core.Group | None = None
         # Runs once: at shutdown, when the object is garbage collected, or when Python ends.
         self._leave = weakref.finalize(self, _leave, membership, self._callbacks)
@@ -153,9 +153,9 @@ class SlipstreamProcessGroup(ProcessGroup):
 
     def _end(self) -> None:
         self._leave()
-        self._in_flight.clear()
         if self._cuda is not None:
-            self._cuda.close()
+            self._cuda.close()  # first, because the GPU may still copy into the tensors in flight
+        self._in_flight.clear()
 
     def _drain(self) -> None:
         deadline = time.monotonic() + DRAIN_SECONDS
@@ -370,21 +370,21 @@ class SlipstreamProcessGroup(ProcessGroup):
     def send(self, tensors: Tensors, peer: int, tag: int = 0) -> SlipstreamWork | CudaWork:
         """Send the tensor to the group rank `peer`."""
         submission = collectives.send(
-            self._group_for(tensors), single(tensors), peer, tag, self._default_options()
+            self._message_group(tensors), single(tensors), peer, tag, self._default_options()
         )
         return self._message("send", submission)
 
     def recv(self, tensors: Tensors, peer: int, tag: int = 0) -> SlipstreamWork | CudaWork:
         """Fill the tensor with a message of the group rank `peer`."""
         submission = collectives.receive(
-            self._group_for(tensors), single(tensors), peer, tag, self._default_options()
+            self._message_group(tensors), single(tensors), peer, tag, self._default_options()
         )
         return self._message("recv", submission)
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> SlipstreamWork | CudaWork:
         """Fill the tensor with a message of any rank; the work has the rank of the sender."""
         submission = collectives.receive(
-            self._group_for(tensors), single(tensors), ANY_RANK, tag, self._default_options()
+            self._message_group(tensors), single(tensors), ANY_RANK, tag, self._default_options()
         )
         return self._message("recvAnySource", submission)
 
@@ -415,11 +415,16 @@ class SlipstreamProcessGroup(ProcessGroup):
         device = device_of(tensors)
         if device is None:
             return self._engine_group()
-        if self._cuda is None:
-            from slipstream.torch.cuda.groups import CudaGroups
+        with self._lock:
+            if self._cuda is None:
+                from slipstream.torch.cuda.groups import CudaGroups
 
-            self._cuda = CudaGroups(self._group)
+                self._cuda = CudaGroups(self._group)
         return cast("_core.Group", self._cuda.on_current_stream(device))
+
+    def _message_group(self, tensors: Tensors) -> _core.Group:
+        """Return the engine's group for a message, which is the same in callbacks."""
+        return self._group if device_of(tensors) is None else self._group_for(tensors)
 
     def _engine_group(self) -> _core.Group:
         """Return the engine's group for a collective; calls in callbacks have another one."""

@@ -30,7 +30,9 @@ class CudaGroups:
             UnsupportedError: There is no CUDA driver, or the GPU cannot wait for words of host
                 memory.
         """
-        if torch.cuda.is_current_stream_capturing():
+        with torch.cuda.device(device):
+            is_capturing = torch.cuda.is_current_stream_capturing()
+        if is_capturing:
             raise UsageError(
                 "a collective of slipstream cannot be captured into a CUDA graph, because its data"
                 " go through the host; call it outside of torch.cuda.graph"
@@ -48,6 +50,9 @@ class CudaGroups:
         return self._group.rank()
 
     def close(self) -> None:
-        """Give the groups up; they end when their last operation is garbage collected."""
+        """Leave the groups, and block until the GPUs use no memory of their operations."""
         with self._lock:
+            groups = list(self._by_ordinal.values())
             self._by_ordinal.clear()
+        for group in groups:
+            group.close()

@@ -6,6 +6,8 @@ is raised by a later call: its tensors contain NaN, so that no stream waits for 
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -37,16 +39,17 @@ class CudaWork(Work):
         super().__init__()
         self._task = submission
         self._handles = cast("Sequence[_core.DeviceHandle]", submission.handles)
-        self._device = next(iter((*submission.inputs, *submission.result))).device
+        self._device = (submission.inputs or submission.result)[0].device
+        self._buffers = [each for each in submission.buffers if isinstance(each, torch.Tensor)]
         self._in_flight = in_flight
-        self._uses_host_memory = any(
-            each is not None and each.is_cpu for each in submission.buffers
-        )
         self._future: torch.futures.Future[Any] | None = None
-        for oldest in in_flight:
-            oldest.settle_if_done()
-            break
+        self._lock = threading.Lock()  # guards `_copied`
+        # The results are in the caller's tensors behind this event; None until they are copied.
+        self._copied: torch.cuda.Event | None = None
+        if not submission.handles:
+            self._copied = torch.cuda.current_stream(self._device).record_event()
         in_flight[self] = None
+        next(iter(in_flight)).settle_if_done()
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
         """Make the current stream wait for the results.
@@ -65,10 +68,10 @@ class CudaWork(Work):
         seconds = timeout.total_seconds()
         if seconds > 0:
             self._block(seconds)
-        self._check()
         self._wait_on(torch.cuda.current_stream(self._device))
-        if not self._uses_host_memory:
+        if all(buffer.is_cuda for buffer in self._buffers):
             self._in_flight.pop(self, None)
+        self._check()
         return True
 
     def synchronize(self) -> None:
@@ -116,15 +119,33 @@ class CudaWork(Work):
 
     def settle_if_done(self) -> None:
         """Release the memory of an operation that is done; does not block."""
-        if self.is_completed():
-            self._in_flight.pop(self, None)
+        with contextlib.suppress(Exception):  # wait() raises the error of a GPU that has failed
+            if self.is_completed():
+                self._in_flight.pop(self, None)
+
+    def block(self) -> None:
+        """Block the CPU until the results are exchanged, or the operation has failed."""
+        with contextlib.suppress(Exception):  # a later call raises the error
+            for handle in self._handles:
+                handle.wait()
 
     def _wait_on(self, stream: torch.cuda.Stream) -> None:
-        for handle in self._handles:
-            handle.wait_on(stream.cuda_stream)
-        if self._task.copies:
-            with torch.cuda.stream(stream):
-                copy_out(self._task.copies)
+        for buffer in self._buffers:
+            if buffer.is_cuda:
+                buffer.record_stream(stream)
+        with self._lock:
+            if self._copied is not None:
+                stream.wait_event(self._copied)
+                return
+            for handle in self._handles:
+                handle.wait_on(stream.cuda_stream)
+            if self._task.copies:  # once, because the caller may change the tensors afterwards
+                with torch.cuda.stream(stream):
+                    copy_out(self._task.copies)
+                for target, source in self._task.copies:
+                    target.record_stream(stream)
+                    source.record_stream(stream)
+                self._copied = stream.record_event()
 
     def _check(self) -> None:
         for handle in self._handles:
