@@ -216,8 +216,9 @@ def test_wrong_usage_is_one_line_of_the_program_and_exits_with_2() -> None:
 def test_help_has_examples_and_the_sub_command() -> None:
     for arguments in ((), ("--help",)):
         ran = in_process("forecast", *arguments)
-        assert "slipstream forecast resnet50 --batch 256" in ran.stdout
-        assert "validate" in ran.stdout
+        text = ran.stdout + ran.stderr
+        assert "slipstream forecast resnet50 --batch 256" in text
+        assert "validate" in text
     assert "--leave" in in_process("forecast", "validate", "--help").stdout
 
 

@@ -45,7 +45,7 @@ class CudaWork(Work):
         self._future: torch.futures.Future[Any] | None = None
         self._lock = threading.Lock()  # guards `_copied`
         # The results are in the caller's tensors behind this event; None until they are copied.
-        self._copied: torch.cuda.Event | None = None
+        self._copied: torch.Event | None = None
         if not submission.handles:
             self._copied = torch.cuda.current_stream(self._device).record_event()
         in_flight[self] = None
