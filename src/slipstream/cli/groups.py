@@ -1,4 +1,7 @@
-"""Groups of commands, imported when they are called, with help texts and usage errors of ours."""
+"""Groups of commands with our own help texts and usage errors.
+
+The module of a command is imported when the command is called.
+"""
 
 from __future__ import annotations
 

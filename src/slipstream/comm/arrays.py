@@ -69,7 +69,7 @@ def writable(view: View, collective: str) -> View:
 
 
 def output_view(array: Array, count: int, dtype: _core.DType, collective: str) -> View:
-    """Return the memory of an array for a result.
+    """Check that a result can be written to an array, and return the memory of the array.
 
     Args:
         array: Array for the result.

@@ -112,8 +112,8 @@ class Acceptor:
 
     Args:
         key: Key of the job.
-        hello: Hello of the connector, of HELLO_BYTES. Its version is checked in verify(), after the
-            challenge has told the connector ours.
+        hello: First message of the side that connects, HELLO_BYTES long. Its version is checked in
+            verify(), after the challenge has told the connector ours.
 
     Raises:
         ConfigError: the hello is not from Slipstream.

@@ -166,7 +166,7 @@ def _random(random: np.random.Generator, graph: Graph, name: str) -> Array:
 
 
 def _num_entries(graph: Graph, name: str) -> int:
-    """Return the entries of the smallest table that the input indexes; 2 if it indexes none."""
+    """Return the size of the smallest table that the input indexes, or 2 if it indexes no table."""
     names, sizes = {name}, [2**31]
     for node in graph.nodes:
         if node.op in ("Cast", "Reshape", "Squeeze", "Unsqueeze") and node.inputs[0] in names:

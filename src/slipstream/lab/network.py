@@ -290,7 +290,7 @@ def _offload(rate: int) -> str:
 
 
 def _allow_congestion() -> None:
-    """Allow the congestion control on the machine, because namespaces can only use allowed ones."""
+    """Allow an algorithm of congestion control on the machine, so that namespaces can use it."""
     allowed = _ALLOWED.read_text().split()
     if _CONGESTION in allowed:
         return

@@ -47,7 +47,7 @@ class BatcherLimits:
     """The limits of a batcher.
 
     Args:
-        runs: Runs that may execute at the same time.
+        runs: Largest number of runs that execute at the same time.
         waiting: Requests that may wait in the queue (default 1024).
         delay: Longest time in seconds that a request waits for others to join its batch (default
             0.002).

@@ -41,8 +41,8 @@ class Launch:
     def as_environment(self) -> dict[str, str]:
         """Return torchrun's variables, which `detect_launcher` and every framework understand.
 
-        Scripts that were written for Horovod find its variables as well. LOCAL_WORLD_SIZE is left
-        out if it is not known.
+        Horovod's variables are set too, for scripts that were written for Horovod. LOCAL_WORLD_SIZE
+        is left out if it is not known.
         """
         environ = {
             "RANK": str(self.rank),

@@ -151,7 +151,7 @@ def _agent(lab: Lab) -> str:
 
 
 def _entry(lab: Lab, host: int, command: str) -> list[str]:
-    """Return the command that runs a shell command on a host, with the host's name set."""
+    """Return the arguments that run a shell command in the namespace of a host."""
     enter = ["ip", "netns", "exec", lab.namespaces[host], "unshare", "--uts", "sh", "-c"]
     return [*enter, f'hostname host{host}; eval "$0"', command]
 

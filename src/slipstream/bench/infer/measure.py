@@ -165,7 +165,7 @@ class _EngineTrial(ModelTrial):
     Args:
         spec: Settings of the measurement.
         cores: Cores of every process.
-        stack: Stack that ends the processes.
+        stack: Exit stack that ends the processes when it is closed.
     """
 
     spec: InferSpec

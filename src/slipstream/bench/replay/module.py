@@ -164,7 +164,10 @@ def _sparse_gradient(parameter: torch.Tensor, rows: torch.Tensor) -> torch.Tenso
 
 
 class _Compute(torch.autograd.Function):
-    """A function that blocks in both passes; its inputs are a scalar, the layer, its parameters."""
+    """Autograd function that waits for the time of a layer in the forward and the backward pass.
+
+    Its inputs are a scalar, the layer, and the parameters of the layer.
+    """
 
     @staticmethod
     def forward(

@@ -43,8 +43,8 @@ class TrainSpec:
     Args:
         models: Names from `MODELS`.
         lab: Description of the lab.
-        steps: Number of steps of each contender in each round, at least 1 (default None: steps for
-            some seconds).
+        steps: Number of steps of each contender in each round, at least 1 (default None: a number
+            for each model, which takes a few seconds).
         rounds: Number of rounds, at least 1.
         warmup: Number of steps of each contender before the first round, at least 2; DDP makes new
             buckets in the second step.

@@ -87,8 +87,8 @@ def forecast_steps(
 ) -> None:
     """Forecast steps of real models on lab hosts, measure them, and show the errors.
 
-    Links and processors are measured first, once. The command needs PyTorch, root for the lab,
-    and a machine on which nothing else runs. More than one rank on each host needs --backends
+    Links and processors are measured once, before the jobs. The command needs PyTorch, root for the
+    lab, and a machine on which nothing else runs. More than one rank on each host needs --backends
     slipstream.
     """
     # Imported here: the simulator and its solver take half a second, which no other command needs.

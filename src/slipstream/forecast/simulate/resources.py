@@ -49,7 +49,8 @@ class Resources:
         """Append tasks whose times are already known.
 
         Args:
-            spans: Tasks, in order for each resource, and after all earlier tasks of that resource.
+            spans: Tasks to append. The tasks of a resource are sorted by time, and start after the
+                tasks that the resource has.
         """
         self.spans += [span for span in spans if span.end > span.start]
         for span in spans:

@@ -63,7 +63,8 @@ def step_of(
 
     Args:
         node: Operator of a graph.
-        tensors: All values by name; the call adds values that PyTorch keeps beside the outputs.
+        tensors: Types of all values, by name. The function adds the further values that PyTorch
+            keeps for the backward pass.
         constants: Values that are known.
         root: Name of the outermost module.
 

@@ -103,7 +103,8 @@ def memory_mb(row: TableRow) -> float | None:
     """Return the peak memory of a device in MiB; None: the row does not state it.
 
     Args:
-        row: Row whose model or framework has "mem_MB=1528", "30338 MB/GPU" or "memory 82.4 GiB".
+        row: Row of the table. The text of its model or framework may contain the memory, such as
+            "mem_MB=1528", "30338 MB/GPU" or "memory 82.4 GiB".
     """
     for pattern in _MEMORY:
         if match := pattern.search(row.words):

@@ -44,7 +44,7 @@ class DividedModel:
 
     Args:
         workload: Workload with divided operators, values and parameters.
-        joints: Sums over tensor ranks in the order of execution.
+        joints: Sums over tensor ranks, in the order in which they are executed.
         divided: Names of the divided parameters.
         even: Whether something is divided, and each share has the same number of heads.
     """

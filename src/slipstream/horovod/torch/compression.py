@@ -50,7 +50,7 @@ class FP16Compressor(Compressor):
 
     @classmethod
     def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Return the converted tensor, or an integral tensor as it is, and the original type."""
+        """Return the tensor, converted unless its type is integral, and its original type."""
         is_float = tensor.dtype.is_floating_point
         return (tensor.to(cls.dtype) if is_float else tensor), tensor.dtype
 

@@ -18,7 +18,7 @@ GIVE_FLOAT32 = frozenset({"Softmax"})
 
 
 def storable(graph: Graph) -> list[str]:
-    """Return the inputs and results of stages that could be stored as bytes, in order."""
+    """Return the names of inputs and stage results that could be bytes, in execution order."""
     stages = stages_of(graph)
     useful: set[str] = set()
     excluded = set(graph.outputs)

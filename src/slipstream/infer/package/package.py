@@ -84,7 +84,8 @@ class Manifest(BaseModel):
         graph: Member with the graph that the recipe runs.
         inputs: Inputs of the model.
         outputs: Outputs of the model.
-        images: Input that image files become (default None: the model reads no images).
+        images: Description of the input that is filled from image files (default None: the model
+            reads no images).
         classes: Names of the classes by number (default none: they are not known).
         recipe: Engine and options that run the model.
         threads: Number of threads for which the recipe was chosen.

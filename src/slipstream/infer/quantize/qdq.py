@@ -58,7 +58,7 @@ def _pair(graph: Graph, name: str, rounded: str, format_: Bytes) -> tuple[Node, 
 def weights_axis(graph: Graph, node: Node) -> int | None:
     """Return the axis of the output channels in a product's constant weights.
 
-    None means that the node is no product whose weights can become int8.
+    The result is None if the node is not a product, or if its weights cannot become int8.
     """
     weights_float32 = graph.constants.get(node.inputs[1]) if node.op in WEIGHTS else None
     if (

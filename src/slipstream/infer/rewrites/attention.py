@@ -193,7 +193,10 @@ def _part(editor: Editor, name: str) -> Heads | None:
 
 
 def _selected(editor: Editor, name: str) -> tuple[int, str] | None:
-    """Return the index along the first axis that a value selects, and the source value."""
+    """Return the index at which a value is selected from another value, and the name of that.
+
+    The index is one along the first axis. The result is None if the value is not selected so.
+    """
     node = editor.only(name, "Gather", "Squeeze", "Reshape")
     if node is None:
         return None

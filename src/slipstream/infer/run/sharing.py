@@ -36,7 +36,7 @@ def fastest_sharing(
 
     Starting from `first`, the number of simultaneous runs doubles as long as that is faster. Only
     runs are measured, because the work before and after a run takes the same time in any sharing.
-    Blocks for some seconds, besides the time of `make`.
+    The call blocks for a few seconds, and for the time that `make` takes.
 
     Args:
         first: Sharing to begin with; its executable stays open whatever the result.

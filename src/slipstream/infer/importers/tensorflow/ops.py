@@ -274,7 +274,10 @@ def _einsum(step: Step) -> str:
 
 
 def _is_swapped(left: str, right: str, output: str) -> bool:
-    """Tell whether the result has the right operand's letters before those of the left one."""
+    """Tell whether the letters of the right operand alone come first in the result.
+
+    They are compared with the letters of the left operand alone.
+    """
     first = [output.index(c) for c in left if c in output and c not in right]
     second = [output.index(c) for c in right if c in output and c not in left]
     return bool(first) and bool(second) and max(second) < min(first)
