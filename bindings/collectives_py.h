@@ -3,6 +3,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -51,6 +53,30 @@ inline Request make(Collective collective, Address input, Address output, std::u
   std::string name, int priority, double timeout, Algorithm algorithm, bool waits_soon
 #define SLIPSTREAM_OPTION_VALUES \
   Options { std::move(name), priority, timeout, algorithm, waits_soon }
+
+/// Waits, and checks Python's signals now and then, so that Ctrl-C ends the wait.
+template <typename H>
+void wait(const H& handle, double timeout) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::nanoseconds kSignals = std::chrono::milliseconds(100);
+  const bool limited = timeout > 0;
+  const Clock::time_point until = Clock::now() + to_nanoseconds(timeout);
+  while (true) {
+    const std::chrono::nanoseconds left = until - Clock::now();
+    bool done = false;
+    {
+      const nb::gil_scoped_release release;
+      done = handle.wait(limited ? std::min(kSignals, left) : kSignals);
+    }
+    // Signals first: Ctrl-C reaches all ranks, and the ranks that it ended first are gone by now.
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (done) return handle.check();
+    if (limited && Clock::now() >= until) {
+      fail(ErrorKind::kPeerTimeout, "wait() has reached its limit of ", timeout,
+           " s: ", handle.describe(), "; call wait() again");
+    }
+  }
+}
 
 inline Codec codec_named(const std::string& name) {
   if (const auto codec = parse_codec(name)) return *codec;

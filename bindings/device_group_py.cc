@@ -1,8 +1,5 @@
 #include <nanobind/stl/shared_ptr.h>
 
-#include <algorithm>
-#include <chrono>
-
 #include "collectives_py.h"
 #include "slipstream/device_group.h"
 
@@ -22,28 +19,6 @@ DeviceHandle submit(const PyDeviceGroup& group, Request&& request) {
   return group.group->submit(request, group.stream);
 }
 
-/// Waits for the engine's part, and checks Python's signals now and then.
-void wait(const DeviceHandle& handle, double timeout) {
-  using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::nanoseconds kSignals = std::chrono::milliseconds(100);
-  const Clock::time_point until = Clock::now() + to_nanoseconds(timeout);
-  while (true) {
-    const std::chrono::nanoseconds left = until - Clock::now();
-    bool done = false;
-    {
-      const nb::gil_scoped_release release;
-      done = handle.wait(timeout > 0 ? std::min(kSignals, left) : kSignals);
-    }
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    if (done) return handle.check();
-    if (timeout > 0 && Clock::now() >= until) {
-      fail(ErrorKind::kPeerTimeout, "wait() has reached its limit of ", timeout,
-           " s: the data of a rank are missing, or the GPU has not computed its own; call wait() "
-           "again");
-    }
-  }
-}
-
 }  // namespace
 
 void bind_device_group(nb::module_& m) {
@@ -59,7 +34,7 @@ void bind_device_group(nb::module_& m) {
           " return at once.")
       .def("done", &DeviceHandle::done, nb::call_guard<nb::gil_scoped_release>(),
            "Tell whether the GPU uses the memory no more: it has the results, or has failed.")
-      .def("wait", wait, nb::arg("timeout") = 0.0,
+      .def("wait", wait<DeviceHandle>, nb::arg("timeout") = 0.0,
            "Wait without the GIL until the engine has ended its part; raise its error, or"
            " PeerTimeoutError after `timeout` seconds (0: no limit).")
       .def("check", &DeviceHandle::check, "Raise the error of an operation that has failed.");

@@ -1,8 +1,5 @@
 #include "group_py.h"
 
-#include <algorithm>
-#include <chrono>
-
 #include "collectives_py.h"
 
 // Operations are submitted without the GIL, because the engine may copy a small message at once.
@@ -16,35 +13,12 @@ static Handle submit(const PyGroup& group, Request&& request) {
 
 namespace {
 
-/// Waits, and checks Python's signals now and then, so that Ctrl-C ends the wait.
-void wait(const Handle& handle, double timeout) {
-  using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::nanoseconds kSignals = std::chrono::milliseconds(100);
-  const bool limited = timeout > 0;
-  const Clock::time_point until = Clock::now() + to_nanoseconds(timeout);
-  while (true) {
-    const std::chrono::nanoseconds left = until - Clock::now();
-    bool done = false;
-    {
-      const nb::gil_scoped_release release;
-      done = handle.wait(limited ? std::min(kSignals, left) : kSignals);
-    }
-    // Signals first: Ctrl-C reaches all ranks, and the ranks that it ended first are gone by now.
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    if (done) return handle.check();
-    if (limited && Clock::now() >= until) {
-      fail(ErrorKind::kPeerTimeout, "wait() has reached its limit of ", timeout,
-           " s: ", handle.describe(), "; call wait() again");
-    }
-  }
-}
-
 using GroupClass = nb::class_<PyGroup>;
 
 void bind_handle(nb::module_& m) {
   nb::class_<Handle>(m, "Handle", "An operation in flight.")
       .def("done", &Handle::done, "Tell whether the operation has ended, without blocking.")
-      .def("wait", wait, nb::arg("timeout") = 0.0,
+      .def("wait", wait<Handle>, nb::arg("timeout") = 0.0,
            "Wait without the GIL until the operation has ended; raise its error, or "
            "PeerTimeoutError after `timeout` seconds (0: only the operation's own "
            "limit).")

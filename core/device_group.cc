@@ -70,6 +70,16 @@ bool DeviceHandle::wait(std::chrono::nanoseconds timeout) const {
   return true;
 }
 
+std::string DeviceHandle::describe() const {
+  for (const auto& chunk : parts_->operation.chunks) {
+    if (chunk->done()) continue;
+    std::string text = parts_->state->engine.state_of(*chunk);
+    if (!text.empty()) return text;
+    if (!chunk->done()) return "the GPU has not computed its data yet";
+  }
+  return "the operation has ended in the meantime";
+}
+
 void DeviceHandle::check() const {
   if (const Error* error = parts_->operation.error()) throw Error(*error);
 }

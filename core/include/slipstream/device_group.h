@@ -37,6 +37,8 @@ class DeviceHandle {
   [[nodiscard]] bool done() const;
   /// Blocks until the engine has ended its part, or for `timeout`. Returns whether it has.
   [[nodiscard]] bool wait(std::chrono::nanoseconds timeout) const;
+  /// The first chunk that has not ended, how long it has waited, and for which ranks, in words.
+  [[nodiscard]] std::string describe() const;
   /// Throws the error of an operation that has failed.
   void check() const;
 

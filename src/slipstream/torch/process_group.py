@@ -174,8 +174,9 @@ class SlipstreamProcessGroup(ProcessGroup):
 
     def allreduce(self, tensors: Tensors, opts: Any = _ALLREDUCE) -> Work:
         """Replace the tensor, which may be sparse_coo, by its reduction over all ranks."""
-        tensor, options, group = single(tensors), self._options(opts), self._group_for(tensors)
+        tensor, options = single(tensors), self._options(opts)
         if is_plain(tensor) and self._may_block(options):  # saves 0.7 of 6.4 us
+            group = self._engine_group()
             handle = collectives.reduce_in_place(group, tensor, opts.reduceOp, options)
             try:
                 handle.wait()
@@ -186,6 +187,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         if tensor.is_sparse:
             allreduce_sparse(self._engine_group(), tensor, opts.reduceOp, options)
             return self._work_or_wait("all_reduce", Submission((), tensors, tensors), options)
+        group = self._group_for(tensors)
         submission = collectives.allreduce(group, tensor, opts.reduceOp, options)
         return self._work_or_wait("all_reduce", submission, options)
 

@@ -250,14 +250,16 @@ def device_of(tensors: Sequence[torch.Tensor]) -> torch.device | None:
     Raises:
         UsageError: The tensors are on several devices.
     """
+    if all(tensor.is_cpu for tensor in tensors):
+        return None
     devices = {tensor.device for tensor in tensors}
     if len(devices) > 1:
         raise UsageError(
             f"tensors on {', '.join(sorted(map(str, devices)))} in one operation; allowed: one"
             " device, so move them first"
         )
-    device = next(iter(devices), None)
-    return device if device is not None and device.type == "cuda" else None
+    (device,) = devices
+    return device if device.type == "cuda" else None
 
 
 def check_same_dtype(tensors: Sequence[torch.Tensor]) -> None:

@@ -66,8 +66,9 @@ class CudaWork(Work):
             PeerTimeoutError: The timeout has passed.
         """
         seconds = timeout.total_seconds()
-        if seconds > 0:
-            self._block(seconds)
+        end = time.monotonic() + seconds
+        for handle in self._handles if seconds > 0 else ():
+            handle.wait(max(1e-3, end - time.monotonic()))
         self._wait_on(torch.cuda.current_stream(self._device))
         if all(buffer.is_cuda for buffer in self._buffers):
             self._in_flight.pop(self, None)
@@ -150,11 +151,6 @@ class CudaWork(Work):
     def _check(self) -> None:
         for handle in self._handles:
             handle.check()
-
-    def _block(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        for handle in self._handles:
-            handle.wait(max(1e-3, end - time.monotonic()))
 
 
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
