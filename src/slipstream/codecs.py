@@ -1,4 +1,4 @@
-"""Codecs that encode float32 between hosts, with the sizes that the engine reports."""
+"""The codecs that encode float32 tensors between hosts, and the sizes of encoded tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FLOAT_BYTES = 4
 
 
 def wire_bytes(codec: str) -> float:
-    """Return the bytes of an encoded element: the size of a long tensor over its length.
+    """Return the mean number of bytes per element of a long encoded tensor.
 
     Args:
         codec: Name of a codec in `CODECS`.
@@ -24,7 +24,7 @@ def wire_bytes(codec: str) -> float:
 
 
 def wire_share(codec: str) -> float:
-    """Return the encoded bytes of a long tensor over its bytes in float32.
+    """Return the ratio of the encoded size of a long tensor to its size in float32.
 
     Args:
         codec: Name of a codec in `CODECS`.

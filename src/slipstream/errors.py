@@ -1,13 +1,13 @@
 """The errors of Slipstream, sorted by the remedy that the caller should try.
 
-The C++ binding raises these classes by name, so a class that is renamed here is renamed there too.
+The C++ binding raises these classes by name, so a class that is renamed here must be renamed there.
 """
 
 
 class SlipstreamError(RuntimeError):
     """Catch this class to catch every error that Slipstream raises on purpose.
 
-    It is a RuntimeError, because programs catch this class around a collective of PyTorch.
+    It is a RuntimeError, because programs catch RuntimeError around collectives of PyTorch.
     """
 
 
@@ -48,5 +48,5 @@ class InternalError(SlipstreamError):
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the words of an error; those of a system call without its number and its file."""
+    """Return the message of an error; the error number and file of a system call are left out."""
     return getattr(error, "strerror", None) or str(error)

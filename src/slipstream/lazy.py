@@ -14,11 +14,11 @@ def attributes(package: str, extra: str, modules: Mapping[str, str]) -> Callable
 
     Args:
         package: Name of the package.
-        extra: Name of the extra that installs what its modules import.
+        extra: Name of the pip extra that installs the packages that its modules import.
         modules: Module and attribute of each public name, written "package.module:name".
 
-    The returned function raises AttributeError for a name that is not public. It raises
-    UnsupportedError, which names the command that helps, if a package is not installed.
+    The returned function raises AttributeError for a name that is not public. If a package is not
+    installed, it raises UnsupportedError, whose message has the pip command that installs it.
     """
 
     def find(name: str) -> Any:

@@ -19,7 +19,7 @@ def processor_flags() -> tuple[str, ...]:
 
 
 def _field(name: str) -> str:
-    """Return the first value of a field, or "" if there is none (not on Linux, for one)."""
+    """Return the first value of a field in /proc/cpuinfo, or "" if there is none."""
     try:
         lines = _DESCRIPTION.read_text(encoding="utf-8").splitlines()
     except OSError:

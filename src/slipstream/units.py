@@ -1,6 +1,6 @@
-"""Parsers of durations, byte sizes and bit rates, and their spelling for people.
+"""Parsers and formatters of durations, byte sizes and bit rates.
 
-All commands and options read these quantities here, so that all of them allow the same spellings.
+All commands and options use these parsers, so they all allow the same spellings.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def parse_bytes(text: str, name: str = "size", least: int = 0) -> int:
 
     Args:
         text: Number, with k, m or g (powers of 1000), or with ki, mi or gi (powers of 1024); a B
-            may follow: "100m", "1.5MB", "64KiB", "4096". It means a whole number of bytes.
+            may follow: "100m", "1.5MB", "64KiB", "4096". The size must be a whole number of bytes.
         name: Name of the quantity, for the error message (default "size").
         least: Smallest size in bytes that is allowed (default 0).
 
@@ -91,7 +91,7 @@ def parse_bit_rate(text: str, name: str) -> int:
 
 
 def format_bit_rate(bits_per_second: float) -> str:
-    """Return the shortest spelling of a rate, with at most three digits behind the point."""
+    """Return the shortest spelling of a rate, with at most three digits after the decimal point."""
     for unit in ("g", "m", "k"):
         if bits_per_second >= _DECIMAL[unit]:
             number = f"{bits_per_second / _DECIMAL[unit]:.3f}".rstrip("0").rstrip(".")
@@ -100,17 +100,17 @@ def format_bit_rate(bits_per_second: float) -> str:
 
 
 def format_bytes(size: float) -> str:
-    """Return a size with its unit, a power of 1000, to three digits."""
+    """Return a size in B, kB, MB or GB, with three significant digits."""
     return _format(size, _BYTE_UNITS)
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a duration in s, ms or us, to three digits."""
+    """Return a duration in s, ms or us, with three significant digits."""
     return _format(seconds, _TIME_UNITS)
 
 
 def _format(value: float, units: tuple[tuple[str, float], ...]) -> str:
-    """Return a value in the largest unit in which, rounded to three digits, it is 1 or more."""
+    """Return a value in the largest unit that makes it 1 or more after rounding to three digits."""
     suitable = (item for item in units if value >= 0.9995 * item[1])
     unit, factor = next(suitable, units[-1])
     number = value / factor

@@ -1,4 +1,4 @@
-"""Objects of the user's own modules: "package.module:name" or "path/to/file.py:name"."""
+"""Imports from the user's own modules, named "package.module:name" or "path/to/file.py:name"."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def member(module: ModuleType, place: str, name: str) -> Any:
 
 
 def import_user_module(place: str) -> ModuleType:
-    """Import a module that is found from the current folder, or a file.
+    """Import a module by its name or by the path of its file.
 
-    A file may import modules from its own folder.
+    A name is looked up in the current folder first. A file may import modules from its own folder.
 
     Raises UsageError if there is no such module or file, and if the import fails.
     """
@@ -57,7 +57,7 @@ def import_user_module(place: str) -> ModuleType:
     with _importing_from(path.resolve().parent if is_file else Path.cwd()):
         try:
             return _import_file(path) if is_file else importlib.import_module(place)
-        except SystemExit as error:  # argparse raises it for the arguments of our command
+        except SystemExit as error:  # raised if the module parses the arguments of our command
             raise UsageError(
                 f"{place} exited during its import ({error}): put the code that it runs by itself,"
                 " such as the reading of its arguments, under if __name__ == '__main__':"
@@ -72,7 +72,7 @@ def _import_file(path: Path) -> ModuleType:
     assert spec is not None, path
     assert spec.loader is not None, path
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses, among others, look up the module that they are in.
+    # Dataclasses, among others, look up the module that defines them in sys.modules.
     before = sys.modules.get(path.stem)
     sys.modules[path.stem] = module
     try:

@@ -42,8 +42,10 @@ from slipstream.cluster.signals import END_SIGNALS, expect_children, signals_as_
 from slipstream.errors import InternalError
 
 READ_BYTES = 65536
-MAX_UNSENT_BYTES = 1 << 20  # above it the pipes of the ranks are not read, so that the ranks wait
-# Orphans of an ended rank may keep its pipes open for this time.
+# While more bytes than this wait for the launcher, the pipes of the ranks are not read, so that the
+# ranks wait as well.
+MAX_UNSENT_BYTES = 1 << 20
+# Longest time for which orphans of an ended rank may keep its pipes open.
 DRAIN_SECONDS = 1.0
 
 
@@ -51,7 +53,7 @@ DRAIN_SECONDS = 1.0
 class _Rank:
     local_rank: int
     process: "subprocess.Popen[bytes]"
-    # Descriptors that are still open; True for that of the errors.
+    # Open descriptors of the rank's output; the value is True for standard error.
     streams: dict[int, bool] = field(default_factory=dict[int, bool])
     ended_at: float | None = None
 
@@ -72,7 +74,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._paused: list[tuple[int, Callable[[], None]]] = []
         self._ranks: list[_Rank] = []
-        self._is_ordered = False  # True after an order to start, or to end before a start
+        self._is_ordered = False  # True once the launcher has ordered the ranks to start or to end
         self._grace_seconds = 0.0
         self._kill_at: float | None = None
 
@@ -222,7 +224,7 @@ class Agent:
     def _meet_deadlines(self) -> None:
         now = time.monotonic()
         if self._kill_at is not None and now >= self._kill_at:
-            # The signal is repeated, because a group may grow while it is killed.
+            # The signal is repeated, because a process group may grow while it is killed.
             self._kill_at = now + DRAIN_SECONDS
             self._signal_ranks(signal.SIGKILL)
         for rank in self._ranks:
@@ -246,7 +248,7 @@ class Agent:
             if self._reports not in self._selector.get_map():
                 self._selector.register(self._reports, selectors.EVENT_WRITE, self._flush)
             return
-        except BrokenPipeError:  # the launcher is gone, which the end of the orders shows too
+        except BrokenPipeError:  # the launcher is gone; the end of its orders will end the agent
             self._unsent.clear()
         if self._reports in self._selector.get_map():
             self._selector.unregister(self._reports)

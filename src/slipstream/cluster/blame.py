@@ -1,7 +1,7 @@
-"""The search for the rank that made a job fail: not the first that ended, but the one others lost.
+"""The search for the rank that made a job fail.
 
-A failing rank takes some time to end, and the ranks that lose it often end earlier. Their last
-lines name it.
+A failing rank takes some time to end. Ranks that lose their connection to it often end earlier, and
+the last lines of their output name the lost rank. So the search follows these lines.
 """
 
 import re
@@ -17,7 +17,7 @@ _ERROR = re.compile(r"\w(?:Error|Exception|Interrupt)\b")
 
 
 def lost_by(rank: int, lines: Iterable[str]) -> int | None:
-    """Return the last other rank that the lines of a rank report as lost, or None."""
+    """Return the other rank that a rank's output reports as lost (the last of several), or None."""
     named = [int(match[1]) for line in lines for match in _LOST.finditer(line)]
     others = [other for other in named if other != rank]
     return others[-1] if others else None
@@ -33,12 +33,12 @@ def telling_line(lines: Sequence[str]) -> str:
 def culprit(first: int, last_lines: Callable[[int], Iterable[str]]) -> int:
     """Return the rank that made a job fail.
 
-    The search follows the reports from rank to rank: it moves to the rank that the current one has
-    lost, until a rank has lost none or the search comes back to a rank that it has visited.
+    The search begins at `first` and moves on to the rank that the current rank reports as lost. It
+    ends at a rank that reports no lost rank, or when it would come back to a visited rank.
 
     Args:
         first: Rank that ended first with an error.
-        last_lines: Function that returns the last lines of a rank.
+        last_lines: Function that returns the last lines of a rank's output.
     """
     rank, visited = first, {first}
     while True:

@@ -30,7 +30,8 @@ class TerminalDisplay:
         hosts: Host name of each rank.
         out: Stream for the standard output of the ranks.
         err: Stream for the standard error of the ranks, and for the launcher's remarks.
-        mode: Ranks whose lines are shown; the last lines of a failed rank are always shown.
+        mode: Ranks whose lines are shown: "all", "rank0", or "failed" for none. The last lines of a
+            failed rank are always shown.
         color: True to colour the launcher's additions when the stream is a terminal.
     """
 
@@ -56,7 +57,7 @@ class TerminalDisplay:
             self._write(stream, self._prefix(rank, stream) + text)
 
     def progress(self, rank: int, text: str) -> None:
-        """Keep rank 0's overwritten line at the bottom of a terminal; drop those of other ranks."""
+        """Show the progress line of rank 0 at the bottom of a terminal; ignore other ranks."""
         if rank == 0 and self._shows(rank) and self._err.isatty():
             room = max(self._err.columns() - self._prefix_width - 1, 1)
             shown = set_cell_size(text, room).rstrip()
@@ -72,7 +73,7 @@ class TerminalDisplay:
         """Show nothing."""
 
     def exited(self, rank: int, host: str, status: int) -> None:
-        """Erase rank 0's overwritten line."""
+        """Erase the progress line of rank 0 if that rank has ended."""
         if rank == 0 and self._progress:
             self._err.write(ERASE_LINE)
             self._progress = ""
@@ -138,7 +139,7 @@ class JsonDisplay:
             self._event("line", rank=rank, stream="stderr" if is_error else "stdout", text=text)
 
     def progress(self, rank: int, text: str) -> None:
-        """Report nothing, because the last state arrives as a line."""
+        """Report nothing, because the last state of a progress line arrives as a line."""
 
     @property
     def has_no_reader(self) -> bool:

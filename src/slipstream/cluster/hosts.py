@@ -87,7 +87,7 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
 
 
 def fill_hosts(hosts: tuple[Host, ...], num_ranks: int) -> tuple[Host, ...]:
-    """Return the first hosts, with slots for exactly the given number of ranks.
+    """Return the first hosts of a list, with slots for exactly `num_ranks` ranks.
 
     Raises:
         UsageError: the hosts have too few slots.
@@ -120,11 +120,12 @@ def _parse_host(entry: str, default_slots: int) -> Host:
 def address_of_first(hosts: tuple[Host, ...]) -> str:
     """Return the address at which every rank reaches the first host.
 
-    This is the host's name, except if the host is this one and other hosts exist. Then it is the
-    address from which this host would reach the first of the others.
+    The address is the loopback address if the job has no remote host, and the first host's name if
+    that host is remote. Otherwise it is the source address of packets from this host to the first
+    remote host.
 
     Raises:
-        UsageError: the other host's name cannot be resolved, or no route leads there.
+        UsageError: the remote host's name cannot be resolved, or no route leads there.
     """
     remote = [host for host in hosts if not host.is_local]
     if not remote:

@@ -9,10 +9,11 @@ from slipstream.cluster.hosts import Host, address_of_first
 from slipstream.errors import UsageError
 from slipstream.settings import Launch, Settings, chosen_master, job_key_environment
 
-# The variables that are passed on to other hosts; all others keep that host's own values.
+# Prefixes of the variables that are passed on to other hosts, where all other variables keep their
+# own values.
 FORWARDED_PREFIXES = ("SLIPSTREAM_", "HOROVOD_", "OMP_", "MKL_", "NCCL_", "GLOO_", "TORCH_")
 FORWARDED_NAMES = ("PYTHONPATH", "NO_COLOR")
-# The variables that follow from the hosts, so that the user may not choose them.
+# Variables that the launcher computes for each rank, so that the user may not set them.
 RANK_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 
 
@@ -24,19 +25,19 @@ class Job:
         hosts: Hosts of the job; the first has rank 0, and ranks are numbered host by host.
         program: Path, module or command, followed by its arguments; the same on every host.
         cwd: Absolute path of the working directory, the same on every host.
-        python: Python of the other hosts, where Slipstream must be installed; on this host it is
-            the Python of this process.
+        python: Python interpreter on the other hosts, with Slipstream installed; this host uses the
+            interpreter of this process.
         environ: Environment of this process.
         module: Whether the program is a module, as with `python -m` (default False).
-        chosen: Variables that are set for every rank in addition (default none); the launcher obeys
-            them too.
+        chosen: Further environment variables for every rank (default none); the launcher takes its
+            own settings from them too.
         ssh_options: `-o` options for ssh, such as `Port=2222` (default none); the user's own ssh
             configuration applies as well.
         grace_seconds: Time in seconds between SIGTERM and SIGKILL when the ranks are ended, 0 or
             more (default 3).
 
     Raises:
-        UsageError: a variable is chosen that differs from rank to rank.
+        UsageError: `chosen` has a variable that differs from rank to rank, such as RANK.
     """
 
     hosts: tuple[Host, ...]
@@ -68,12 +69,12 @@ class Job:
         return {**self.environ, **self.chosen}
 
     def python_on(self, host: Host) -> str:
-        """Return the Python of one of the job's hosts."""
+        """Return the Python interpreter of one of the job's hosts."""
         return sys.executable if host.is_local else self.python
 
 
 def program_argv(job: Job, host: Host) -> tuple[str, ...]:
-    """Return the command for a host; files and modules run under the host's Python."""
+    """Return the command for a host; a Python file or module runs under the host's interpreter."""
     if job.module:
         return (job.python_on(host), "-m", *job.program)
     if job.program[0].endswith(".py"):
@@ -82,10 +83,10 @@ def program_argv(job: Job, host: Host) -> tuple[str, ...]:
 
 
 def job_environment(job: Job) -> dict[str, str]:
-    """Return the variables of every rank on every host: the chosen ones and the job's key.
+    """Return the variables that all ranks share: the chosen ones and the job's key.
 
     Raises:
-        ConfigError: a key is set and cannot be used.
+        ConfigError: a key is set but cannot be used.
     """
     settings = Settings.from_environment(job.effective_environ)
     key = settings.load_job_key() or secrets.token_hex(32).encode()
@@ -93,7 +94,7 @@ def job_environment(job: Job) -> dict[str, str]:
 
 
 def forwarded_environment(host: Host, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables to pass on to a host; a local agent inherits all of them anyway."""
+    """Return the variables to send to a host: none to this host, where the agent inherits all."""
     if host.is_local:
         return {}
     return {
@@ -109,7 +110,7 @@ def rank_environments(job: Job, index: int, master_port: int) -> tuple[dict[str,
     Args:
         job: Job of the ranks.
         index: Position of the host in `job.hosts`.
-        master_port: Port that is free on the first host, together with the next one.
+        master_port: Port that is free on the first host, as is the next port.
     """
     host = job.hosts[index]
     first_rank = sum(earlier.slots for earlier in job.hosts[:index])

@@ -45,7 +45,7 @@ from slipstream.cluster.signals import (
 from slipstream.errors import InternalError
 from slipstream.settings import Settings, thread_environment
 
-# The reports of ended ranks may take this time after the grace period. Chosen by hand.
+# Time after the grace period in which agents may report that ranks have ended. Chosen by hand.
 MARGIN_SECONDS = 10.0
 
 LAUNCH_FAILED = 1
@@ -60,7 +60,7 @@ class AlsoFailed:
         rank: Number of the rank.
         host: Name of its host.
         reason: Exit code or signal, in words.
-        said: Last line of the rank that names an error, else its last line.
+        said: Last output line of the rank that names an error, or its last line if none does.
     """
 
     rank: int
@@ -75,13 +75,13 @@ class Failure:
 
     Args:
         host: Name of the host where it happened.
-        rank: Rank that failed, or None if the host failed. If several ranks failed, it is the one
-            that the others lost, even if it ended later.
+        rank: Rank that failed, or None if the host failed. If several ranks failed, it is the rank
+            that the others report as lost, even if it ended later.
         reason: Exit code, signal or error, in words.
         seconds: Time in seconds since the launcher began.
         exit_code: Exit code for the launcher itself.
         after_signal: Name of the signal that the user had sent before; "" (the default) if none.
-        last_lines: Last lines of the rank, at most twenty.
+        last_lines: Last lines of the rank's output, at most twenty.
         others: Other ranks that failed by themselves, in the order in which they ended.
     """
 
@@ -130,8 +130,8 @@ def launch(job: Job, display: Display, *, own_terminal: bool = False) -> int:
     Args:
         job: Program and hosts of the job.
         display: Display that receives all events.
-        own_terminal: Whether rank 0, which must be on this host, writes directly to this process's
-            output and errors (default False).
+        own_terminal: Whether rank 0, which must be on this host, writes directly to the standard
+            output and standard error of this process (default False).
 
     Returns:
         0 for success, else the exit code of the rank that failed first (128 + n if signal n ended
@@ -343,7 +343,7 @@ class _Launcher:
             if link.is_open and link.hello is not None:
                 link.send(order)
             elif link.is_open:
-                link.kill()  # no rank runs there, and an agent that starts later finds no launcher
+                link.kill()  # no rank runs there yet; an agent that starts later ends by itself
 
     def _take_signals(self, wakeup: int) -> None:
         for number in os.read(wakeup, 64):
@@ -359,7 +359,7 @@ class _Launcher:
                 self._display.note(f"{name} goes to every rank; another one kills them")
 
     def _mind_reader(self) -> None:
-        """End a job whose output nobody reads (`| head`) as a signal would: ranks can save."""
+        """Send SIGTERM to a job whose output nobody reads (`| head`), so that ranks can save."""
         if self._display.has_no_reader and self._signal is None and not self._is_ending:
             self._signal = signal.SIGTERM
             self._pass_on(signal.SIGTERM)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-NUM_LAST_LINES = 20  # of a rank, shown if it fails. Chosen by hand.
+NUM_LAST_LINES = 20  # last lines of a rank that are shown if it fails. Chosen by hand.
 MAX_LINE_BYTES = 65536  # a longer line is cut, so that a rank cannot fill the memory
 
 
@@ -23,8 +23,8 @@ class Listener(Protocol):
 class LineCutter:
     """A stream of bytes that is cut into lines.
 
-    A carriage return starts the line again, as on a terminal, so a progress bar that redraws itself
-    leaves one line with its last state.
+    After a carriage return the line begins again, as on a terminal. So a progress bar that redraws
+    itself leaves one line with its last state.
     """
 
     _incomplete: bytes = field(default=b"", init=False)
@@ -40,7 +40,7 @@ class LineCutter:
 
     @property
     def overwritten(self) -> str | None:
-        """The line so far if a carriage return shows that it may change, else None."""
+        """The unfinished line if it has a carriage return, as progress bars have; else None."""
         return _text(self._incomplete.strip(b"\r")) if b"\r" in self._incomplete else None
 
 

@@ -13,7 +13,7 @@ from slipstream.errors import InternalError
 from slipstream.settings import absolute_module_path
 
 READ_BYTES = 262144
-EXIT_SECONDS = 5.0  # for ssh to end after its output has ended. Chosen by hand.
+EXIT_SECONDS = 5.0  # time limit for ssh to exit after its output has ended. Chosen by hand.
 SSH_FAILED = 255  # exit code if ssh itself failed, and not the command
 
 # A password prompt cannot work, since ssh has no terminal here. A dead network is noticed in 60 s.
@@ -56,7 +56,7 @@ class AgentLink:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
-            cwd="/",  # Python searches it first for modules, and a user's folder may hold any name
+            cwd="/",  # Python imports from this folder first, and a user's may hide our modules
             env=absolute_module_path(job.environ),
             pass_fds=terminal,
             start_new_session=True,  # Ctrl-C is for the launcher, which passes it on
@@ -86,7 +86,7 @@ class AgentLink:
             while line:
                 line = line[os.write(self._process.stdin.fileno(), line) :]
         except BrokenPipeError:
-            return  # its reports end as well, which tells the reason
+            return  # the agent's reports end as well; then close() gives the reason
 
     def read(self) -> list[Message] | None:
         """Return the messages that have arrived, or None at the end of the reports."""
@@ -115,7 +115,7 @@ class AgentLink:
         return data != b""
 
     def close(self) -> str:
-        """Wait for the agent to end; describe how it ended, with its last plain text."""
+        """Wait for the agent to end; return a description of its end with its last plain text."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         assert self._process.stderr is not None

@@ -28,8 +28,8 @@ class Hello:
 class Start:
     """Start one rank for each element of `ranks`, which has the variables of that rank only.
 
-    `environ` has the variables of all ranks, and `terminal` the descriptors for the output and
-    errors of the first rank, or nothing.
+    `environ` has the variables of all ranks. `terminal` has the descriptors for standard output and
+    standard error of the first rank, or is empty.
     """
 
     argv: tuple[str, ...]

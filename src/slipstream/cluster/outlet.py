@@ -45,7 +45,7 @@ class Outlet:
             return 0
 
     def _lose(self, error: OSError) -> None:
-        """Redirect the stream to /dev/null, because buffered text would fail again at the end."""
+        """Redirect the stream to /dev/null, because flushing it at exit would fail again."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self._stream.fileno())
         os.close(nowhere)

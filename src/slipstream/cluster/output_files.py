@@ -16,7 +16,7 @@ class OutputFiles:
     Args:
         shown: Display that shows the lines.
         folder: Folder for the files; it is created if missing, and old files are overwritten.
-        num_ranks: Number of ranks of the job; the numbers in file names have one width.
+        num_ranks: Number of ranks of the job; rank numbers in file names are padded to one width.
 
     Raises:
         UsageError: the files cannot be created.

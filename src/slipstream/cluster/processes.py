@@ -34,7 +34,8 @@ def start_rank(
         argv: Program and its arguments.
         cwd: Working directory.
         environ: Complete environment of the rank.
-        terminal: Descriptors for output and errors; empty (the default) creates pipes.
+        terminal: Descriptors for standard output and standard error; empty (the default) creates
+            pipes.
 
     Raises:
         OSError: the directory or program does not exist, or the program may not be executed.
@@ -86,8 +87,8 @@ def reap_orphans(ranks: Sequence[int]) -> None:
 def kill_descendants() -> None:
     """Kill and reap every descendant of this process; blocks until they are gone.
 
-    The children of a killed process become children of this one, so a few rounds reach all of them,
-    including those in sessions of their own.
+    The children of a killed process become children of this process, so a few rounds reach all
+    descendants, including those that have sessions of their own.
     """
     deadline = time.monotonic() + KILL_SECONDS
     while (children := _children()) and time.monotonic() < deadline:

@@ -11,10 +11,10 @@ PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 def expect_children() -> None:
-    """Make the kernel report ended children to this process, whatever its parent has set.
+    """Make the kernel report ended children to this process, even if its parent ignored SIGCHLD.
 
-    An ignored or blocked SIGCHLD is inherited through exec, and then the kernel keeps no exit
-    code. Call this in the main thread.
+    A program inherits an ignored or blocked SIGCHLD, and then the kernel keeps no exit codes. Call
+    this in the main thread.
     """
     if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -23,7 +23,7 @@ def expect_children() -> None:
 
 @contextmanager
 def signals_as_bytes(*numbers: signal.Signals) -> Generator[int]:
-    """Yield a descriptor that delivers one byte, the number, per signal that arrives.
+    """Yield a descriptor that delivers one byte for each signal that arrives: its number.
 
     A signal that is ignored stays ignored: nohup and shells' background jobs rely on it. The
     earlier handlers are restored at the end. Call this in the main thread.

@@ -7,7 +7,7 @@
     gradient = np.ones(1000, dtype=np.float32)
     comm.allreduce(gradient, "average")
 
-The collectives here work on the group of all ranks; a `Group` has the same ones.
+The functions of this package work on the group of all ranks; a `Group` has the same collectives.
 """
 
 from __future__ import annotations

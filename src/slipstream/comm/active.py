@@ -1,7 +1,7 @@
 """Open engines of this process, made by `comm.init()` or by an adapter.
 
-This is the only registry of the process. Statistics, timelines and the engine's log need it,
-because they are about the process as a whole.
+This module has the only list of a process's engines. Statistics, timelines and logs need it,
+because they cover all engines of the process.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _traces: dict[Path, TraceFile] = {}  # files of SLIPSTREAM_TIMELINE, shared by s
 
 
 class OpenEngine:
-    """An engine, and a thread that forwards its log and its timeline; it is closed at exit.
+    """An engine that is closed at exit, with a thread that forwards its log and its timeline.
 
     Args:
         runtime: Connected engine.
         rank: Rank of this process in the engine.
-        timeline: Path of the timeline, as in SLIPSTREAM_TIMELINE: `{rank}` becomes the rank, and
-            without it only rank 0 records (default None: no timeline).
+        timeline: Path of the timeline, as in SLIPSTREAM_TIMELINE: `{rank}` becomes the rank; if the
+            path lacks `{rank}`, only rank 0 records (default None: no timeline).
 
     Raises:
         ConfigError: the timeline cannot be written.
@@ -44,7 +44,7 @@ class OpenEngine:
         self.trace: TraceFile | None = None
         self._process = os.getpid()
         self._closing = threading.Lock()  # acquired once, by the thread that closes the engine
-        self._recording = threading.Lock()  # guards `trace`, and reading records for it
+        self._recording = threading.Lock()  # guards `trace` and the reading of its records
         self._thread = threading.Thread(target=self._forward, name="slipstream-log", daemon=True)
         if timeline is not None and (rank == 0 or "{rank}" in str(timeline)):
             self.record(_trace_for(Path(str(timeline).replace("{rank}", str(rank)))))
@@ -63,7 +63,7 @@ class OpenEngine:
             self.runtime.keep_records(True)
 
     def end_recording(self) -> TraceFile | None:
-        """Write the remaining operations, and return the file if there was a recording."""
+        """Write the remaining operations; return the file, or None if there was no recording."""
         self._write_records()
         with self._recording:
             trace, self.trace = self.trace, None
@@ -73,8 +73,8 @@ class OpenEngine:
     def close(self) -> None:
         """Close the engine, and forward the rest of its log.
 
-        A second call does nothing, nor does a call in a forked child, which owns no engine. The
-        call blocks for at most a few seconds, until the peers have all data that they need.
+        Blocks for at most a few seconds, until the peers have all data that they need. A second
+        call and a call in a forked child, which owns no engine, do nothing.
         """
         if not self.is_mine() or not self._closing.acquire(blocking=False):
             return
@@ -95,7 +95,7 @@ class OpenEngine:
                 return
 
     def add_bars(self, process: int, title: str, bars: Sequence[Bar]) -> None:
-        """Write bars that are not operations to the timeline, if there is one."""
+        """Write activities outside the engine to the timeline, if one is being recorded."""
         self._write(lambda trace: trace.add_bars(process, title, bars))
 
     def _write_records(self) -> None:
@@ -138,6 +138,6 @@ def _trace_for(path: Path) -> TraceFile:
 
 @atexit.register
 def _close_all() -> None:
-    """Close all engines before their threads end with the interpreter."""
+    """Close all engines while their threads still run, before the interpreter exits."""
     for engine in open_engines():
         engine.close()

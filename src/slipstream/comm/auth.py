@@ -85,10 +85,10 @@ class Connector:
         """Check the proof of the acceptor, and return the proof of this end.
 
         Args:
-            challenge: Challenge of the acceptor, of CHALLENGE_BYTES.
+            challenge: Challenge of the acceptor, CHALLENGE_BYTES long.
 
         Raises:
-            ConfigError: the acceptor is not Slipstream, or another version of it.
+            ConfigError: the acceptor is not Slipstream, or has another version of the protocol.
             AuthError: the acceptor has another key.
         """
         _check_magic(challenge)
@@ -112,8 +112,8 @@ class Acceptor:
 
     Args:
         key: Key of the job.
-        hello: First message of the side that connects, HELLO_BYTES long. Its version is checked in
-            verify(), after the challenge has told the connector ours.
+        hello: First message of the side that connects, HELLO_BYTES long. verify() checks the
+            version in it; by then the challenge has told the connector our version.
 
     Raises:
         ConfigError: the hello is not from Slipstream.
@@ -167,7 +167,8 @@ def _check_version(message: bytes) -> None:
 
 
 def _purpose_key(key: bytes) -> bytes:
-    # The engine's handshakes derive other keys, so that no digest is valid for both.
+    # The engine's handshakes derive other keys from the job key, so that no digest is valid both
+    # here and there.
     return _digest(key, b"slipstream rendezvous key", b"")
 
 

@@ -7,7 +7,8 @@ each algorithm is chosen, and core/collective/algorithms.h gives the costs of ea
 Every collective blocks, or returns a `Handle` at once with `async_op=True`. All ranks of the group
 must call the same collectives in the same order, with the same sizes and types. All collectives
 accept these keyword arguments: `name` (of the tensor, for messages and the timeline), `priority`
-(operations with a higher one go first) and `timeout` (in seconds; 0: SLIPSTREAM_TIMEOUT).
+(operations with a higher priority go first) and `timeout` (in seconds; 0 means the value of
+SLIPSTREAM_TIMEOUT).
 """
 
 from __future__ import annotations
@@ -82,10 +83,11 @@ class Group:
             op: Reduction: sum, average, min, max, product, band, bor or bxor.
             out: Array of equal shape for the result (default: `array` itself).
             codec: Encoding of float32 sums and averages between hosts: none, fp16, bf16 or int8;
-                the same on all ranks. The reduction stays exact within a host, below 32 KB, for
-                other types, and if hosts have different numbers of ranks.
-            residual: Memory for error feedback: float32 with as many elements, zero at first. It
-                stores the loss of the codec for the next call with this array (default None).
+                the same on all ranks. The reduction stays exact within a host, for arrays below
+                32 KB, for other types, and if hosts have different numbers of ranks.
+            residual: Float32 array for error feedback, with as many elements as `array`, zero at
+                first. It keeps the rounding error of the codec for the next call with this array
+                (default None).
 
         Returns:
             The array with the result, or a Handle.
@@ -115,7 +117,7 @@ class Group:
 
         Args:
             array: Array whose first dimension is a multiple of n.
-            op: Reduction, one of those of allreduce.
+            op: Reduction, as in allreduce.
             out: Array for the part of this rank (default: a new NumPy array).
         """
         source = view(array)
@@ -165,7 +167,7 @@ class Group:
     ) -> Any:
         """Give every rank the arrays of all ranks, concatenated; their lengths may differ.
 
-        Takes n-1 steps and the bytes of all parts but that of the next rank.
+        Takes n-1 steps, in which each rank sends all parts except the next rank's.
 
         Args:
             array: Array of counts[rank] elements.
@@ -188,7 +190,7 @@ class Group:
         return _finish(submitted, result, (source, target, result), options)
 
     def broadcast(self, array: Array, root: int = 0, **options: Unpack[Options]) -> Any:
-        """Replace the array of every rank by that of the rank `root`.
+        """Replace the array of every rank by the array of the rank `root`.
 
         Takes up to n-1 pipelined steps and S bytes.
         """
@@ -217,7 +219,7 @@ class Group:
 
         Args:
             array: Array of equal shape on all ranks.
-            op: Reduction, one of those of allreduce.
+            op: Reduction, as in allreduce.
             root: Rank in the group that gets the result.
             out: Array for the result at the root (default: `array` itself).
 
@@ -347,7 +349,7 @@ class Group:
     ) -> Any:
         """Give rank r send_counts[r] elements, in the order of the ranks.
 
-        Takes one step and the bytes of all parts but that for this rank.
+        Takes one step, in which each rank sends all parts except its own.
 
         Args:
             array: Array of sum(send_counts) elements.
@@ -378,7 +380,7 @@ class Group:
         return _finish(submitted, result, (source, target, result), options)
 
     def barrier(self, **options: Unpack[Options]) -> Any:
-        """Wait until every rank has called it; takes at most log2 n steps for many ranks."""
+        """Wait until every rank has called barrier(); takes at most 2 + log2 n steps."""
         return _finish(self._group.barrier(**_engine(options)), None, (), options)
 
     def send(self, array: Array, peer: int, tag: int = 0, **options: Unpack[Options]) -> Any:
@@ -405,7 +407,7 @@ class Group:
     def recv(
         self, out: Array, peer: int = ANY_RANK, tag: int = 0, **options: Unpack[Options]
     ) -> Any:
-        """Receive an array of the size and type of `out` from one rank, or from any.
+        """Receive an array of the size and type of `out` from one rank or from any rank.
 
         Args:
             out: Array that is filled.
@@ -420,7 +422,7 @@ class Group:
         return _finish(submitted, out, (target, out), options)
 
     def abort(self, reason: str) -> None:
-        """End every operation of the group on every rank with AbortedError; any thread may call."""
+        """End all operations of the group on all ranks with AbortedError, from any thread."""
         self._group.abort(reason)
 
     def close(self) -> None:
@@ -441,7 +443,7 @@ class Group:
 
 
 def _target(source: View, out: Array | None, collective: str) -> View:
-    """Return the memory for a result of the input's size: `out`, or the input itself."""
+    """Return the memory for a result of the input's size: that of `out`, or of the input itself."""
     if out is not None:
         return output_view(out, source.elements, source.dtype, collective)
     return writable(source, collective)
@@ -471,7 +473,7 @@ def _engine(options: Options) -> _EngineOptions:
             f"unknown keywords: {', '.join(sorted(unknown))}; allowed: {', '.join(_OPTIONS)}, and"
             " the parameters of the collective"
         )
-    # A caller that waits at once works on the operation itself, so no other thread has to wake up.
+    # A caller that waits at once drives the engine itself, so no other thread has to wake up.
     accepted: _EngineOptions = {"waits_soon": not options.get("async_op", False)}
     if "name" in options:
         accepted["name"] = options["name"]

@@ -26,10 +26,11 @@ def choose_listen_addresses(settings: Settings, towards: str) -> list[_core.List
 
     Args:
         settings: Settings of this process, of which SLIPSTREAM_IFACE is used.
-        towards: Name of a host of the job, such as MASTER_ADDR, or "".
+        towards: Name of a host of the job, such as MASTER_ADDR; the interface of the route to it
+            comes first. "" if no name is known.
 
     Raises:
-        ConfigError: no address is left.
+        ConfigError: SLIPSTREAM_IFACE excludes all addresses.
     """
     return _core.choose_listen_addresses(interface_filter_text(settings.iface), towards)
 
@@ -43,7 +44,7 @@ def engine_config(settings: Settings, towards: str | None) -> _core.Config:
             interface. None for a job of one process, which needs no network.
 
     Raises:
-        ConfigError: no address is left to listen on.
+        ConfigError: SLIPSTREAM_IFACE excludes all addresses.
     """
     if towards is None:
         bind = [loopback_address()]

@@ -7,7 +7,7 @@ from typing import Any
 
 from slipstream import _core
 
-# There is no lock, because a finalizer may run while this thread holds one.
+# No lock guards this deque: a finalizer appends to it, and may run in a thread that holds the lock.
 _abandoned: deque[tuple[_core.Handle, tuple[object, ...]]] = deque()
 
 
@@ -21,14 +21,14 @@ def release_done() -> None:
     for _ in range(len(_abandoned)):
         try:
             handle, arrays = _abandoned.popleft()
-        except IndexError:  # another thread was quicker
+        except IndexError:  # another thread has taken the last element
             return
         if not handle.done():
             _abandoned.append((handle, arrays))
 
 
 class Handle:
-    """An operation in flight; the arrays live until it is done, even without the handle.
+    """An operation in flight; its arrays live until it is done, even if the handle is dropped.
 
     Args:
         handle: Handle of the engine.
@@ -55,8 +55,8 @@ class Handle:
         """Block, without the GIL, until the operation has ended.
 
         Args:
-            timeout: Time limit in seconds (default 0: the limit of the operation). After it the
-                operation goes on, and wait() can be called again.
+            timeout: Time limit in seconds (default 0: the limit of the operation). After a timeout
+                the operation goes on, and wait() can be called again.
 
         Returns:
             The array with the result.

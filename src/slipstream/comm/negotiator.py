@@ -27,17 +27,17 @@ Tensor = _core.Tensor
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NegotiatorConfig:
-    """Pace and limits of a negotiator.
+    """Round interval and limits of a negotiator.
 
     Args:
         cycle_seconds: Shortest time from one round to the next, 0 or more; a longer time gives
             fewer rounds with more tensors each.
-        hold_seconds: Longest time for which a rank with nothing submitted delays a round of others,
-            0 or more; best equal on all ranks.
+        hold_seconds: Longest time in seconds for which a rank that has submitted no tensor delays a
+            round that other ranks have begun, 0 or more. It should be equal on all ranks.
         stall_after_seconds: Time in seconds after which a tensor that some ranks have not submitted
             is reported.
-        most_tensors: Largest number of tensors that are remembered at a time, 1 or more, unless
-            more are waiting; equal on all ranks.
+        most_tensors: Largest number of tensors that are remembered, 1 or more, equal on all ranks.
+            It is exceeded while more tensors than that are waiting.
     """
 
     cycle_seconds: float = 0.0
@@ -57,11 +57,12 @@ class NegotiatorConfig:
 class Negotiator:
     """The part of this rank in the negotiations of a group; any thread may use it.
 
-    All members construct it with the same configuration, and several of them in the same order.
+    All members construct it with the same configuration. If a group has several negotiators, all
+    members construct them in the same order.
 
     Args:
         group: Ranks that negotiate.
-        config: Pace and limits of the negotiation (default `NegotiatorConfig()`).
+        config: Round interval and limits of the negotiation (default `NegotiatorConfig()`).
     """
 
     def __init__(self, group: Group, config: NegotiatorConfig | None = None) -> None:
@@ -78,23 +79,25 @@ class Negotiator:
         """Announce that this rank has the tensor; does not block.
 
         Args:
-            tensor: Description of the tensor. All ranks must pass the same one under a name, or it
-                fails on all.
-            token: Number of the tensor in AgreedTensor and FailedTensor, from 0 to 2^64 - 1.
+            tensor: Description of the tensor. If ranks pass different descriptions under one name,
+                the tensor fails on all ranks.
+            token: Number that identifies the tensor in AgreedTensor and FailedTensor, from 0 to
+                2^64 - 1.
 
         Raises:
-            UsageError: the name was submitted before and is not ready, or this rank has joined.
+            UsageError: a tensor of this name was submitted before and is not ready, or this rank
+                has joined.
             PeerError: the negotiator has failed, because a peer is gone.
             AbortedError: the negotiator has failed, because it was closed.
         """
         self._negotiator.submit(tensor, token)
 
     def submit_all(self, tensors: Sequence[Tensor], first_token: int = 0) -> None:
-        """Submit tensors with consecutive tokens, faster than by calls of submit().
+        """Submit tensors with consecutive tokens; faster than one call of submit() for each.
 
         Args:
             tensors: Descriptions as for submit(); if one of them raises an error, all tensors
-                before it are submitted.
+                before it have been submitted.
             first_token: Token of the first tensor (default 0).
 
         The errors are those of submit().
@@ -136,9 +139,9 @@ class Negotiator:
         return self._negotiator.next(timeout)
 
     def stats(self) -> NegotiationStats:
-        """Return the counters since the start."""
+        """Return the counters of rounds and reports since the start."""
         return self._negotiator.stats()
 
     def close(self) -> None:
-        """End all waiting calls on all members, without waiting for them; may be called again."""
+        """End the waiting calls of all members; does not block, and may be called again."""
         self._negotiator.close()

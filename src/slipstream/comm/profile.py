@@ -24,7 +24,7 @@ class Profile:
     """A file of rank 0, whose values all ranks use.
 
     Args:
-        path: Path of the file; None for no file. Either all ranks have a path or none has.
+        path: Path of the file; None for no file. Either all ranks have a path or none of them.
         group: Group whose allreduces are tuned.
     """
 
@@ -33,7 +33,7 @@ class Profile:
         self._group = group
 
     def load(self, knobs: Sequence[Knob]) -> bool:
-        """Set the knobs to the stored values, which are equal on all ranks; wait for all ranks.
+        """Set the knobs (tunable settings) to the values stored on rank 0; blocks for rank 0.
 
         Returns:
             Whether at least one value was stored.

@@ -276,7 +276,7 @@ class _Reception:
 
 
 def _listen(meeting: Meeting) -> socket.socket:
-    """Listen on all addresses, because rank 0 may have several, or on its loopback address."""
+    """Listen on rank 0's address if it is a loopback address, else on all addresses of the host."""
     deadline = time.monotonic() + _PORT_SECONDS
     while True:
         try:
@@ -284,7 +284,7 @@ def _listen(meeting: Meeting) -> socket.socket:
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            if time.monotonic() < deadline:  # an outgoing connection may use the port for a moment
+            if time.monotonic() < deadline:  # an outgoing connection may briefly use the port
                 time.sleep(_PORT_PAUSE_SECONDS)
                 continue
             raise ConfigError(

@@ -1,9 +1,10 @@
 """Rendezvous of all ranks at rank 0, where they exchange the addresses of their engines.
 
 Rank 0 listens. Each other rank connects to it, proves the job key (auth.py), sends its address and
-waits. Rank 0 answers at once that it has noted the address. It answers once more when all ranks
-have come, with all addresses, or at the time limit, with the names of the missing ranks. Then it
-closes. A message is its length, its digest and its bytes; the first byte of an answer is its kind.
+waits. Rank 0 answers at once that it has noted the address. When all ranks have come, it sends them
+all addresses. If some are missing at the time limit, it sends the names of the missing ranks. Then
+it closes the connections. A message consists of its length, its digest and its bytes; the first
+byte of an answer is its kind.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ TEXT_LIMIT_BYTES = 4096
 HEAD = struct.Struct(f"!I{DIGEST_BYTES}s")
 
 # Chosen by hand, not measured.
-_PATIENCE_SECONDS = 10.0  # time that rank 0 may start later than the ranks that wait for it
+_PATIENCE_SECONDS = 10.0  # time by which rank 0 may start later than the ranks that wait for it
 _ATTEMPT_SECONDS = 5.0  # time limit for one attempt to connect
 _PAUSE_SECONDS = 0.05  # time between two attempts
 
@@ -222,8 +223,9 @@ def _dial(meeting: Meeting, deadline: float) -> socket.socket:
     ):
         connection = socket.socket(family, kind, protocol)
         try:
-            # The kernel may choose the port on which rank 0 will listen, and connect the socket to
-            # itself. Neither the socket nor its remains may then keep rank 0 from listening.
+            # If rank 0 does not listen yet, the kernel may give this socket rank 0's port and
+            # connect it to itself. With SO_REUSEADDR rank 0 can still listen on the port, even
+            # while the closed socket is in TIME_WAIT.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             connection.settimeout(max(0.001, deadline - time.monotonic()))
             connection.connect(address)

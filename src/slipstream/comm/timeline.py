@@ -18,8 +18,8 @@ def start(path: str | Path) -> None:
     """Start to record every operation of this process; does not block.
 
     Args:
-        path: Path of the file, which is made at once and written every second; `{rank}` in it
-            becomes the rank.
+        path: Path of the file, which is made at once and written every second; `{rank}` in the
+            path becomes the rank.
 
     Raises:
         UsageError: no engine is open, or a timeline is being recorded already.

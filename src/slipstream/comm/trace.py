@@ -39,7 +39,7 @@ class Bar:
 
 
 class TraceFile:
-    """A file that is valid after every call, so that even a killed process leaves a valid file.
+    """A trace file that is valid JSON after every call, even if the process is killed later.
 
     Args:
         path: Path of the file, which is made or overwritten at once; its folder is made if it is
@@ -71,7 +71,7 @@ class TraceFile:
         self._write((process, title, bar.row, _bar(bar)) for bar in bars)
 
     def _write(self, events: Iterable[tuple[int, str, str, dict[str, Any]]]) -> None:
-        """Write events with the number and title of their process, and the title of their row."""
+        """Write events, each with the number and title of its process and the title of its row."""
         with self._lock:
             placed = [event for fields in events for event in self._placed(*fields)]
             if not placed:
@@ -97,7 +97,7 @@ class TraceFile:
 
 
 def _head() -> bytes:
-    """Return the head of the file, with the epoch time that corresponds to the times of events."""
+    """Return the head of the file, which relates event times to the time since the epoch."""
     now = {
         "start_time_since_epoch_in_micros": time.time_ns() // 1000,
         "start_time_in_events_in_micros": time.monotonic_ns() // 1000,

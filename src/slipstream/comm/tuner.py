@@ -13,23 +13,26 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
-# GAIN and NOISE balance false changes and missed gains in simulated searches, in which a knob gains
-# nothing (1,000 searches) or 5 % with each of two moves (500 searches). With a spread of step times
-# of 1 %, a GAIN of 0.01, 0.03 and 0.06 makes a false change in 19, 0 and 0 % of the searches and
-# finds the whole gain in 100, 98 and 0 %. With a spread of 3 %, a NOISE of 1, 1.5 and 3 makes one
-# in 21, 18 and 13 %, and finds the gain in 59, 51 and 32 %. The others were chosen by hand, not
-# measured.
+# A window is a few steps whose median time is measured (tuning.py). GAIN and NOISE balance false
+# changes against missed gains. They were chosen in simulated searches in which a knob gains nothing
+# (1,000 searches) or 5 % with each of two moves (500 searches):
+# - If step times spread by 1 %, a GAIN of 0.01, 0.03 and 0.06 makes a false change in 19, 0 and 0 %
+#   of the searches, and finds the complete gain in 100, 98 and 0 %.
+# - If step times spread by 3 %, a NOISE of 1, 1.5 and 3 makes a false change in 21, 18 and 13 %,
+#   and finds the gain in 59, 51 and 32 %.
+# The other constants were chosen by hand, not measured.
 WORTH = 0.02  # smallest share of a step spent waiting for communication that is worth a search
-GAIN = 0.03  # smallest gain of a successful trial, as a share of the step
-NOISE = 1.5  # smallest gain likewise, in units of the difference between two equal windows
-STEADY = 0.1  # relative difference between two windows below which the step counts as steady
-STEADYING = 4  # most windows to wait for a steady step
-CHANGE = 1.25  # ratio of step durations, up or down, above which the search begins again
-FIRST_REST, LONGEST_REST = 32, 1024  # windows; a rest doubles after each search without news
+GAIN = 0.03  # smallest gain of a successful trial, as a share of the step time
+NOISE = 1.5  # smallest gain of a successful trial, over the difference between two equal windows
+STEADY = 0.1  # relative difference between two windows below which the step time is steady
+STEADYING = 4  # largest number of windows to wait for a steady step time
+CHANGE = 1.25  # ratio of step times, up or down, above which the search begins again
+# Number of windows between two searches; it doubles each time, until the step time changes.
+FIRST_REST, LONGEST_REST = 32, 1024
 
 
 class Measured(NamedTuple):
-    """Mean duration of some steps, and their mean wait for communication, both in seconds."""
+    """Median time of the steps of a window, and their median wait for communication, in seconds."""
 
     seconds: float
     waited: float
@@ -41,7 +44,7 @@ class Knob:
     Args:
         name: Name in words, with the unit.
         values: Values to try.
-        value: First value in use; it is added to the others if it is not among them.
+        value: First value in use; it is added to `values` if it is missing there.
     """
 
     def __init__(self, name: str, values: Sequence[int], value: int) -> None:
@@ -55,7 +58,7 @@ class Knob:
         return self.values[self._index]
 
     def set(self, value: int) -> None:
-        """Use the nearest of the allowed values."""
+        """Use the allowed value that is nearest to `value`."""
         self._index = min(range(len(self.values)), key=lambda i: abs(self.values[i] - value))
 
     def can_move(self, by: int) -> bool:
@@ -71,7 +74,7 @@ class Tuner:
     """A search for the values of knobs with which steps take the least time.
 
     Args:
-        knobs: Knobs, in the order of their expected effect, largest first.
+        knobs: Knobs, sorted by their expected effect on the step time, the largest first.
     """
 
     def __init__(self, knobs: Sequence[Knob]) -> None:
@@ -82,7 +85,7 @@ class Tuner:
         next(self._search)
 
     def take(self, measured: Measured) -> None:
-        """Use the times of a window of steps with the current values, and maybe change values."""
+        """Receive the step times measured with the current values, and maybe change a value."""
         self._search.send(measured)
 
     def _live(self) -> Generator[None, Measured]:
@@ -97,7 +100,7 @@ class Tuner:
             rest = FIRST_REST if changed else min(LONGEST_REST, 2 * rest)
 
     def _rest(self, windows: int, usual: Measured) -> Generator[None, Measured, bool]:
-        """Wait for some windows; return True as soon as two consecutive windows are unusual."""
+        """Wait for some windows; return True early if the step time has changed for two of them."""
         unusual = 0
         for _ in range(windows):
             now = yield

@@ -22,14 +22,14 @@ from slipstream.settings import Settings
 
 # Steps at the beginning that are not measured, while frameworks warm up. Chosen by hand.
 FIRST_STEPS = 5
-# Measured steps of a window, which follow one step that is not measured. In 1,000 simulated
-# searches with nothing to gain and a spread of step times of 1 %, windows of 1, 3 and 5 steps make
-# a false change in 1.9, 0 and 0 % of the searches, and a search takes 27, 45 and 63 steps; with a
-# spread of 3 % they make one in 30, 18 and 15 %.
+# Number of measured steps of a window; one step before them is not measured. Chosen in 1,000
+# simulated searches with nothing to gain. If step times spread by 1 %, windows of 1, 3 and 5 steps
+# make a false change in 1.9, 0 and 0 % of the searches, and a search takes 27, 45 and 63 steps. If
+# they spread by 3 %, windows of 1, 3 and 5 steps make a false change in 30, 18 and 15 %.
 WINDOW = 3
 _URGENT = 1 << 20  # priority of the allreduce of the times
 _KIB = 1 << 10
-_LEAST_SEGMENT, _GRAIN = 16 * _KIB, 64  # smallest segment and its divisor, in bytes
+_LEAST_SEGMENT, _GRAIN = 16 * _KIB, 64  # in bytes: smallest segment; segments are multiples of 64
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def segment_sizes(settings: Settings) -> list[int]:
 
 
 class Tuning:
-    """Tuning of the allreduces of one group, and of further knobs of an adapter.
+    """Tuning of the allreduces of one group, and of further knobs (settings) of an adapter.
 
     All members construct it with the same arguments, at the same position among the operations of
     the group; the same holds for calls of `step`. The constructor blocks if there is a profile.
@@ -75,7 +75,8 @@ class Tuning:
         self._profile = Profile(chosen.profile, group)
         self._steps: list[Measured] = []
         self._skipped = FIRST_STEPS  # steps that still have to be skipped
-        self._last: tuple[float, float] | None = None  # time and waits at the end of the last step
+        # Clock and total wait in seconds at the end of the last step.
+        self._last: tuple[float, float] | None = None
         self._agreed = np.zeros(2)
         self._agreement: _core.Handle | None = None
         if group.size() > 1 and self._profile.load(self._knobs):

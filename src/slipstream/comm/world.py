@@ -95,7 +95,8 @@ def world() -> Group:
 def group(ranks: Sequence[int], name: str | None = None) -> Group:
     """Make a group of some ranks; does not communicate and does not block.
 
-    Only the members call it. They make several groups of one name in the same order.
+    Only the members call it. Members that make several groups with the same name must make them in
+    the same order.
 
     Args:
         ranks: World ranks of the members, including this rank; the group renumbers them in this
@@ -104,7 +105,7 @@ def group(ranks: Sequence[int], name: str | None = None) -> Group:
             ranks).
 
     Raises:
-        UsageError: this rank is not a member, or a member is repeated or no rank.
+        UsageError: this rank is not a member, or a member is repeated or does not exist.
     """
     chosen = list(ranks)
     size = world().size

@@ -1,7 +1,7 @@
 """All environment variables of Slipstream with their allowed values, defaults, units and meanings.
 
-The variables are read once, at the edge (`Settings.from_environment`, `detect_launcher`), and are
-passed on as frozen values. `python -m slipstream.settings` prints their documentation page.
+The variables are read once, when a program starts (`Settings.from_environment`, `detect_launcher`),
+and are passed on as frozen values. `python -m slipstream.settings` prints their documentation page.
 """
 
 from slipstream.settings.horovod import HorovodSettings as HorovodSettings

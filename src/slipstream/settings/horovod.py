@@ -21,7 +21,7 @@ from slipstream.settings.variables import Settings, variables
 _PREFIX = "HOROVOD_"
 _NEVER = 1e9  # seconds
 
-# The variables that our launcher sets, because scripts read them.
+# Variables that `slipstream run` sets, because scripts that were written for Horovod read them.
 _OF_RANKS = frozenset(
     f"{_PREFIX}{name}" for name in ("RANK", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 )
@@ -40,10 +40,10 @@ class HorovodSettings:
             fused (default 64 MiB); 0 turns fusion off.
         cycle_milliseconds: HOROVOD_CYCLE_TIME: shortest time in milliseconds between two
             negotiations (default 0). A negotiation begins as soon as there is a new tensor.
-        stall_seconds: HOROVOD_STALL_CHECK_TIME_SECONDS: age in seconds (default 60) at which a
-            tensor is reported that some ranks have not submitted.
-        stall_shutdown_seconds: HOROVOD_STALL_SHUTDOWN_TIME_SECONDS: age in seconds at which such a
-            tensor fails on all ranks. It never fails at 0 (the default), at a value below
+        stall_seconds: HOROVOD_STALL_CHECK_TIME_SECONDS: age in seconds at which a tensor that some
+            ranks have not submitted is reported as stalled (default 60).
+        stall_shutdown_seconds: HOROVOD_STALL_SHUTDOWN_TIME_SECONDS: age in seconds at which a
+            stalled tensor fails on all ranks. It never fails if this is 0 (the default) or below
             `stall_seconds`, or if stalls are not reported.
         reports_no_stalls: HOROVOD_STALL_CHECK_DISABLE: Whether stalls are not reported.
         known_tensors: HOROVOD_CACHE_CAPACITY: number of remembered tensors (default 65536).
@@ -51,9 +51,10 @@ class HorovodSettings:
             tensors.
         dynamic_process_sets: HOROVOD_DYNAMIC_PROCESS_SETS: Whether process sets may be added after
             init().
-        timeline: HOROVOD_TIMELINE: file to record from init() on; DYNAMIC starts without one.
+        timeline: HOROVOD_TIMELINE: file for a timeline that begins in init(); with DYNAMIC, the
+            script starts the timeline itself.
         marks_cycles: HOROVOD_TIMELINE_MARK_CYCLES: Whether the timeline marks each negotiation.
-        launched_size: HOROVOD_SIZE: number of ranks according to a launcher of Horovod.
+        launched_size: HOROVOD_SIZE: number of ranks, if one of Horovod's launchers has set it.
         iface: HOROVOD_GLOO_IFACE: network interfaces that may be used.
         connect_seconds: HOROVOD_GLOO_TIMEOUT_SECONDS: time in seconds that ranks wait for each
             other in init().

@@ -62,7 +62,7 @@ class Kind(Generic[T]):
 
 
 def integer(low: int, high: int) -> Kind[int]:
-    """Return the kind that allows whole numbers from low to high."""
+    """Return the kind of variable that allows whole numbers from low to high."""
 
     def parse(text: str) -> int:
         value = int(text)
@@ -74,7 +74,7 @@ def integer(low: int, high: int) -> Kind[int]:
 
 
 def seconds(low: float, high: float) -> Kind[float]:
-    """Return the kind that allows durations from low to high seconds."""
+    """Return the kind of variable that allows durations from low to high seconds."""
 
     def parse(text: str) -> float:
         value = float(text)
@@ -92,7 +92,7 @@ def _parse_flag(text: str) -> bool:
 
 
 def integers(low: int, high: int) -> Kind[tuple[int, ...]]:
-    """Return the kind that allows lists of whole numbers from low to high."""
+    """Return the kind of variable that allows lists of whole numbers from low to high."""
 
     def parse(text: str) -> tuple[int, ...]:
         values = tuple(int(number) for number in text.split(","))
@@ -106,7 +106,7 @@ def integers(low: int, high: int) -> Kind[tuple[int, ...]]:
 
 
 def choice(*values: str) -> Kind[str]:
-    """Return the kind that allows exactly these texts."""
+    """Return the kind of variable that allows exactly these texts."""
 
     def parse(text: str) -> str:
         if text not in values:

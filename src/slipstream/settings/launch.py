@@ -64,7 +64,9 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dialect:
-    """The variables of one launcher; among several for one value, the first that is set counts.
+    """The environment variables of one launcher.
+
+    If there are several variables for the same value, the first that is set counts.
 
     Args:
         source: Launcher that sets the variables.
@@ -88,9 +90,10 @@ class Dialect:
     nodes: tuple[str, ...] = ("SLURM_JOB_NODELIST",)
 
 
-# Order matters: MPI's own variables come before Slurm's, because mpirun inside a Slurm allocation
-# starts one agent per host through srun, and SLURM_PROCID then counts agents. A batch script has
-# SLURM_PROCID too, although no srun has started it; only SLURM_STEP_NUM_TASKS shows an srun.
+# The first launcher whose marks are set is used. MPI comes before Slurm, because mpirun inside a
+# Slurm allocation starts one agent per host through srun, and SLURM_PROCID then counts agents. A
+# batch script has SLURM_PROCID too, although no srun has started it; only srun sets
+# SLURM_STEP_NUM_TASKS.
 DIALECTS = (
     Dialect(
         source="environment",
@@ -161,7 +164,7 @@ def chosen_master(environ: Mapping[str, str]) -> tuple[str | None, int | None]:
     """Return MASTER_ADDR and MASTER_PORT if the user has set them before a launch.
 
     Raises:
-        ConfigError: the value is no port, or no next port exists.
+        ConfigError: MASTER_PORT is not a port from 1 to 65534.
     """
     port = _master_port(environ, ()) if environ.get("MASTER_PORT") else None
     return environ.get("MASTER_ADDR") or None, port
@@ -170,14 +173,14 @@ def chosen_master(environ: Mapping[str, str]) -> tuple[str | None, int | None]:
 def thread_environment(
     environ: Mapping[str, str], num_cores: int, num_ranks: int
 ) -> dict[str, str]:
-    """Return a rank's share of its host's cores for OpenMP, or nothing if the user has chosen."""
+    """Return OMP_NUM_THREADS with a rank's share of the cores, or {} if the user has set it."""
     if environ.get("OMP_NUM_THREADS"):
         return {}
     return {"OMP_NUM_THREADS": str(max(1, num_cores // num_ranks))}
 
 
 def absolute_module_path(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which a process with another directory finds the same modules."""
+    """Return the environment with absolute paths in PYTHONPATH, valid in every directory."""
     items = environ.get("PYTHONPATH", "").split(os.pathsep)
     absolute = os.pathsep.join(os.path.abspath(item) for item in items if item)
     return {**environ, "PYTHONPATH": absolute}
@@ -214,9 +217,10 @@ def _number(names: tuple[str, ...], low: int, environ: Mapping[str, str]) -> int
 
 
 def _local_world_size(dialect: Dialect, environ: Mapping[str, str]) -> int | None:
-    """Return the ranks of this host; Slurm writes `2(x3)` for two on each of three hosts.
+    """Return the number of ranks on this host, or None if the launcher does not say it.
 
-    If hosts have different numbers, `4,2(x2)`, Slurm does not say which one belongs to this host.
+    Slurm writes `2(x3)` for two ranks on each of three hosts. It writes `4,2(x2)` if the hosts have
+    different numbers of ranks, and does not say which number belongs to this host.
     """
     for name in dialect.local_world_size:
         text = environ.get(name, "")

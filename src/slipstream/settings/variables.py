@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variable:
-    """The declaration of an environment variable; `shown` is its default in words."""
+    """The declaration of an environment variable; `shown` describes its default."""
 
     name: str
     kind: Kind[Any]
@@ -260,7 +260,8 @@ class Settings:
             is reported as a warning.
 
         Raises:
-            ConfigError: a value is not allowed, or a key is set in both ways.
+            ConfigError: a value is not allowed, or both SLIPSTREAM_JOB_KEY and SLIPSTREAM_KEY_FILE
+                are set.
         """
         declared = variables()
         values = {
@@ -279,7 +280,7 @@ class Settings:
         return cls(**values)
 
     def listen_port(self, launch: Launch) -> int:
-        """Return the port at which rank 0 listens for the others, when no framework does."""
+        """Return the port at which rank 0 listens if no framework listens for the ranks."""
         return self.port if self.port is not None else launch.master_port + 1
 
     def load_job_key(self) -> bytes | None:
