@@ -1,4 +1,4 @@
-"""Machine and software on which a result was measured."""
+"""The machine and the software versions that a benchmark's result names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGES = ("slipstream", "torch", "numpy", "mpi4py")
 
 
 def environment() -> dict[str, Any]:
-    """Return the machine and the versions of the software, for JSON."""
+    """Return the machine and the versions of the software as a JSON-compatible dictionary."""
     return {
         "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "machine": {
@@ -33,7 +33,7 @@ def environment() -> dict[str, Any]:
 
 
 def environment_line() -> str:
-    """Return the machine and the versions of the software in one line, for people."""
+    """Return the machine and the versions of the software in one readable line."""
     versions = environment()["versions"]
     named = [f"{name} {versions[name]}" for name in ("slipstream", "torch") if versions[name]]
     return f"{os.cpu_count()} cores of {processor_name()}; {', '.join(named)}"

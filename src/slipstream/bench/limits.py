@@ -1,19 +1,19 @@
 """Shortest training step that a network allows, computed from the layers of a model.
 
-Every host has one link, with the same rate in both directions. An allreduce of b bytes among h
-hosts sends 2 (h-1)/h b bytes through each link. The gradients of a layer are ready when its
-backward pass ends. Bytes are infinitely divisible, and the link is never idle while a gradient
-waits.
+The model of the network is ideal. Every host has one link, with the same rate in both directions.
+An allreduce of b bytes among h hosts sends 2 (h-1)/h b bytes through each link. The gradients of a
+layer are ready when its backward pass ends. Gradients can be sent in pieces of any size, and the
+link is never idle while a gradient waits.
 
-With overlap within the step, as in DDP, the optimizer starts when all gradients are communicated,
-and the next forward pass starts when the optimizer has finished. The order of communication does
-not matter.
+With overlap within the step, as in DDP, the optimizer starts when all gradients are communicated.
+The next forward pass starts when the optimizer has finished. In this case the order of
+communication does not matter.
 
-With overlap across the step boundary, a layer is updated and its forward pass runs as soon as its
-own gradients have arrived. The gradients that the next forward pass needs first pre-empt all others
-on the link. The update of a layer takes compute time just before the layer's forward pass.
-Therefore no step is shorter than all compute plus the transfer of the first layer, which cannot
-overlap with anything.
+With overlap across the step boundary, a layer is updated as soon as its own gradients have arrived,
+and then its forward pass runs. The gradients that the next forward pass needs first pre-empt all
+others on the link. The update of a layer takes compute time just before the layer's forward pass.
+Therefore no step is shorter than all compute plus the transfer of the first layer's gradients,
+which cannot overlap with anything.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Wire = Literal["fp32", "fp16", "int8"]
 # A full TCP segment takes 1514 bytes on Ethernet, of which 1448 are payload.
 GOODPUT = 0.956
 
-# Bytes per element between hosts.
+# Bytes per element of a gradient between hosts, by precision.
 WIRE_BYTES: Mapping[Wire, float] = {
     "fp32": wire_bytes(EXACT),
     "fp16": wire_bytes("fp16"),
@@ -43,18 +43,18 @@ INDEX_BYTES = 4  # bytes of the index of a row in a sparse gradient
 # The backward pass computes gradients of the inputs and of the parameters: twice the FLOPs.
 BACKWARD_PER_FORWARD = 2
 
-_SETTLED = 1e-6  # relative change of the step time below which the simulation ends
+_SETTLED = 1e-6  # relative change of the step time below which the simulation stops
 _MOST_STEPS = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostNetwork:
-    """Network between the hosts.
+    """Links between the hosts.
 
     Args:
         hosts: Number of hosts, at least 1.
-        bits_per_second: Rate of each host's link, in each direction.
-        goodput: Share of the rate that carries payload.
+        bits_per_second: Bit rate of each host's link, in each direction.
+        goodput: Share of the rate that carries payload, 0 to 1 (default `GOODPUT`).
     """
 
     hosts: int
@@ -75,13 +75,13 @@ class HostNetwork:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerTimes:
-    """Seconds of one layer in a step.
+    """Times of one layer in a step.
 
     Args:
         forward: Seconds of the forward pass.
-        backward: Seconds of the backward pass, at whose end the gradients are ready.
+        backward: Seconds of the backward pass; at its end the gradients are ready.
         update: Seconds of the update by the optimizer.
-        transfer: Seconds to communicate its gradients on an idle link.
+        transfer: Seconds to communicate the layer's gradients on an idle link.
     """
 
     forward: float
@@ -92,11 +92,11 @@ class LayerTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepSeconds:
-    """Seconds of a step without any communication.
+    """Times of a step without any communication.
 
     Args:
         compute: Seconds of the forward and backward passes.
-        optimizer: Seconds of the updates.
+        optimizer: Seconds of the optimizer's updates (default 0).
     """
 
     compute: float
@@ -110,7 +110,7 @@ class StepSeconds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
-    """Shortest step in seconds under three kinds of overlap.
+    """Shortest possible step, in seconds, with three kinds of overlap.
 
     Args:
         compute_only: Seconds without communication.
@@ -124,26 +124,28 @@ class Limit:
 
     @property
     def efficiency_within(self) -> float:
-        """Compute-only step divided by the shortest step with overlap within it, 0 to 1."""
+        """Step without communication divided by the shortest step with overlap within it, 0 to 1.
+        """
         return self.compute_only / self.within
 
     @property
     def efficiency_across(self) -> float:
-        """Compute-only step divided by the shortest step with overlap across steps, 0 to 1."""
+        """Step without communication divided by the shortest one with overlap across steps, 0 to 1.
+        """
         return self.compute_only / self.across
 
 
 def limit(
     model: ReplayModel, step: StepSeconds, network: HostNetwork, wire: Wire, *, sparse: bool = False
 ) -> Limit:
-    """Return the shortest steps that the network allows.
+    """Return the shortest steps that the network allows with each kind of overlap.
 
     Args:
         model: Model whose gradients are communicated.
-        step: Seconds of a step without communication.
+        step: Times of a step without communication.
         network: Network between the hosts.
-        wire: Precision of the gradients between hosts.
-        sparse: Whether only the touched rows of sparse gradients are sent (default False).
+        wire: Precision in which gradients are sent between hosts.
+        sparse: Whether only the non-zero rows of sparse gradients are sent (default False).
     """
     times = layer_times(model, step, network, wire, sparse=sparse)
     return Limit(compute_only=step.seconds, within=step_within(times), across=step_across(times))
@@ -152,9 +154,10 @@ def limit(
 def layer_times(
     model: ReplayModel, step: StepSeconds, network: HostNetwork, wire: Wire, *, sparse: bool = False
 ) -> list[LayerTimes]:
-    """Return the share of each layer in a step: compute by FLOPs, updates by elements.
+    """Return the times of each layer in a step.
 
-    The arguments are those of `limit`.
+    Compute time is divided among layers by their FLOPs, and optimizer time by their elements. The
+    arguments are those of `limit`.
     """
     per_flop = step.compute / model.flops / (1 + BACKWARD_PER_FORWARD)
     per_element = step.optimizer / model.num_elements
@@ -176,10 +179,10 @@ def layer_times(
 def _transfer_seconds(
     parameter: Parameter, network: HostNetwork, wire_bytes: float, batch: int
 ) -> float:
-    """Return the seconds of the transfer of a gradient.
+    """Return the seconds of the transfer of a gradient on an idle link.
 
-    With a batch, only the touched rows are sent if that takes less time. Hosts touch different
-    rows, so the rows are gathered instead of summed.
+    If `batch` is above 0, only the rows that differ from zero are sent, provided that this takes
+    less time. Each host has different rows, so the rows are gathered instead of summed.
     """
     dense = network.allreduce_seconds(parameter.num_elements * wire_bytes)
     if not batch or not parameter.rows_per_sample:
@@ -190,7 +193,7 @@ def _transfer_seconds(
 
 
 def step_within(layers: Sequence[LayerTimes]) -> float:
-    """Return the shortest step that ends with the optimizer, in seconds.
+    """Return the shortest step with overlap within the step, in seconds.
 
     Args:
         layers: Layers in forward order.
@@ -206,7 +209,7 @@ def step_within(layers: Sequence[LayerTimes]) -> float:
 def step_across(layers: Sequence[LayerTimes]) -> float:
     """Return the shortest step with overlap across steps, in seconds.
 
-    Steps are simulated one after the other until their time no longer changes.
+    Steps are simulated one after another until their time no longer changes.
 
     Args:
         layers: Layers in forward order.
@@ -231,7 +234,8 @@ def _end_of_step(layers: Sequence[LayerTimes], link: _Link, now: float) -> float
 
 
 class _Link:
-    """A link that sends the gradients of the lowest layer first, and pre-empts all others."""
+    """Link that sends the gradients of the first waiting layer in forward order, with pre-emption.
+    """
 
     def __init__(self, seconds: Sequence[float]) -> None:
         self._seconds = seconds
@@ -240,13 +244,14 @@ class _Link:
         self._now = 0.0
 
     def submit(self, index: int, now: float) -> None:
-        """Submit the gradients of a layer, which are ready now."""
+        """Submit the gradients of a layer, which are ready at the time `now`."""
         self._advance(now)
         self._remaining[index] = self._seconds[index]
         heapq.heappush(self._queue, index)
 
     def wait(self, index: int, now: float) -> float:
-        """Return the time when the gradients of a layer arrive, without further submissions."""
+        """Return the time when the gradients of a layer arrive if nothing more is submitted before.
+        """
         self._advance(now)
         if index not in self._remaining:
             return now

@@ -1,1 +1,1 @@
-"""Collectives beside gloo, Open MPI and the limits of the link."""
+"""Benchmark of collectives beside gloo, Open MPI and the lower bounds that the links allow."""

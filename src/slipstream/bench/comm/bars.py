@@ -1,4 +1,4 @@
-"""Performance targets of collectives, case by case, and whether this machine meets them."""
+"""Performance targets of collectives, and whether this machine meets them."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class CommBar:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommCase:
-    """Performance targets that one measurement decides.
+    """A measurement, and the performance targets that it has to meet.
 
     Args:
         spec: Settings of the measurement.
-        bars: Targets.
+        bars: Performance targets that are checked with the result of the measurement.
     """
 
     spec: CommSpec
@@ -81,11 +81,11 @@ class Outcome:
 
 
 def cases(large: int = LARGE, small: int = SMALL, rounds: int = 5) -> tuple[CommCase, ...]:
-    """Return all cases.
+    """Return all cases that `slipstream bench comm --preset bars` measures.
 
     Args:
-        large: Bytes of a message that is limited by the link.
-        small: Bytes of a message that is limited by latency.
+        large: Message size in bytes that is so large that bandwidth limits the time.
+        small: Message size in bytes that is so small that latency limits the time.
         rounds: Rounds of every measurement (default 5).
     """
     flows = ("250mbit", "250mbit", "250mbit", "62.5mbit")
@@ -121,11 +121,11 @@ def cases(large: int = LARGE, small: int = SMALL, rounds: int = 5) -> tuple[Comm
 
 
 def run(chosen: Sequence[CommCase], on_note: OnNote) -> Iterator[Outcome]:
-    """Measure case by case, and block for minutes; after a failure the next case goes on.
+    """Measure the cases one after another, which takes minutes; a failed case does not end the run.
 
     Args:
         chosen: Cases to measure.
-        on_note: Function that receives a line about each step.
+        on_note: Function that receives a line of progress about each step.
     """
     for number, case in enumerate(chosen, 1):
 

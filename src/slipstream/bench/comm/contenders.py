@@ -1,6 +1,6 @@
-"""Contenders of a measurement of collectives, which work on the same data.
+"""The contenders: implementations of collectives that are measured on the same data.
 
-The input of rank r is a fixed pattern times r + 1, so that the right output is known.
+The input of rank r is a fixed pattern multiplied by r + 1, so the right output is known.
 """
 
 # The stubs of PyTorch leave some of its types open.
@@ -34,8 +34,9 @@ class Buffers:
 
     Args:
         collective: Name of the collective, from `limits.COLLECTIVES`.
-        size: Bytes of the larger buffer of a rank, rounded up to equal shares for all ranks.
-        device: Device that has the memory.
+        size: Size in bytes of the larger of a rank's two buffers (input and output), rounded up to
+            equal shares for all ranks.
+        device: Device that holds both buffers.
     """
 
     def __init__(self, collective: str, size: int, device: torch.device) -> None:
@@ -98,7 +99,7 @@ class CollectiveContender:
 
     @property
     def device(self) -> torch.device:
-        """Device of its buffers."""
+        """Device that holds the buffers of this contender."""
         if self.name == "nccl":
             return torch.device("cuda", torch.cuda.current_device())
         return torch.device("cpu")
@@ -114,7 +115,7 @@ class CollectiveContender:
         return _finished(_operation(buffers, self.group), self.device)
 
     def check(self, buffers: Buffers, call: Callable[[], None]) -> None:
-        """Call once, and compare the result with the right output.
+        """Run the collective once, and compare its result with the right output.
 
         Raises:
             InternalError: the result is wrong.
@@ -138,7 +139,7 @@ class CollectiveContender:
 
 
 def make_contender(name: str) -> CollectiveContender:
-    """Return a contender with a group of its own; all ranks call this in the same order.
+    """Return a contender with its own process group; all ranks make contenders in the same order.
 
     Args:
         name: "gloo", "nccl", "slipstream", or "slipstream CODEC".

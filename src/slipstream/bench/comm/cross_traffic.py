@@ -1,10 +1,10 @@
-"""Cross traffic on the links of a lab: a paced TCP connection from every host to the next.
+"""Cross traffic on the links of a lab: a rate-limited TCP connection from every host to the next.
 
     with cross_traffic(lab, "500mbit"):
         measure_something_in(lab)
 
-As a program, this module runs on one host: `cross_traffic.py BYTES_PER_SECOND ADDRESS...`, with the
-addresses of all hosts.
+As a program, this module runs on one host: `cross_traffic.py BYTES_PER_SECOND ADDRESS...`. The
+arguments are the rate and the addresses of all hosts.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from slipstream.lab import Lab
 from slipstream.lab.rates import parse_rate
 from slipstream.settings import detect_launcher
 
-START_SECONDS = 30.0  # time limit for all connections to carry data
+START_SECONDS = 30.0  # time limit in seconds until all connections carry data
 CHUNK = bytes(1 << 18)
 STARTED = "started"  # line that a host prints when its connection carries data
 
-_SO_MAX_PACING_RATE = 47  # option of Linux that `socket` does not define
+_SO_MAX_PACING_RATE = 47  # socket option of Linux that Python's `socket` module does not define
 
 
 @contextmanager
 def cross_traffic(lab: Lab, rate: str) -> Generator[None, None, None]:
-    """Let every host of a lab send to the next one until the block ends.
+    """Let every host of a lab send to the next host until the `with` block ends.
 
     Args:
         lab: Running lab with at least two hosts.
-        rate: Highest rate of each host's connection, such as 500mbit.
+        rate: Highest bit rate of each host's connection, such as 500mbit.
 
     Raises:
         SlipstreamError: a connection did not start.
@@ -56,7 +56,7 @@ def main(bytes_per_second: int, addresses: Sequence[str]) -> None:
     """Send to the next host and receive from the previous one; never return.
 
     Args:
-        bytes_per_second: Rate of this host's connection.
+        bytes_per_second: Rate of this host's connection in bytes per second.
         addresses: Addresses of all hosts.
     """
     launch = detect_launcher()

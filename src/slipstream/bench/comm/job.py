@@ -1,4 +1,4 @@
-"""Jobs of the ranks in a measurement of collectives, and their results."""
+"""The job that each rank of the benchmark of collectives runs, and the times that it measures."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-# Beginnings of lines from rank 0 to the driver.
-NOTE = "bench: "  # name of the next measurement
-READ = "bench-read: "  # number of a reading of the link counters that the driver has to take
+# Prefixes of the lines that rank 0 prints for the driver, the process that started the ranks.
+NOTE = "bench: "  # followed by the name of the next measurement
+READ = "bench-read: "  # followed by a number: the driver reads the link counters under this number
 
 # Chosen by hand, not measured: long enough for a stable mean of small messages.
-ROUND_SECONDS = 0.15  # approximate length of a round of one contender
-MOST_CALLS = 5000  # calls of a round, at most
+ROUND_SECONDS = 0.15  # approximate seconds of one contender's turn in a round
+MOST_CALLS = 5000  # highest number of calls in a turn
 
 PING_PONG = "tcp ping-pong"
 COPY_AND_ADD = "copy and add"
@@ -24,20 +24,21 @@ COPY_AND_ADD = "copy and add"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommJob:
-    """Job of every rank.
+    """Job that every rank runs.
 
     Args:
-        collectives: Collectives in the order in which they are measured.
-        sizes: Bytes of the larger buffer of a rank.
+        collectives: Names of the collectives, in the order in which they are measured.
+        sizes: Sizes in bytes of the larger of a rank's two buffers (input and output).
         contenders: Names of the contenders: "gloo", "nccl", "slipstream", "slipstream CODEC", or a
             yardstick.
         rounds: Number of rounds; every contender has one turn in each.
-        warmup: Calls of each contender that do not count.
-        folder: Folder of the files that the driver and the ranks exchange.
-        ping_ranks: Two ranks on different hosts for the ping-pong (default empty: no ping-pong).
+        warmup: Number of calls of each contender before the timed calls.
+        folder: Path of the folder with the files that the driver and the ranks exchange.
+        ping_ranks: Numbers of two ranks on different hosts for the ping-pong (default empty: no
+            ping-pong).
         ping_address: IPv4 address of the first of these ranks.
-        counted_from: Size in bytes from which the driver reads the link counters (default 0:
-            never).
+        counted_from: Smallest size in bytes for which the driver reads the link counters (default
+            0: it never reads them).
     """
 
     collectives: tuple[str, ...]
@@ -61,11 +62,11 @@ class CommJob:
 
     @property
     def output(self) -> Path:
-        """Path of the file that rank 0 writes."""
+        """Path of the file to which rank 0 writes the measured times."""
         return Path(self.folder) / "samples.json"
 
     def reading(self, number: int) -> Path:
-        """Return the path of the file that the driver creates after the reading of this number."""
+        """Return the path of the file that the driver creates when it has taken this reading."""
         return Path(self.folder) / f"read-{number}"
 
 
@@ -75,11 +76,12 @@ class CommSamples:
 
     Args:
         collective: Name of the collective.
-        size: Bytes of the larger buffer of a rank.
+        size: Size in bytes of the larger of a rank's two buffers.
         contender: Name of the contender.
-        calls: Consecutive calls in each round.
-        seconds: Seconds of one call on the slowest rank, one value per round.
-        readings: Numbers of the driver's readings before and after one call; empty without them.
+        calls: Number of consecutive calls in each round.
+        seconds: Seconds per call on the slowest rank, one value per round.
+        readings: Numbers of the driver's readings of the link counters before and after one call;
+            empty if the counters were not read.
     """
 
     collective: str
@@ -119,5 +121,5 @@ def with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def calls_in_a_row(seconds: float) -> int:
-    """Return the number of calls in a round, from the seconds of one call."""
+    """Return the number of calls that take about `ROUND_SECONDS`, from the seconds of one call."""
     return max(1, min(MOST_CALLS, int(ROUND_SECONDS / max(seconds, 1e-9))))

@@ -1,10 +1,11 @@
 """Lower bounds of the bytes and the time of a collective, computed from the links.
 
-`size` is the number of bytes of the larger buffer of a rank, in float32: the result of an
+`size` is the number of bytes, in float32, of the larger buffer of a rank: the result of an
 all_gather, the input of a reduce_scatter. Ranks are numbered host by host, and hosts rack by rack.
-With n ranks in g equal groups of m ranks each, at least this many bytes leave a group:
+A group is a host or a rack. With n ranks in g equal groups of m ranks each, at least this many
+bytes leave a group:
 
-- allreduce: 2 (g-1)/g size; reduce_scatter and all_gather: half of it;
+- allreduce: 2 (g-1)/g size; reduce_scatter and all_gather: half as many;
 - broadcast: the size, from the group with the root to each other group;
 - all_to_all: size/n from each of the m ranks of the group to each of the n-m other ranks.
 """
@@ -27,9 +28,10 @@ CODEC_SHARE: Mapping[str, float] = {
 
 
 def bus_factor(collective: str, ranks: int) -> float:
-    """Return the factor from size divided by time to bus bandwidth.
+    """Return the factor that converts size divided by time to bus bandwidth.
 
-    It makes collectives on any number of ranks comparable with the rate of a rank's link.
+    The bus bandwidth of any collective on any number of ranks is comparable with the rate of a
+    rank's link.
     """
     if collective == "broadcast":
         return 1.0
@@ -41,9 +43,9 @@ def least_bytes(collective: str, size: float, groups: int, ranks: int) -> float:
 
     Args:
         collective: Name of the collective, from `COLLECTIVES`.
-        size: Bytes of the larger buffer of a rank.
+        size: Size in bytes of the larger buffer of a rank.
         groups: Number of equal groups with one link each: hosts or racks.
-        ranks: Ranks in all groups together.
+        ranks: Number of ranks in all groups together.
     """
     if groups == 1:
         return 0.0
@@ -64,7 +66,7 @@ def uplink_bytes(spec: LabSpec, collective: str, size: float, codec: str = "none
 
 
 def host_bits_per_second(spec: LabSpec) -> int:
-    """Return the rate of the slowest host's link with enough connections to fill it."""
+    """Return the bit rate of the slowest host's link if enough connections share it."""
     rate = min(spec.link_rates)
     return min(rate, sum(spec.flow_caps)) if spec.flow_caps else rate
 
@@ -77,7 +79,7 @@ def limit_seconds(
     Args:
         spec: Description of the lab.
         collective: Name of the collective, from `COLLECTIVES`.
-        size: Bytes of the larger buffer of a rank.
+        size: Size in bytes of the larger buffer of a rank.
         codec: Codec of the data between hosts (default "none").
         goodput: Share of a link's rate that carries payload (default `GOODPUT`).
     """

@@ -1,10 +1,10 @@
-"""Measurement of collectives: ours, peers and yardsticks, in a lab or on this machine.
+"""Measurement of our collectives, peers and yardsticks, in a lab or on this machine.
 
     report = measure(CommSpec(lab=LabSpec(hosts=4), sizes=(100_000_000,)))
 
 Contenders that are backends of torch.distributed share their processes and take turns. MPI, and
-Slipstream restricted to one ring, have a run of their own afterwards in the same lab. Nothing else
-should run on the machine.
+Slipstream restricted to one ring, run afterwards in processes of their own, in the same lab.
+Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class CommSpec:
 
     Args:
         collectives: Names from `limits.COLLECTIVES` (default: allreduce only).
-        sizes: Bytes of the larger buffer of a rank, at least 4.
+        sizes: Sizes in bytes of the larger of a rank's two buffers, at least 4.
         lab: Lab of the measurement (default None: this machine).
         local: Number of ranks on this machine without a lab, at least 2.
         codecs: Codecs of Slipstream's allreduce, from `limits.CODEC_SHARE` (default "none" only).
-        peers: Names from `PEERS`; a note replaces peers that are not installed. "ring" is
-            Slipstream with the flat ring, whatever the topology.
+        peers: Names from `PEERS`. A peer that is not installed is left out, and the report has a
+            note about it. "ring" is Slipstream with the flat ring on every topology.
         rounds: Number of rounds, at least 1; every contender has one turn in each.
-        warmup: Calls of each contender that do not count, at least 0.
-        cross_traffic: Rate of a connection from every host to the next during the measurement,
-            such as 500mbit (default "": no cross traffic).
+        warmup: Number of calls of each contender before the timed calls, at least 0.
+        cross_traffic: Bit rate of a TCP connection from every host to the next during the
+            measurement, such as 500mbit (default "": no cross traffic).
     """
 
     collectives: tuple[str, ...] = ("allreduce",)
@@ -96,7 +96,8 @@ class CommSpec:
 
     @property
     def counted_from(self) -> int:
-        """Size from which the bytes on the links are counted; 0 beside cross traffic."""
+        """Smallest size for which the bytes on the links are counted; 0 with cross traffic: none.
+        """
         return COUNTED_FROM if self.has_network and not self.cross_traffic else 0
 
 
@@ -107,7 +108,8 @@ class CommRow:
     Args:
         samples: Measured times.
         codec: Codec of the data between hosts.
-        limit_seconds: Lower bound of the time of any algorithm on these links; None on one host.
+        limit_seconds: Lower bound of the time of any algorithm on these links, in seconds; None on
+            one host.
         least_host_bytes: Lower bound of the bytes on the busiest host's link; None on one host.
         least_uplink_bytes: Lower bound of the bytes on the busiest uplink; None with one rack.
         host_bytes: Payload on the busiest host's link in one direction, in bytes; None if it was
@@ -126,11 +128,11 @@ class CommRow:
 
     @property
     def limit_share(self) -> float | None:
-        """Time of the limit divided by the measured time; None without a limit."""
+        """`limit_seconds` divided by the median measured time; None without a limit."""
         return None if self.limit_seconds is None else self.limit_seconds / self.samples.median
 
     def bus_bandwidth(self, ranks: int) -> float:
-        """Return bytes per second, comparable with a link's rate for any number of ranks."""
+        """Return the bus bandwidth in bytes per second, which is comparable with a link's rate."""
         factor = comm_limits.bus_factor(self.samples.collective, ranks)
         return factor * self.samples.size / self.samples.median
 
@@ -142,7 +144,7 @@ class CommReport:
     Args:
         spec: Settings of the measurement.
         rows: Results of the contenders, by collective and size.
-        notes: Sentences about contenders that were left out, and why.
+        notes: Sentences that say which contenders were left out, and why.
     """
 
     spec: CommSpec
@@ -176,7 +178,7 @@ class CommReport:
 
 
 def measure(spec: CommSpec, on_note: OnNote | None = None) -> CommReport:
-    """Run the measurement, and block for seconds to minutes.
+    """Run the measurement, which takes seconds to minutes.
 
     Args:
         spec: Settings of the measurement.
@@ -223,7 +225,7 @@ def _job(spec: CommSpec, lab: Lab | None, peers: Sequence[str], folder: str) -> 
 
 
 def _alone(spec: CommSpec, name: str, folder: str) -> CommJob:
-    """Return the job of one contender, in a new subfolder."""
+    """Return the job of one contender, with a new subfolder for its files."""
     subfolder = Path(folder) / name
     subfolder.mkdir()
     return CommJob(
@@ -295,7 +297,7 @@ def _row(spec: CommSpec, samples: CommSamples, readings: Mapping[int, LabCounter
 
 
 def _sorted(rows: Sequence[CommRow]) -> list[CommRow]:
-    """Return rows by collective and size, yardsticks after contenders."""
+    """Return the rows sorted by collective and size, with yardsticks after contenders."""
     groups: dict[tuple[str, int], list[CommRow]] = {}
     for row in rows:
         groups.setdefault((row.samples.collective, row.samples.size), []).append(row)

@@ -1,4 +1,4 @@
-"""One rank of a measurement over MPI: mpirun ... python -m slipstream.bench.comm.mpi JOB."""
+"""One rank of the benchmark over MPI: mpirun ... python -m slipstream.bench.comm.mpi JOB."""
 
 # The stubs of mpi4py leave the types of buffers open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false

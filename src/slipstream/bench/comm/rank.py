@@ -1,7 +1,8 @@
 """One rank of a measurement of collectives: python -m slipstream.bench.comm.rank JOB.
 
-The variables of torchrun identify the rank. Contenders take turns in each round. A turn is a number
-of consecutive calls after a barrier; its time is that of the slowest rank.
+Environment variables with the names that torchrun uses identify the rank. Contenders take turns in
+each round. A turn is a number of consecutive calls after a barrier; its time is that of the slowest
+rank.
 """
 
 # The stubs of PyTorch leave some of its types open.
@@ -35,10 +36,10 @@ from slipstream.bench.comm.job import (
 from slipstream.bench.comm.yardsticks import PingPong, copy_and_add
 from slipstream.errors import InternalError
 
-READING_SECONDS = 30.0  # time limit for a reading by the driver
+READING_SECONDS = 30.0  # time limit in seconds for the driver's reading of the link counters
 
-LARGEST_PING = 64 << 10  # larger messages are bound by the link, not by latency
-LEAST_COPY = 1_000_000  # smaller loops are bound by the interpreter
+LARGEST_PING = 64 << 10  # bytes; the link limits larger messages, not latency
+LEAST_COPY = 1_000_000  # bytes; the interpreter, not memory, limits smaller copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ class CollectiveTurn:
         name: Name of the contender.
         call: Function that runs the collective once.
         prepare: Function that writes the input before the clock starts.
-        is_collective: Whether the bytes on the links are counted for this turn.
+        is_collective: Whether the turn runs a collective, so that the bytes on the links can be
+            counted; yardsticks run none.
     """
 
     name: str
@@ -59,7 +61,7 @@ class CollectiveTurn:
 
 
 class Measurement:
-    """Measurement of all contenders of a job.
+    """Measurement of all contenders of a job on this rank.
 
     Args:
         job: Job of all ranks.
@@ -77,7 +79,7 @@ class Measurement:
             self._ping = PingPong(job.ping_ranks, job.ping_address)
 
     def run(self) -> list[CommSamples]:
-        """Measure everything, and block for minutes."""
+        """Measure everything, which takes minutes, and return the samples."""
         samples: list[CommSamples] = []
         for collective in self._job.collectives:
             for size in self._job.sizes:
@@ -89,7 +91,7 @@ class Measurement:
         return samples
 
     def _turns(self, collective: str, size: int) -> Iterator[CollectiveTurn]:
-        """Yield the turns of the contenders; contenders on one device share their buffers."""
+        """Yield the contenders' turns; contenders on the same device share their buffers."""
         buffers: dict[torch.device, Buffers] = {}
         for contender in self._contenders:
             if not contender.supports(collective):
@@ -138,7 +140,7 @@ class Measurement:
         ]
 
     def _warm_up(self, turn: CollectiveTurn) -> int:
-        """Make the warm-up calls, and return the number of calls in a round, equal on all ranks."""
+        """Make the warm-up calls, and return the number of calls in a turn, equal on all ranks."""
         for _ in range(self._job.warmup):
             _timed(turn, 1)
         slowest = torch.tensor(_timed(turn, 2), dtype=torch.float64)
@@ -146,14 +148,16 @@ class Measurement:
         return calls_in_a_row(slowest.item())
 
     def _read_around(self, turn: CollectiveTurn) -> tuple[int, ...]:
-        """Let the driver read its counters before and after one call."""
+        """Run the collective once between two readings of the link counters; return their numbers.
+        """
         turn.prepare()
         before = self._read()
         turn.call()
         return before, self._read()
 
     def _read(self) -> int:
-        """Let the driver take a reading while no rank sends, and return the reading's number."""
+        """Let the driver read the link counters while no rank sends; return the reading's number.
+        """
         number = next(self._numbers)
         dist.barrier()
         _tell(f"{READ}{number}")
@@ -186,10 +190,10 @@ def main(text: str) -> None:
 
 
 def _timed(turn: CollectiveTurn, calls: int) -> float:
-    """Return the mean seconds of one of several consecutive calls.
+    """Return the mean seconds per call over consecutive calls.
 
-    Ranks leave the barrier of gloo up to some milliseconds apart. A first call, which does not
-    count, brings them together. A round over MPI begins after the barrier of MPI.
+    Ranks leave gloo's barrier up to some milliseconds apart. A first call, which is not timed,
+    brings them together. The measurement over MPI uses the barrier of MPI instead.
     """
     turn.prepare()
     dist.barrier()

@@ -18,7 +18,7 @@ from slipstream.errors import SlipstreamError, UnsupportedError
 from slipstream.lab import Lab, LabCounters
 from slipstream.lab.network import INTERFACE
 
-NUM_LAST_LINES = 20  # lines of a failed program that an error quotes
+NUM_LAST_LINES = 20  # last lines of a failed program's output, which the error quotes
 
 OnNote = Callable[[str], None]
 
@@ -36,7 +36,7 @@ def check_torch() -> None:
 
 
 def available(peers: Sequence[str], ranks: int, *, is_lab: bool) -> tuple[list[str], list[str]]:
-    """Return the peers that can run on this machine, and a note about each other peer.
+    """Return the peers that can run on this machine, and a note about each of the others.
 
     Args:
         peers: Names of the peers.
@@ -75,10 +75,10 @@ def _version_of_mpirun() -> str:
 def run_in_lab(
     lab: Lab, job: CommJob, environ: Mapping[str, str], on_note: OnNote
 ) -> tuple[list[CommSamples], dict[int, LabCounters]]:
-    """Run a job on all hosts of a lab, and block until it has ended.
+    """Run a job on all hosts of a lab, and wait until it has ended.
 
     Returns:
-        The samples of rank 0, and the readings of the lab's counters by their numbers.
+        A pair: the samples of rank 0, and the readings of the lab's link counters by their numbers.
 
     Raises:
         SlipstreamError: a rank failed.
@@ -101,7 +101,7 @@ def run_in_lab(
 def run_here(
     job: CommJob, ranks: int, environ: Mapping[str, str], on_note: OnNote
 ) -> list[CommSamples]:
-    """Run a job on this machine, and block until it has ended.
+    """Run a job on this machine, and wait until it has ended.
 
     Raises:
         SlipstreamError: a rank failed.
@@ -112,7 +112,7 @@ def run_here(
 
 
 def run_mpi(job: CommJob, ranks: int, lab: Lab | None, on_note: OnNote) -> list[CommSamples]:
-    """Run a job with mpirun; in a lab, mpirun enters the namespaces of the hosts.
+    """Run a job with mpirun, which in a lab starts each rank in the network namespace of its host.
 
     Raises:
         SlipstreamError: a rank failed.
@@ -142,7 +142,7 @@ def run_mpi(job: CommJob, ranks: int, lab: Lab | None, on_note: OnNote) -> list[
 
 
 def _agent(lab: Lab) -> str:
-    """Return a script that mpirun calls instead of ssh, with a host and a command."""
+    """Return a shell script that mpirun calls with a host and a command, as it would call ssh."""
     cases = [
         f'host{host}) exec {shlex.join(_entry(lab, host, ""))[:-3]} "$*" ;;'
         for host in range(lab.spec.hosts)
@@ -157,7 +157,7 @@ def _entry(lab: Lab, host: int, command: str) -> list[str]:
 
 
 def _follow(command: Sequence[str], environ: Mapping[str, str], on_note: OnNote) -> None:
-    """Run a command to its end, and pass its notes to `on_note`."""
+    """Run a command to its end, and pass the notes in its output to `on_note`."""
     last: deque[str] = deque(maxlen=NUM_LAST_LINES)
     with subprocess.Popen(
         command,

@@ -1,4 +1,4 @@
-"""Measurements of collectives as tables and as JSON."""
+"""Tables and JSON of the benchmark of collectives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from slipstream.lab import LabSpec
 from slipstream.units import format_bit_rate, format_bytes, format_seconds
 
 GLOO = "gloo"
-P99_ROUNDS = 100  # with fewer rounds, the 99th percentile is the maximum and not shown
+# with fewer rounds, the table shows no 99th percentile, because it would be the maximum
+P99_ROUNDS = 100
 
 
 def tables(report: CommReport) -> list[Table]:

@@ -1,4 +1,4 @@
-"""Yardsticks of collectives: a message and its echo over TCP, and work on memory alone."""
+"""Yardsticks of collectives: a TCP ping-pong, and a loop that only copies and adds memory."""
 
 # The stubs of PyTorch leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -13,19 +13,20 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# Size of the engine's largest segment; a piece stays in the cache during its three passes.
+# Size of the engine's largest segment. A piece stays in the cache while it is copied, added and
+# copied again.
 PIECE_BYTES = 256 << 10
 
-CONNECT_SECONDS = 60.0  # time limit for the connection of the ping-pong
+CONNECT_SECONDS = 60.0  # time limit in seconds for the connection of the ping-pong
 
 
 class PingPong:
     """A connection between two ranks, over which a message is sent and returned.
 
-    All ranks construct it at the same time.
+    The constructor communicates, so all ranks call it at the same time.
 
     Args:
-        ranks: Numbers of the two ranks.
+        ranks: Numbers of the two connected ranks.
         address: IPv4 address of the first rank.
     """
 
@@ -48,10 +49,12 @@ class PingPong:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def call(self, size: int) -> Callable[[], None]:
-        """Return a function that sends a message and waits for its return; other ranks do nothing.
+        """Return a function that sends a message and waits for its return.
+
+        On ranks other than the two, the function does nothing.
 
         Args:
-            size: Bytes of the message.
+            size: Size of the message in bytes.
         """
         connection = self._socket
         if connection is None:
@@ -77,11 +80,11 @@ class PingPong:
 def copy_and_add(size: int, ranks: int) -> Callable[[], None]:
     """Return a loop that does the memory work of a rank in a shared-memory allreduce.
 
-    The loop copies size (n-1)/n bytes piece by piece into a buffer, adds the buffer to a sum, and
-    copies the sum to the result.
+    The loop handles size (n-1)/n bytes, piece by piece. It copies each piece into a buffer, adds
+    the buffer to a sum, and copies the sum to the result.
 
     Args:
-        size: Bytes of the buffer that an allreduce would reduce.
+        size: Size in bytes of the buffer that an allreduce would reduce.
         ranks: Number n of ranks.
     """
     piece = PIECE_BYTES // 4

@@ -1,1 +1,1 @@
-"""Forecasts beside measurements, in the lab and on this machine."""
+"""Benchmarks that compare forecasts with measurements, in the lab and on this machine."""

@@ -16,7 +16,8 @@ from slipstream.forecast.calibrate.measured import Calibration
 
 SIZES = (64_000, 256_000, 1_000_000, 4_000_000, 16_000_000, 64_000_000)
 QUICK_SIZES = (64_000, 1_000_000, 16_000_000)
-# Other programs may delay small allreduces so much that larger ones seem to take no longer.
+# Highest number of measurements until the fit succeeds. Other programs may delay small allreduces
+# so much that large ones seem to take no longer.
 TRIES = 4
 
 Progress = Callable[[str, int, int], None]
@@ -30,16 +31,16 @@ def calibrate(
     quick: bool = False,
     progress: Progress,
 ) -> Calibration:
-    """Measure this machine, and block for about a minute.
+    """Measure this machine, which takes about a minute.
 
     Args:
         name: Name of the device in forecasts: letters, digits, "-", "_" and ".".
-        network: File that `slipstream bench comm -o` wrote (default None: links between hosts
-            are not measured). If it was measured inside a host, it replaces the measurement of
-            the ranks of this host.
-        threads: Threads of a rank on a machine without a GPU, whose device then is that number of
-            processors (default None: PyTorch's default, which is all of them).
-        quick: Whether to measure for a few seconds only, with inaccurate results, for tests
+        network: Path of a file that `slipstream bench comm -o` wrote (default None: links between
+            hosts are not measured). If all ranks of that file were on one host, it replaces the
+            measurement of the link between the ranks of this host.
+        threads: Number of threads of a rank on a machine without a GPU. The device is then this
+            number of processors (default None: PyTorch's default, all of them).
+        quick: Whether to measure for a few seconds only, which gives inaccurate results, for tests
             (default False).
         progress: Function that receives the name of the next stage, the number of finished stages
             and the number of all stages.
@@ -71,7 +72,7 @@ def calibrate(
 
 
 def _ranks(quick: bool) -> LinkSpeed | None:
-    """Return the link between the ranks of this host; None with a single GPU."""
+    """Return the speed of the link between the ranks of this host; None with a single GPU."""
     import torch
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -87,13 +88,13 @@ def _ranks(quick: bool) -> LinkSpeed | None:
 
 
 def fit_noisy(timed: Callable[[], Sequence[TimedAllReduce]]) -> LinkSpeed:
-    """Return the line through samples, and take more samples if no line fits.
+    """Return the link speed fitted to timed allreduces, and measure more of them if the fit fails.
 
     Args:
-        timed: Function that measures samples of all sizes; it is called at most `TRIES` times.
+        timed: Function that times allreduces of all sizes; it is called at most `TRIES` times.
 
     Raises:
-        UsageError: in all samples together, larger allreduces took no longer than small ones.
+        UsageError: in all measurements together, large allreduces took no longer than small ones.
     """
     samples = [*timed()]
     for _ in range(TRIES - 1):

@@ -1,4 +1,4 @@
-"""A check of a forecast on the device at hand: one step is forecast, and then run."""
+"""Check of a forecast on this machine's device: one step is forecast and then measured."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ HERE = "here"  # name that `slipstream forecast calibrate` gives to a device by 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceStepCheck:
-    """A step on one device, forecast and measured.
+    """Forecast and measurement of a step on one device.
 
     Args:
         model: Name of the model.
-        batch: Samples of the step.
+        batch: Number of samples in the step.
         plan: Forecast of the step.
         steps: Number of timed steps.
-        seconds: Seconds of a step, the median of the rounds.
-        spread: Seconds of a step in the fastest and in the slowest round.
-        memory: Peak memory of the device in bytes; None for a processor, whose memory is not
+        seconds: Seconds per step, the median of the rounds.
+        spread: Seconds per step in the fastest round and in the slowest round.
+        memory: Peak memory of the device in bytes; None on processors, whose memory is not
             forecast.
     """
 
@@ -45,7 +45,7 @@ class DeviceStepCheck:
         return f"{self.batch / self.seconds:.4g}@{self.plan.strategy.micro_batch}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the forecast and the measurement for programs."""
+        """Return the forecast and the measurement as a JSON-compatible dictionary."""
         return {
             "model": self.model,
             "batch": self.batch,
@@ -64,14 +64,15 @@ class StepCheckOptions:
     """Options of a check.
 
     Args:
-        batch: Samples of a step.
+        batch: Number of samples in a step.
         device: Name of the device in the forecast (default None: "here", which is the calibrated
             device in `hardware`).
         hardware: Path of a data file that `slipstream forecast calibrate` wrote (default None).
         shape: Shape of one sample (default None: the model defines it).
-        tokens: Tokens of a sequence (default None: the length the model was trained with).
+        tokens: Number of tokens in a sequence (default None: the length with which the model was
+            trained).
         precision: Precision of matrix products (default "fp32").
-        optimizer: Optimizer: "sgd", "momentum" or "adam" (default "adam").
+        optimizer: Name of the optimizer: "sgd", "momentum" or "adam" (default "adam").
         seconds: Duration of the measurement in seconds (default 10).
 
     Raises:
@@ -97,7 +98,7 @@ class StepCheckOptions:
 
     @property
     def forecast(self) -> ForecastOptions:
-        """Options of a forecast for this one device."""
+        """Options of a forecast for a single device with these options."""
         return ForecastOptions(
             batch=self.batch,
             own=f"1x{self.device or HERE}",
@@ -111,13 +112,13 @@ class StepCheckOptions:
 
 
 def check(model: str, options: StepCheckOptions, *, progress: Progress) -> DeviceStepCheck:
-    """Forecast a step of one device, then train on the device at hand; block for half a minute.
+    """Forecast a step on one device, then measure it on this machine; this takes half a minute.
 
     Args:
-        model: Name of a model that `slipstream.forecast.forecast` accepts, but no ONNX file; the
-            model is made with weights.
+        model: Name of a model that `slipstream.forecast.forecast` accepts; ONNX files are not
+            allowed. The model is made with weights.
         options: Options of the forecast and of the measurement.
-        progress: Function that receives the progress.
+        progress: Function that receives the name of each stage and its number.
 
     Raises:
         UsageError: an option is not allowed.
@@ -132,7 +133,7 @@ def check(model: str, options: StepCheckOptions, *, progress: Progress) -> Devic
     if model_source.made is None:
         raise UsageError(f"{model} cannot be trained: give a function that makes the module")
     plan = _plan(model, options.forecast, progress)
-    precision = cast("Precision", options.precision)  # the forecast has checked it
+    precision = cast("Precision", options.precision)  # `forecast` has checked the value
     training = forecast_steps.TrainingSetup(
         architecture=model_source.made,
         micro_batch=plan.strategy.micro_batch,
@@ -159,7 +160,7 @@ def check(model: str, options: StepCheckOptions, *, progress: Progress) -> Devic
 
 
 def _plan(model: str, options: ForecastOptions, progress: Progress) -> Plan:
-    """Return the plan of one device without activation checkpoints."""
+    """Return the plan for one device, and refuse a plan that needs activation checkpoints."""
     result = forecast(model, options, progress=progress)
     device = (options.own or "")[2:]
     if not result.plans:

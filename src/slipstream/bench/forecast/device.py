@@ -1,9 +1,9 @@
 """Measurement of the kernel rates of this device, on which its forecasts are based.
 
-The device is the GPU, or the processors of a machine without one. Each kernel runs for a fraction
-of a second. On processors the best time counts, so that other programs have little influence; on a
-GPU, which slows down as it warms, the median counts. On GPUs, convolutions in 16 bits use channels
-last.
+The device is the GPU, or the processors of a machine without a GPU. Each kernel runs repeatedly for
+a fraction of a second. On processors the shortest run counts, so that other programs have little
+influence. On a GPU, which slows down when it warms up, the median counts. On GPUs, 16-bit
+convolutions use the memory format channels last.
 """
 
 # The stubs of PyTorch leave some of its types open.
@@ -34,20 +34,22 @@ DTYPES: Mapping[str, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-# Short and long inner dimension of matrix products. Even with the short one, writing the result
-# takes less time than the sum.
+# A short and a long inner dimension of matrix products. Even with the short one, the arithmetic
+# takes longer than writing the result.
 _SUMS = {"cpu": (128, 1024), "cuda": (512, 4096)}
-# Long products are not timed for a dtype whose short products take this many times as long as those
-# of float32: on processors without float16 arithmetic they would take minutes.
+# If the short products of a dtype take this many times as long as those of float32, its long
+# products are not timed. On processors without float16 arithmetic they would take minutes.
 _MUCH_SLOWER = 4
-# Outer dimensions of products and batch sizes of convolutions, which take some milliseconds.
+# Outer dimensions of the products and batch sizes of the convolutions; each takes some
+# milliseconds.
 _SIDE = {"cpu": 2048, "cuda": 8192}
 _IMAGES = {"cpu": 8, "cuda": 64}
 _CONVOLUTIONS = (128, 56), (256, 28), (512, 14)  # channels and sides of images, as in ResNets
-# Numbers that a batch norm and its gradient read and write in the forecast, per number of the
-# input.
+# The forecast assumes that a batch norm and its gradient read and write this many numbers per
+# number of the input.
 _NORM_PASSES = 1.5 * (2 + 3)
-_ELEMENTS = {"cpu": 48 << 20, "cuda": 256 << 20}  # arrays that are larger than all caches
+# numbers in an array, which is larger than all caches
+_ELEMENTS = {"cpu": 48 << 20, "cuda": 256 << 20}
 _LEAST_RUNS = 3
 
 Tell = Callable[[str], None]
@@ -56,11 +58,11 @@ STAGES = 5  # number of lines that `measure` passes to `tell`
 
 
 def measure(tell: Tell, *, threads: int | None = None, quick: bool = False) -> CalibratedDevice:
-    """Run the measurement, and block for about half a minute.
+    """Run the measurement, which takes about half a minute.
 
     Args:
-        tell: Function that receives the name of the next measurement, `STAGES` times.
-        threads: Threads of a rank on processors (default None: PyTorch's default).
+        tell: Function that receives the name of the next measurement; it is called `STAGES` times.
+        threads: Number of threads of a rank on processors (default None: PyTorch's default).
         quick: Whether to use smaller operands and a tenth of the time, for tests (default False).
     """
     before = torch.get_num_threads()
@@ -115,11 +117,11 @@ def _measured(tell: Tell, quick: bool) -> CalibratedDevice:
 
 
 class _Bench:
-    """Measurements of kernels on one device.
+    """Time measurements of kernels on one device.
 
     Args:
         device: Type of the device, "cpu" or "cuda".
-        quick: Whether operands are smaller and kernels run for less time.
+        quick: Whether to use smaller operands and to run kernels for less time.
     """
 
     def __init__(self, device: str, quick: bool) -> None:
@@ -132,7 +134,7 @@ class _Bench:
         self._sums = _SUMS[device]
 
     def products(self) -> dict[str, ProductPeak]:
-        """Return the rates of products by dtype, without dtypes that are slower than float32."""
+        """Return the rates of matrix products by dtype, without dtypes slower than float32."""
         peaks: dict[str, ProductPeak] = {}
         slowest = math.inf
         for name in DTYPES:
@@ -161,7 +163,7 @@ class _Bench:
             name: Name of a dtype.
             product: Rate of plain matrix products.
         """
-        # Memory would limit windows of 1 x 1 on matrix units.
+        # With windows of 1 x 1, memory would limit the rate of a GPU's matrix units.
         window = 3 if self.is_gpu and name != "float32" else 1
         return statistics.geometric_mean(
             share(convolution, product) for convolution in self._convolutions(name, window)
@@ -179,7 +181,8 @@ class _Bench:
         )
 
     def _convolutions(self, name: str, window: int) -> list[TimedProduct]:
-        """Time convolutions, and return the mean of the three products of each."""
+        """Time convolutions; return each as a matrix product that takes the mean time of its three.
+        """
         products: list[TimedProduct] = []
         for channels, side in _CONVOLUTIONS:
             pixels = self._image(name, self._images, channels, side, side)
@@ -192,7 +195,7 @@ class _Bench:
         return products
 
     def depthwise(self, name: str) -> float:
-        """Return the FLOP/s of a convolution with one channel per group.
+        """Return the FLOP/s of a depthwise convolution and its gradients.
 
         Args:
             name: Name of a dtype.
@@ -203,7 +206,7 @@ class _Bench:
         return 6 * pixels.numel() * 9 / self._seconds_of_both(convolve, pixels, weight)
 
     def triad(self) -> float:
-        """Return the bytes per second that a sum of two arrays reads and writes."""
+        """Return the memory rate of a weighted sum of two arrays, in bytes per second."""
         left, right, out = (self._random(self._elements) for _ in range(3))
         return (
             12
@@ -212,7 +215,7 @@ class _Bench:
         )
 
     def batch_norm(self, name: str) -> float:
-        """Return the bytes per second of a batch norm, which reads its input twice in each pass.
+        """Return the memory rate of a batch norm and its gradient, in bytes per second.
 
         Args:
             name: Name of the input's dtype; weights are in float32.
@@ -223,7 +226,7 @@ class _Bench:
         return _NORM_PASSES * pixels.numel() * pixels.element_size() / seconds
 
     def gather(self) -> float:
-        """Return the bytes per second that a lookup of rows of a table reads and writes."""
+        """Return the memory rate of a lookup of rows in a table, in bytes per second."""
         width, rows = 256, self._elements // 256
         table = self._random(rows, width)
         chosen = torch.randint(rows, (rows // 8,), device=self._device)
@@ -231,7 +234,7 @@ class _Bench:
         return 8 * len(chosen) * width / seconds
 
     def host(self) -> forecast_host.HostSeconds:
-        """Return the seconds in which the host issues operators."""
+        """Return the seconds that the host needs to issue operators."""
         return forecast_host.measure(self._device, self._seconds_of)
 
     def copy(self) -> float:
@@ -246,7 +249,7 @@ class _Bench:
         return torch.randn(*shape, device=self._device).to(DTYPES[dtype])
 
     def _image(self, name: str, *shape: int) -> torch.Tensor:
-        """Return random numbers in the layout of convolutions with this dtype."""
+        """Return random numbers in the memory format that convolutions use for this dtype."""
         pixels = self._random(*shape, dtype=name)
         is_last = self.is_gpu and DTYPES[name] is not torch.float32
         return pixels.contiguous(memory_format=torch.channels_last) if is_last else pixels
@@ -254,17 +257,17 @@ class _Bench:
     def _seconds_of_both(
         self, run: Callable[..., torch.Tensor], data: torch.Tensor, weight: torch.Tensor
     ) -> float:
-        """Return the seconds of an operator and of its gradients for data and weight."""
+        """Return the seconds of an operator and its gradients with respect to data and weight."""
         leaves = data.requires_grad_(), weight.requires_grad_()
         gradient = torch.ones_like(run(*leaves))
         return self._seconds_of(lambda: torch.autograd.grad(run(*leaves), leaves, gradient))
 
     def _seconds_of(self, kernel: Callable[[], object], *, waits: bool = True) -> float:
-        """Return the seconds of a kernel, after one call that does not count.
+        """Return the seconds of a kernel; a first call is not timed.
 
         Args:
-            kernel: Function that issues the timed kernel.
-            waits: Whether the time ends when the device is done; otherwise only the host's time
+            waits: Whether the measured time ends when the device is done; otherwise it ends when
+            the host has issued the kernel.
                 counts.
         """
         kernel()
@@ -291,7 +294,7 @@ def _normed(norm: torch.nn.Module, pixels: torch.Tensor, _: torch.Tensor) -> tor
 
 @contextmanager
 def tf32(allowed: bool) -> Generator[None]:
-    """Allow or forbid TF32 for products of float32 inside the block.
+    """Allow or forbid TF32 for products of float32 inside the `with` block.
 
     Args:
         allowed: Whether products may use TF32.

@@ -1,7 +1,6 @@
-"""Facts that the device reports about itself.
+"""Properties that the device reports: name, memory, number of processors and cache.
 
-Each function takes `is_gpu`: whether the device is a GPU; otherwise it is this machine's
-processors.
+Each function takes `is_gpu`, which says whether the device is the GPU or this machine's processors.
 """
 
 # The stubs of PyTorch leave some of its types open.
@@ -20,7 +19,7 @@ from slipstream.units import GIB, MIB
 
 
 def title(*, is_gpu: bool) -> str:
-    """Return the names of the device and of the software."""
+    """Return the names and versions of the device and of the software."""
     if is_gpu:
         return f"{torch.cuda.get_device_name()}; torch {torch.__version__}"
     return environment_line()
@@ -34,13 +33,14 @@ def memory_gib(*, is_gpu: bool) -> float:
 
 
 def context_mib() -> float:
-    """Return the GPU memory in use outside of tensors, in MiB."""
+    """Return the GPU memory in use outside PyTorch's allocator, such as the CUDA context, in MiB.
+    """
     free, total = torch.cuda.mem_get_info()
     return (total - free - torch.cuda.memory_reserved()) / MIB
 
 
 def processors(*, is_gpu: bool) -> int:
-    """Return the number of processors that share the tiles of a product."""
+    """Return the number of multiprocessors of the GPU, or of threads on processors."""
     if is_gpu:
         return int(torch.cuda.get_device_properties(0).multi_processor_count)
     return torch.get_num_threads()

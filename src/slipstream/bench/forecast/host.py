@@ -1,7 +1,7 @@
-"""Measurement of the time in which the host issues the operators of a typical model.
+"""Measurement of the time that the host needs to issue the operators of a typical model.
 
-The model has convolutions, norms and transformer blocks, as users write them. It is so narrow that
-the device has almost nothing to do.
+The model has convolutions, batch norms and transformer blocks, written in plain PyTorch. Its layers
+are so small that the device has almost nothing to do.
 """
 
 # The stubs of PyTorch leave some of its types open.
@@ -35,19 +35,19 @@ class Timer(Protocol):
 
         Args:
             kernel: Function that issues the timed kernel; it is called many times.
-            waits: Whether the time ends when the device is done; otherwise only the host's time
-                counts (default True).
+            waits: Whether the measured time ends when the device is done (default True); otherwise
+                it ends when the host has issued the kernel.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSeconds:
-    """Seconds in which the host issues operators.
+    """Seconds that the host needs to issue operators.
 
     Args:
-        forward: Seconds per operator of the forward pass, with operators counted as in the
-            forecast.
+        forward: Seconds per operator of the forward pass. Operators are counted as in the
+            forecast's trace.
         backward: Seconds per operator of the backward pass.
         update: Seconds per parameter to update it and to clear its gradient.
         gap: Seconds between two small kernels that were issued in advance; None on processors.
@@ -60,7 +60,7 @@ class HostSeconds:
 
 
 class _Typical(nn.Module):
-    """A classifier of images beside a language model, both tiny."""
+    """A tiny image classifier beside a tiny language model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class _Typical(nn.Module):
         self.language = Decoder(_SIZE)
 
     def forward(self, images: Tensor, tokens: Tensor) -> Tensor:
-        """Return one number for a backward pass to start from."""
+        """Return one number, from which a backward pass can start."""
         return self.images(images).mean() + self.language(tokens).mean()
 
 
@@ -82,7 +82,7 @@ def _inputs(device: torch.device | None = None) -> tuple[Tensor, Tensor]:
 
 
 def measure(device: torch.device, timer: Timer) -> HostSeconds:
-    """Run the measurement, and block while four kernels are timed.
+    """Run the measurement, which times up to four kernels.
 
     Args:
         device: Device for which the host issues operators.
@@ -118,7 +118,7 @@ def measure(device: torch.device, timer: Timer) -> HostSeconds:
 
 
 def _replayed(module: nn.Module, inputs: tuple[Tensor, ...], timer: Timer) -> float:
-    """Return the seconds of a forward pass that was recorded as a CUDA graph."""
+    """Return the seconds of a forward pass that is replayed as a CUDA graph."""
     graph = torch.cuda.CUDAGraph()
     with torch.no_grad():
         module(*inputs)

@@ -1,8 +1,8 @@
-"""Measurement of the lab's links and of this machine's processors, without the forecast models.
+"""Measurement of the lab's links and of this machine's processors, independent of the forecast.
 
 All hosts of a lab share the processors of one machine. Therefore allreduces are timed twice: on
-slow links, which then set the time, and on fast links, where the processors set it. The performance
-for other link rates and other numbers of hosts follows from both.
+slow links, which limit their speed, and on fast links, where the processors limit it. The
+performance with other link rates and numbers of hosts is computed from both results.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ HOSTS = 4
 SLOW, FAST = "1gbit", "40gbit"
 SIZES = (250_000, 1_000_000, 4_000_000, 16_000_000, 48_000_000)
 QUICK_SIZES = (SIZES[0], SIZES[3])
-LIMIT_SECONDS = 120.0  # time limit for the measurement of updates
+LIMIT_SECONDS = 120.0  # time limit in seconds for the measurement of updates
 
 OnNote = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wires:
-    """Measured links of one backend in the lab.
+    """Measured performance of one backend on the lab's links.
 
     Args:
         share: Payload rate relative to the link's nominal rate, 0 to 1.
         latency: Seconds of one step of a collective.
-        processed: Bytes per second that all hosts together can send on links of any rate.
+        processed: Bytes per second that the processors of the machine can send for all hosts
+            together, on links of any rate.
     """
 
     share: float
@@ -50,10 +51,10 @@ class Wires:
     def link(self, bits_per_second: float, hosts: int) -> Link:
         """Return the link of each host.
 
-        If links and processors need similar times, neither is always busy. The total time is then
-        the root of the sum of both squared times.
+        If links and processors need similar times, they do not overlap completely. The total time
+        is then modelled as the root of the sum of both squared times.
 
-        Args:
+        bits_per_second: Nominal bit rate of the link.
             bits_per_second: Nominal rate of the link.
             hosts: Number of hosts, which share the machine's processors.
         """
@@ -73,9 +74,10 @@ class LabNumbers:
     """Measured performance of a lab.
 
     Args:
-        wires: Measured links by backend.
-        updated: Bytes per second that the optimizers of all ranks together read and write.
-        inside: Link between the ranks of one host, with the rate that all of them send together;
+        updated: Bytes per second that the optimizers of all ranks together read and write,
+        measured.
+        inside: Link between the ranks of one host, with the rate at which all these ranks together
+        send; None if each host has one rank.
             None if each host has one rank.
     """
 
@@ -111,13 +113,13 @@ def _link(line: LinkSpeed, ranks: int) -> Link:
 
 
 def calibrate(tell: OnNote, *, several: bool = False, quick: bool = False) -> LabNumbers:
-    """Measure the lab, and block for about a minute, or half a minute if `quick`.
+    """Measure the lab, which takes about a minute, or half a minute if `quick`.
 
     Args:
         tell: Function that receives the name of the next measurement.
-        several: Whether links between ranks of one host are measured too (default False).
-        quick: Whether only two sizes are sent, twice each, which is less accurate for fast links
-            (default False).
+        several: Whether to measure the link between ranks of one host, too (default False).
+        quick: Whether to send only two message sizes, for few rounds, which is less accurate for
+            fast links (default False).
 
     Raises:
         UnsupportedError: the lab cannot be made, or PyTorch is not installed.
@@ -134,12 +136,12 @@ def calibrate(tell: OnNote, *, several: bool = False, quick: bool = False) -> La
 
 
 def _messages(quick: bool) -> dict[str, Any]:
-    """Return the fields of a `CommSpec` that define sizes and numbers of messages."""
+    """Return the fields of a `CommSpec` that define message sizes and numbers of calls."""
     return {"sizes": QUICK_SIZES, "rounds": 2, "warmup": 1} if quick else {"sizes": SIZES}
 
 
 def _inside(tell: OnNote, quick: bool) -> LinkSpeed:
-    """Return the latency of a step inside a host, and the rate of all its ranks together."""
+    """Return the latency of a step between ranks of a host, and the rate of all ranks together."""
     report = measure(
         CommSpec(local=HOSTS, peers=(), **_messages(quick)),
         lambda note: tell(f"calibration inside a host: {note}"),
@@ -166,9 +168,10 @@ def _lines(rate: str, tell: OnNote, quick: bool) -> dict[str, LinkSpeed]:
 
 
 def _wires(slow: LinkSpeed, fast: LinkSpeed) -> Wires:
-    """Return the performance of links and processors from the lines on slow and on fast links.
+    """Return the performance of a backend, from the latency and rate on slow and on fast links.
 
-    Headers limit the payload of a link, but the fit of a few calls may exceed that limit.
+    Headers limit the payload of a link. A fit to a few calls may exceed that limit, so it is
+    capped.
     """
     nominal = LabSpec(rate=SLOW).link_rates[0] / 8
     payload = nominal * GOODPUT
@@ -188,5 +191,5 @@ def _updated() -> float:
 
 
 def as_json(numbers: LabNumbers) -> dict[str, object]:
-    """Return the measured performance, for programs."""
+    """Return the measured performance as a JSON-compatible dictionary."""
     return dataclasses.asdict(numbers)

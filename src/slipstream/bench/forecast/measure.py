@@ -1,10 +1,11 @@
-"""Comparison of forecasts with steps in the lab, with real gradients and compute that sleeps.
+"""Comparison of forecasts with steps in the lab, where gradients are real and compute sleeps.
 
     report = judge(ForecastSpec(models=("resnet50",)))
     report.mean_error
 
-The lab's links and this machine's processors are measured once, by separate allreduces and updates.
-Each step is forecast from these numbers and then measured. Nothing else should run meanwhile.
+The speed of the lab's links and of this machine's processors is measured once, by separate
+allreduces and optimizer updates. Each step is forecast from these numbers and then measured.
+Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from slipstream.lab import Lab, LabSpec
 from slipstream.lab.compare import BACKENDS
 from slipstream.lab.rates import parse_rate
 
-# The compute times are those of this setting, slowed down by one factor for all link rates, so that
-# compute hides little, much or all of the communication.
+# Compute times are taken from this preset of the replay. They are multiplied by the same factor for
+# all link rates, so that compute hides little, much or all of the communication.
 PRESET = "v100-4x8"
 
 
@@ -37,19 +38,19 @@ class ForecastSpec:
     """Settings of a comparison of forecasts with measurements.
 
     Args:
-        models: Names of models.
-        rates: Rates of each host's link, such as 1gbit.
-        hosts: Numbers of lab hosts, each at least 2.
-        ranks: Ranks on each host, at least 1. More than one needs our backend, which distinguishes
-            ranks of one host from ranks of different hosts.
+        models: Names of replayed models.
+        rates: Bit rates of each host's link, such as 1gbit.
+        hosts: Numbers of lab hosts to measure, each at least 2.
+        ranks: Number of ranks on each host, at least 1. More than one needs our backend, because
+            gloo does not distinguish ranks of one host from ranks of different hosts.
         slower: Factor by which compute is slower than published (default 30, for which four hosts
             with 1 Gbit/s correspond to the published setting).
-        backends: Backends of DDP, from `lab.compare.BACKENDS`.
+        backends: Names of DDP's backends, from `lab.compare.BACKENDS`.
         steps: Number of measured steps in each round, at least 1.
-        warmup: Number of steps before them in each round, at least 3; DDP makes new buckets in the
-            second step.
+        warmup: Number of steps before the measured ones in each round, at least 3, because DDP
+            forms its buckets anew in the second step.
         rounds: Number of rounds, at least 1; every backend has one turn in each.
-        quick: Whether the lab is measured quickly and less accurately, to try the command (default
+        quick: Whether to measure the lab quickly and less accurately, to try the command (default
             False).
     """
 
@@ -91,7 +92,7 @@ class ForecastSpec:
             model(name)
 
     def labs(self) -> Iterator[LabSpec]:
-        """Yield the descriptions of the labs."""
+        """Yield the description of a lab for each number of hosts and each link rate."""
         for hosts in self.hosts:
             for rate in self.rates:
                 yield LabSpec(hosts=hosts, ranks_per_host=self.ranks, rate=rate)
@@ -113,10 +114,10 @@ class ForecastRow:
         model: Name of the model.
         backend: Backend of DDP.
         hosts: Number of lab hosts.
-        ranks: Ranks on each host.
-        rate: Rate of each host's link.
-        forecast: Forecast seconds of a step.
-        measured: Measured steps.
+        ranks: Number of ranks on each host.
+        rate: Bit rate of each host's link.
+        forecast: Forecast time of a step in seconds.
+        measured: Times of the measured steps.
     """
 
     model: str
@@ -135,12 +136,12 @@ class ForecastRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForecastReport:
-    """All rows, and the measured performance behind their forecasts.
+    """All compared steps, and the measured performance that their forecasts are based on.
 
     Args:
         spec: Settings of the measurement.
         numbers: Performance of the lab, measured before the steps.
-        rows: Rows of the report, at least one.
+        rows: Forecast and measurement of each step; at least one.
     """
 
     spec: ForecastSpec
@@ -158,7 +159,7 @@ class ForecastReport:
         return high_error(self.rows)
 
     def of(self, backend: str) -> tuple[ForecastRow, ...]:
-        """Return the rows of a backend."""
+        """Return the rows of one backend."""
         return tuple(row for row in self.rows if row.backend == backend)
 
 
@@ -182,7 +183,7 @@ def high_error(rows: Sequence[ForecastRow]) -> float:
 
 
 def judge(spec: ForecastSpec, on_note: OnNote | None = None) -> ForecastReport:
-    """Measure the lab, then forecast and measure steps, and block for many minutes.
+    """Measure the lab, then forecast and measure each step, which takes many minutes.
 
     Args:
         spec: Settings of the comparison.

@@ -1,11 +1,11 @@
-"""Published speed-ups on hundreds of GPUs beside forecasts for our engine.
+"""Published speed-ups on hundreds of GPUs, compared with forecasts for our engine.
 
     for scaling in published():
         print(scaling.claim.name, scaling.claim.speedup, scaling.speedup(scaling.within))
 
 `slipstream.forecast` simulates each step on the published number of devices, with a hierarchical
-allreduce; nothing is run. A speed-up is the samples per second of all ranks divided by those of one
-rank alone, with the same batch on each rank.
+allreduce; no step is executed. A speed-up is the samples per second of all ranks divided by those
+of a single rank, with the same batch size per rank.
 """
 
 from __future__ import annotations
@@ -26,33 +26,34 @@ from slipstream.forecast.work.workload import Workload
 
 MODEL, RUNTIME = "resnet50", "pytorch"
 
-# Share of the possible payload that the engine's allreduces reach between four lab hosts at
-# 1 Gbit/s: 0.950 to 0.956 of the links' rate, of 0.956 that is payload (docs/performance.md).
+# Share of the possible payload rate that the engine's allreduces reach between four lab hosts at 1
+# Gbit/s. Of the links' rate, they reach 0.950 to 0.956; 0.956 is possible (docs/performance.md).
 REACHED = 0.99
 
 # Sizes of buckets that the engine tries during training (`slipstream.torch.step_overlap`).
 BUCKET_SIZES = tuple(1 << exponent for exponent in range(20, 27))
 DDP_BUCKET_BYTES = 25 << 20
 
-# Share of a step above which a busy network limits the step. Chosen by hand, not measured.
+# Share of a step's time above which the network counts as the bottleneck. Chosen by hand, not
+# measured.
 _FULL = 0.9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedClaim:
-    """A published speed-up with its setting.
+    """A published speed-up and the setting in which it was reached.
 
     Args:
         name: Name of the publisher.
         speedup: Published speed-up over one device.
         hosts: Number of connected hosts.
-        per_host: Devices of each host.
-        between: Name of the link of each host.
+        per_host: Number of devices in each host.
+        between: Name of the link between hosts.
         inside: Name of the link between devices of a host.
         codec: Codec of gradients between hosts.
-        batch: Samples of each device in a step.
-        published: Text of the claim, for people.
-        assumed: Assumptions about facts that the source does not give, for people.
+        batch: Number of samples per device in a step.
+        published: Claim as readable text.
+        assumed: Readable text about the assumptions that replace facts missing in the source.
         device: Name of the device (default "P100").
     """
 
@@ -136,11 +137,11 @@ class Scaling:
 
     Args:
         claim: Published claim.
-        alone: Step of one device.
-        ddp: Step of all ranks with DDP's buckets.
-        within: Step with buckets of the best size, whose communication ends within the step.
-        even: Step like `within` with ranks that are all equally fast.
-        fitted: Step like `within` with the link rates that published software reaches.
+        alone: Step on one device.
+        ddp: Step on all ranks with DDP's bucket size.
+        within: Step on all ranks with the fastest bucket size.
+        even: Step like `within`, but with ranks that are all equally fast.
+        fitted: Step like `within`, but with the link rates that published software reaches.
     """
 
     claim: PublishedClaim
@@ -151,10 +152,10 @@ class Scaling:
     fitted: SimulatedStep
 
     def speedup(self, step: SimulatedStep) -> float:
-        """Return the samples per second of all ranks divided by those of one rank alone.
+        """Return the samples per second of all ranks divided by those of a single rank.
 
         Args:
-            step: Step of all ranks.
+            step: Simulated step of all ranks.
         """
         return self.claim.ranks * self.alone.seconds / step.seconds
 
@@ -162,7 +163,7 @@ class Scaling:
         """Return the speed-up divided by the number of ranks.
 
         Args:
-            step: Step of all ranks.
+            step: Simulated step of all ranks.
         """
         return self.speedup(step) / self.claim.ranks
 
@@ -170,7 +171,7 @@ class Scaling:
         """Return the share of a step in which ranks wait for the slowest rank.
 
         Args:
-            step: Step of all ranks.
+            step: Simulated step of all ranks.
         """
         return (step.compute - self.alone.compute) / step.seconds
 
@@ -178,14 +179,14 @@ class Scaling:
         """Return the share of a step in which communication does not overlap with compute.
 
         Args:
-            step: Step of all ranks.
+            step: Simulated step of all ranks.
         """
         return 1 - self.efficiency(step) - self.waited(step)
 
     def needed_spread(self) -> float:
-        """Return the spread of the ranks' step times that would explain the published step.
+        """Return the variation of the ranks' step times that would explain the published speed-up.
 
-        The spread is the standard deviation relative to the mean.
+        The variation is the standard deviation relative to the mean.
         """
         published_step = self.alone.seconds * self.claim.ranks / self.claim.speedup
         per_spread = self.even.compute * (Runtime(spread=1.0).slowest(self.claim.ranks) - 1)
@@ -195,16 +196,17 @@ class Scaling:
         """Return the share of a step in which the network is busy.
 
         Args:
-            step: Step of all ranks.
+            step: Simulated step of all ranks.
         """
         spans = (span for span in step.spans if span.queue.startswith("network"))
         return sum(span.end - span.start for span in spans) / step.seconds
 
     def limit(self) -> str:
-        """Return the causes for which a step takes longer than on one device, for people.
+        """Return the causes that make a step longer than on one device, as readable text.
 
-        The causes are the wait for the slowest rank, and either a network that is always busy or a
-        last bucket that overlaps with nothing. The larger cause comes first.
+        The first cause is the wait for the slowest rank. The second is either a network that is
+        always busy, or a last bucket whose communication does not overlap with compute. The larger
+        cause is named first.
         """
         step = self.within
         waited, exposed = self.waited(step), self.exposed(step)
@@ -214,7 +216,7 @@ class Scaling:
 
 
 def published(claims: Sequence[PublishedClaim] = CLAIMS) -> Iterator[Scaling]:
-    """Yield the forecasts for published settings; all of them take some seconds.
+    """Yield the forecast for each published setting; all of them together take some seconds.
 
     Args:
         claims: Published claims.
@@ -239,12 +241,12 @@ def scaling(
 
     Args:
         claim: Published claim with its setting.
-        workload: Workload of one device, at the claim's batch.
+        workload: Workload of one device with the claim's batch size.
         fitted: Calibrated rates of kernels, links and the runtime.
         hardware: Hardware tables with the claim's device and links (default None: the tables of
             Slipstream).
     """
-    # In the lab, communication overlapped with compute as much as possible.
+    # In the lab, communication overlapped with compute as much as possible, so the overlap is 1.
     runtime = replace(fitted.runtime(RUNTIME), overlap=1.0)
     job = TrainingJob(
         workload=workload,
@@ -272,7 +274,7 @@ def scaling(
 
 
 def _tuned(simulation: Simulation, job: TrainingJob) -> SimulatedStep:
-    """Return the step with the bucket size that makes it shortest, as the engine's tuning does."""
+    """Return the step with the fastest bucket size, because the engine tunes this size, too."""
     strategies = [replace(job.strategy, bucket_bytes=size) for size in BUCKET_SIZES]
     steps = [simulation.run(replace(job, strategy=strategy)) for strategy in strategies]
     return min(steps, key=lambda step: step.seconds)

@@ -1,4 +1,4 @@
-"""Published speed-ups beside forecasts, as a table and as JSON."""
+"""Published speed-ups compared with forecasts, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def table(rows: Sequence[Scaling]) -> Table:
     """Return a table with a row for each published setting, with notes on the assumptions.
 
     Args:
-        rows: Rows, at least one.
+        rows: Compared settings, at least one.
     """
     shown = make_table(
         "Published speed-ups, and forecasts for our engine",
@@ -73,10 +73,10 @@ def _notes(rows: Sequence[Scaling]) -> str:
 
 
 def as_json(rows: Sequence[Scaling]) -> dict[str, Any]:
-    """Return everything that was forecast.
+    """Return all forecasts as a JSON-compatible dictionary.
 
     Args:
-        rows: Rows, one per setting.
+        rows: Compared settings.
     """
     return {**environment(), "model": MODEL, "rows": [_row(row) for row in rows]}
 

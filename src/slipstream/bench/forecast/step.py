@@ -1,8 +1,8 @@
-"""Forecasts of replayed steps by the simulator of `slipstream.forecast`.
+"""Forecasts of replayed steps with the simulator of `slipstream.forecast`.
 
-A layer that sleeps is modelled as an operator that moves as many bytes as the device moves in that
-time. A bucket of DDP is modelled as one parameter, whose gradient is complete when the gradient of
-the bucket's last tensor is.
+In a replayed step, each layer sleeps instead of computing. A layer that sleeps for some time is
+modelled as an operator that moves the bytes that the device can move in this time. A bucket of DDP
+is modelled as one parameter: its gradient is complete when the last gradient in the bucket is.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from slipstream.forecast.work.workload import (
     Workload,
 )
 
-# Defaults of DDP; its first bucket is small, so that communication begins early.
+# Default of DDP, in bytes. The first bucket is small, so that communication begins early.
 FIRST_BUCKET_BYTES = 1 << 20
 BUCKET_BYTES = 25 << 20
 GRADIENT_BYTES = 4  # bytes of an element of a gradient
 
-# The device of a replay only takes time, so its memory always reaches its nominal rate.
+# The replayed device only sleeps, so its memory always reaches the nominal rate.
 _RATES = Rates(memory=1.0, gap_us=0.0)
 _RUNTIME = Runtime(
     name="replay",
@@ -48,14 +48,15 @@ _WIRE = WireRates(inside=1.0, between=1.0, launch_us=0.0, ramp_us=0.0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hosts:
-    """Measured hosts of a replay.
+    """Measured speed of the hosts on which a model is replayed.
 
     Args:
         count: Number of hosts, each with a link of its own.
         per_host: Number of ranks on each host.
         between: Link of each host.
-        inside: Link between the ranks of a host.
-        update_bytes_per_second: Memory rate of the optimizer on each rank while all ranks update.
+        inside: Link between ranks of the same host.
+        update_bytes_per_second: Bytes per second that the optimizer of each rank reads and writes
+            while all ranks update.
     """
 
     count: int
@@ -66,12 +67,12 @@ class Hosts:
 
 
 def forecast_step(replayed: ReplayModel, compute_seconds: float, hosts: Hosts) -> SimulatedStep:
-    """Forecast a step of DDP, which takes some milliseconds.
+    """Forecast a step of DDP; the simulation takes some milliseconds.
 
     Args:
         replayed: Model that is replayed.
         compute_seconds: Seconds of the forward and backward passes together.
-        hosts: Hosts of the job.
+        hosts: Measured speed of the hosts.
     """
     rate = hosts.update_bytes_per_second
     workload = replay_workload(replayed, compute_seconds * rate)
@@ -107,7 +108,8 @@ def replay_workload(replayed: ReplayModel, moved: float) -> Workload:
 
     Args:
         replayed: Model that is replayed.
-        moved: Bytes that all operators together move; each has a share by its FLOPs.
+        moved: Bytes that all operators together move. They are divided among the operators in
+            proportion to their FLOPs.
     """
     per_flop = moved / replayed.flops / (1 + BACKWARD_PER_FORWARD)
     layers = replayed.layers
@@ -134,11 +136,11 @@ def replay_workload(replayed: ReplayModel, moved: float) -> Workload:
 
 @dataclass(frozen=True, slots=True)
 class StepBucket:
-    """Gradients that are communicated together.
+    """Bucket of DDP: gradients that are communicated together.
 
     Args:
         num_elements: Number of elements of all gradients.
-        layer: Index in forward order of the layer whose gradients are ready last.
+        layer: Index, in forward order, of the layer whose gradients are complete last.
     """
 
     num_elements: int
@@ -146,7 +148,7 @@ class StepBucket:
 
 
 def buckets(layers: Sequence[ModelLayer]) -> Iterator[StepBucket]:
-    """Yield the buckets of DDP, which collect tensors in the order of the backward pass.
+    """Yield the buckets of DDP, which are filled in the order of the backward pass.
 
     Source: Li et al. 2020, "PyTorch Distributed", arXiv 2006.15704.
 

@@ -1,8 +1,9 @@
-"""Training of a model for some steps on this device, with the settings that the forecast assumes.
+"""Training of a model for some steps on this device, in the way that the forecast assumes.
 
-The data are random: numbers from a normal distribution, and the integers 0 and 1, which are valid
-rows of every embedding table. Convolutions in 16 bits use channels last. The optimizer is one
-kernel (`fused`). The loss is the sum of the model's outputs.
+The data are random: numbers from a normal distribution, or the integers 0 and 1, which are valid
+indices of every embedding table. 16-bit convolutions use the memory format channels last. The
+optimizer updates all parameters in one kernel (`fused`). The loss is the sum of the model's
+outputs.
 """
 
 # The stubs of PyTorch leave some of its types open.
@@ -26,9 +27,9 @@ from slipstream.forecast.trace.precision import DTYPES
 from slipstream.forecast.trace.recorder import tensors_in
 from slipstream.forecast.work.strategy import Optimizer
 
-_WARMUP = 3  # steps in which the optimizer makes its states and libraries choose kernels
+_WARMUP = 3  # steps in which the optimizer allocates its state and libraries choose kernels
 _ROUNDS = 5
-_LEARNING_RATE = 1e-8  # so small that random data do no harm
+_LEARNING_RATE = 1e-8  # so small that training on random data does not make the weights diverge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +37,13 @@ class TrainingSetup:
     """Settings of the training of a model on one device.
 
     Args:
-        architecture: Architecture that makes the module and a batch.
-        micro_batch: Samples of a micro-batch.
-        micro_batches: Number of micro-batches of a step (default 1).
+        architecture: Architecture that makes the module and its inputs.
+        micro_batch: Number of samples in a micro-batch.
+        micro_batches: Number of micro-batches in a step (default 1).
         precision: Precision of matrix products (default "fp32").
-        all_16_bits: Whether all of the module is in 16 bits and the optimizer updates fp32 copies
-            (default False).
-        optimizer: Optimizer of the parameters (default Adam).
+        all_16_bits: Whether the whole module is in 16 bits and the optimizer updates fp32 copies of
+            the parameters (default False).
+        optimizer: Optimizer that updates the parameters (default Adam).
     """
 
     architecture: Architecture
@@ -55,14 +56,14 @@ class TrainingSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """Measured steps.
+    """Measured times of training steps.
 
     Args:
         count: Number of timed steps.
-        seconds: Seconds of one step, the median of the rounds.
-        low: Seconds of one step in the fastest round.
-        high: Seconds of one step in the slowest round.
-        memory: Bytes of the device's memory in use, with the context; None on processors.
+        seconds: Seconds per step, the median of the rounds.
+        low: Seconds per step in the fastest round.
+        high: Seconds per step in the slowest round.
+        memory: Bytes of the device's memory in use, including the CUDA context; None on processors.
     """
 
     count: int
@@ -73,9 +74,9 @@ class Steps:
 
 
 def train(training: TrainingSetup, tell: Tell, *, seconds: float = 10.0) -> Steps:
-    """Train on the GPU, or on the processors without one, and block for about `seconds`.
+    """Train on the GPU, or on the processors if there is no GPU, for about `seconds`.
 
-    Args:
+    training: Settings of the training, including the model.
         training: Model and settings of the training.
         tell: Function that receives a line about each stage.
         seconds: Duration of the timed steps in seconds (default 10).
@@ -133,7 +134,7 @@ class _Trainee:
         self._batch = tuple(self._filled(tensor) for tensor in inputs)
 
     def step(self) -> None:
-        """Issue one step."""
+        """Issue one training step to the device."""
         self._module.zero_grad(set_to_none=True)
         for _ in range(self._training.micro_batches):
             with self._casts():
@@ -143,7 +144,8 @@ class _Trainee:
         self._update()
 
     def timed(self, seconds: float) -> tuple[int, list[float]]:
-        """Run rounds of steps, and return the number of steps and the seconds of one, by round."""
+        """Run rounds of steps; return the number of all steps, and the seconds per step by round.
+        """
         alone = self._round(1)
         steps = max(1, round(seconds / _ROUNDS / alone))
         rounds = [self._round(steps) for _ in range(_ROUNDS)]
@@ -187,7 +189,7 @@ class _Trainee:
 
 
 def _optimizer(kind: Optimizer, parameters: list[Tensor]) -> torch.optim.Optimizer:
-    """Return an optimizer with a tiny learning rate."""
+    """Return an optimizer with a tiny learning rate, for these parameters."""
     if kind is Optimizer.ADAM:
         return torch.optim.Adam(parameters, lr=_LEARNING_RATE, fused=True)
     momentum = 0.9 if kind is Optimizer.MOMENTUM else 0.0

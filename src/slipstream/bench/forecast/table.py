@@ -1,4 +1,4 @@
-"""Forecasts beside measured steps, as a table and as JSON."""
+"""Table and JSON of forecasts compared with measured steps."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _caption(report: ForecastReport) -> str:
 
 
 def as_json(report: ForecastReport) -> dict[str, Any]:
-    """Return everything that was measured and forecast.
+    """Return all measurements and forecasts as a JSON-compatible dictionary.
 
     Args:
         report: Report of the measured and forecast steps.

@@ -1,7 +1,7 @@
-"""One rank that updates parameters: python -m slipstream.bench.forecast.update_rank FILE.
+"""One rank of the update benchmark: python -m slipstream.bench.forecast.update_rank FILE.
 
-All ranks update at the same time, as in training. Rank 0 writes the bytes per second that each rank
-read and wrote.
+All ranks run optimizer updates at the same time, as in training. Rank 0 writes the bytes per second
+that each rank read and wrote.
 """
 
 # The stubs of PyTorch leave some of its types open.
@@ -21,14 +21,15 @@ import torch.distributed as dist
 from slipstream.bench.replay.strategies import LEARNING_RATE, MOMENTUM
 
 TENSORS, ELEMENTS = 12, 2_000_000
-BYTES_PER_ELEMENT = 5 * 4  # parameter, gradient and momentum are read, two of them written
+# parameter, gradient and momentum are read, parameter and momentum are written
+BYTES_PER_ELEMENT = 5 * 4
 WARMUP, ROUNDS = 2, 7
 
 
 def main(output: str) -> None:
     """Run the updates together with the other ranks.
 
-    Args:
+    output: Path of the file to which rank 0 writes the result.
         output: Path of the file that rank 0 writes.
     """
     torch.set_num_threads(1)

@@ -1,1 +1,1 @@
-"""Images from their files to a model, beside other pipelines."""
+"""Benchmark of pipelines that read image files and label them, beside other pipelines."""

@@ -1,4 +1,4 @@
-"""Contenders of the benchmark of images: pipelines from JPEG files to labels."""
+"""Contenders of the image benchmark: pipelines from JPEG files to labels."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ class ImageContender:
 
     Args:
         name: Name in tables and JSON.
-        title: Title for people.
+        title: Readable name.
         task: Task of the pipeline: "latency" of single images, or a "stream" of images.
-        engine: Name of the engine in `bench.infer.contenders.CONTENDERS`; "" for ours.
-        way: Kind of the stream: "serial", one image after another; "prefetch", a thread decodes
-            ahead; "queue", the asynchronous requests of OpenVINO; "preload", ours.
-        engine_threads: Threads of the engine; 0 for one per core.
-        file: Name of the file that the contender loads, in the model's folder.
-        is_plain: Whether the pipeline is the simple one that a good user writes. Our targets refer
-            to the plain pipelines.
+        engine: Name of the engine in `bench.infer.contenders.CONTENDERS`; "" for our pipeline.
+        way: Kind of stream. "serial" handles one image after another. "prefetch" decodes ahead in a
+            thread. "queue" uses OpenVINO's asynchronous requests. "preload" is Slipstream's stream,
+            whose threads decode the next images while the model runs.
+        engine_threads: Number of threads of the engine; 0 for one per core.
+        file: Name of the file in the model's folder that the contender loads.
+        is_plain: Whether the pipeline is the simple one that a good user would write. Our
+            performance targets compare with plain pipelines.
     """
 
     name: str
@@ -42,7 +43,7 @@ class ImageContender:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the contender is ours."""
+        """Whether the contender is Slipstream's pipeline."""
         return not self.engine
 
 

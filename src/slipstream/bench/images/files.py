@@ -1,4 +1,4 @@
-"""JPEG files for benchmarks: noise with the colours and the detail of photographs."""
+"""JPEG files for benchmarks: noise that has the colours and the detail of photographs."""
 
 # The stubs of NumPy leave the types of results open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -14,16 +14,17 @@ from numpy.typing import NDArray
 
 ROWS, COLUMNS = 375, 500  # the most frequent size in ImageNet
 QUALITY = 92
-SLOPE = 1.5  # exponent by which amplitude falls with frequency; makes files of about 57 kB
+SLOPE = 1.5  # exponent with which amplitudes fall with frequency; it gives files of about 57 kB
 MEAN, DEVIATION = 118.0, 52.0  # mean and standard deviation of pixels
 COLOUR = 0.35  # amplitude of the noise of each channel, relative to the noise of all channels
 
 
 def photograph(seed: int) -> NDArray[np.uint8]:
-    """Return the pixels of an image, uint8 [375, 500, 3]; each seed gives another image.
+    """Return the pixels of a synthetic image, uint8 [375, 500, 3].
 
-    Amplitudes fall with frequency as they do in photographs (Field 1987), but a little faster, so
-    that a JPEG file of quality 92 is as large as the file of a photograph.
+    Each seed gives another image. Amplitudes fall with frequency as in photographs (Field 1987),
+    but a little faster. With this exponent, a JPEG file of quality 92 is as large as that of a
+    photograph.
     """
     noise = np.random.default_rng(seed).standard_normal((4, ROWS, COLUMNS))
     frequency = np.hypot(np.fft.fftfreq(ROWS)[:, np.newaxis], np.fft.rfftfreq(COLUMNS))
@@ -36,7 +37,7 @@ def photograph(seed: int) -> NDArray[np.uint8]:
 
 
 def write_photographs(folder: Path, count: int, first_seed: int) -> list[Path]:
-    """Write JPEG files of quality 92 unless they exist, and return their paths in order."""
+    """Write the JPEG files of quality 92 that do not exist yet, and return the paths of all."""
     from PIL import Image
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,10 @@
-"""From JPEG files to labels: latency on one core and streams on two, beside the pipelines of peers.
+"""Measurement of pipelines from JPEG files to labels, beside the pipelines of peers.
 
     report = measure(ImagesSpec(models=("resnet50",)))
 
-Each contender has a process of its own, and all processes run on the same cores. The contenders
-take turns, so that all of them see the same machine. Nothing else should run on it.
+Latency is measured on one core, and the rate of a stream of images on two cores. Each contender has
+its own process, and all processes run on the same cores. The contenders take turns, so that
+disturbances affect all of them alike. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from slipstream.bench.infer.processes import Contestant, cores_of
 from slipstream.bench.infer.trial import ModelTrial, Tell
 from slipstream.errors import UsageError
 
-# Targets: ratio of the best plain pipeline's time to ours.
+# Performance targets: smallest ratio of the best plain pipeline's time to ours.
 BARS: dict[tuple[str, Task], float] = {
     ("resnet50", "latency"): 1.15,
     ("mobilenetv3_large", "latency"): 1.4,
@@ -48,13 +49,13 @@ class ImagesSpec:
 
     Args:
         models: Names of classifiers of the zoo, at least one.
-        tasks: "latency" on one core, "stream" on two (default both).
+        tasks: Tasks to measure: "latency" on one core, "stream" on two cores (default both).
         rounds: Number of rounds, at least 1; every contender has one turn in each.
-        seconds: Seconds of a turn.
-        search_seconds: Time limit of our compilation.
+        seconds: Length of a turn in seconds.
+        search_seconds: Time limit of our compilation in seconds.
         snr_db: Smallest signal-to-noise ratio of our outputs, in dB.
-        cache: Folder that keeps the files of the peers for the next run (default None: a temporary
-            folder). `slipstream bench infer` may use the same folder.
+        cache: Folder in which the files of the peers stay for the next run (default None: a
+            temporary folder). `slipstream bench infer` may use the same folder.
     """
 
     models: tuple[str, ...] = MODELS
@@ -89,12 +90,13 @@ class ImageRow:
     Args:
         model: Name of the model.
         contender: Name of the contender in `contenders.CONTENDERS`.
-        seconds: Seconds of single images; for streams, the mean per image of each turn.
-        cpu_seconds: Processor seconds per image, the median of the turns, with spinning threads
-            counted. On cores of its own, a stream cannot be faster than these seconds allow.
-        agreement: Share of labels, 0 to 1, that the network in float32 gives as well.
-        load_seconds: Seconds from the start to the first label.
-        detail: Engine that runs our model; empty for peers.
+        seconds: Seconds of each image for "latency"; for "stream", the mean seconds per image in
+            each turn.
+        cpu_seconds: Processor seconds per image, the median of the turns. They include spinning
+            threads. A stream that has cores to itself cannot be faster than these seconds allow.
+        agreement: Share of images, 0 to 1, whose label is also that of the network in float32.
+        load_seconds: Seconds from the start of the process to its first label.
+        detail: Name of the engine that runs our model; empty for peers.
     """
 
     model: str
@@ -107,7 +109,7 @@ class ImageRow:
 
     @property
     def median(self) -> float:
-        """Median seconds of an image."""
+        """Median seconds per image."""
         return statistics.median(self.seconds)
 
     @property
@@ -118,14 +120,14 @@ class ImageRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageBar:
-    """Ours beside a peer.
+    """Comparison of our pipeline with a peer.
 
     Args:
         model: Name of the model.
         task: Task of both contenders.
-        peer: Row of the best peer of its kind.
-        ours: Row of ours.
-        at_least: Smallest ratio that meets the target; None if nothing is promised.
+        peer: Result of the fastest peer in the compared group of pipelines.
+        ours: Result of our pipeline.
+        at_least: Smallest ratio that meets the performance target; None if there is no target.
     """
 
     model: str
@@ -142,12 +144,12 @@ class ImageBar:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImagesReport:
-    """Results of a run.
+    """Results of a run of the benchmark.
 
     Args:
         spec: Settings of the measurement.
         rows: Rows by model and contender.
-        notes: Sentences about contenders that were left out, and why.
+        notes: Sentences that say which contenders were left out, and why.
     """
 
     spec: ImagesSpec
@@ -159,7 +161,7 @@ class ImagesReport:
         return [row for row in self.rows if (row.model, row.pipeline.task) == (model, task)]
 
     def bars(self) -> list[ImageBar]:
-        """Return ours beside the best plain pipeline and, for streams, the best other one."""
+        """Return comparisons of our pipeline with the fastest peers."""
         bars: list[ImageBar] = []
         for model in self.spec.models:
             for task in self.spec.tasks:
@@ -179,14 +181,15 @@ class ImagesReport:
 
 
 def measure(spec: ImagesSpec, tell: Tell = lambda text: None) -> ImagesReport:
-    """Run the measurement, and block for some minutes for each model.
+    """Run the measurement, which takes some minutes for each model.
 
     Args:
         spec: Settings of the measurement.
-        tell: Function that receives a line about each step (default: none).
+        tell: Function that receives a line of progress about each step (default: lines are
+            dropped).
 
     Raises:
-        SlipstreamError: a model cannot be exported, or ours cannot be compiled.
+        SlipstreamError: a model cannot be exported, or cannot be compiled by Slipstream.
     """
     rows: list[ImageRow] = []
     notes: list[str] = []
@@ -206,14 +209,14 @@ class _PipelineTrial(ModelTrial):
 
     Args:
         spec: Settings of the measurement.
-        contenders: Contenders that can take part.
+        contenders: Contenders that can run on this machine.
     """
 
     spec: ImagesSpec
     contenders: list[ImageContender] = field(default_factory=list[ImageContender])
 
     def prepare(self) -> None:
-        """Make all files, and find the contenders that can take part."""
+        """Make all files, and find the contenders that can run on this machine."""
         write_photographs(self.folder / IMAGES, NUM_IMAGES, 0)
         write_photographs(self.folder / CALIBRATION, NUM_CALIBRATION, 1000)
         self._make("infer.prepare", EXPORTED)
@@ -232,14 +235,14 @@ class _PipelineTrial(ModelTrial):
         return self.takes_part(contender.title, reason, make)
 
     def _make(self, module: str, file: str) -> None:
-        """Make a file, unless the cache has it; our package is made in every run."""
+        """Make a file unless the cache has it; our package is made anew in every run."""
         if file != PACKAGE and self.has(file):
             return
         job = self.job(file=file, seconds=self.spec.search_seconds, snr_db=self.spec.snr_db)
         self.make(module, job, cores_of(1))
 
     def rows(self, task: Task) -> list[ImageRow]:
-        """Measure all contenders of a task, and return their rows."""
+        """Measure all contenders of a task, and return their results."""
         cores = CORES[task]
         with ExitStack() as stack:
             contestants = [

@@ -1,4 +1,4 @@
-"""Pipelines from JPEG files to labels: those of peers as good users write them, and ours."""
+"""Pipelines from JPEG files to labels: those of peers, as good users write them, and ours."""
 
 # The stubs of these packages leave most of their types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -23,16 +23,16 @@ from slipstream.bench.infer.job import InferJob
 from slipstream.bench.infer.runners import load as load_engine
 from slipstream.infer.engines.openvino import openvino_package
 
-SIZE, CROP = 256, 224  # shorter side of an image before the crop, and after it, in pixels
+SIZE, CROP = 256, 224  # shorter side of an image in pixels, before and after the crop
 MEAN = np.array([0.485, 0.456, 0.406], np.float32)
 STD = np.array([0.229, 0.224, 0.225], np.float32)
-AHEAD = 4  # images that a prefetching thread may be ahead
+AHEAD = 4  # number of images that a thread may prepare ahead
 
 Stream = Callable[[Iterable[bytes]], Iterator[int]]
 
 
 def load(contender: ImageContender, job: InferJob) -> tuple[Stream, str]:
-    """Return a function from files to labels, in their order, and our description of the engine."""
+    """Return a function from files to their labels in order, and the name of our engine."""
     if contender.is_ours:
         return _ours(contender, job)
     if contender.way == "queue":
@@ -44,7 +44,7 @@ def load(contender: ImageContender, job: InferJob) -> tuple[Stream, str]:
 
 
 def prepare(data: bytes) -> NDArray[np.float32]:
-    """Decode, resize, crop and normalise an image for the networks: float32 [1, 3, 224, 224]."""
+    """Decode, resize, crop and normalise an image: return float32 [1, 3, 224, 224]."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(data)).convert("RGB")
@@ -63,7 +63,7 @@ def _labeller(contender: ImageContender, job: InferJob) -> Callable[[NDArray[np.
 
 
 def prefetched(files: Iterable[bytes]) -> Iterator[NDArray[np.float32]]:
-    """Yield prepared images in their order; a thread prepares up to `AHEAD` of them ahead."""
+    """Yield prepared images in the order of the files; a thread prepares up to `AHEAD` of them."""
     ready: queue.Queue[NDArray[np.float32] | None] = queue.Queue(AHEAD)
 
     def work() -> None:
@@ -79,7 +79,7 @@ def prefetched(files: Iterable[bytes]) -> Iterator[NDArray[np.float32]]:
 
 
 def _queue(contender: ImageContender, job: InferJob) -> Stream:
-    """Return a stream with as many requests as OpenVINO chooses; this thread prepares images."""
+    """Return a stream that uses OpenVINO's queue of asynchronous requests."""
     openvino = openvino_package()
     settings = {
         "INFERENCE_PRECISION_HINT": "f32",

@@ -1,4 +1,4 @@
-"""The process that makes one file: python -m slipstream.bench.images.prepare JOB."""
+"""Process that makes one file: python -m slipstream.bench.images.prepare JOB."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from slipstream.bench.infer.job import InferJob
 from slipstream.bench.infer.prepare import make_file
 from slipstream.bench.infer.runners import load
 
-CALIBRATION = "calibration"  # folder of images that are not measured
-LABELS = "labels.npy"  # labels by the network in float32, from ONNX Runtime
+# folder of the calibration images, which are not among the measured ones
+CALIBRATION = "calibration"
+LABELS = "labels.npy"  # file with the labels that ONNX Runtime computes with the network in float32
 
 
 def _package(job: InferJob, target: Path) -> None:

@@ -1,9 +1,9 @@
-"""The process that runs one contender: python -m slipstream.bench.images.process JOB.
+"""Process that runs one contender: python -m slipstream.bench.images.process JOB.
 
-The process works as `slipstream.bench.infer.process` does, with these commands:
+The process answers lines like `slipstream.bench.infer.process`, with these commands:
 
     labels          labels of all images
-    turn SECONDS    seconds of each image or, for a stream, their mean; and processor seconds
+        turn SECONDS    seconds of each image (a stream: mean seconds), and processor seconds
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from slipstream.bench.images.pipelines import Stream, load
 from slipstream.bench.infer.job import InferJob
 from slipstream.bench.infer.process import answer_commands
 
-IMAGES = "images"  # folder of the files that are measured
+IMAGES = "images"  # folder of the measured image files
 
 
 class PipelineProcess:
-    """A contender that answers JPEG files.
+    """A contender that labels JPEG files.
 
     Args:
         job: Job of the process.
@@ -38,7 +38,7 @@ class PipelineProcess:
         self._files = [path.read_bytes() for path in sorted(Path(job.folder, IMAGES).iterdir())]
 
     def load(self) -> str:
-        """Load the contender, answer one image, and return the contender's description."""
+        """Load the contender, label one image, and return the contender's description."""
         self._stream, detail = load(self._contender, self._job)
         next(iter(self._stream(self._files[:1])))
         return detail
@@ -48,16 +48,16 @@ class PipelineProcess:
         return {"labels": list(self._stream(self._files))}
 
     def turn(self, seconds: str) -> dict[str, Any]:
-        """Return the seconds of the images, and the processor seconds of one image."""
+        """Run one turn; return the seconds of the images, and the processor seconds per image."""
         turn = single_turn if self._contender.task == "latency" else stream_turn
         taken, cpu_seconds = turn(self._stream, self._files, float(seconds))
         return {"seconds": taken, "cpu_seconds": cpu_seconds}
 
 
 def single_turn(stream: Stream, files: list[bytes], seconds: float) -> tuple[list[float], float]:
-    """Return the seconds of images that are answered one by one, and mean processor seconds.
+    """Label images one by one; return the seconds of each, and the mean processor seconds.
 
-    Two images before them do not count.
+    The first two images are not timed.
     """
     for data in files[:2]:
         list(stream([data]))
@@ -74,7 +74,7 @@ def single_turn(stream: Stream, files: list[bytes], seconds: float) -> tuple[lis
 
 
 def stream_turn(stream: Stream, files: list[bytes], seconds: float) -> tuple[list[float], float]:
-    """Return the mean seconds of an image in one stream, and mean processor seconds."""
+    """Label a stream of images; return the mean seconds and mean processor seconds per image."""
     list(stream(files[:4]))
     begin_cpu, begin = time.process_time(), time.perf_counter()
     count = sum(1 for _ in stream(_until(begin + seconds, files)))

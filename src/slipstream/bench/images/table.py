@@ -1,4 +1,4 @@
-"""Benchmarks of images as tables and as JSON."""
+"""Tables and JSON of the image benchmark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slipstream.bench.tables import make_table, yes_or_no
 
 
 def tables(report: ImagesReport) -> list[Table]:
-    """Return a table of contenders for each model and task, and one of the targets."""
+    """Return a table of contenders for each model and task, and a table of the targets."""
     measured = [
         _measured(model, task, report.of(model, task))
         for model in report.spec.models
@@ -24,7 +24,7 @@ def tables(report: ImagesReport) -> list[Table]:
 
 
 def caption(report: ImagesReport) -> str:
-    """Return the meaning of the columns, and the machine."""
+    """Return a caption that explains the columns and names the machine."""
     return (
         "From the bytes of a JPEG file (500x375, 57 kB) to a label; peers decode with Pillow and"
         " NumPy. prefetch: a thread decodes ahead, and the engine has all cores or 1 thread. queue:"
@@ -79,7 +79,7 @@ def _measured(model: str, task: Task, rows: list[ImageRow]) -> Table:
 
 
 def _ends(row: ImageRow) -> tuple[float, float]:
-    """Return the quartiles of single images, or the range of streams."""
+    """Return the quartiles of the seconds of single images, or the range of a stream's turns."""
     ordered = sorted(row.seconds)
     if row.pipeline.task == "stream":
         return ordered[0], ordered[-1]

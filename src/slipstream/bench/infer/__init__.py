@@ -1,1 +1,1 @@
-"""Latency and accuracy of models beside other engines."""
+"""Benchmark of the latency and accuracy of models, beside other inference engines."""

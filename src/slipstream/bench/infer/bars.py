@@ -1,4 +1,4 @@
-"""Targets of inference, as ratios of the best peer's time to ours."""
+"""Performance targets of inference: smallest ratios of the fastest peer's time to ours."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from slipstream.bench.infer.contenders import CONTENDERS, OURS_BEST, OURS_FP32
 from slipstream.bench.infer.job import InferTiming
 from slipstream.bench.infer.measure import FAITHFUL_DB, ModelResult
 
-# Targets: smallest ratio for a model, and geometric mean over all models.
+# Performance targets: smallest ratio of a single model, and smallest geometric mean of all models.
 FP32_LEAST, FP32_MEAN = 0.98, 1.05
 BEST_LEAST, BEST_MEAN = 1.0, 1.25
-BEST_LEAST_OF: Mapping[str, float] = {  # models with a target of their own
+BEST_LEAST_OF: Mapping[str, float] = {  # models with their own targets
     "efficientnet_b0": 1.5,
     "detector": 1.5,
     "mobilenetv3_large": 1.15,
@@ -22,13 +22,13 @@ BEST_LEAST_OF: Mapping[str, float] = {  # models with a target of their own
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InferBar:
-    """One model beside its best peer.
+    """Comparison of our contender with its peers on one model.
 
     Args:
         model: Name of the model.
-        peers: Timings of the peers, at least one.
-        ours: Timing of ours.
-        at_least: Smallest ratio that meets the target.
+        peers: Timings of the compared peers, at least one.
+        ours: Timing of our contender.
+        at_least: Smallest ratio that meets the performance target.
     """
 
     model: str
@@ -38,38 +38,39 @@ class InferBar:
 
     @property
     def peer(self) -> InferTiming:
-        """Peer with the smallest median."""
+        """Peer with the smallest median time."""
         return min(self.peers, key=lambda peer: peer.median)
 
     @property
     def ratio(self) -> float:
-        """Time of the fastest peer divided by ours; more is better."""
+        """Median time of the fastest peer divided by ours; higher is better."""
         return self.peer.median / self.ours.median
 
     @property
     def quiet_ratio(self) -> float:
-        """Ratio of the best turns, which is more reliable if another program ran meanwhile."""
+        """Ratio of the times of the best turns, in which other programs disturbed least."""
         return min(peer.best for peer in self.peers) / self.ours.best
 
     @property
     def is_accurate(self) -> bool:
-        """Whether our signal-to-noise ratio is the peer's, or nearly that of float32."""
+        """Whether our signal-to-noise ratio reaches the fastest peer's, or nearly that of float32.
+        """
         return self.ours.snr_db >= min(self.peer.snr_db, FAITHFUL_DB)
 
     @property
     def holds(self) -> bool:
-        """Whether ours is as fast and as accurate as the target demands."""
+        """Whether our contender meets the performance target with sufficient accuracy."""
         return self.ratio >= self.at_least and self.is_accurate
 
 
 def fp32_bar(result: ModelResult) -> InferBar | None:
-    """Return the target among contenders in float32; None without a peer or without ours."""
+    """Return the comparison in float32; None without a peer or without our contender."""
     peers = [peer for peer in _peers(result) if CONTENDERS[peer.contender].precision == "fp32"]
     return _bar(result, peers, OURS_FP32, FP32_LEAST)
 
 
 def best_bar(result: ModelResult) -> InferBar | None:
-    """Return the target among contenders of any precision; None without a peer or without ours."""
+    """Return the comparison with any precision; None without a peer or without our contender."""
     least = BEST_LEAST_OF.get(result.model, BEST_LEAST)
     return _bar(result, _peers(result), OURS_BEST, least)
 
@@ -78,8 +79,8 @@ def geometric_mean(bars: Sequence[InferBar | None], *, quiet: bool = False) -> f
     """Return the geometric mean of the ratios; None if there is no ratio.
 
     Args:
-        bars: Targets; None stands for a model without one.
-        quiet: Whether the ratios of the best turns are averaged (default False).
+        bars: Comparisons; None stands for a model without a comparison.
+        quiet: Whether to use the ratios of the best turns (default False: ratios of medians).
     """
     ratios = [bar.quiet_ratio if quiet else bar.ratio for bar in bars if bar is not None]
     return statistics.geometric_mean(ratios) if ratios else None

@@ -1,4 +1,4 @@
-"""Calls of each engine as its users write them: from inputs by name to outputs by name."""
+"""Calls of each engine, as its users write them, from named inputs to named outputs."""
 
 # The stubs of these packages leave most of their types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Run = Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]
 
-LOG_ERRORS = 3  # log level of ONNX Runtime: errors only
+LOG_ERRORS = 3  # log level of ONNX Runtime: only errors are logged
 
 
 def of_onnxruntime(model: bytes | str, threads: int) -> Run:
@@ -27,13 +27,13 @@ def of_onnxruntime(model: bytes | str, threads: int) -> Run:
 
     Args:
         model: Bytes of the model, or the path of its file.
-        threads: Threads of the engine.
+        threads: Number of threads of the engine.
     """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    # Otherwise its threads would go on spinning while other contenders have their turn.
+    # Otherwise the threads of this engine would spin while other contenders have their turn.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     options.log_severity_level = LOG_ERRORS
     session: Any = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -45,9 +45,9 @@ def of_openvino(model: Any, threads: int, hint: str) -> Run:
     """Return a function that runs a model with OpenVINO; each call overwrites the last result.
 
     Args:
-        model: Model of OpenVINO, or the path of its file.
-        threads: Threads of the engine.
-        hint: Precision hint: "f32" or "bf16".
+        model: OpenVINO model, or the path of its file.
+        threads: Number of threads of the engine.
+        hint: Precision hint of OpenVINO: "f32" or "bf16".
     """
     settings = {
         "INFERENCE_PRECISION_HINT": hint,
@@ -67,7 +67,7 @@ def of_openvino(model: Any, threads: int, hint: str) -> Run:
 
 
 def of_ours(model: Model) -> Run:
-    """Return a function that runs a compiled model; its result is a dictionary in any case."""
+    """Return a function that runs a compiled model, and always returns outputs by name."""
     names = [output.name for output in model.manifest.outputs]
 
     def run(inputs: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:

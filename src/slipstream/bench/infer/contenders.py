@@ -15,8 +15,9 @@ Precision = Literal["fp32", "bf16", "int8", "int8-weights", "any"]
 TRANSFORMERS = ("bert_base", "vit_small")
 OURS_FP32, OURS_BEST = "ours-fp32", "ours"
 
-# Names of the files that `prepare` makes, in this order.
-EXPORTED, NETWORK = "model.onnx", "network.pt"  # the same model, for engines and for PyTorch
+# Names of the files that `prepare` makes, in the order in which it makes them.
+# the same model, EXPORTED for engines and NETWORK for PyTorch
+EXPORTED, NETWORK = "model.onnx", "network.pt"
 ORT_STATIC, ORT_DYNAMIC = "ort-int8.onnx", "ort-int8-dynamic.onnx"
 OV_INT8, OV_WEIGHTS = "openvino-int8.xml", "openvino-int8-weights.xml"
 PACKAGE_FP32, PACKAGE_BEST = "ours-fp32.slip", "ours.slip"
@@ -26,17 +27,19 @@ NEEDS: Mapping[str, str] = {ORT_STATIC: "onnxruntime", OV_INT8: "nncf", OV_WEIGH
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineContender:
-    """One way to run a model.
+    """One way to run a model: an engine with a precision.
 
     Args:
         name: Name on the command line.
-        title: Title for people.
+        title: Readable name.
         engine: Engine that runs the model.
-        precision: Precision of matrix products; "any" for the fastest that the search found.
-        file: File in the model's folder that the contender loads; PyTorch's contenders load none.
-        hint: Precision hint for OpenVINO's unquantised operators: "f32" or "bf16".
-        models: Names of the models with which the contender takes part (default empty: all).
-        is_default: Whether the contender takes part if no peers are chosen (default True).
+        precision: Precision of matrix products; "any" for the fastest precision that the search
+            found.
+        file: Name of the file in the model's folder that the contender loads; "" for PyTorch's
+            contenders.
+        hint: Precision hint for the operators that OpenVINO does not quantise: "f32" or "bf16".
+        models: Names of the models that the contender runs (default empty: all models).
+        is_default: Whether the contender runs if the user chooses no peers (default True).
     """
 
     name: str
@@ -50,7 +53,7 @@ class EngineContender:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the contender is ours."""
+        """Whether the contender is Slipstream."""
         return self.engine == "slipstream"
 
 
@@ -117,7 +120,7 @@ PEERS = tuple(contender.name for contender in _ALL if not contender.is_ours)
 
 
 def chosen(peers: Sequence[str] | None) -> list[EngineContender]:
-    """Return the contenders of a run: the peers and ours.
+    """Return the contenders of a run: the chosen peers and our contenders.
 
     Args:
         peers: Names of the peers; None for the default peers.

@@ -1,7 +1,7 @@
-"""Average time and cost of an image, from its JPEG file to the answer, at a required accuracy.
+"""Mean time and cost per image, from its JPEG file to the answer, at a required accuracy.
 
-The method is that of DAWNBench: one image at a time, over a complete test set (Coleman et al.,
-"DAWNBench: An End-to-End Deep Learning Benchmark and Competition", 2017).
+The method is that of DAWNBench, which runs one image at a time over a complete test set (Coleman et
+al., "DAWNBench: An End-to-End Deep Learning Benchmark and Competition", 2017).
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -31,7 +31,7 @@ from slipstream.infer.run.session import Model, Outputs
 TOP = 5
 WARM_UPS = 20  # calls of each model before the measurement
 SUFFIXES = (".jpg", ".jpeg")
-TELL_EVERY = 100  # images between two lines of progress
+TELL_EVERY = 100  # number of images between two lines of progress
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,12 +39,15 @@ class CostSpec:
     """Settings and requirements of a measurement of cost.
 
     Args:
-        packages: Files that `slipstream compile --pixels` made; at least one.
-        folder: Folder of JPEG files, in subfolders named by the number of their label.
-        top1: Required share of right answers, 0 to 1 (default 0).
-        top5: Required share of images whose label is among the first five, 0 to 1 (default 0).
+        packages: Paths of files that `slipstream compile --pixels` wrote; at least one.
+        folder: Folder with a subfolder of JPEG files for each label; the number of the label is the
+            subfolder's name.
+        top1: Required share of images whose label is the model's first answer, 0 to 1 (default 0).
+        top5: Required share of images whose label is among the first five answers, 0 to 1 (default
+            0).
         price: Price of an hour of this machine, in any currency (default 0).
-        threads: Threads of each model (default None: the number that it was compiled for).
+        threads: Number of threads of each model (default None: the number for which it was
+            compiled).
     """
 
     packages: tuple[Path, ...]
@@ -67,14 +70,14 @@ class CostSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """Results of one model.
+    """Measured time and accuracy of one model.
 
     Args:
-        package: File of the model.
-        recipe: Engine and precision of the model.
+        package: Path of the model's file.
+        recipe: Engine and precision of the model, as readable text.
         seconds: Seconds of every image, in the order of the files.
-        top1: Share of right answers, 0 to 1.
-        top5: Share of images whose label is among the first five, 0 to 1.
+        top1: Share of images whose label is the model's first answer, 0 to 1.
+        top5: Share of images whose label is among the first five answers, 0 to 1.
     """
 
     package: Path
@@ -85,21 +88,21 @@ class Cost:
 
     @property
     def mean(self) -> float:
-        """Mean seconds of an image."""
+        """Mean seconds per image."""
         return statistics.fmean(self.seconds)
 
     @property
     def median(self) -> float:
-        """Median seconds of an image."""
+        """Median seconds per image."""
         return statistics.median(self.seconds)
 
     @property
     def p99(self) -> float:
-        """Seconds that one image in a hundred exceeds."""
+        """99th percentile of the seconds per image."""
         return float(np.quantile(self.seconds, 0.99))
 
     def cost(self, spec: CostSpec, images: int = 1) -> float:
-        """Return the cost of this number of images."""
+        """Return the cost of labelling this number of images, in the currency of the price."""
         return self.mean * images * spec.price / 3600
 
     def is_accurate(self, spec: CostSpec) -> bool:
@@ -108,17 +111,17 @@ class Cost:
 
 
 def measure_cost(spec: CostSpec, tell: Callable[[str], None] = lambda text: None) -> list[Cost]:
-    """Answer every image with every model, and block until that is done.
+    """Label every image with every model, which takes minutes for a large set.
 
     The models take turns. The time of an image begins with the bytes of its file in memory, and
     ends with the answer.
 
     Args:
         spec: Settings of the measurement.
-        tell: Function that receives a line about the progress (default: none).
+        tell: Function that receives lines of progress (default: lines are dropped).
 
     Raises:
-        UsageError: there are no JPEG files, or a model does not accept them.
+        UsageError: the folder has no JPEG files, or a model does not accept such files.
     """
     files = _files(spec.folder)
     with ExitStack() as stack:
@@ -153,12 +156,12 @@ def measure_cost(spec: CostSpec, tell: Callable[[str], None] = lambda text: None
 
 
 def rank_of(label: int, outputs: Outputs) -> int:
-    """Return the rank of the right label among the answers of a model, 0 for the first.
+    """Return the position of the right label among the answers of a model, 0 for the first.
 
     Args:
         label: Right label.
         outputs: Scores of all classes [1, classes], or `labels` [1, k] in descending order of their
-            scores. A label that is not among them has rank k.
+            scores. If the right label is not among these, its position is k.
     """
     if isinstance(outputs, dict) and LABELS in outputs:
         order = outputs[LABELS].ravel()
@@ -222,7 +225,7 @@ def cost_as_json(spec: CostSpec, costs: Sequence[Cost]) -> dict[str, Any]:
 
 
 def _files(folder: Path) -> list[tuple[Path, int]]:
-    """Return every JPEG file with its label, in the order of the file names."""
+    """Return every JPEG file with its label, sorted by the name of the file."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}")
     labels = [path for path in folder.iterdir() if path.is_dir() and path.name.isdecimal()]

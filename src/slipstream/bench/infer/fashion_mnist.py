@@ -2,8 +2,9 @@
 
     python -m slipstream.bench.infer.fashion_mnist FOLDER [COUNT]
 
-Each of the ten labels has a subfolder; `slipstream compile --data` and `slipstream bench infer
---images` read such folders. Xiao, Rasul and Vollgraf, "Fashion-MNIST" (2017).
+The folder gets a subfolder of JPEG files for each of the ten labels. `slipstream compile --data`
+and `slipstream bench infer --images` read such folders. Source: Xiao, Rasul and Vollgraf,
+"Fashion-MNIST" (2017).
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -31,10 +32,10 @@ QUALITY = 95
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Write images to a folder.
+    """Write images of the test set to a folder.
 
     Args:
-        arguments: Folder and, optionally, the number of images (default: all 10,000).
+        arguments: Path of the folder and, optionally, the number of images (default: all 10,000).
     """
     if len(arguments) not in (1, 2):
         raise UsageError(f"{len(arguments)} arguments are given; allowed: FOLDER [COUNT]")
@@ -48,7 +49,7 @@ def read_test_set(folders: Sequence[Path] = FOLDERS) -> tuple[NDArray[np.uint8],
     """Return the images, uint8 [10000, 28, 28], and their labels, uint8 [10000].
 
     Raises:
-        UsageError: the files are in none of the folders.
+        UsageError: none of the folders has the files.
     """
     folder = next((folder for folder in folders if (folder / IMAGES).exists()), None)
     if folder is None:
@@ -64,7 +65,7 @@ def write_images(folder: Path, images: NDArray[np.uint8], labels: NDArray[np.uin
     """Write images as JPEG files.
 
     Args:
-        folder: Folder that gets a subfolder for each label; existing files stay.
+        folder: Folder in which each label gets a subfolder; files with other names stay.
         images: Pixels, uint8 [n, rows, columns].
         labels: Labels, uint8 [n].
     """

@@ -1,4 +1,4 @@
-"""Jobs of the processes of an inference benchmark, and the timings of contenders."""
+"""The job that a process of the inference benchmark gets, and the timing of a contender."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import statistics
 from dataclasses import asdict, dataclass
 from typing import Any
 
-DISTURBED = 1.25  # ratio of the quartiles below which a quiet machine stays
+# highest ratio of the upper to the lower quartile of call times on an otherwise idle machine
+DISTURBED = 1.25
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,13 +18,14 @@ class InferJob:
 
     Args:
         model: Name of the model.
-        folder: Folder of the model's files.
+        folder: Path of the folder with the model's files.
         file: Name of the file to prepare; "" for a process that runs a contender.
         contender: Name of the contender to run; "" for a process that prepares files.
-        threads: Threads of the contender, at least 1.
-        seconds: Time limit of the search of our compilation.
-        snr_db: Smallest signal-to-noise ratio of our compilation, in dB (default 0).
-        unseen: Number of inputs outside all sets of samples on which ours is compared (default 0).
+        threads: Number of threads of the contender, at least 1.
+        seconds: Time limit of our compilation's search in seconds (default 60).
+        snr_db: Smallest signal-to-noise ratio that our compilation may accept, in dB (default 0).
+        unseen: Number of additional inputs on which our package is compared with float32; no sample
+            set contains them (default 0).
     """
 
     model: str
@@ -48,17 +50,18 @@ class InferJob:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InferTiming:
-    """Result of one contender with one model.
+    """Timing and accuracy of one contender on one model.
 
     Args:
         contender: Name of the contender.
-        turns: Seconds of the calls of each turn; at least one turn with at least one call.
-        snr_db: Signal-to-noise ratio on held-out inputs against the model in float32, in dB.
-        prepare_seconds: Seconds to make the contender's file from the exported model; 0 if it loads
-            the exported model.
-        load_seconds: Seconds from opening the file to the first result.
+        turns: Seconds of every call, grouped by turn; at least one turn with at least one call.
+        snr_db: Signal-to-noise ratio in dB, relative to the model in float32, on the held-out
+            inputs.
+        prepare_seconds: Seconds to make the contender's file from the exported model; 0 if the
+            contender loads the exported model.
+        load_seconds: Seconds from opening the file until the first result.
         peak_bytes: Peak memory of the process in bytes.
-        detail: Engine that runs our model; empty for peers.
+        detail: Name of the engine that runs our model; empty for peers.
     """
 
     contender: str
@@ -76,17 +79,17 @@ class InferTiming:
 
     @property
     def median(self) -> float:
-        """Median of all calls, in seconds."""
+        """Median seconds per call."""
         return statistics.median(self.seconds)
 
     @property
     def best(self) -> float:
-        """Median of the best turn, which nothing disturbed, in seconds."""
+        """Median seconds per call in the fastest turn, which other programs disturbed least."""
         return min(statistics.median(turn) for turn in self.turns)
 
     @property
     def quartiles(self) -> tuple[float, float]:
-        """Lower and upper quartile of all calls, in seconds."""
+        """Lower and upper quartile of the seconds of all calls."""
         seconds = self.seconds
         if len(seconds) == 1:
             return seconds[0], seconds[0]

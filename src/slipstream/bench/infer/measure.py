@@ -1,10 +1,10 @@
-"""Latency of models by every engine and precision, for peers and for ours.
+"""Measurement of the latency of models with every engine and precision, of peers and ours.
 
     report = measure(InferSpec(models=("resnet50",)))
 
-Each contender has a process of its own, and all processes run on the same cores. The contenders
-take turns. Ours is compiled to have at least the signal-to-noise ratio of the fastest peer. Nothing
-else should run on the machine.
+Each contender has its own process, and all processes run on the same cores. The contenders take
+turns. Our package is compiled to have at least the signal-to-noise ratio of the fastest peer.
+Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from slipstream.errors import UsageError
 from slipstream.infer.graph import onnx_file
 from slipstream.infer.graph.analysis import analyse
 
-SURVEY_ROUNDS = 6  # rounds that find the fastest peer, before ours is compiled
-FAITHFUL_DB = 60.0  # ratio beyond which outputs differ from float32 by rounding only
-MARGIN_DB = 1.0  # margin over the peer's ratio, which differs from one set of inputs to another
+SURVEY_ROUNDS = 6  # rounds that find the fastest peer, before our package is compiled
+FAITHFUL_DB = 60.0  # signal-to-noise ratio above which outputs differ from float32 by rounding only
+MARGIN_DB = 1.0  # added to the peer's signal-to-noise ratio, which differs between sets of inputs
 
 Turns = tuple[tuple[float, ...], ...]
 
@@ -50,17 +50,17 @@ class InferSpec:
     """Settings of a measurement.
 
     Args:
-        models: Models, at least one: names in the zoo, or package.module:name or path.py:name of
-            a `ZooModel`.
+        models: Models to measure, at least one. Each is the name of a model in the zoo, or a
+            `ZooModel` written as package.module:name or path.py:name.
         peers: Names from `contenders.PEERS` (default None: the default peers).
-        threads: Threads and cores of every contender, at least 1.
+        threads: Number of threads, and of cores, of every contender, at least 1.
         rounds: Number of rounds, at least 1; every contender has one turn in each.
-        seconds: Seconds of a turn, which has at least one counted call.
-        search_seconds: Time limit of each of our two compilations of a model.
-        unseen: Number of inputs outside all sets of samples on which our accuracy is checked
-            (default 0).
-        cache: Folder that keeps the files of the peers for the next run (default None: a temporary
-            folder).
+        seconds: Length of a turn in seconds; a turn has at least one timed call.
+        search_seconds: Time limit in seconds of each of our two compilations of a model.
+        unseen: Number of additional inputs on which our accuracy is checked; no sample set contains
+            them (default 0).
+        cache: Folder in which the files of the peers stay for the next run (default None: a
+            temporary folder).
     """
 
     models: tuple[str, ...] = tuple(ZOO)
@@ -92,10 +92,11 @@ class ModelResult:
 
     Args:
         model: Name of the model.
-        flops: Operations of the matrix products of the exported model.
+        flops: Operations of all matrix products of the exported model.
         bytes_moved: Bytes that the nodes of the exported model read and write.
-        asked_db: Signal-to-noise ratio that our compilation was asked for, in dB.
-        unseen_db: Signal-to-noise ratio of ours on the unseen inputs, in dB; None without them.
+        asked_db: Signal-to-noise ratio that our compilation was asked to reach, in dB.
+        unseen_db: Signal-to-noise ratio of our package on the unseen inputs, in dB; None if there
+            are none.
         timings: Timings of all contenders.
     """
 
@@ -108,7 +109,7 @@ class ModelResult:
 
     @property
     def keeps_promise(self) -> bool:
-        """Whether ours reaches the accuracy that was asked for on the unseen inputs, too."""
+        """Whether our package reaches the requested accuracy on the unseen inputs, too."""
         return self.unseen_db is None or self.unseen_db >= self.asked_db
 
     def of(self, contender: str) -> InferTiming | None:
@@ -118,13 +119,13 @@ class ModelResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InferReport:
-    """Results of a run.
+    """Results of a run of the benchmark.
 
     Args:
         spec: Settings of the measurement.
-        peaks: Highest rates of these cores in operations per second, by precision.
-        results: Results by model.
-        notes: Sentences about contenders that were left out, and why.
+        peaks: Peak rate of the cores in operations per second, by precision.
+        results: Results of each model.
+        notes: Sentences that say which contenders were left out, and why.
     """
 
     spec: InferSpec
@@ -134,14 +135,15 @@ class InferReport:
 
 
 def measure(spec: InferSpec, tell: Tell = lambda text: None) -> InferReport:
-    """Run the measurement, and block for some minutes for each model.
+    """Run the measurement, which takes some minutes for each model.
 
     Args:
         spec: Settings of the measurement.
-        tell: Function that receives a line about each step (default: none).
+        tell: Function that receives a line of progress about each step (default: lines are
+            dropped).
 
     Raises:
-        SlipstreamError: a model cannot be exported, or ours cannot be compiled.
+        SlipstreamError: a model cannot be exported, or cannot be compiled by Slipstream.
     """
     cores = cores_of(spec.threads)
     tell("measuring the peak rate of the cores")
@@ -164,7 +166,7 @@ class _EngineTrial(ModelTrial):
 
     Args:
         spec: Settings of the measurement.
-        cores: Cores of every process.
+        cores: Cores on which every process runs.
         stack: Exit stack that ends the processes when it is closed.
     """
 
@@ -173,7 +175,7 @@ class _EngineTrial(ModelTrial):
     stack: ExitStack
 
     def result(self) -> ModelResult:
-        """Measure peers first, because ours must be as accurate as the fastest; then all."""
+        """Measure the peers, compile ours to the accuracy of the fastest peer, and measure all."""
         self._make(EXPORTED)
         contenders = [
             contender for contender in chosen(self.spec.peers) if self._can_run(contender)
@@ -199,7 +201,7 @@ class _EngineTrial(ModelTrial):
     # ---- preparation ---------------------------------------------------------------------------
 
     def _can_run(self, contender: EngineContender) -> bool:
-        """Return whether a contender can take part, and make its file if it is a peer's."""
+        """Return whether a contender can run on this machine; make the file that a peer needs."""
         if contender.models and self.model not in contender.models:
             return False
         is_ready = contender.is_ours or not contender.file
@@ -207,7 +209,7 @@ class _EngineTrial(ModelTrial):
         return self.takes_part(contender.title, obstacle(contender, self.model), make)
 
     def _make(self, file: str, snr_db: float = 0.0) -> None:
-        """Make a file, unless the cache has it; our packages are made in every run."""
+        """Make a file unless the cache has it; our packages are made anew in every run."""
         if file not in (PACKAGE_FP32, PACKAGE_BEST) and self.has(file):
             return
         job = self.job(
@@ -236,14 +238,15 @@ class _EngineTrial(ModelTrial):
         return contestant.ask(f"compare {samples.name}")["snr_db"]
 
     def _unseen(self) -> float:
-        """Return the signal-to-noise ratio of ours on unseen inputs, from its own process."""
+        """Return the signal-to-noise ratio of our package on unseen inputs, from another process.
+        """
         self.tell(f"{self.model}: comparing ours on {self.spec.unseen} unseen inputs")
         job = self.job(threads=self.spec.threads, unseen=self.spec.unseen)
         printed = run_to_end("infer.unseen", job.as_text(), self.cores)
         return json.loads(printed.splitlines()[-1])["snr_db"]
 
     def _asked(self, peers: Sequence[Contestant]) -> float:
-        """Return the signal-to-noise ratio of the fastest peer, which ours must reach."""
+        """Return the signal-to-noise ratio that our package must reach, from the fastest peer's."""
         turns = self._turns(peers, SURVEY_ROUNDS)
         if not peers:
             return FAITHFUL_DB
@@ -253,7 +256,7 @@ class _EngineTrial(ModelTrial):
     # ---- rounds --------------------------------------------------------------------------------
 
     def _turns(self, contestants: Sequence[Contestant], count: int) -> dict[str, Turns]:
-        """Return the seconds of the calls in each turn, by contender."""
+        """Run turns; return the seconds of every call by contender, grouped by turn."""
         answers = self.rounds(self.model, contestants, count, self.spec.seconds)
         return {
             name: tuple(tuple(turn["seconds"]) for turn in turns) for name, turns in answers.items()

@@ -1,4 +1,4 @@
-"""Models that `slipstream bench infer` measures: those of the zoo, or one of the user."""
+"""Models that `slipstream bench infer` measures: those of the zoo, or a model of the user."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from slipstream.errors import UsageError
 from slipstream.forecast.trace.architectures import convolutions, efficient, resnet
 from slipstream.user_modules import import_user_object
 
-# Cached files depend on these packages and modules, and on the source of the network.
+# Cached files depend on the versions of these packages, on the modules of this benchmark, and on
+# the source of the network.
 PACKAGES = ("torch", "onnx", "onnxruntime", "openvino", "nncf")
 MAKERS = ("prepare", "samples", "contenders")
 ARCHITECTURES = (convolutions, efficient, resnet)
 
 
 def find_model(name: str) -> ZooModel:
-    """Return the model of a name: one of the zoo, or package.module:name, or path.py:name.
+    """Return the model with a name: of the zoo, or package.module:name, or path.py:name.
 
     Raises:
         UsageError: there is no such model.
@@ -42,7 +43,7 @@ def find_model(name: str) -> ZooModel:
 
 @contextmanager
 def model_folder(cache: Path | None, name: str) -> Generator[Path]:
-    """Yield the folder of a model's files: in the cache, or a temporary one without a cache."""
+    """Yield the folder for a model's files, either in the cache or a temporary folder."""
     if cache is None:
         with tempfile.TemporaryDirectory(prefix="slipstream-bench-") as temporary:
             yield Path(temporary)
@@ -55,8 +56,8 @@ def model_folder(cache: Path | None, name: str) -> Generator[Path]:
 def folder_name(name: str) -> str:
     """Return the name of a model's folder.
 
-    The name changes with the source of the network, with the versions of the packages and with the
-    modules of this benchmark, so that the cache never has outdated files.
+    The name contains a hash of the network's source, the versions of the packages and the modules
+    of this benchmark. Therefore outdated files in the cache are never used.
     """
     model = find_model(name)
     sources = [inspect.getsourcefile(model.build), inspect.getsourcefile(ZooModel)]
@@ -70,7 +71,7 @@ def folder_name(name: str) -> str:
 
 
 def _beside(source: Path) -> list[Path]:
-    """Return the sources of a model: all modules of the zoo, or only the file of the user."""
+    """Return the source files of a model: all modules of the zoo, or only the file of the user."""
     if source.parent.name != "zoo":
         return [source]
     architectures = (module.__file__ for module in ARCHITECTURES)

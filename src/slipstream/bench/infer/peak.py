@@ -1,7 +1,7 @@
 """Peak rates of the cores: python -m slipstream.bench.infer.peak THREADS prints JSON.
 
-Our kernels compute a 1 x 1 convolution whose operands stay in the caches, in short bursts. The rate
-is that of the best burst.
+Our kernels compute a 1 x 1 convolution, whose operands stay in the caches, in short bursts. The
+rate of the fastest burst counts.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -21,22 +21,22 @@ from slipstream.infer.graph.graph import Graph, Node, Value
 from slipstream.infer.native.formats import BFloat16, Bytes, Format
 from slipstream.infer.native.runner import Runner
 
-CHANNELS, SIDE = 512, 14  # so that operands stay in the caches
+CHANNELS, SIDE = 512, 14  # so small that the operands stay in the caches
 BURSTS = 400
 KERNEL = "convolution"
 FLOAT = np.dtype(np.float32)
 
 
 def main(text: str) -> None:
-    """Print operations per second by precision."""
+    """Print the peak rates by precision, in operations per second."""
     print(json.dumps(peaks(int(text))))
 
 
 def peaks(threads: int) -> dict[str, float]:
-    """Return the highest rates in operations per second, by precision.
+    """Return the peak rates by precision, in operations per second.
 
-    The precisions are fp32, and int8 and bf16 if the processor supports them. A multiplication and
-    its addition are two operations.
+    The precisions are fp32 and, if the processor supports them, int8 and bf16. A multiplication and
+    the addition of its product are two operations.
     """
     formats: Mapping[str, Format | None] = {
         "fp32": None,
@@ -48,7 +48,7 @@ def peaks(threads: int) -> dict[str, float]:
 
 
 def _rate(stored: Format | None, threads: int) -> float:
-    """Return the rate of the second of two convolutions; its input has the given format."""
+    """Return the rate of the second of two convolutions, whose input is stored in a format."""
     graph = _graph()
     runner = Runner(graph, {} if stored is None else {"middle": stored}, threads)
     inputs = {"x": np.random.default_rng(0).standard_normal((1, CHANNELS, SIDE, SIDE), np.float32)}

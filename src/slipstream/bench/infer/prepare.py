@@ -1,9 +1,10 @@
-"""The process that makes one file: python -m slipstream.bench.infer.prepare JOB.
+"""Process that makes one file: python -m slipstream.bench.infer.prepare JOB.
 
-Quantisation needs much memory, so each file is made in a process of its own. The files of peers are
-made as their documentation recommends, with the default settings: for ONNX Runtime, static
-quantisation of activations and weights per channel in QDQ form after its pre-processing, and
-dynamic quantisation of transformers; for OpenVINO, `quantize` and `compress_weights` of NNCF.
+Quantisation needs much memory, so each file is made in its own process. The files of peers are made
+as their documentation recommends, with the default settings. For ONNX Runtime, `quantize_static`
+quantises activations and weights per channel, in QDQ form, after `quant_pre_process`;
+`quantize_dynamic` quantises transformers. For OpenVINO, `quantize` and `compress_weights` of NNCF
+are used.
 """
 
 # The stubs of these packages leave most of their types open.
@@ -41,21 +42,24 @@ from slipstream.bench.infer.samples import CALIBRATION, HELD_OUT, JUDGING, Sampl
 from slipstream.infer.engines.openvino import openvino_package
 
 OPSET = 17
-FP32_DB = 70.0  # ratio that only float32 reaches; bfloat16 has about half of it, in dB
-SECONDS = ".seconds"  # suffix of a file beside each made file: seconds that making it took
+# signal-to-noise ratio in dB that only float32 reaches; bfloat16 has about half of it
+FP32_DB = 70.0
+# suffix of the file beside each made file, with the seconds that making it took
+SECONDS = ".seconds"
 
 Maker = Callable[[InferJob, Path], None]
 
 
 def make_file(text: str, makers: Mapping[str, Maker]) -> None:
-    """Make the file of a job, and write the seconds that it took to a file beside it.
+    """Make the file of a job; write the seconds that this took to a file beside it.
 
     Args:
         text: Text of an `InferJob`.
-        makers: Function that makes a file, by the name of the file.
+        makers: Functions that make a file, by the name of the file.
     """
     job = InferJob.from_text(text)
-    warnings.simplefilter("ignore")  # exporters and quantisers warn about their own code
+    # exporters and quantisers warn about problems in their own code
+    warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     target = Path(job.folder, job.file)
     begin = time.perf_counter()
@@ -64,7 +68,7 @@ def make_file(text: str, makers: Mapping[str, Maker]) -> None:
 
 
 def _export(job: InferJob, target: Path) -> None:
-    """Export the model from PyTorch, and write its outputs for held-out inputs."""
+    """Export the model from PyTorch, and write samples with the outputs of the model in float32."""
     import torch
 
     model = find_model(job.model)
@@ -93,12 +97,12 @@ def _ort_static(job: InferJob, target: Path) -> None:
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     class CalibrationReader(quantization.CalibrationDataReader):
-        """The samples of the calibration, one by one."""
+        """Reader that returns the calibration samples one by one."""
 
         def __init__(self) -> None:
             self._samples = _inputs(job, CALIBRATION)
 
-        def get_next(self) -> Any:  # None at the end, which the declared type does not allow
+        def get_next(self) -> Any:  # returns None at the end, which the base class does not declare
             return next(self._samples, None)
 
     with tempfile.TemporaryDirectory() as folder:
@@ -167,7 +171,7 @@ def _ours_best(job: InferJob, target: Path) -> None:
         target.with_name(EXPORTED),
         target,
         infer.CompileOptions(
-            data=_inputs(job, CALIBRATION, JUDGING),  # the first half is used for calibration
+            data=_inputs(job, CALIBRATION, JUDGING),  # the compiler calibrates with the first half
             snr_db=job.snr_db,
             seconds=job.seconds,
             threads=job.threads,

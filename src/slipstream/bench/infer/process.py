@@ -1,7 +1,7 @@
-"""The process that runs one contender: python -m slipstream.bench.infer.process JOB.
+"""Process that runs one contender: python -m slipstream.bench.infer.process JOB.
 
 The process loads the contender and writes a line of JSON about it to standard output. Then it
-answers each line of standard input with a line of JSON, and it ends with its input:
+answers each line of standard input with a line of JSON, until standard input ends:
 
     compare SET     signal-to-noise ratio of the outputs on a set of samples
     turn SECONDS    seconds of single calls
@@ -28,7 +28,7 @@ from slipstream.bench.infer.job import InferJob
 from slipstream.bench.infer.runners import Run, load
 from slipstream.bench.infer.samples import HELD_OUT, JUDGING, Sample, read_samples, signal_to_noise
 
-MOST_CALLS = 1000  # calls of a turn, at most
+MOST_CALLS = 1000  # highest number of calls in a turn
 
 Answers = Mapping[str, Callable[[str], dict[str, Any]]]
 
@@ -39,10 +39,11 @@ def answer_commands(load_contender: Callable[[], str], answers: Answers) -> None
     Args:
         load_contender: Function that loads the contender, computes a first result, and returns the
             description of the contender.
-        answers: Function for each command, from the argument of the command to the answer.
+        answers: Functions by command; each gets the argument of its command and returns the answer.
     """
     stream = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # engines may print, but standard output is for answers
+    # engines may print to standard output, which is only for answers; so they print to stderr
+    os.dup2(2, 1)
     warnings.simplefilter("ignore")
     begin = time.perf_counter()
     detail = load_contender()
@@ -89,7 +90,7 @@ class EngineProcess:
         return {"snr_db": signal_to_noise(outputs, expected)}
 
     def turn(self, seconds: str) -> dict[str, Any]:
-        """Return the seconds of the calls of one turn."""
+        """Run one turn, and return the seconds of each call."""
         return {"seconds": turn(self._run, self._first, float(seconds))}
 
     def memory(self, _: str) -> dict[str, Any]:
@@ -98,9 +99,9 @@ class EngineProcess:
 
 
 def turn(run: Run, inputs: Sample, seconds: float) -> list[float]:
-    """Return the seconds of consecutive calls, at least one, until the time is over.
+    """Call repeatedly until the time is over; return the seconds of each call, at least of one.
 
-    One call before them does not count, because other contenders have used the caches meanwhile.
+    A first call is not timed, because other contenders have used the caches before.
     """
     run(inputs)
     taken: list[float] = []

@@ -1,4 +1,4 @@
-"""Processes of an inference benchmark, started on the cores on which they stay."""
+"""Processes of an inference benchmark, each pinned to cores from its start."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from slipstream.bench.infer.job import InferJob
 from slipstream.errors import SlipstreamError, UsageError
 
 MODULE = "slipstream.bench"
-END_SECONDS = 30.0  # time limit for a process to end by itself
-NUM_LAST_LINES = 5  # lines of a failed process that an error quotes
+END_SECONDS = 30.0  # time limit in seconds for a process to end by itself
+NUM_LAST_LINES = 5  # last lines of a failed process's output, which the error quotes
 
 
 class ProcessError(SlipstreamError):
-    """A process failed; the message quotes its last lines."""
+    """A process failed; the message quotes the last lines of its output."""
 
 
 def cores_of(threads: int) -> frozenset[int]:
-    """Return as many cores as threads: the last of the cores that this process may use.
+    """Return the given number of cores: the last of those that this process may use.
 
     Raises:
         UsageError: this process may use fewer cores.
@@ -40,10 +40,10 @@ def cores_of(threads: int) -> frozenset[int]:
 
 @contextmanager
 def _pinned(cores: frozenset[int]) -> Generator[None]:
-    """Pin processes that start inside the block to cores.
+    """Pin processes that start inside the `with` block to cores.
 
-    Pinning later would be too late, because engines count their cores only at the start. The
-    calling program must have one thread.
+    Processes must be pinned before they start, because engines count their cores only at the start.
+    The calling program must have one thread, because it is pinned, too.
     """
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
@@ -69,14 +69,14 @@ def run_to_end(module: str, argument: str, cores: frozenset[int]) -> str:
 
 
 class Contestant:
-    """A process that runs one contender. Use as a context manager, or close it."""
+    """Process that runs one contender. Use it as a context manager, or close it."""
 
     def __init__(self, job: InferJob, cores: frozenset[int], module: str = "infer.process") -> None:
         """Start a process, and wait until it is ready.
 
         Args:
             job: Job of the process.
-            cores: Cores on which the process stays.
+            cores: Cores to which the process is pinned.
             module: Module of `slipstream.bench` that the process runs (default "infer.process").
 
         Raises:

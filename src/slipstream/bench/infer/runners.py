@@ -1,4 +1,4 @@
-"""Loading of a contender in the process that runs it, in the same way as its users load it."""
+"""Loading of a contender in its process, in the way in which users load it."""
 
 # The stubs of these packages leave most of their types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -19,9 +19,9 @@ from slipstream.bench.infer.job import InferJob
 
 
 def load(contender: EngineContender, job: InferJob) -> tuple[Run, str]:
-    """Return a function from inputs to outputs by name, and our description of the engine.
+    """Return a function from named inputs to named outputs, and the name of our engine.
 
-    The next call may overwrite the arrays that a call returned.
+    The name is empty for peers. A call may overwrite the arrays that the previous call returned.
     """
     return _LOADERS[contender.engine](contender, job)
 
@@ -33,7 +33,7 @@ def _pytorch(contender: EngineContender, job: InferJob) -> tuple[Run, str]:
 
     torch.set_num_threads(job.threads)
     names = find_model(job.model).outputs
-    # The preparation wrote this file, so it is safe to unpickle.
+    # The benchmark itself wrote this file, so it is safe to unpickle.
     network: Any = torch.load(Path(job.folder, NETWORK), weights_only=False)
     if contender.engine == "inductor":
         from torch._inductor import config

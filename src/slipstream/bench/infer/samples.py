@@ -26,12 +26,12 @@ Sample: TypeAlias = "dict[str, NDArray[Any]]"
 
 @dataclass(frozen=True, slots=True)
 class SampleSet:
-    """Inputs of a model for one purpose.
+    """A set of random inputs of a model, and the purpose of the set.
 
     Args:
-        name: Beginning of the names of the files.
-        first: Seed of the first sample.
-        count: Number of samples.
+        name: Name of the set, with which the names of its files begin.
+        first: Seed of the first input; the next inputs have the next seeds.
+        count: Number of inputs.
     """
 
     name: str
@@ -43,18 +43,18 @@ class SampleSet:
         return range(self.first, self.first + self.count)
 
     def files(self, folder: Path) -> tuple[Path, Path]:
-        """Return the paths of the inputs and of the expected outputs."""
+        """Return the paths of the files with the inputs and with the expected outputs."""
         return folder / f"{self.name}-inputs.npz", folder / f"{self.name}-outputs.npz"
 
 
-CALIBRATION = SampleSet("calibration", 100, 8)  # calibration of peers and ours
-JUDGING = SampleSet("judging", 108, 248)  # beside the calibration samples, input of our compiler
-HELD_OUT = SampleSet("held-out", 1000, 32)  # final comparison of all contenders
-FIRST_UNSEEN = 10_000  # seed of the first input of `unseen`
+CALIBRATION = SampleSet("calibration", 100, 8)  # for the calibration of peers and ours
+JUDGING = SampleSet("judging", 108, 248)  # for our compiler, in addition to the calibration samples
+HELD_OUT = SampleSet("held-out", 1000, 32)  # for the final comparison of all contenders
+FIRST_UNSEEN = 10_000  # seed of the first input that `unseen` compares
 
 
 def write_set(folder: Path, chosen: SampleSet, model: ZooModel, network: torch.nn.Module) -> None:
-    """Write the inputs of a set, and the float32 outputs of a network for them."""
+    """Write the inputs of a set, and the outputs of a network in float32 for them."""
     import torch
 
     inputs: list[Mapping[str, NDArray[Any]]] = []
@@ -81,7 +81,7 @@ def write_samples(path: Path, samples: Sequence[Mapping[str, NDArray[Any]]]) -> 
 
 
 def read_samples(path: Path) -> list[Sample]:
-    """Return the samples of a file in their order, each as arrays by name."""
+    """Return the samples of a file in order; each sample is a dictionary of arrays by name."""
     samples: dict[int, Sample] = {}
     with np.load(path) as file:
         for key in file.files:
@@ -91,7 +91,7 @@ def read_samples(path: Path) -> list[Sample]:
 
 
 def signal_to_noise(outputs: Sequence[Sample], expected: Sequence[Sample]) -> float:
-    """Return the signal-to-noise ratio in dB of the output where it is lowest."""
+    """Return the signal-to-noise ratio in dB, the lowest over all outputs of the model."""
     comparison = Comparison()
     for sample, reference in zip(outputs, expected, strict=True):
         comparison.add(sample, reference)

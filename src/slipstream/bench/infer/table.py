@@ -1,4 +1,4 @@
-"""Inference benchmarks as tables and as JSON."""
+"""Tables and JSON of the inference benchmark."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ HEADINGS = ("ms", "quartiles", "best", "dB", "MB", "made", "load", "of peak")
 
 
 def tables(report: InferReport) -> list[Table]:
-    """Return a table of contenders for each model, and one of the targets."""
+    """Return a table of contenders for each model, and a table of the performance targets."""
     return [*(_measured(report, result) for result in report.results), _bars(report)]
 
 
 def caption(report: InferReport) -> str:
-    """Return the meaning of the columns, and the machine."""
+    """Return a caption that explains the columns and names the machine."""
     rates = ", ".join(f"{name} {peak / 1e9:,.0f}" for name, peak in report.peaks.items())
     return (
         "ms: median of single calls, and their quartiles. best: median of the best turn. dB:"
@@ -48,7 +48,7 @@ def run_as_json(spec: Any, notes: Sequence[str]) -> dict[str, Any]:
 
     Args:
         spec: Dataclass with the settings of the run and a field `cache`.
-        notes: Sentences about contenders that were left out.
+        notes: Sentences that say which contenders were left out.
     """
     return {
         "spec": {**asdict(spec), "cache": str(spec.cache or "")},
@@ -72,9 +72,9 @@ def as_json(report: InferReport) -> dict[str, Any]:
 
 
 def share_of_peak(report: InferReport, result: ModelResult, timing: InferTiming) -> float | None:
-    """Return the operations per second, divided by the peak rate of the cores in this precision.
+    """Return the rate of operations divided by the peak rate of the cores in this precision.
 
-    The result is None if the peak rate is unknown. It is unknown for int8 weights too, because
+    The result is None if the peak rate is unknown. It is also None for int8 weights, because
     OpenVINO multiplies them as bytes in transformers and as floats elsewhere.
     """
     precision = CONTENDERS[timing.contender].precision
@@ -101,7 +101,7 @@ def _measured(report: InferReport, result: ModelResult) -> Table:
 
 
 def _promise(report: InferReport, result: ModelResult) -> str | None:
-    """Return a sentence about our accuracy on unseen inputs, if there are any."""
+    """Return a sentence about our accuracy on unseen inputs; None if there are no such inputs."""
     if result.unseen_db is None:
         return None
     kept = "kept" if result.keeps_promise else "BROKEN"

@@ -16,13 +16,13 @@ Tell = Callable[[str], None]
 
 @dataclass(kw_only=True)
 class ModelTrial:
-    """Measurement of one model, whatever the kind of its contenders.
+    """Measurement of one model, independent of the kind of contenders.
 
     Args:
         model: Name of the model.
-        folder: Folder of the model's files.
-        tell: Function that receives a line about each step.
-        notes: Sentences about contenders that were left out, and why.
+        folder: Path of the folder with the model's files.
+        tell: Function that receives a line of progress about each step.
+        notes: Sentences that say which contenders were left out, and why.
     """
 
     model: str
@@ -31,7 +31,7 @@ class ModelTrial:
     notes: list[str] = field(default_factory=list[str])
 
     def job(self, **fields: Any) -> InferJob:
-        """Return a job for this model; the fields are those of `InferJob`."""
+        """Return a job for this model; `fields` sets the other fields of `InferJob`."""
         return InferJob(model=self.model, folder=str(self.folder), **fields)
 
     def has(self, file: str) -> bool:
@@ -39,7 +39,7 @@ class ModelTrial:
         return (self.folder / (file + SECONDS)).exists()
 
     def make(self, module: str, job: InferJob, cores: frozenset[int]) -> None:
-        """Make the file of a job by a module of this benchmark, in a process of its own.
+        """Make the file of a job with a module of this benchmark, in a separate process.
 
         Raises:
             ProcessError: the process failed.
@@ -48,11 +48,11 @@ class ModelTrial:
         run_to_end(module, job.as_text(), cores)
 
     def takes_part(self, title: str, obstacle: str, make: Callable[[], None]) -> bool:
-        """Make the file of a contender; return False, and note the reason, if it cannot take part.
+        """Make a contender's file; return False and note the reason if the contender cannot run.
 
         Args:
-            title: Title of the contender for people.
-            obstacle: Reason why the contender cannot take part; "" if nothing is in its way.
+            title: Readable name of the contender.
+            obstacle: Reason why the contender cannot run; "" if it can.
             make: Function that makes the file.
         """
         if not obstacle:
@@ -67,16 +67,16 @@ class ModelTrial:
     def rounds(
         self, title: str, contestants: Sequence[Contestant], count: int, seconds: float
     ) -> dict[str, list[dict[str, Any]]]:
-        """Give every contender a turn in each round; every second round reverses the order.
+        """Let every contender run a turn in each round; every second round reverses the order.
 
         Args:
-            title: Beginning of the lines about progress.
-            contestants: Processes of the contenders.
+            title: Text with which the lines of progress begin.
+            contestants: Processes of the contenders, which get the command `turn`.
             count: Number of rounds.
-            seconds: Seconds of a turn.
+            seconds: Length of a turn in seconds.
 
         Returns:
-            The answers of each contender, by its name.
+            The answers of each contender to `turn`, by the contender's name.
         """
         answers: dict[str, list[dict[str, Any]]] = {}
         for number in range(count):

@@ -1,9 +1,9 @@
-"""Comparison of ours with the model in float32, on many inputs outside all sets of samples.
+"""Comparison of our package with the model in float32, on inputs that no sample set contains.
 
     python -m slipstream.bench.infer.unseen JOB
 
-The process prints a line of JSON: the lowest signal-to-noise ratio of an output, in dB. Only one
-input is in memory at a time.
+The process prints a line of JSON with the signal-to-noise ratio in dB, the lowest over all outputs.
+Only one input is in memory at a time.
 """
 
 # PyTorch's stubs leave some of its types open.
@@ -25,7 +25,7 @@ from slipstream.infer.accuracy.accuracy import Comparison
 
 
 def main(text: str) -> None:
-    """Compare on as many inputs as the job demands, and print the signal-to-noise ratio."""
+    """Compare on the job's number of unseen inputs, and print the signal-to-noise ratio."""
     job = InferJob.from_text(text)
     model = find_model(job.model)
     reference, _ = load(CONTENDERS["pytorch"], job)

@@ -1,4 +1,4 @@
-"""Models that can be replayed, as layers with parameters and FLOPs."""
+"""Models that can be replayed, each described by its layers with parameters and FLOPs."""
 
 from collections.abc import Callable, Mapping
 
@@ -24,7 +24,7 @@ MODELS: Mapping[str, Callable[[], ReplayModel]] = {
 
 
 def model(name: str) -> ReplayModel:
-    """Return the model of a name.
+    """Return the model with this name.
 
     Raises:
         UsageError: the name is unknown.

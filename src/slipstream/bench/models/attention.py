@@ -1,8 +1,8 @@
 """Transformers: the original one, BERT-base and GPT-2.
 
-Vaswani et al., arXiv 1706.03762 (base, with a shared vocabulary of 37,000 words); Devlin et al.,
-arXiv 1810.04805 (base, uncased, with the pooler and without the heads of the pre-training tasks);
-Radford et al. 2019 (the smallest model, with 124 M parameters).
+Sources: Vaswani et al., arXiv 1706.03762 (the base model, with a shared vocabulary of 37,000
+words); Devlin et al., arXiv 1810.04805 (base, uncased, with the pooler and without the heads of the
+pre-training tasks); Radford et al. 2019 (the smallest model, with 124 M parameters).
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from slipstream.bench.models.layers import (
 
 
 def bert_base() -> ReplayModel:
-    """Return BERT-base with 109,482,240 parameters; its embedding is ready last and used first."""
+    """Return BERT-base with 109,482,240 parameters.
+
+    The gradient of the embedding is ready last and needed first.
+    """
     width, tokens = 768, 128
     words = table("embedding.words", (30522, width), rows_per_sample=tokens)
     places = table("embedding.places", (512, width))
@@ -36,7 +39,7 @@ def bert_base() -> ReplayModel:
 
 
 def gpt2() -> ReplayModel:
-    """Return GPT-2 with 124,439,808 parameters; the head shares the weights of the embedding."""
+    """Return GPT-2 with 124,439,808 parameters; its head shares the weights of the embedding."""
     width, tokens, vocabulary = 768, 1024, 50257
     words = table("embedding.words", (vocabulary, width))
     layers = [embedding("embedding", [words, table("embedding.places", (1024, width))])]
@@ -52,8 +55,8 @@ def gpt2() -> ReplayModel:
 def transformer() -> ReplayModel:
     """Return Transformer base with 63,045,632 parameters.
 
-    Both languages and the head share one table. The head touches every row, so the gradient of the
-    table is dense.
+    Both languages and the head share one embedding table. The head uses every row of the table, so
+    its gradient is dense.
     """
     width, inner, tokens, vocabulary = 512, 2048, 32, 37000
     words = table("embedding", (vocabulary, width))
@@ -84,7 +87,7 @@ def _decoder_layer(name: str, widths: tuple[int, int], tokens: int) -> Iterator[
 def _attention(name: str, width: int, tokens: int, *, bias: bool) -> Iterator[ModelLayer]:
     """Yield the projections and the normalisation of attention.
 
-    The FLOPs of the scores and of the weighted sums belong to the last projection.
+    The FLOPs of the attention scores and of the weighted sums are counted in the last projection.
     """
     for part in ("query", "key", "value"):
         yield linear(f"{name}.{part}", (width, width), tokens=tokens, bias=bias)
@@ -116,7 +119,7 @@ def _gpt2_layer(name: str, width: int, tokens: int) -> Iterator[ModelLayer]:
 
 
 def _score_flops(width: int, tokens: int) -> int:
-    """Return the FLOPs of all scores and of the weighted sums; masked scores count too."""
+    """Return the FLOPs of the attention scores and weighted sums, including masked scores."""
     return 4 * tokens**2 * width
 
 

@@ -1,8 +1,8 @@
 """Convolutional networks for images: VGG16 and the ResNets with bottlenecks.
 
-Simonyan and Zisserman, arXiv 1409.1556; He et al., arXiv 1512.03385, with the stride in the 3 x 3
-convolution, as in common implementations. The networks have 1,000 classes and images of 224 x 224
-pixels.
+Sources: Simonyan and Zisserman, arXiv 1409.1556; He et al., arXiv 1512.03385. The ResNets have the
+stride in the 3 x 3 convolution, as in common implementations. The networks have 1,000 classes and
+images of 224 x 224 pixels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def normalised_convolution(
 
     Args:
         name: Name of the convolution and its normalisation.
-        channels: Input and output channels.
+        channels: Numbers of input and output channels.
         kernel: Height and width of the kernel.
         output: Height and width of the output in pixels.
     """

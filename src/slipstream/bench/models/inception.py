@@ -1,8 +1,8 @@
 """Inception-V3 without its auxiliary head, for images of 299 x 299 (Szegedy et al., 1512.00567).
 
-A block is a set of parallel branches, each a chain of normalised convolutions. In the tables below
-a convolution is (output channels, kernel height, kernel width). A block that halves the image does
-so in the last convolution of each branch.
+A block is a set of parallel branches, and a branch is a chain of normalised convolutions. In the
+tables below, a convolution is a tuple (output channels, kernel height, kernel width). If a block
+halves the image, the last convolution of each branch does it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class InceptionBlock:
     """Parallel branches, whose outputs are concatenated.
 
     Args:
-        branches: Branches by name, in forward order; "a/b" starts at the end of branch "a".
-        channels: Input and output channels.
+        branches: Branches by name, in forward order; branch "a/b" starts at the end of branch "a".
+        channels: Numbers of input and output channels.
         pixels: Height and width of the input, and of the output.
     """
 

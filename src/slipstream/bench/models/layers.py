@@ -1,7 +1,7 @@
 """Description of a model for a replay: layers in forward order, with parameters and FLOPs.
 
-A multiplication and an addition are two FLOPs. Activations, pooling and the arithmetic of
-normalisations are not counted; together they are below 1 % of every model here.
+A multiplication and an addition are two FLOPs. The FLOPs of activations, pooling and normalisations
+are not counted; together they are below 1 % of every model here.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Parameter:
     Args:
         name: Name of the tensor, unique in its model.
         shape: Shape of the tensor.
-        rows_per_sample: Largest number of rows that one sample touches, if the gradient is sparse
-            in its first dimension; 0 for a dense gradient.
+        rows_per_sample: Highest number of rows of the gradient that one sample makes differ from
+            zero, if the gradient is sparse; 0 for a dense gradient.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Parameter:
         """Return the number of rows of the gradient that can differ from zero.
 
         Args:
-            batch: Samples of a step.
+            batch: Number of samples in a step.
         """
         rows = self.shape[0]
         return min(rows, batch * self.rows_per_sample) if self.rows_per_sample else rows
@@ -44,20 +44,20 @@ class Parameter:
         """Return the number of elements of the gradient that can differ from zero.
 
         Args:
-            batch: Samples of a step.
+            batch: Number of samples in a step.
         """
         return self.touched_rows(batch) * math.prod(self.shape[1:])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelLayer:
-    """Layers that run as one, so that their gradients are ready at the same moment.
+    """One or more layers that run together, so that their gradients are ready at the same time.
 
     Args:
         name: Name of the layer, unique in its model.
-        parameters: Parameters that belong to the layer.
+        parameters: Parameters that the layer owns.
         flops: FLOPs of the forward pass of one sample.
-        tied: Names of parameters of other layers that this layer uses too (default none).
+        tied: Names of other layers' parameters that this layer uses, too (default none).
     """
 
     name: str
@@ -78,8 +78,8 @@ class ReplayModel:
     Args:
         name: Name on the command line.
         layers: Layers in forward order.
-        batch: Samples of a step of one process.
-        sample: Description of one sample, for people.
+        batch: Number of samples in a step of one process.
+        sample: Description of one sample, as readable text.
     """
 
     name: str
@@ -115,7 +115,7 @@ def convolution(
 
     Args:
         name: Name of the layer.
-        channels: Input and output channels.
+        channels: Numbers of input and output channels.
         kernel: Height and width of the kernel.
         output: Height and width of the output in pixels.
         bias: Whether the layer has a bias (default False).
@@ -139,8 +139,8 @@ def linear(
 
     Args:
         name: Name of the layer.
-        features: Input and output features.
-        tokens: Tokens of one sample, to each of which the layer is applied (default 1).
+        features: Numbers of input and output features.
+        tokens: Number of tokens in a sample; the layer is applied to each token (default 1).
         bias: Whether the layer has a bias (default True).
         more_flops: FLOPs of operators without parameters that run with this layer, such as
             attention scores (default 0).
@@ -164,12 +164,12 @@ def table(name: str, shape: tuple[int, int], *, rows_per_sample: int = 0) -> Par
 
     Args:
         name: Name of the layer that looks up the rows.
-        shape: Number of rows, and elements of a row.
-        rows_per_sample: Largest number of rows that one sample touches; see `Parameter`.
+        shape: Number of rows, and number of elements in a row.
+        rows_per_sample: Highest number of rows that one sample uses; see `Parameter`.
     """
     return Parameter(name=f"{name}.weight", shape=shape, rows_per_sample=rows_per_sample)
 
 
 def embedding(name: str, tables: Sequence[Parameter]) -> ModelLayer:
-    """Return a layer that looks up rows, which takes memory traffic but no FLOPs."""
+    """Return a layer that looks up rows in tables, which costs memory traffic but no FLOPs."""
     return ModelLayer(name=name, parameters=tuple(tables), flops=0)

@@ -1,1 +1,1 @@
-"""Negotiation of the order in which tensors are reduced: ours beside a central coordinator."""
+"""Benchmark of the negotiation of one order of tensors, beside a central coordinator."""
