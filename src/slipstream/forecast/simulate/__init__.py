@@ -1,1 +1,1 @@
-"""How long does a step take?"""
+"""Simulation of a training step, which returns its duration."""

@@ -1,10 +1,10 @@
-"""Communication within the forward and backward pass, for which the next operator waits.
+"""Communication within the forward and backward pass; the next operator waits until it ends.
 
 Source: Liu, Zaharia, Abbeel 2023, "Ring attention", arXiv 2310.01889, for keys and values that
 circulate while attention reads them.
 """
 
-# NumPy's arrays lose their types in sums and copies.
+# Pyright loses the types of NumPy arrays in sums and copies.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -39,10 +39,12 @@ class ActivationExchange:
 
     Args:
         workload: Workload of one rank.
-        sums: Bytes that tensor ranks sum.
+        sums: Bytes that tensor-parallel ranks sum in an all-reduce.
         moves: Bytes that are sent to experts or returned from them.
-        rings: Bytes of keys and values that circulate between context ranks.
-        layers: Layers for which a separate choice is possible, by the name of their parameter.
+        rings: Bytes of keys and values that circulate between context-parallel ranks (ring
+            attention).
+        layers: Layers whose gradient exchange can be chosen separately, by the name of their
+            parameter; see `slipstream.forecast.simulate.hybrid`.
     """
 
     workload: Workload
@@ -55,12 +57,12 @@ class ActivationExchange:
     def of(
         cls, workload: Workload, joints: Iterable[Joint], expert_bytes: Mapping[int, float]
     ) -> ActivationExchange:
-        """Return the exchange of a workload.
+        """Return the bytes that ranks exchange after each operator of a workload.
 
         Args:
             workload: Workload of one rank.
-            joints: Sums over tensor ranks.
-            expert_bytes: Bytes sent to experts or returned from them, by index of the operator.
+            joints: Sums over tensor-parallel ranks, each after one operator.
+            expert_bytes: Bytes sent to experts or returned from them, by operator index.
         """
         count = len(workload.operators)
         sums, moves, rings = np.zeros(count), np.zeros(count), np.zeros(count)
@@ -71,7 +73,7 @@ class ActivationExchange:
         for index, operator in enumerate(workload.operators):
             if operator.kind is OperatorKind.ATTENTION:
                 keys = [workload.values[value].num_bytes for value in operator.reads[1:3]]
-                # The gradients of keys and values circulate too.
+                # In the backward pass, the gradients of keys and values circulate too.
                 passes = 1 if operator.phase is TrainingPhase.FORWARD else 2
                 rings[index] = sum(keys) * passes
         return cls(
@@ -83,11 +85,12 @@ class ActivationExchange:
         )
 
     def between(self, other: ActivationExchange, share: float) -> ActivationExchange:
-        """Return the exchange of another micro-batch, by linear interpolation.
+        """Return the exchange at another micro-batch size, by linear interpolation.
 
         Args:
-            other: Exchange of a larger micro-batch.
-            share: Position between both micro-batches: 0 is this one, 1 the other; it may exceed 1.
+            other: Exchange at a larger micro-batch.
+            share: Position between the two micro-batches: 0 is this one and 1 is that of `other`; a
+                position above 1 extrapolates.
         """
         return replace(
             self,
@@ -105,7 +108,7 @@ class ActivationExchange:
 
         Args:
             job: Job with its strategy and cluster.
-            device: Seconds of each operator.
+            device: Seconds that each operator takes on the device.
         """
         strategy, wire = job.strategy, job.wire
         waits = np.zeros(len(device))
@@ -142,11 +145,11 @@ class ActivationExchange:
                 waits[layer.backward] += seconds
 
     def repeated(self, job: TrainingJob, device: FloatArray) -> FloatArray:
-        """Return the seconds of the operators, including the work that all replicas repeat.
+        """Return the seconds of each operator, including products that every replica repeats.
 
         Args:
             job: Job with its strategy.
-            device: Seconds of each operator.
+            device: Seconds that each operator takes on the device without repeated work.
         """
         late = [name for name, choice in job.strategy.layers if choice is Agreement.FACTORS]
         if not late:
@@ -154,7 +157,8 @@ class ActivationExchange:
         device, half = device.copy(), job.rates.half_sum
         for name in late:
             if name in self.layers:
-                # One product sums over the rows of all replicas, and writes as much as before.
+                # The product of gathered factors sums over the rows of all replicas; its result
+                # stays as large as that of one replica.
                 layer = self.layers[name]
                 longer = (layer.rows * job.strategy.data + half) / (layer.rows + half)
                 device[layer.backward] *= longer

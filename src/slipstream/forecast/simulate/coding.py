@@ -8,14 +8,15 @@ from __future__ import annotations
 from slipstream.forecast.simulate.job import TrainingJob
 from slipstream.forecast.work.strategy import WIRE_SHARE
 
-# Bytes of fp32 per second in which a core encodes, decodes and adds, and decodes once more: 1 /
-# (1/12.0 + 1/17.0 + 1/13.4) GB/s in fp16, 1 / (1/16.9 + 1/17.6 + 1/14.7) in bf16, 1 / (1/15.7 +
-# 1/18.9 + 1/16.2) in int8, of 64 MiB on a core of an AMD EPYC 9004 (core/bench/wire_bench.cc).
+# Bytes of fp32 per second that a core processes if it encodes them, decodes and adds them, and
+# decodes the sum. They follow from the rates of these three steps in GB/s, for 64 MiB on a core of
+# an AMD EPYC 9004 (core/bench/wire_bench.cc): 1 / (1/12.0 + 1/17.0 + 1/13.4) in fp16, 1 / (1/16.9 +
+# 1/17.6 + 1/14.7) in bf16 and 1 / (1/15.7 + 1/18.9 + 1/16.2) in int8.
 _CORE_RATES = {"fp16": 4.6e9, "bf16": 5.4e9, "int8": 5.6e9}
 
 
 def wire_bytes(job: TrainingJob) -> float:
-    """Return the bytes on the wire per gradient element; compression applies between hosts only.
+    """Return the bytes on the wire per gradient element; only traffic between hosts is compressed.
 
     Args:
         job: Job with its strategy and cluster.
@@ -24,7 +25,7 @@ def wire_bytes(job: TrainingJob) -> float:
 
 
 def coding_seconds(numbers: float, job: TrainingJob) -> float:
-    """Return the seconds in which the CPU core of a rank encodes its part of a gradient.
+    """Return the seconds that a rank's CPU core needs to encode and decode its part of a gradient.
 
     Args:
         numbers: Number of elements of the gradient.

@@ -1,8 +1,8 @@
 """Duration of operators on a device: a roofline model with a few calibrated parameters.
 
 A matrix product reaches a share of the device's peak. The share decreases if the last wave of tiles
-leaves processors idle, and if the summed dimension is short. All other operators are limited by
-memory bandwidth. The shares were calibrated on published measurements
+leaves processors (streaming multiprocessors) idle, and if the summed dimension is short. All other
+operators are limited by memory bandwidth. The shares were calibrated on published measurements
 (`slipstream.forecast.validate`).
 
 Source: Williams, Waterman, Patterson 2009, "Roofline", doi 10.1145/1498765.1498785; NVIDIA, "Matrix
@@ -28,15 +28,15 @@ _Flags = npt.NDArray[np.bool_]
 
 # Rows and columns of the tile that one processor computes, as in NVIDIA's guide (see above).
 TILE = 128
-# Sums longer than this are split if there are fewer tiles than processors. With 512, 1024 and 2048
-# the mean error on the published rows is 10.8, 10.7 and 10.5 % if the fit stays, and without splits
-# 21.4 %.
+# Number of summed elements from which a product is split into several sums, so that more processors
+# have work. With 512, 1024 and 2048 the mean error on the published measurements is 10.8, 10.7 and
+# 10.5 % if no parameter is fitted anew, and without splits it is 21.4 %.
 SPLIT = 1024
 # Window sizes in pixels, 3x3 and 5x5, for which Winograd's algorithm is used.
 _WINOGRAD = (9, 25)
-# Factor on the bytes of a convolution that are copied if images are stored channels first, because
-# matrix units need channels last. The input and the output are copied; in the backward pass the
-# gradient of the output is copied twice, once for each of the two products. ResNet-50 with 128
+# Copied bytes, as a multiple of the bytes that a convolution moves, if images are stored channels
+# first; matrix units need channels last. The input and the output are copied. In the backward pass
+# the gradient of the output is copied twice, once for each of the two products. ResNet-50 with 128
 # images on a V100 in 16 bits takes 152 ms with channels first and 111 ms with channels last
 # (github.com/sandeepkumar-skb/pytorch_experiments, torchvision_exp/README.md).
 _COPIED = {TrainingPhase.FORWARD: 2.0, TrainingPhase.BACKWARD: 8 / 3}
@@ -45,14 +45,15 @@ _COPIED = {TrainingPhase.FORWARD: 2.0, TrainingPhase.BACKWARD: 8 / 3}
 # products, two sums and a tanh; dropout draws numbers, compares and multiplies;
 # layer norm computes moments and then its result.
 _COMPOSED = {"gelu": 8.0, "dropout": 3.0, "layer_norm": 2.0}
-# Factor on the bytes of norms: they read their input twice, because they compute the mean first,
-# and write once, which is three passes instead of two. With 1.0, 1.5 and 2.0 the mean error on the
-# published rows is 11.3, 10.7 and 10.7 % if the fit stays.
+# Factor on the bytes of norms. They compute the mean first, so they read their input twice and
+# write once, which is three passes instead of two. With 1.0, 1.5 and 2.0 the mean error on the
+# published measurements is 11.3, 10.7 and 10.7 % if no parameter is fitted anew.
 _PASSES = {OperatorKind.NORM: 1.5}
-# TensorFlow and Paddle list the operators that may run in 16 bits. Powers, means, unlisted
-# operators and operators between them stay in 32 bits, so these functions move 32-bit values. Each
-# product also casts: it reads 32 bits and writes 16 in addition to the 16 bits that it moves itself
-# (tensorflow/core/grappler/ optimizers/auto_mixed_precision_lists.h;
+# TensorFlow and Paddle list the operators that may run in 16 bits. Powers, means and unlisted
+# operators stay in 32 bits, and so do operators between them; the functions below therefore move
+# 32-bit values. Each product also needs a cast, which reads 32 bits and writes 16 bits per value in
+# addition to the 16 bits that the product moves
+# (tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h;
 # paddle/fluid/contrib/mixed_precision/fp16_lists.py).
 _STAYS_WIDE = ("gelu", "dropout", "tanh")
 _CAST_PASSES = 3.0
@@ -60,16 +61,18 @@ _CAST_PASSES = 3.0
 # attention and of every second product (torchtitan/distributed/activation_checkpoint.py,
 # SelectiveAC).
 _AGAIN = {OperatorKind.ATTENTION: 0.0, OperatorKind.PRODUCT: 0.5}
-# Additional memory passes of an 8-bit product: it reads both operands for their maximum, then reads
-# them again and writes them. That is 5 bytes per 2 bytes of the product, for two of three matrices.
+# Additional memory traffic of an 8-bit product, as a multiple of the bytes that the product moves
+# in 16 bits. It reads both operands to find their maximum, then reads them again and writes them in
+# 8 bits: 5 bytes per element of 2 bytes, for two of the three matrices.
 _SCALED_PASSES = 2.5 * 2 / 3
-# Rate of loads, which limits depthwise convolutions because they load an operand for each
-# multiplication. A processor is assumed to load for 64 lanes, as in V100 and A100, at 1.5 GHz.
-# EfficientNets reach 0.4 to 0.6 TFLOP/s in fp32 on V100 as on A100, in 16 bits 0.4 to 1.3 there and
-# 0.9 to 1.7 on RTX 3090, whose processors have twice the lanes (README of DeepLearningExamples,
-# PyTorch/Classification/ConvNets/efficientnet; pytorch-image-models, results).
+# TFLOP/s per processor of depthwise convolutions, which load an operand for each multiplication and
+# are limited by these loads. A processor is assumed to load for 64 lanes, as in V100 and A100, at
+# 1.5 GHz. In fp32, EfficientNets reach 0.4 to 0.6 TFLOP/s on both V100 and A100. In 16 bits they
+# reach 0.4 to 1.3 on these, and 0.9 to 1.7 on RTX 3090, whose processors have twice the lanes
+# (README of DeepLearningExamples, PyTorch/Classification/ConvNets/efficientnet;
+# pytorch-image-models, results).
 _LOADING_TFLOPS = 2 * 64 * 1.5e-3
-# Time between two kernels of a CUDA graph: 80 kernels take 70 us, including their work
+# Microseconds between two kernels of a CUDA graph: 80 kernels take 70 us, including their work
 # (cuda.juliagpu.org/dev/usage/graphs).
 _GRAPH_GAP_US = 0.9
 
@@ -82,19 +85,22 @@ class Rates:
         matrix: Share of the 16-bit peak of matrix units, 0 to 1 (default 0.61).
         tf32: Share of the TF32 peak of matrix units, 0 to 1 (default 0.75).
         vector: Share of the fp32 peak of vector units, 0 to 1 (default 0.73).
-        matrix_windows: Rate of convolutions over that of products on matrix units (default 0.9).
-        vector_windows: Rate of convolutions over that of products in fp32 (default 0.9).
+        matrix_windows: Rate of convolutions on matrix units, relative to matrix products (default
+            0.9).
+        vector_windows: Rate of convolutions on vector units, relative to matrix products (default
+            0.9).
         memory: Share of the memory bandwidth, 0 to 1 (default 0.80).
-        odd: Rate of 16-bit products with rows of odd length over that of others (default 0.2).
-        half_sum: Length of the summed dimension at which a product reaches half of its share,
-            because each tile has a start and an end (default 150).
+        odd: Rate of products on matrix units if a matrix has rows of odd length, relative to other
+            products (default 0.2).
+        half_sum: Length of the summed dimension at which a product reaches half of the rate of long
+            sums; each tile spends time at its start and end (default 150).
         vector_half_sum: Value of `half_sum` for vector units (default None: the same value).
         gap_us: Time between two kernels in microseconds (default 5).
         winograd: Factor by which Winograd's algorithm reduces the FLOPs of fp32 convolutions of
             stride 1 (default 1.8).
-        depthwise: Share of `vector` that depthwise convolutions reach in fp32 with 64 lanes per
-            processor; it doubles in 16 bits, and is multiplied by the channels per group (default
-            0.08).
+        depthwise: Share of `vector` that convolutions with one channel per group reach in fp32 with
+            64 lanes per processor. It is twice as high in 16 bits, and proportional to the channels
+            per group (default 0.08).
         gather: Share of `memory` that embedding lookups reach (default 0.5).
     """
 
@@ -118,10 +124,11 @@ class Runtime:
     """Overheads of a framework in addition to its kernels.
 
     Args:
-        name: Name of the framework, as in tables.
+        name: Name of the framework (default "pytorch").
         forward_us: Host time per operator of the forward pass in microseconds (default 20).
         backward_us: Host time per operator of the backward pass in microseconds (default 15).
-        collective_us: Host time per collective of a pass in microseconds (default 20).
+        collective_us: Host time per collective within a forward or backward pass in microseconds
+            (default 20).
         step_ms: Host time per step in milliseconds (default 1).
         update_us: Host time per parameter that the optimizer updates in microseconds (default 0).
         memory: Factor on the time of memory-bound operators; below 1 if they are fused (default 1).
@@ -133,12 +140,13 @@ class Runtime:
         overlap: Share of the communication that overlaps with the backward pass, 0 to 1 (default
             0.9).
         composed: Whether functions such as GELU run as several kernels (default False).
-        wide: Whether functions between products use 32 bits if products use 16 (default False).
-        graphs: Whether a step is launched at once as a CUDA graph (default False).
-        sums: Whether the devices of a host add their gradients before parameter servers receive
-            them, and as many hosts without devices are the servers (default False).
+        wide: Whether functions such as GELU use 32 bits if products use 16 (default False).
+        graphs: Whether the host launches a step as one CUDA graph (default False).
+        sums: Whether the devices of a host add their gradients before they send them to parameter
+            servers, which run on an equal number of hosts without devices, as in BytePS (default
+            False).
         spread: Standard deviation of a rank's time per micro-batch as a share of its mean; ranks
-            wait for the slowest one (default 0.02).
+            wait for the slowest rank (default 0.02).
     """
 
     name: str = "pytorch"
@@ -161,7 +169,7 @@ class Runtime:
     spread: float = 0.02
 
     def slowest(self, ranks: int, apart: int = 1) -> float:
-        """Return the time of the slowest of several ranks over the time of one rank.
+        """Return the time of the slowest of several ranks, relative to the mean time of a rank.
 
         The largest of n normal variables is about sqrt(2 ln n) standard deviations above their
         mean; the mean of m variables has a standard deviation that is sqrt(m) times smaller.
@@ -175,7 +183,7 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Columns of numbers about the operators of a device, so that thousands are costed at once.
+    """Operators of a device as NumPy columns, from which the time of all is computed at once.
 
     Columns up to `backward` have one entry per operator; the columns after it have one entry per
     matrix product.
@@ -183,7 +191,8 @@ class Work:
     Args:
         operators: Operators of a device, in order of execution.
         bytes: Bytes that an operator moves.
-        depthwise: FLOPs of a grouped convolution, divided by the channels of a group; else 0.
+        depthwise: FLOPs of a depthwise convolution, divided by its channels per group; 0 for other
+            operators.
         copied: Bytes that are copied if a convolution's images are stored channels first.
         composed: Factor on the bytes if the framework composes the function of several kernels.
         product: Whether the operator is a matrix product.
@@ -199,7 +208,7 @@ class Work:
         n: Columns of the result.
         k: Length of the sum.
         window: Pixels of the convolution window.
-        fill: Share of the product that is computed.
+        fill: Share of the product that is computed; 0.5 for causal attention.
         windows: Whether the product is a convolution.
         odd: Whether rows of an operand or of the result have an odd length.
         dtypes: Name of the data type.
@@ -232,7 +241,7 @@ class Work:
 
     @classmethod
     def of(cls, operators: Sequence[Operator]) -> Work:
-        """Return the columns of operators, which are in order of execution."""
+        """Return the columns of operators that are listed in order of execution."""
         kinds = [op.kind for op in operators]
         narrow = [_narrow(op) if op.kind is OperatorKind.DEPTHWISE else 0.0 for op in operators]
         copied = [
@@ -280,11 +289,12 @@ class Work:
         )
 
     def between(self, other: Work, share: float) -> Work:
-        """Return the columns at another micro-batch, by linear interpolation.
+        """Return the columns at another micro-batch size, by linear interpolation.
 
         Args:
             other: Columns of the same operators at a larger micro-batch.
-            share: Position between both micro-batches: 0 is this one, 1 the other; it may exceed 1.
+            share: Position between the two micro-batches: 0 is this one and 1 is that of `other`; a
+                position above 1 extrapolates.
         """
         return replace(
             self,
@@ -371,7 +381,7 @@ def blend(one: FloatArray, two: FloatArray, share: float) -> FloatArray:
     Args:
         one: Values at share 0.
         two: Values at share 1.
-        share: Position between both; it may be outside 0 to 1.
+        share: Position between the two arrays; it may be outside 0 to 1.
     """
     return one + (two - one) * share
 
@@ -381,10 +391,10 @@ def _whole_sizes(one: FloatArray, two: FloatArray, share: float) -> FloatArray:
 
 
 def loading_tflops(float32_tflops: float, processors: int) -> float:
-    """Return the 1e12 FLOP/s of a device that loads each operand for every multiplication.
+    """Return the TFLOP/s of a device that loads an operand for every multiplication.
 
     Args:
-        float32_tflops: Peak of the vector units in 1e12 FLOP/s, which is an upper bound.
+        float32_tflops: Peak of the vector units in TFLOP/s, which is an upper bound.
         processors: Number of processors.
     """
     return min(float32_tflops, processors * _LOADING_TFLOPS)
@@ -405,7 +415,7 @@ def _narrow(operator: Operator) -> float:
 def _peaks(
     dtypes: npt.NDArray[np.str_], device: Device, rates: Rates, precision: str
 ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-    """Return the reachable FLOP/s of each product, and whether Winograd's algorithm is possible."""
+    """Return the reachable FLOP/s of each product, and whether vector units compute it."""
     peaks = np.empty(len(dtypes))
     saved = np.zeros(len(dtypes), dtype=np.bool_)
     for dtype in set(dtypes.tolist()):
@@ -420,7 +430,8 @@ def peak(device: Device, dtype: str, rates: Rates) -> tuple[float, bool]:
     """Return the FLOP/s that large products reach, and whether vector units compute them.
 
     Args:
-        device: Device with its peaks; it computes a data type that it does not support in float32.
+        device: Device with its peaks; products in a data type that it does not support run in
+            float32.
         dtype: Data type: "float32", "tf32", "float16", "bfloat16" or "float8".
         rates: Calibrated rates.
     """
@@ -437,7 +448,7 @@ def peak(device: Device, dtype: str, rates: Rates) -> tuple[float, bool]:
 
 
 def elapsed(seconds: FloatArray, issue: FloatArray) -> FloatArray:
-    """Return the end of each operator on a device whose kernels the host launches.
+    """Return the end time in seconds of each operator on a device whose kernels the host launches.
 
     An operator starts after its launch and after the end of the previous operator.
 

@@ -19,12 +19,12 @@ from slipstream.forecast.simulate.resources import Resources
 from slipstream.forecast.work.strategy import Agreement, Exchange
 from slipstream.forecast.work.workload import TrainedParameter, TrainingPhase, Workload
 
-# Bytes per second that the CPUs of a parameter server add. Of 6, 8, 12, 18 and 24e9, this rate has
-# the least mean error on the 43 published rows with parameter servers: 11.9, 11.3, 10.9, 10.9 and
+# Bytes per second that the CPUs of a parameter server add. With 6, 8, 12, 18 and 24e9, the mean
+# error on the 43 published measurements with parameter servers is 11.9, 11.3, 10.9, 10.9 and
 # 11.1 %.
 _SUM_RATE = 12e9
-# Bytes per second between a device and the memory of its host, by PCI Express 3.0 x16: NCCL plans
-# with this rate (PCI_BW in its src/graph/topo.h); the nominal rate is 15.75 GB/s.
+# Bytes per second between a device and the memory of its host over PCI Express 3.0 x16. NCCL
+# assumes this rate (PCI_BW in its src/graph/topo.h); the nominal rate is 15.75 GB/s.
 _HOST_RATE = 12e9
 
 
@@ -34,7 +34,7 @@ class GradientBucket:
 
     Args:
         numbers: Number of elements.
-        ready: Index of the operator that completes the last gradient.
+        ready: Index of the operator that completes the last gradient of the bucket.
         needed: Index of the first operator in the forward pass that reads one of the parameters.
         shared: Whether the parameters belong to experts, which fewer ranks replicate.
     """
@@ -87,7 +87,7 @@ class GradientExchange:
 
         Args:
             rank: Index of the pipeline rank.
-            bucket_bytes: Size in fp32 bytes from which a bucket is full.
+            bucket_bytes: Size at which a bucket is full, in bytes of fp32 gradients.
             apart: Names of parameters that are exchanged separately.
         """
         key = rank, bucket_bytes, apart
@@ -148,7 +148,8 @@ class GradientExchange:
         seconds = [bucket_seconds(job, bucket) for bucket in buckets]
         queue = f"network {number}"
         if strategy.exchange is Exchange.LOCAL:
-            # Parameters are averaged once per period; a step has its share of that time.
+            # Parameters are averaged once per period; each step of the period gets an equal share
+            # of that time.
             mean = sum(seconds) / strategy.period
             return queues.run(queue, "average", mean, rank.end)
         whens = [min(rank.end, rank.start + float(rank.after[bucket.ready])) for bucket in buckets]
@@ -178,8 +179,8 @@ def _across(
 ) -> float:
     """Add an exchange that overlaps with the next forward pass, and return the start of that pass.
 
-    Gradients that the forward pass needs first are sent first. The next step starts late enough
-    that it never waits.
+    Gradients of parameters that the forward pass reads first are sent first. The start is late
+    enough that the forward pass never waits for a gradient.
     """
     left: list[tuple[int, float]] = []
     begin = rank.end
@@ -192,12 +193,12 @@ def _across(
         end = queues.run(queue, "all-reduce", duration, rank.end)
         slack = float(rank.forward[needed - 1]) if needed else 0.0
         begin = max(begin, end - slack)
-    # The network is never busy for longer than a step.
+    # A step takes at least as long as the network needs for one exchange.
     return max(begin, sum(seconds))
 
 
 def bucket_seconds(job: TrainingJob, bucket: GradientBucket) -> float:
-    """Return the seconds of the exchange of a bucket.
+    """Return the seconds that the exchange of a bucket takes.
 
     The exchange is a reduce-scatter if replicas shard the optimizer states.
 
@@ -233,7 +234,7 @@ def gathered(job: TrainingJob, numbers: float) -> float:
 
 
 def replicas(job: TrainingJob, *, shared: bool = False) -> tuple[Dimension, ...]:
-    """Return the dimensions of the ranks that replicate the same parameters.
+    """Return the network dimensions of the group of ranks that replicate the same parameters.
 
     Args:
         job: Job with its strategy and cluster.
@@ -248,12 +249,12 @@ def replicas(job: TrainingJob, *, shared: bool = False) -> tuple[Dimension, ...]
 def served(num_bytes: float, job: TrainingJob) -> float:
     """Return the seconds of an exchange through parameter servers on the hosts.
 
-    The devices of a host add their gradients first. A serving host already has its own share; its
-    limit is either sending to all other hosts or adding.
+    The devices of a host first add their gradients. A host that is a server need not send its share
+    to itself. The slower of sending to the other hosts and adding on the servers counts.
 
     Args:
         num_bytes: Bytes on each rank.
-        job: Job with its cluster; `servers` of its hosts are parameter servers.
+        job: Job with its cluster; `strategy.servers` of the hosts are parameter servers.
     """
     strategy, cluster, wire = job.strategy, job.cluster, job.wire
     per_host = min(strategy.ranks, cluster.per_host)

@@ -1,4 +1,4 @@
-"""Work of a rank's host: it launches operators and updates, and runs a script between steps."""
+"""Work of a rank's host, which launches kernels and runs the training script between steps."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from slipstream.forecast.simulate.job import TrainingJob
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostWork:
-    """Seconds of the host of a pipeline rank.
+    """Time that the host of a pipeline rank needs, in seconds.
 
     Args:
-        launches: Launch of each operator of the whole model for one micro-batch.
-        updates: Launches of the optimizer for the parameters of the rank.
-        script: Work after a step, during which the device waits.
-        step: All launches of the rank for one step.
+        launches: Time to launch each operator of the whole model for one micro-batch.
+        updates: Time to launch the optimizer's kernels for the parameters of the rank.
+        script: Time of the training script after a step, during which the device waits.
+        step: Time of all launches of the rank for one step.
     """
 
     launches: FloatArray
@@ -30,12 +30,12 @@ class HostWork:
 def host_work(
     job: TrainingJob, work: Work, sums: FloatArray, num_parameters: int, ranks: int
 ) -> HostWork:
-    """Return the seconds of the host of a pipeline rank.
+    """Return the time that the host of a pipeline rank needs.
 
     Args:
         job: Job with the runtime and its calibrated overheads.
         work: Numbers about the operators of the model.
-        sums: Bytes that tensor ranks sum after each operator; each sum is one more launch.
+        sums: Bytes that tensor-parallel ranks sum after each operator; each sum is one more launch.
         num_parameters: Number of parameters that the optimizer updates one by one.
         ranks: Number of pipeline ranks, which divide the operators and the parameters.
     """
@@ -46,7 +46,7 @@ def host_work(
         collectives = np.where(sums > 0, runtime.collective_us, 0.0)
         launches = (micros + collectives) * 1e-6 * job.pace
     updates = num_parameters * runtime.update_us * 1e-6 * job.pace / ranks
-    # A CPU executes the updates itself, so nothing runs meanwhile.
+    # A device that is a CPU executes the updates itself, so it does nothing else meanwhile.
     waits = updates if job.cluster.device.kind == "cpu" else 0.0
     return HostWork(
         launches=launches,

@@ -36,15 +36,15 @@ from slipstream.units import GIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HybridLayer:
-    """Layer with one weight that multiplies all rows of a batch, or one table that they look up.
+    """Layer whose weight multiplies all rows of a batch, or embedding table with looked-up rows.
 
     Args:
         name: Name of the parameter.
         forward: Index of the operator in the forward pass.
         backward: Index of the operator that computes the gradient.
-        rows: Rows that a replica multiplies: samples or tokens.
-        inputs: Input features of the product; 0 for a table, whose rows are looked up.
-        outputs: Output features of the product, or elements of the rows that are looked up.
+        rows: Number of rows (samples or tokens) that a replica multiplies.
+        inputs: Number of input features of the product; 0 for a table, whose rows are looked up.
+        outputs: Number of output features of the product, or of elements in all looked-up rows.
         elements: Number of elements of the weight.
         is_last: Whether the layer feeds the loss, so that its output can stay sharded (default
             False).
@@ -65,21 +65,22 @@ class HybridLayer:
         return 2.0 * self.rows * self.inputs * self.outputs
 
     def between(self, other: HybridLayer, share: float) -> HybridLayer:
-        """Return the layer at another micro-batch, by linear interpolation.
+        """Return the layer at another micro-batch size, by linear interpolation.
 
         Args:
             other: Same layer at a larger micro-batch.
-            share: Position between both micro-batches: 0 is this one, 1 the other; it may exceed 1.
+            share: Position between the two micro-batches: 0 is this one and 1 is that of `other`; a
+                position above 1 extrapolates.
         """
         rows = max(1, round(self.rows + (other.rows - self.rows) * share))
         outputs = max(1, round(self.outputs + (other.outputs - self.outputs) * share))
         return replace(self, rows=rows, outputs=outputs)
 
     def traffic(self, choice: Agreement, ranks: int) -> tuple[float, float]:
-        """Return the elements that one forward or backward pass exchanges.
+        """Return two numbers of elements that one forward or backward pass exchanges.
 
-        The first number is the size of a gather's result (or of a scatter's input); the second is
-        the number of elements that a rank sends to all others.
+        The first is the size of a gather's result (or of a scatter's input). The second is the
+        number of elements that a rank sends to all other ranks together.
 
         Args:
             choice: Gradient exchange of the layer.
@@ -92,7 +93,7 @@ class HybridLayer:
 
 
 def layers(workload: Workload) -> tuple[HybridLayer, ...]:
-    """Return the layers of a workload for which another exchange than a sum is possible.
+    """Return the layers of a workload whose gradients need not be summed with an all-reduce.
 
     Args:
         workload: One micro-batch of the whole model.
@@ -137,14 +138,14 @@ def layers(workload: Workload) -> tuple[HybridLayer, ...]:
 
 
 def _oriented(product: Product, elements: int) -> tuple[int, int, int] | None:
-    """Return the rows, inputs and outputs of a product with a weight of the given size."""
+    """Return the rows, inputs and outputs of a product, or None if no operand has the size."""
     if product.k * product.n == elements:
         return product.m, product.k, product.n
     return (product.n, product.k, product.m) if product.k * product.m == elements else None
 
 
 def _maker(workload: Workload, ready: int) -> int:
-    """Return the last product of the module whose gradient is complete after an operator."""
+    """Return the index of the product that computes the gradient which `ready` completes."""
     operators: Sequence[Operator] = workload.operators
     module = operators[ready].module
     for index in range(ready, -1, -1):
@@ -159,7 +160,8 @@ class Option:
 
     Args:
         choice: Gradient exchange; None is the default, an all-reduce.
-        seconds: Seconds that the choice adds to a step, by communication and repeated computation.
+        seconds: Seconds that the choice adds to a step, through communication and repeated
+            computation.
         num_bytes: Bytes of parameters, gradients and optimizer states of the layer on one rank.
     """
 
@@ -215,7 +217,7 @@ def choose(layers: Sequence[Sequence[Option]], memory_bytes: float) -> list[Opti
     """Return the options with the least total time that fit in memory.
 
     The function solves an integer program with one 0-1 variable per layer and option. It blocks for
-    some milliseconds for hundreds of layers.
+    some milliseconds if there are hundreds of layers.
 
     Args:
         layers: Options of each layer.

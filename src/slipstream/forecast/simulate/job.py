@@ -31,7 +31,7 @@ class TrainingJob:
     """Complete description of one way to train a model.
 
     Args:
-        workload: One micro-batch of the whole model on one device.
+        workload: Workload of one micro-batch of the whole model on one device.
         strategy: Parallelism over ranks.
         cluster: Cluster of devices.
         precision: Data type of matrix products; "tf32" if matrix units compute fp32 products
@@ -44,7 +44,8 @@ class TrainingJob:
         channels_first: Whether images are stored channels first, which matrix units do not support
             (default False).
         fp8: Whether linear layers multiply in 8 bits if other products use 16 (default False).
-        pace: Measured over forecast seconds of a single device (default 1.0).
+        pace: Factor on the times of device and host: measured divided by forecast seconds of a step
+            on a single device (default 1.0: not measured).
         input_rate: Samples per second that one host reads and decodes for its devices (default
             None: unlimited).
     """
@@ -65,7 +66,7 @@ class TrainingJob:
 
     @property
     def input_seconds(self) -> float:
-        """Seconds in which one host reads and decodes its samples of a step."""
+        """Seconds that one host needs to read and decode its samples of a step."""
         if self.input_rate is None:
             return 0.0
         hosts = -(-self.strategy.ranks // self.cluster.per_host)

@@ -1,8 +1,8 @@
 """Duration of collectives, from the latency and rate of each dimension of the topology.
 
-A group of ranks is divided as in the engine: the ranks of a host form one dimension, the hosts
-another. Chunks pass through the dimensions one after another, so the slowest dimension sets the
-rate, and the latencies add up.
+A group of ranks is divided like in Slipstream's communication engine: the ranks of a host form one
+dimension, and the hosts form another. Chunks pass through the dimensions one after another, so the
+slowest dimension sets the rate, and the latencies add up.
 
 Source: Chan, Heimlich, Purkayastha, van de Geijn 2007, "Collective communication: theory, practice,
 and experience", doi 10.1002/cpe.1206; Cho, Finkler, Kung 2017, arXiv 1708.02188, for dimensions.
@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 
 from slipstream.forecast.hardware import Device, Link
 
-# Eight H100 sum 1 MB in 115 us (github.com/IBM/pytorch-communication-benchmarks, issue 1): a launch
-# of 27 us, and two rings of eight that are full after 7/8 of this each.
+# Microseconds until all links of a ring are busy in a CUDA graph. Eight H100 sum 1 MB in 115 us
+# (github.com/IBM/pytorch-communication-benchmarks, issue 1): the launch takes 27 us, and
+# reduce-scatter and all-gather each wait for 7/8 of this time.
 _GRAPH_RAMP_US = 50.0
 
 
@@ -61,8 +62,8 @@ class WireRates:
     def in_graph(self) -> WireRates:
         """Return the rates of collectives in a CUDA graph.
 
-        The time until a ring is busy is shorter because it mostly consists of launches by one host
-        after another.
+        The time until all links of a ring are busy is shorter in a graph, because most of it is the
+        time in which one host after another launches the collective.
         """
         return replace(self, ramp_us=min(_GRAPH_RAMP_US, self.ramp_us))
 
@@ -93,8 +94,8 @@ def dimensions(
         cluster: Cluster of the ranks, which fill one host before the next.
         wire: Reached rates of communication.
         size: Number of ranks in the group.
-        stride: Distance between two neighbours of the group; all such groups communicate at once
-            (default 1).
+        stride: Difference between the numbers of neighbouring ranks of the group; all groups with
+            this stride communicate at the same time (default 1).
     """
     inside = min(size, max(1, cluster.per_host // stride))
     hosts = math.ceil(size / inside)
@@ -144,8 +145,8 @@ def reduce_scatter(num_bytes: float, group: Sequence[Dimension], wire: WireRates
 def all_reduce(num_bytes: float, group: Sequence[Dimension], wire: WireRates) -> float:
     """Return the seconds of an all-reduce.
 
-    The result is the faster of a reduce-scatter with an all-gather, and recursive doubling. If
-    switches sum the data, hosts need no ring.
+    The faster of two algorithms counts: a reduce-scatter followed by an all-gather, or recursive
+    doubling. If network switches sum the data, hosts need no ring.
 
     Args:
         num_bytes: Bytes on each rank.
@@ -197,7 +198,8 @@ def send(num_bytes: float, cluster: Cluster, wire: WireRates, stride: int) -> fl
         num_bytes: Size of the message in bytes.
         cluster: Cluster of the ranks.
         wire: Reached rates of communication.
-        stride: Distance of the two ranks; from `per_host` on they are on different hosts.
+        stride: Difference between the numbers of the two ranks; from `per_host` on, the ranks are
+            on different hosts.
     """
     launch = wire.launch_us * 1e-6
     if stride < cluster.per_host or cluster.between is None:

@@ -37,7 +37,8 @@ class Parameters:
         """Return the overheads of a framework, or the default ones if its name is unknown.
 
         Args:
-            name: Name of the framework, such as "pytorch"; the keys of `runtimes` are known.
+            name: Name of the framework, such as "pytorch"; the keys of `runtimes` are the known
+                names.
         """
         return self.runtimes.get(name) or replace(self.runtimes[USUAL], name=name)
 
@@ -78,7 +79,7 @@ def _parameters(content: Mapping[str, Any], path: Path) -> Parameters:
 
 
 def _with(parameters: Parameters, content: Mapping[str, Any], path: Path) -> Parameters:
-    """Return parameters in which the numbers of a user's file replace the others."""
+    """Return parameters in which the numbers of a user's file replace the earlier numbers."""
     fields: dict[str, Any] = TypeAdapter(Parameters).dump_python(parameters)
     for table in ("rates", "wire"):
         fields[table] = _over(fields[table], content.get(table, {}), f"{path}: {table}")

@@ -45,7 +45,8 @@ def schedule(
     return [(start, queues.free(f"device {rank}")) for rank, start in enumerate(starts)]
 
 
-# Strategies that differ only in sharded states take the same time, and are tried in sequence.
+# The search tries strategies that differ only in sharded states one after another; their schedules
+# are the same.
 @lru_cache(maxsize=4)
 def _run(
     stages: tuple[StageTimes, ...], micro_batches: int, ranks: int
@@ -73,7 +74,7 @@ def steady_schedule(
 ) -> list[tuple[float, float]]:
     """Return the times of `schedule` without simulating each of many micro-batches.
 
-    Once the pipeline is full, every group of as many micro-batches as ranks takes the same time.
+    Once the pipeline is full, every group of `ranks` micro-batches takes the same time.
 
     Args:
         stages: Stages in the order of the model; interleaved stages of a rank take turns.
@@ -101,11 +102,11 @@ def steady_schedule(
 def period(stages: Sequence[StageTimes]) -> float:
     """Return the seconds per micro-batch of a full pipeline.
 
-    Stage i of n starts a micro-batch only after the backward pass of the micro-batch n - i earlier
-    has returned.
+    Stage i of n starts micro-batch b only after the backward pass of micro-batch b - (n - i) has
+    returned to it.
 
     Args:
-        stages: One stage for each rank.
+        stages: Stages in the order of the model, one for each rank.
     """
     most, back = 0.0, 0.0
     for place, stage in enumerate(reversed(stages), 1):
@@ -146,7 +147,7 @@ def _passes_in_order(
 
 
 def _needs(kind: int, stages: int) -> int:
-    """Return the pass that another pass waits for, on a neighbouring stage or on its own."""
+    """Return the pass that a pass waits for, on a neighbouring stage or on the same stage."""
     if kind < stages:
         return kind - 1
     return kind - stages if kind == 2 * stages - 1 else kind + 1
@@ -155,7 +156,7 @@ def _needs(kind: int, stages: int) -> int:
 def _order(
     rank: int, ranks: int, turns: int, micro_batches: int
 ) -> Iterator[tuple[bool, int, int]]:
-    """Yield the passes of a rank in order, as (backward, stage of the rank, micro-batch)."""
+    """Yield the passes of a rank in execution order: (backward, stage of the rank, micro-batch)."""
     forward = list(_passes(ranks, turns, micro_batches))
     backward = [(turns - 1 - turn, batch) for turn, batch in forward]
     ahead = ranks - rank - 1 if turns == 1 else 2 * (ranks - rank - 1) + (turns - 1) * ranks
@@ -170,7 +171,7 @@ def _order(
 
 
 def _passes(ranks: int, turns: int, micro_batches: int) -> Iterator[tuple[int, int]]:
-    """Yield the forward passes of a rank as (stage of the rank, micro-batch), in order."""
+    """Yield the forward passes of a rank in execution order: (stage of the rank, micro-batch)."""
     for begin in range(0, micro_batches, ranks if turns > 1 else micro_batches):
         some = range(begin, min(micro_batches, begin + ranks) if turns > 1 else micro_batches)
         for turn in range(turns):

@@ -11,10 +11,11 @@ from slipstream.forecast.simulate.compute import FloatArray, Work, blend
 from slipstream.forecast.work.stages import cuts
 from slipstream.forecast.work.workload import TrainingPhase, Workload
 
-# FLOPs that take a device about as long as moving a byte, to weigh blocks. It is 17 for a V100 in
-# fp32 and 295 for an H100 in bf16 (hardware/data/devices.toml). In pipelines on 8 devices, 30 makes
-# the mean step 9, 6 and 0.1 % faster for ResNet-50, VGG16 and GPT-2; 300 makes it 0.1 % faster, 12
-# % slower and 0.2 % slower.
+# Number of FLOPs that take a device about as long as moving a byte, for estimates of the work of a
+# block. The number is 17 for a V100 in fp32 and 295 for an H100 in bf16
+# (hardware/data/devices.toml). In pipelines on 8 devices, 30 instead of 100 makes the mean step of
+# ResNet-50, VGG16 and GPT-2 9, 6 and 0.1 % faster; 300 makes it 0.1 % faster, 12 % slower and 0.2 %
+# slower.
 _FLOPS_PER_BYTE = 100.0
 
 
@@ -40,11 +41,12 @@ class Placement:
         return self.stage_of % self.ranks
 
     def between(self, other: Placement, share: float) -> Placement:
-        """Return the placement at another micro-batch, by linear interpolation.
+        """Return the placement at another micro-batch size, by linear interpolation.
 
         Args:
             other: Placement at a larger micro-batch.
-            share: Position between both micro-batches: 0 is this one, 1 the other; it may exceed 1.
+            share: Position between the two micro-batches: 0 is this one and 1 is that of `other`; a
+                position above 1 extrapolates.
         """
         return replace(self, crossing=blend(self.crossing, other.crossing, share))
 
@@ -72,7 +74,7 @@ def placed(
 
     Args:
         workload: One micro-batch of the model.
-        work: Numbers about its operators.
+        work: Numbers about the operators of the model.
         block_of: Block of each operator; a block is never divided.
         pipeline: Number of pipeline ranks; fewer are used if there are fewer blocks.
         virtual: Number of stages that each rank runs in turns.
@@ -99,7 +101,7 @@ def placed(
 
 
 def _crossing(workload: Workload, stage_of: list[int], stages: int) -> FloatArray:
-    """Return the bytes that each stage sends: the largest value that the next stage reads."""
+    """Return the bytes that each stage sends: the size of the largest value that it passes on."""
     crossing = np.zeros(stages)
     born: dict[int, int] = {}
     for operator, stage in zip(workload.operators, stage_of, strict=True):

@@ -11,7 +11,7 @@ class ResourceSpan(NamedTuple):
 
     Args:
         queue: Name of the resource, such as "device 0" or "network 0".
-        name: Name of the task for people.
+        name: Human-readable name of the task.
         start: Start of the task in seconds since the start of the step.
         end: End of the task in seconds since the start of the step.
     """
@@ -34,7 +34,7 @@ class Resources:
 
         Args:
             queue: Name of the resource.
-            name: Name of the task for people.
+            name: Human-readable name of the task.
             seconds: Duration of the task in seconds.
             after: Time in seconds at which the inputs of the task are ready (default 0.0).
         """
@@ -50,7 +50,7 @@ class Resources:
 
         Args:
             spans: Tasks to append. The tasks of a resource are sorted by time, and start after the
-                tasks that the resource has.
+                tasks that the resource already has.
         """
         self.spans += [span for span in spans if span.end > span.start]
         for span in spans:

@@ -1,6 +1,6 @@
 """Simulation of one training step on the resources of the host, the devices and the network."""
 
-# NumPy's arrays lose their types in sums and copies.
+# Pyright loses the types of NumPy arrays in sums and copies.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -36,13 +36,13 @@ from slipstream.forecast.work.division import DividedModel, divide
 from slipstream.forecast.work.experts import share as share_experts
 from slipstream.forecast.work.workload import Workload
 
-# Maximum number of passes (micro-batches times ranks) that are simulated one by one. It only bounds
-# the time of a simulation: `steady_schedule` gives the same times.
+# Maximum number of passes (micro-batches times pipeline ranks) that are simulated one by one. It
+# only bounds the time of a simulation: `steady_schedule` gives the same times.
 _MOST_PASSES = 4096
 
 
 class _OperatorTimes(NamedTuple):
-    """Seconds of each operator on the device, with waits for other ranks, and of its launch."""
+    """Seconds of each operator on the device, waits for other ranks included, and of its launch."""
 
     device: FloatArray
     launches: FloatArray
@@ -50,14 +50,15 @@ class _OperatorTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Simulation:
-    """Model whose training steps are simulated, prepared for any calibrated parameters.
+    """Model that is prepared for simulations of its training step with any calibrated parameters.
 
-    `Simulation.of` makes it from a workload; `staged` and `resized` return variants of it.
+    `Simulation.of` makes a simulation from a workload; `staged` and `resized` return variants.
 
     Args:
-        workload: One micro-batch on one tensor rank and one expert rank.
-        division: Division of the model among tensor ranks.
-        experts: Names of the parameters that expert ranks divide among themselves.
+        workload: Workload of one micro-batch on a rank with its tensor-parallel share and its
+            experts.
+        division: Division of the model among tensor-parallel ranks.
+        experts: Names of the parameters that expert-parallel ranks divide among themselves.
         num_parameters: Number of elements of all parameters of `workload`.
         work: Numbers about the operators.
         blocks: Number of repeated blocks.
@@ -93,13 +94,13 @@ class Simulation:
         """Return the simulation of a model without a pipeline.
 
         Args:
-            workload: One micro-batch of the whole model on one device.
-            tensor: Number of tensor ranks (default 1).
-            sequence: Whether tensor ranks also divide the operators between matrix products
-                (default False).
+            workload: Workload of one micro-batch of the whole model on one device.
+            tensor: Number of tensor-parallel ranks (default 1).
+            sequence: Whether tensor-parallel ranks also divide the operators between matrix
+                products (default False).
             expert: Number of ranks that divide the experts (default 1).
             flash: Whether attention is one fused kernel (default True).
-            dropout: Whether attention scores are dropped (default False).
+            dropout: Whether dropout is applied to attention scores (default False).
             softmax_of: Divisor of samples times heads for which softmax is fused; see `unfused`
                 (default 1).
         """
@@ -141,11 +142,12 @@ class Simulation:
         return replace(self, placement=placement, gradients=gradients)
 
     def resized(self, other: Simulation, share: float) -> Simulation:
-        """Return the simulation at another micro-batch; `workload` does not change.
+        """Return the simulation at another micro-batch size; `workload` does not change.
 
         Args:
-            other: Simulation with the same degrees and a larger micro-batch.
-            share: Position between both micro-batches: 0 is this one, 1 the other; it may exceed 1.
+            other: Simulation with the same degrees of parallelism and a larger micro-batch.
+            share: Position between the two micro-batches: 0 is this one and 1 is that of `other`; a
+                position above 1 extrapolates.
         """
         return replace(
             self,
@@ -158,9 +160,10 @@ class Simulation:
         """Return the durations of a step of a job.
 
         Args:
-            job: Job with the workload and the degrees of this simulation.
-            every_micro_batch: Whether every micro-batch is simulated, up to 4096 passes; otherwise
-                only some (default False).
+            job: Job with the workload and the degrees of parallelism of this simulation.
+            every_micro_batch: Whether every micro-batch is simulated, so that the spans contain all
+                tasks; a step with more than 4096 passes skips micro-batches all the same (default
+                False).
         """
         strategy, cluster = job.strategy, job.cluster
         if job.runtime.graphs:
@@ -255,7 +258,7 @@ class Simulation:
     def _sharded(
         self, job: TrainingJob, times: _OperatorTimes, queues: Resources
     ) -> tuple[float, float, float]:
-        """Simulate blocks with sharded parameters; the result is that of `_replicated`."""
+        """Simulate blocks with sharded parameters, and return three times like `_replicated`."""
         strategy = job.strategy
         numbers = self._numbers()
         durations = np.diff(elapsed(times.device, times.launches), prepend=0.0)
@@ -277,7 +280,7 @@ class Simulation:
         return passes, end, passes
 
     def _numbers(self) -> list[list[float]]:
-        """Return the parameters of each block: those of all replicas, and those of experts."""
+        """Return two parameter counts per block: of replicated parameters, and of experts."""
         counts = [[0.0, 0.0] for _ in range(self.blocks)]
         for parameter in self.workload.parameters:
             at = int(self.block_of[parameter.ready]) if parameter.ready >= 0 else 0
@@ -291,8 +294,8 @@ class Simulation:
         stride = strategy.tensor * strategy.context * strategy.data
         if self.placement.ranks == 1:
             return 0.0
-        # Tensor ranks have the same activations; each sends its share, and the receivers gather
-        # them.
+        # Tensor-parallel ranks have the same activations; each sends its share, and the receivers
+        # gather the shares.
         return send(float(self.placement.crossing[stage]), job.cluster, job.wire, stride)
 
     def _own_numbers(self, job: TrainingJob) -> float:

@@ -15,13 +15,13 @@ class SimulatedStep:
         seconds: Whole step.
         compute: Computation on the device.
         moved: Part of `compute` in operators that memory bandwidth limits.
-        tensor: Exchange between tensor, context and expert ranks within the passes.
+        tensor: Exchange between tensor-, context- and expert-parallel ranks within the passes.
         bubble: Waiting time for other pipeline stages.
         exchange: Gradient exchange that no computation hides.
         optimizer: Parameter update.
-        host: Waiting time for the host.
-        input: Waiting time for input samples.
-        spans: Tasks of each resource.
+        host: Time in which the device waits for the host.
+        input: Time in which the device waits for input samples.
+        spans: Tasks of all resources, with their start and end.
     """
 
     seconds: float
