@@ -1,4 +1,4 @@
-"""Models compiled to the fastest correct form on this machine.
+"""Compile models to the fastest form on this machine that is accurate enough, and run them.
 
     from slipstream import infer
 

@@ -1,4 +1,4 @@
-"""From a model to a package: import, rewrite, search, write."""
+"""Compile a model to a package: import it, search for the fastest form, and write the package."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ from slipstream.infer.samples import Batches, Sample, Samples, synthetic
 from slipstream.infer.search.reporting import report_of
 from slipstream.infer.search.search import SearchResult, Tell, search
 
-NUM_RUNS = 3  # runs that show which output sizes vary with the input. Chosen by hand, not measured.
+# Number of runs that show which output sizes vary with the input. Chosen by hand, not measured.
+NUM_RUNS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A model that is ready for the search, and the facts that its package adds.
+    """A model that is ready for the search, and the facts that its package stores beside it.
 
     Args:
-        imported: Imported model; it takes pixels if the package does.
+        imported: Imported model; its input is uint8 pixels if `CompileOptions.pixels` is set.
         samples: Samples of the search; None if there is no data.
-        reduction: Outputs of the package in place of the model's.
-        reading: Reading of image files into the input; None if the package takes no files.
+        reduction: Outputs that replace the model's in the package, such as the best labels.
+        reading: Description of the input that image files become; None if the package reads no
+            image files.
         classes: Names of the classes; empty if they are unknown.
     """
 
@@ -59,8 +61,8 @@ def compile_model(
 
     Args:
         model: ONNX file or its bytes; PyTorch module, exported program or .pt2 file; Keras model
-            or file; SavedModel folder; file of Caffe, MXNet or Kaldi; or the name of a function
-            that returns one of these, or of a JAX function: "package.module:function" or
+            or file; SavedModel folder; file of Caffe, MXNet or Kaldi; name of a JAX function, or of
+            a function that returns one of these. A name is "package.module:function" or
             "path.py:function".
         output: Path of the package, by convention model.slip. An existing file is replaced.
         options: Options of the compilation (default `CompileOptions()`).
@@ -69,9 +71,10 @@ def compile_model(
 
     Returns the report: all candidates, and the reason for the choice. The package contains it too.
 
-    Raises UsageError for an invalid model, data or option; UnsupportedError if no candidate keeps
-    to the budget. The package is loaded and called once in another process before it is moved to
-    `output`. Blocks. Other work on the machine during the search may lead to a wrong choice.
+    Raises UsageError for an invalid model, data or option; UnsupportedError if no candidate stays
+    within the accuracy budget. The package is loaded and called once in another process before it
+    is moved to `output`. The call blocks until then. Other work on the machine during the search
+    may lead to a wrong choice.
     """
     options = CompileOptions() if options is None else options
     path = Path(output)
@@ -110,7 +113,7 @@ def _source(model: Any, options: CompileOptions) -> _Source:
 
 
 def _imported(model: Any, options: CompileOptions) -> Imported:
-    """Import a model; drop its module, which has the weights, unless a chosen engine runs it."""
+    """Import a model; drop its module, to free the weights, unless a chosen engine runs it."""
     imported = load_model(
         model,
         options.example_inputs,
@@ -125,14 +128,17 @@ def _imported(model: Any, options: CompileOptions) -> Imported:
 
 
 def _reading(graph: Graph, options: ImageOptions) -> Reading:
-    """Return the reading of image files into the input of a graph that takes pixels."""
+    """Return the manifest's description of the image input of a graph that takes pixels."""
     name = image_input(graph)
     _, height, width, channels = graph.shape(name) or (0, 0, 0, 0)
     return Reading(input=name, size=ImageReader.of(options, height, width, channels).size)
 
 
 def _classes(graph: Graph, samples: Batches | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the classes, and a note if their number differs from the folders'."""
+    """Return a pair: the names of the classes, and notes for the report.
+
+    There are no names, and there is one note, if the number of classes of the model differs.
+    """
     names = () if samples is None else samples.classes
     count = (graph.shape(graph.outputs[0]) or (0,))[-1]
     if not names or len(names) == count:
@@ -143,7 +149,11 @@ def _classes(graph: Graph, samples: Batches | None) -> tuple[tuple[str, ...], tu
 def _package(
     source: _Source, options: CompileOptions, result: SearchResult, report: Report
 ) -> Package:
-    """Return the package; the chosen candidate runs once more for its outputs and roundings."""
+    """Return the package of the chosen candidate.
+
+    The candidate runs again, to get the outputs of the package's example, the sizes of outputs, and
+    the constants that its engine rounds.
+    """
     samples = source.samples
     samples = synthetic(source.imported.graph, NUM_RUNS) if samples is None else samples
     first: Sample = samples[0]
@@ -169,7 +179,7 @@ def _package(
 def _run(
     inputs: list[Mapping[str, Array]], options: CompileOptions, result: SearchResult
 ) -> tuple[list[dict[str, Array]], Mapping[str, Small]]:
-    """Run the chosen candidate; return the outputs of each run, and its converted constants."""
+    """Return a pair: the outputs of each run of the chosen candidate, and `Executable.small`."""
     engine = engine_of(result.recipe.engine, options.large_bytes)
     executable = engine.prepare(result.graph, result.recipe, options.threads)
     try:

@@ -23,8 +23,8 @@ from slipstream.infer.importers.user_errors import called
 from slipstream.infer.samples import Batches, Item
 from slipstream.user_modules import import_user_object
 
-# Most items that are taken from a loader, and most bytes, because they stay in memory. Chosen by
-# hand, not measured.
+# Greatest number of items that are read from a loader, and of their bytes: all stay in memory.
+# Chosen by hand, not measured.
 MOST_ITEMS = 10_000
 MOST_BYTES = 2**30
 LABELS = ("label", "labels")
@@ -33,14 +33,17 @@ LABELS = ("label", "labels")
 def load_data(source: Any, graph: Graph, images: ImageOptions | None = None) -> Batches:
     """Return the samples of a source for the inputs of a graph.
 
+    If a folder of images has sub-folders, each sub-folder is a label: its name if all names are
+    numbers, otherwise its position in alphabetical order. The items of an iterable are arrays,
+    dictionaries of arrays by input name, or pairs of one of these and a label. In .npz files and
+    dictionaries, the label has the name "label" or "labels".
+
     Args:
-        source: Folder of images, whose sub-folders, if any, are the labels (the names if they are
-            numbers, else the positions in alphabetical order); folder of .npy or .npz files with
-            one sample each; .npz file whose arrays have one sample per row; name of a function
-            without arguments or of an iterable, "package.module:loader" or "path.py:loader"; or
-            an iterable. Its items are arrays, dictionaries by input, or pairs of one of these and
-            a label. In .npz files and dictionaries a label is called "label" or "labels".
-        graph: Graph with fixed shapes. Items may have the batch dimension or lack it.
+        source: Folder of images; folder of .npy or .npz files with one sample each; .npz file whose
+            arrays have one sample per row; iterable; function without arguments that returns an
+            iterable; or the name of an iterable or of such a function, "package.module:loader" or
+            "path.py:loader".
+        graph: Graph with fixed shapes. Items may have its batch dimension or lack it.
         images: Options for reading images (default `ImageOptions()`).
 
     Raises UsageError if there is no sample, an item does not suit the graph, or the loader raises.
@@ -118,7 +121,7 @@ def _loaded(path: Path) -> dict[str, Array]:
 
 
 def _items(iterable: Iterable[Any], graph: Graph, origin: str) -> list[Item]:
-    """Return the items of an iterable, up to the limits."""
+    """Return the items of an iterable, as many as `MOST_ITEMS` and `MOST_BYTES` allow."""
     items: list[Item] = []
     size = 0
     for value in itertools.islice(iterable, MOST_ITEMS):
@@ -157,7 +160,10 @@ def _label(value: Any) -> int | None:
 
 
 def _named(arrays: Mapping[str, Array], graph: Graph, origin: str) -> dict[str, Array]:
-    """Return arrays by input; a single array belongs to a single input, whatever its name."""
+    """Return the arrays by input name.
+
+    If there is one array and the graph has one input, the name of the array does not matter.
+    """
     if len(arrays) == 1 and len(graph.inputs) == 1:
         return dict(zip(graph.inputs, arrays.values(), strict=True))
     if "" in arrays:

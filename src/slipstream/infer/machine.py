@@ -1,4 +1,4 @@
-"""The machine of a measurement, and the versions of the packages on it."""
+"""Description of the machine that runs measurements, and of the package versions on it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from slipstream.processor import processor_name
 
-# Bytes of a model's constants from which no avoidable copy is made. Chosen by hand, not measured.
+# Total size in bytes of a model's constants from which copies of them are avoided. Chosen by hand,
+# not measured.
 LARGE_BYTES = 2**30
 PACKAGES = ("slipstream", "numpy", "onnx", "onnxruntime", "openvino", "torch")
 
 
 class Machine(BaseModel):
-    """A machine in the report of a measurement.
+    """The machine on which a measurement was made.
 
     Args:
         processor: Model of the processor, as the system names it.
@@ -59,9 +60,10 @@ def _version(name: str) -> str | None:
 
 
 def give_memory_back() -> None:
-    """Return freed memory to the system.
+    """Return freed memory to the operating system.
 
-    glibc keeps freed blocks below 32 MiB, which can be the weights of a whole model.
+    glibc keeps freed blocks of less than 32 MiB for reuse, and these can add up to all weights of a
+    model.
     """
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-# Numbers of calls and rounds, duration of a turn in seconds, and most calls of a turn. Chosen by
+# Number of untimed calls of each function, and least and greatest number of timed rounds. Chosen by
 # hand, not measured.
 WARM_UPS, LEAST_ROUNDS, MOST_ROUNDS = 2, 5, 200
+# Duration of a turn in seconds, and greatest number of calls in a turn. Chosen by hand, not
+# measured.
 TURN, CALLS = 0.1, 10
-LEAST_CALLS = WARM_UPS + LEAST_ROUNDS  # of every function, however slow it is
-# A function is dropped if its best round is slower than the fastest median by this factor. Chosen
-# by hand, not measured.
+LEAST_CALLS = WARM_UPS + LEAST_ROUNDS  # number of calls that even the slowest function gets
+# A function is dropped if even its best round takes more than this many times the lowest median of
+# all functions. Chosen by hand, not measured.
 FINAL = 1.3
 
 Run = Callable[[], object]
@@ -44,10 +46,11 @@ class _Contender:
     seconds: list[float] = field(default_factory=list[float])
 
     def turn(self, least: float) -> None:
-        """Call the function repeatedly; calls begin within `least` seconds, and one at least.
+        """Call the function repeatedly, and record the median time of a call.
 
-        The first of several calls does not count, because it finds the data of other functions in
-        the processor's caches.
+        There is at least one call and there are at most ten; none begins later than `least` seconds
+        after the first. The first of several calls is not counted, because the processor's caches
+        still hold the data of other functions then.
         """
         calls: list[float] = []
         begin = now = time.perf_counter()
@@ -74,20 +77,24 @@ def interleave(
 ) -> dict[str, Timing]:
     """Time functions in alternation, so that a disturbance of the machine affects all of them.
 
-    In every round each function has a turn of several calls; the order is reversed from round to
-    round. After the first five rounds, the functions go on whose best round is at most `final`
-    times the fastest median.
+    In every round each function has a turn of several calls; the order of the functions is reversed
+    from round to round. From the fifth round on, a function is dropped if even its best round took
+    more than `final` times the lowest median of all functions.
 
     Args:
-        runs: Functions without arguments, by name; they are called without timing first.
-        seconds: Duration of the measurement, warm-up included; five rounds take place in any case.
+        runs: Functions without arguments, by name; each is first called twice without timing.
+        seconds: Duration of the measurement in seconds, warm-up included; five rounds take place
+            even if they take longer.
         most_rounds: Greatest number of rounds (default 200).
-        final: Ratio of times, 1 or more, above which a function is dropped (default 1.3).
-        turn: Seconds in which the calls of a turn begin, ten calls at most (default 0.1); 0 for
-            one call.
-        tell: Function called between rounds with the share of the work that is done, 0 to 1.
+        final: Ratio to the lowest median, 1 or more, above which a function is dropped (default
+            1.3).
+        turn: Duration in seconds after which no further call of a turn begins (default 0.1); 0
+            gives one call per turn.
+        tell: Function called after each round with the share of the measurement that is done, 0 to
+            1.
 
-    Returns: medians and quartiles by name, in the order of `runs`. Blocks.
+    Returns:
+        Timing of each function by name, in the order of `runs`, dropped functions included.
     """
     if not runs:
         return {}

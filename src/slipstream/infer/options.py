@@ -21,10 +21,10 @@ class CompileOptions(Objective):
     They extend the objective and the limits of the search, which `Objective` describes.
 
     Args:
-        threads: Threads of one call (default: all cores that this process may use).
+        threads: Number of threads of one call (default: all cores that this process may use).
         example_inputs: Arrays for a module or function, in the order of its arguments or by name.
         shapes: Shapes of the inputs whose dimensions the model leaves open, by input name.
-        weights: File of the model's weights if the model does not contain them, net.caffemodel
+        weights: File of the weights, such as net.caffemodel, if the model does not contain them
             (default: the file beside the model).
         data: Samples, which int8 needs: a folder, an .npz file, "package.module:loader" or an
             iterable; see `slipstream.infer.data.load_data`.

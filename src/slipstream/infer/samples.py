@@ -1,4 +1,4 @@
-"""Samples: the inputs of single runs of a model, from items of the user or from random numbers."""
+"""Samples, each of which has the inputs of one run: data of the user, or random numbers."""
 
 # The types of NumPy are open in places.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -15,6 +15,7 @@ import numpy as np
 from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array, Graph, Value
 
+# Arrays of one item by input name, and its label, or None if it has none.
 Item: TypeAlias = "tuple[Mapping[str, Array], int | None]"
 
 
@@ -24,7 +25,7 @@ class Sample:
 
     Args:
         inputs: All inputs by name, in their dtypes and shapes, C-contiguous.
-        labels: Right classes, int64 of shape (batch,); None if they are unknown.
+        labels: Correct class of each batch element, int64 of shape (batch,); None if unknown.
     """
 
     inputs: dict[str, Array]
@@ -32,25 +33,26 @@ class Sample:
 
 
 class Samples(Protocol):
-    """Samples by index. Each access may read from a file, and nothing stays in memory."""
+    """A sequence of samples. Each access may read a file again, because no sample is cached."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Sample: ...
 
 
 class Batches:
-    """Samples of several items each, as many as the graph's batch size.
+    """Samples that each join as many items as the graph's batch size.
 
-    Items that do not fill a sample are left out.
+    Items at the end that are too few for a batch are left out. An item that already has the batch
+    dimension is a sample by itself.
 
     Args:
         count: Number of items.
-        item: Function that returns the item of an index.
+        item: Function that returns the item with a given index.
         graph: Graph whose inputs the samples fill.
         origin: Source of the items, for error messages.
-        classes: Names of the labels from 0 on (default none).
+        classes: Names of the labels 0, 1, 2 and so on (default none).
 
-    Raises UsageError if the items do not fill one sample.
+    Raises UsageError if there are too few items for one sample.
     """
 
     def __init__(
@@ -125,13 +127,14 @@ class Batches:
 def synthetic(graph: Graph, count: int, example: Mapping[str, Array] | None = None) -> Samples:
     """Return samples of random numbers, which are the same for every call.
 
-    Floats are normally distributed. Integers are in the range of the tables that they index, or 0
-    and 1. Such samples show only whether a candidate computes the same function.
+    Floats are normally distributed, and uint8 numbers are uniform. Other integers are valid indices
+    of the tables that they look up, or 0 and 1 if they look up no table. Such samples only show
+    whether a candidate computes the same function as the model, not its accuracy on real data.
 
     Args:
         graph: Graph whose inputs the samples fill.
         count: Number of samples.
-        example: Inputs of the first sample (default: random, too).
+        example: Inputs of the first sample, by name (default None: random as in the others).
     """
 
     def make(index: int) -> Sample:

@@ -1,7 +1,7 @@
-"""The comparison of outputs with the reference's: signal-to-noise ratio, answers, right labels.
+"""Comparison of a candidate's outputs with those of the reference (see `reference`).
 
-For unseen samples it gives bounds: the mean noise of all samples of the kind is below the bound
-with a confidence of 95 %.
+The measures are the signal-to-noise ratio, the percentage of equal answers, and the top-1 accuracy
+on labels. For unseen samples there are bounds, which hold with a confidence of 95 %.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -20,21 +20,23 @@ import numpy as np
 from slipstream.infer.accuracy.yardstick import Yardstick
 from slipstream.infer.graph.graph import Array
 
-EXACT = 200.0  # dB of outputs that are equal bit by bit; float64 cannot resolve more
-CONFIDENCE = 0.95  # share of all draws of samples whose mean is below a bound
-# Least noise of a sample in a bound, as a share of the mean noise. Chosen by hand, not measured.
+EXACT = 200.0  # dB that stand for outputs that are equal bit by bit; float64 cannot resolve more
+CONFIDENCE = 0.95  # probability with which a bound holds
+# Lower limit of a sample's noise-to-signal ratio in a bound, as a share of the mean ratio. Chosen
+# by hand, not measured.
 LEAST_RATIO = 0.01
-# Least samples from which the variance of the noise is estimated. Chosen by hand, not measured.
+# Least number of samples for an estimate of the variance of the noise. Chosen by hand, not
+# measured.
 ENOUGH = 8
 
 
 @dataclass
 class Powers:
-    """Signal and noise of one group of numbers, as sums of squares by sample.
+    """Signal and noise of one group of an output's numbers: a sum of squares for each sample.
 
     Args:
-        signal: Sum of the squared reference, by sample.
-        noise: Sum of the squared differences from the reference, by sample.
+        signal: Sum of the squared reference outputs, one per sample.
+        noise: Sum of the squared differences from the reference outputs, one per sample.
     """
 
     signal: list[float] = field(default_factory=list[float])
@@ -47,7 +49,7 @@ class Powers:
 
     @property
     def sure_db(self) -> float:
-        """Lower 95 % confidence bound of `db` for unseen samples; -200 if there are too few."""
+        """Lower 95 % confidence bound of `db` for unseen samples; -200 for fewer than 8 samples."""
         signal, noise = np.array(self.signal), np.array(self.noise)
         if len(noise) < ENOUGH:
             return -EXACT
@@ -62,15 +64,17 @@ class Comparison:
     """The difference of one candidate's outputs from the reference's, over the samples so far.
 
     Args:
-        yardstick: Groups of numbers that are compared together (default: all of an output).
-        powers: Signal and noise, by the title of the group.
-        samples: Number of samples.
-        labelled: Number of labels.
-        right: Number of the candidate's right answers.
-        reference_right: Number of the reference's right answers.
-        changed: Number of labelled answers that only one of the two has right.
-        classes: Labels that occurred.
-        answers: Number of answers.
+        yardstick: Groups of an output's numbers that are compared together (default: each output is
+            one group).
+        powers: Signal and noise of each group, by the title of the group.
+        samples: Number of samples that were compared.
+        labelled: Number of labels of these samples.
+        right: Number of labels that the candidate predicts correctly.
+        reference_right: Number of labels that the reference predicts correctly.
+        changed: Number of labels that either the candidate or the reference predicts correctly, but
+            not both.
+        classes: Distinct labels of these samples.
+        answers: Number of answers, which are predicted classes and integer outputs.
         same: Number of answers that equal the reference's.
     """
 
@@ -96,8 +100,8 @@ class Comparison:
         Args:
             outputs: Outputs by name, of any numeric dtype.
             reference: Outputs of the reference, with the same names and shapes.
-            labels: Right classes, integers of shape (batch,), or None. The answer is the largest
-                number along the last axis of the first output.
+            labels: Correct classes, integers of shape (batch,), or None. The predicted class is the
+                index of the largest number that the first output has for a batch element.
         """
         self.samples += 1
         for name, expected in reference.items():
@@ -120,7 +124,7 @@ class Comparison:
             self.classes |= set(labels.tolist())
 
     def together(self, other: Comparison) -> Comparison:
-        """Return the comparison over the samples of both, which must have the same yardstick."""
+        """Return the comparison over all samples of two comparisons with the same yardstick."""
         both = Comparison(
             self.yardstick,
             samples=self.samples + other.samples,
@@ -141,9 +145,9 @@ class Comparison:
 
     @property
     def snr_db(self) -> float:
-        """Least signal-to-noise ratio of all groups in dB, -200 to 200.
+        """Lowest signal-to-noise ratio of any group in dB, -200 to 200.
 
-        It is 200 if all outputs are answers.
+        It is 200 if all outputs are integers, which have no groups.
         """
         return min((powers.db for powers in self.powers.values()), default=EXACT)
 
@@ -154,7 +158,7 @@ class Comparison:
 
     @property
     def is_finite_alike(self) -> bool:
-        """Whether outputs are infinite or NaN at the same positions as the reference's only."""
+        """Whether the outputs are infinite or NaN exactly where the reference's outputs are."""
         return all(math.isfinite(sum(powers.noise)) for powers in self.powers.values())
 
     @property
@@ -164,7 +168,7 @@ class Comparison:
 
     @property
     def top1_loss(self) -> float | None:
-        """Loss of right answers against the reference in percentage points; None without labels."""
+        """Loss of top-1 accuracy in percentage points; None without labels."""
         if self.labelled == 0:
             return None
         return 100 * (self.reference_right - self.right) / self.labelled
@@ -173,7 +177,8 @@ class Comparison:
     def most_loss(self) -> float | None:
         """Upper 95 % confidence bound of `top1_loss` for unseen samples; None without labels.
 
-        It is the bound for paired answers, with one change added (Agresti and Min, 2005).
+        It is a bound for matched proportions, with one more changed answer than was counted
+        (Agresti and Min, 2005).
         """
         loss = self.top1_loss
         if loss is None:
@@ -183,23 +188,23 @@ class Comparison:
 
     @property
     def top1(self) -> float | None:
-        """Percentage of right answers; None without labels."""
+        """Top-1 accuracy of the candidate in percent; None without labels."""
         return 100 * self.right / self.labelled if self.labelled else None
 
     @property
     def reference_top1(self) -> float | None:
-        """Percentage of right answers of the reference; None without labels."""
+        """Top-1 accuracy of the reference in percent; None without labels."""
         return 100 * self.reference_right / self.labelled if self.labelled else None
 
 
 def _doubt(signal: Array, noise: Array) -> float:
-    """Return the factor by which the noise-to-signal ratio of unseen samples may be greater.
+    """Return the factor by which the noise-to-signal ratio may be greater on unseen samples.
 
-    It is the greater of two bounds: Student's for the ratio of two means, by its residuals
-    (Cochran, Sampling Techniques, 6.4), and Cox's for the mean of a log-normal distribution (Zhou
-    and Gao, 1997), with the effective number of samples if some have more signal (Kish, 1965). If
-    some samples have many times the noise of others, Student's bound alone is too low:
-    test_accuracy.py draws from six distributions.
+    It is the greater of two upper bounds. One is Student's bound of a ratio of two means, from the
+    residuals (Cochran, Sampling Techniques, 6.4). The other is Cox's bound of the mean of a
+    log-normal distribution (Zhou and Gao, 1997), with Kish's effective number of samples (1965),
+    because samples differ in signal. If some samples have many times the noise of others, Student's
+    bound alone is too low; test_accuracy.py shows this on six distributions.
     """
     count = len(noise)
     quantile = _quantile(count - 1)
@@ -210,7 +215,7 @@ def _doubt(signal: Array, noise: Array) -> float:
     if are_positive.sum() < 2:
         return student
     ratios = noise[are_positive] / signal[are_positive]
-    # The least ratios must not widen the bound: some probabilities are exact.
+    # Samples with almost no noise must not widen the bound; some probabilities are exact.
     least = LEAST_RATIO * float(noise.sum() / signal.sum())
     variance = float(np.log(np.maximum(ratios, least)).var(ddof=1))
     counted = float(signal.sum() ** 2 / np.square(signal).sum())
@@ -221,16 +226,17 @@ def _doubt(signal: Array, noise: Array) -> float:
 
 @cache
 def _quantile(freedom: float) -> float:
-    """Return the 95 % quantile of Student's distribution, in standard errors."""
+    """Return the 95 % quantile of Student's t distribution with `freedom` degrees of freedom."""
     from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs]
 
     return float(stdtrit(freedom, CONFIDENCE))
 
 
 def _powers(output: Array, expected: Array) -> tuple[Array, Array]:
-    """Return the signal and the noise of each number.
+    """Return a pair of arrays: the squared signal and the squared noise of each element.
 
-    Where both arrays have the same infinity, or NaN, both signal and noise are 0.
+    Both are 0 for an element that is NaN, or the same infinity, in both arrays. If the shapes
+    differ, the noise is infinite.
     """
     real = expected.astype(np.float64)
     signal = np.square(np.where(np.isfinite(real), real, 0.0))

@@ -1,7 +1,8 @@
-"""The division of samples: some calibrate bytes, some judge candidates, some are held out.
+"""Division of the samples into three sets: calibration, judging and held-out samples.
 
-The held-out samples neither calibrate nor choose, so the accuracy on them is the accuracy to expect
-on unseen samples.
+The calibration samples determine the ranges of int8 values. The judging samples show which
+candidates are accurate enough. The held-out samples have no part in calibration or in the choice of
+a candidate, so the accuracy on them is the accuracy to expect on unseen samples.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import numpy as np
 from slipstream.infer.accuracy.accuracy import ENOUGH
 from slipstream.infer.samples import Sample, Samples
 
-MOST_CALIBRATION = 64  # samples. Chosen by hand, not measured.
-LEAST = 2 * ENOUGH  # samples to divide; half of them judge
+# Greatest number of calibration samples. Chosen by hand, not measured.
+MOST_CALIBRATION = 64
+# Least number of samples that are divided; at least half of them become judging samples.
+LEAST = 2 * ENOUGH
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class SampleSubset:
 
     Args:
         samples: All samples.
-        indices: Indices of the subset's samples, in its order.
+        indices: Indices in `samples` of the subset's samples, in the order of the subset.
     """
 
     samples: Samples
@@ -41,7 +44,7 @@ class SampleSubset:
         return SampleSubset(self.samples, self.indices[:count])
 
     def turns(self, other: SampleSubset) -> SampleSubset:
-        """Return the samples of this and of another subset in turn."""
+        """Return a subset that alternates between the samples of this and another subset."""
         longest = range(max(len(self), len(other)))
         pairs = (subset.indices[at : at + 1] for at in longest for subset in (self, other))
         return SampleSubset(self.samples, [index for pair in pairs for index in pair])
@@ -49,14 +52,14 @@ class SampleSubset:
 
 @dataclass(frozen=True)
 class Division:
-    """Samples by their purpose.
+    """The samples of a search, divided by purpose.
 
     Args:
-        calibration: Samples that give the ranges of bytes; empty if there are too few samples to
-            divide, and then no bytes are tried.
-        judged: Samples on which all candidates are compared.
-        held_out: Samples on which the chosen candidate is compared at the end; empty if there are
-            too few samples to divide.
+        calibration: Samples that determine the ranges of int8 values. It is empty if there are too
+            few samples to divide; then no int8 candidate is tried.
+        judged: Samples on which all candidates are compared with the reference.
+        held_out: Samples on which the chosen candidate is compared with the reference at the end.
+            It is empty if there are too few samples to divide.
     """
 
     calibration: SampleSubset
@@ -65,10 +68,11 @@ class Division:
 
     @staticmethod
     def of(samples: Samples) -> Division:
-        """Divide samples: a quarter calibrates, 64 at most, a quarter is held out, the rest judge.
+        """Divide samples: a quarter calibrates, a quarter is held out, and all others judge.
 
-        The samples are drawn at random, always in the same way, because data is often in an order,
-        such as by class or by date.
+        At most 64 samples calibrate. If there are fewer than 16 samples, all of them judge. The
+        samples are divided at random, because data is often sorted, for example by class or by
+        date. The seed is fixed, so equal data is divided equally.
         """
         count = len(samples)
         if count < LEAST:

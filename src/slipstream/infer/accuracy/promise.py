@@ -12,20 +12,22 @@ from slipstream.infer.accuracy.accuracy import ENOUGH, EXACT, Comparison
 class Accuracy(BaseModel):
     """The difference of the outputs from those of the imported model in float32.
 
-    It is measured on the held-out samples if there are any, else on the judging samples.
+    It is measured on the held-out samples if there are any, else on the judging samples (see
+    `division`).
 
     Args:
-        snr_db: Least signal-to-noise ratio of all groups of numbers, in dB; 200 if all are equal.
-        sure_db: Lower 95 % confidence bound of this ratio for unseen samples; None if the samples
+        snr_db: Lowest signal-to-noise ratio in `groups`, in dB; 200 if all outputs are equal.
+        sure_db: Lower 95 % confidence bound of `snr_db` for unseen samples; None if the samples
             were too few or random.
-        groups: Ratio in dB of each output, or of each group of its channels if their magnitudes
-            differ.
-        agreement: Percentage of answers that equal the model's; None if no output has answers.
-        top1: Percentage of right answers; None without labels.
-        reference_top1: Percentage of right answers of the model in float32; None without labels.
-        top1_loss: Loss of right answers in percentage points; None without labels.
+        groups: Signal-to-noise ratio in dB by output, or by group of an output's channels if the
+            magnitudes of channels differ.
+        agreement: Percentage of answers (predicted classes and integer outputs) that equal the
+            model's; None if no output has answers.
+        top1: Top-1 accuracy of the package in percent; None without labels.
+        reference_top1: Top-1 accuracy of the model in float32 in percent; None without labels.
+        top1_loss: Loss of top-1 accuracy in percentage points; None without labels.
         samples: Number of samples of the measurement.
-        labelled: Number of their labels.
+        labelled: Number of labels of these samples.
         data: Description of the samples.
     """
 
@@ -62,12 +64,12 @@ class Accuracy(BaseModel):
 def accuracy_of(
     judged: Comparison, held_out: Comparison | None, calibrated: int, *, is_real: bool
 ) -> Accuracy:
-    """Return the accuracy that comparisons with the reference show.
+    """Return the accuracy that a package promises, from its comparisons with the reference.
 
     Args:
         judged: Comparison on the judging samples.
-        held_out: Comparison on the held-out samples; None if there were none.
-        calibrated: Number of other samples, which calibrated bytes.
+        held_out: Comparison on the held-out samples; None if there were no such samples.
+        calibrated: Number of samples that were used for the calibration of int8.
         is_real: True if the samples are real, False if they are random numbers.
     """
     measured = judged if held_out is None else held_out
@@ -108,7 +110,7 @@ def _spelled(db: float) -> str:
 def chance_note(comparison: Comparison) -> str:
     """Return a warning if the model itself is no better than chance, else "".
 
-    It is no better, for example, if folders of images are not in the order of the model's classes.
+    A cause can be that the folders of images are not in the order of the model's classes.
     There is no warning if the samples have no labels, or labels of only one class.
     """
     classes = len(comparison.classes)

@@ -1,6 +1,6 @@
-"""The reference: the outputs of the graph as imported, run by ONNX Runtime without optimisations.
+"""The reference: the graph as imported, which ONNX Runtime runs in float32 without optimisations.
 
-It computes in float32; the outputs of every candidate are compared with its outputs.
+The outputs of every candidate are compared with the outputs of the reference.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class ReferenceCase:
     """A sample and the reference's outputs for it.
 
     Args:
-        sample: Sample.
-        outputs: Outputs of the reference by name.
+        sample: Inputs of one run, and their labels if there are any.
+        outputs: Outputs of the reference, by name.
     """
 
     sample: Sample
@@ -35,11 +35,11 @@ class ReferenceCase:
 
 @dataclass(frozen=True)
 class ReferenceCases:
-    """Samples with the reference's outputs, with which many candidates are compared.
+    """Samples and the reference's outputs for them, stored to compare many candidates.
 
     Args:
-        cases: Samples and outputs.
-        yardstick: Groups of numbers that are compared together (default: all of an output).
+        cases: Samples, each with the reference's outputs.
+        yardstick: Groups of an output's numbers that are compared together.
     """
 
     cases: tuple[ReferenceCase, ...]
@@ -66,7 +66,7 @@ class Reference:
 
     Args:
         graph: Graph as imported.
-        threads: Threads of one run.
+        threads: Number of threads of one run.
         origin: Source of the model, for error messages.
 
     Raises UsageError if ONNX Runtime cannot run the graph.
@@ -83,7 +83,7 @@ class Reference:
 
     @property
     def seconds(self) -> float:
-        """Seconds to read and run the fastest sample of `learn`; 0 before it was called."""
+        """Least time in seconds to read and run a sample in `learn`; 0 before `learn` is called."""
         return self._seconds
 
     def learn(
@@ -93,10 +93,10 @@ class Reference:
         is_classifier: bool,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Choose the yardstick by the outputs for some samples, and measure the time of a run.
+        """Run the reference on samples, to choose the yardstick and to measure the time of a run.
 
         Args:
-            samples: Samples, one or more.
+            samples: One or more samples.
             is_classifier: Whether the first output has a number for each class along its last
                 axis; see `Yardstick.of`.
             clock: Function that returns the time in seconds.
@@ -131,7 +131,7 @@ class Reference:
         return ReferenceCases(cases, self._yardstick)
 
     def _run(self, sample: Sample) -> dict[str, Array]:
-        """Return the outputs for a sample; raise UsageError if a label is none of the classes."""
+        """Return the outputs for a sample; raise UsageError if a label is no number of a class."""
         outputs = self._executable.run(sample.inputs)
         if sample.labels is not None:
             name, first = next(iter(outputs.items()))

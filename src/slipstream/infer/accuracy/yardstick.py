@@ -1,9 +1,9 @@
-"""The yardstick: the groups of numbers in which outputs are compared with the reference's.
+"""The yardstick: the groups of an output's numbers, each with a signal-to-noise ratio of its own.
 
-One ratio over numbers of different magnitudes hides the small ones: if boxes in pixels and scores
-between 0 and 1 are in one array, the ratio can be good although all scores are wrong. Therefore
-channels whose magnitudes differ by a factor of 10 are compared separately. If an output has the
-probabilities of classes, the most probable class is compared as well.
+One ratio over numbers of different magnitudes hides errors of the small numbers: if boxes in pixels
+and scores between 0 and 1 are in one array, the ratio can be good although all scores are wrong.
+Therefore channels whose magnitudes differ by the factor `GAP` or more are compared separately. If
+an output has the probabilities of classes, the most probable class is compared as well.
 """
 
 # NumPy is typed but for its element types.
@@ -19,17 +19,19 @@ import numpy as np
 
 from slipstream.infer.graph.graph import Array
 
-# Least ratio of the magnitudes of two groups: 10 dB of power if the channels of each group follow
-# one another, as after Concat, else 20 dB. Chosen by hand, not measured.
+# Least ratio of the magnitudes of two groups: GAP (10 dB of power) if each group has consecutive
+# channels, as after Concat, else WIDE_GAP (20 dB). Chosen by hand, not measured.
 GAP, WIDE_GAP = 10.0**0.5, 10.0
-# Magnitude below which channels between 0 and 1 are not told apart: classes that never occur are
-# all equally improbable. Chosen by hand, not measured.
+# Lower limit for the magnitude of channels whose numbers are between 0 and 1, so that classes that
+# never occur are not divided into groups. Chosen by hand, not measured.
 LEAST_SIZE = 1e-3
-# Least channels of a group, and their least share; smaller groups join their neighbours. Chosen by
-# hand, not measured.
+# Least number of channels in a group, and its least share of all channels; a smaller group joins a
+# neighbour. Chosen by hand, not measured.
 LEAST_CHANNELS, LEAST_SHARE = 2, 0.002
-MOST_CHANNELS = 4096  # a longer axis counts positions. Chosen by hand, not measured.
-# Least numbers of a channel, from which its magnitude is computed. Chosen by hand, not measured.
+# Greatest number of channels; a longer axis is taken for positions. Chosen by hand, not measured.
+MOST_CHANNELS = 4096
+# Least count of numbers from which the magnitude of a channel is computed. Chosen by hand, not
+# measured.
 ENOUGH_NUMBERS = 8
 # Greatest difference of a sum of probabilities from 1. Chosen by hand, not measured.
 ONE = 1e-3
@@ -40,7 +42,7 @@ class ChannelGroup:
     """Channels of an output that are compared together.
 
     Args:
-        title: Name of the output, followed by the channels if they are not all.
+        title: Name of the output, followed by the channels unless the group has all of them.
         axis: Axis of the channels (default 0).
         channels: Indices of the channels; None (the default) for all.
     """
@@ -58,13 +60,15 @@ class ChannelGroup:
 
 @dataclass(frozen=True)
 class Yardstick:
-    """The groups and answers of each output. By default each output is one group.
+    """The groups of each output, and its axis of classes. By default each output is one group.
+
+    Outputs of integers have neither: each integer is an answer, which is equal to the reference's
+    or not.
 
     Args:
-        groups: Groups that are compared separately, by output; none for an output of integers,
-            which are answers.
-        classes: Axis of the classes, by output; the answer is the class with the largest number.
-            Outputs of integers are not listed.
+        groups: Groups that are compared separately, by the name of the output.
+        classes: Axis of the classes, by the name of the output, for outputs that are scores of
+            classes. The answer of such an output is the class with the highest score.
     """
 
     groups: Mapping[str, tuple[ChannelGroup, ...]] = field(
@@ -77,7 +81,7 @@ class Yardstick:
         """Return the yardstick for a model, from its outputs for one or more inputs.
 
         Args:
-            outputs: Outputs by name, for each input; all have the same shapes.
+            outputs: Outputs by name, for each input. An output whose shape varies is one group.
             is_classifier: Whether the first output has a number for each class along its last
                 axis (default False).
         """
@@ -105,7 +109,10 @@ class Yardstick:
     def agreements(
         self, outputs: Mapping[str, Array], reference: Mapping[str, Array]
     ) -> Iterator[tuple[int, int]]:
-        """Yield, for each output with answers, their number and how many equal the reference's."""
+        """Yield a pair for each output that has answers.
+
+        The pair is the number of answers and the number of answers that equal the reference's.
+        """
         for name, expected in reference.items():
             axis = self.classes.get(name)
             if axis is None and expected.dtype.kind == "f":
@@ -120,10 +127,10 @@ class Yardstick:
 
 
 def _agreement(answers: Array, expected: Array) -> tuple[int, int]:
-    """Return the number of answers, and the number that equal the expected ones.
+    """Return the number of answers, and the number of answers that equal the expected ones.
 
-    A row of classes is one answer, such as a line of text. Repetitions of a class in it count once
-    (CTC, Graves 2006).
+    In a two-dimensional array each row is one answer, such as a line of text. Repetitions of a
+    class in a row count once (CTC, Graves 2006).
     """
     if expected.ndim != 2:
         return expected.size, int((answers == expected).sum())
@@ -132,15 +139,15 @@ def _agreement(answers: Array, expected: Array) -> tuple[int, int]:
 
 
 def _merged(row: Array) -> Array:
-    """Return the elements of a row that differ from the element before."""
+    """Return the elements of a row that differ from the element before them."""
     return row[np.r_[True, row[1:] != row[:-1]]]
 
 
 def _axis_of_classes(stacked: Array) -> int | None:
-    """Return the axis of an output along which probabilities, or their logarithms, sum to 1.
+    """Return the axis along which an output's numbers, or their exponentials, sum to 1, or None.
 
     Args:
-        stacked: Outputs for several inputs, which are counted by the first axis.
+        stacked: Outputs for several inputs, stacked along a new first axis.
     """
     ndim = stacked.ndim - 1
     axes = {2: (1,), 3: (2, 1), 4: (1,)}.get(ndim, ())
@@ -181,7 +188,7 @@ def _groups(name: str, stacked: Array) -> tuple[ChannelGroup, ...]:
 def _sizes(stacked: Array, axis: int) -> Array:
     """Return the root mean square of each channel; 0 if all its numbers are 0.
 
-    For a channel of numbers between 0 and 1 it is at least LEAST_SIZE.
+    If other numbers of a channel are all between 0 and 1, the result is at least LEAST_SIZE.
     """
     others = tuple(other for other in range(stacked.ndim) if other != axis)
     numbers = np.where(np.isfinite(stacked), stacked, 0.0)
@@ -191,9 +198,10 @@ def _sizes(stacked: Array, axis: int) -> Array:
 
 
 def _parts(sizes: Array, gap: float) -> list[tuple[int, ...]]:
-    """Return groups of channels of similar size, divided at gaps.
+    """Return groups of channels of similar magnitude.
 
-    Channels of size 0 belong to the group of the smallest.
+    A group ends where the next greater magnitude is `gap` times as large or more, if enough
+    channels are left on both sides. Channels of magnitude 0 belong to the lowest group.
     """
     order = np.argsort(sizes, kind="stable")
     least = max(LEAST_CHANNELS, int(np.ceil(LEAST_SHARE * len(sizes))))
@@ -212,7 +220,7 @@ def _is_range(channels: Sequence[int]) -> bool:
 
 
 def _spelled(channels: Sequence[int]) -> str:
-    """Return "0:4" if the channels follow one another, else "0,2,...5"."""
+    """Return the channels as "0:4" if they are consecutive, else as "0,2,...5"."""
     if _is_range(channels):
         return f"{channels[0]}:{channels[-1] + 1}"
     return f"{channels[0]},{channels[1]},...{channels[-1]}"

@@ -31,12 +31,12 @@ ENGINES: MappingProxyType[str, Engine] = MappingProxyType(
 
 
 def engine_of(name: str, large_bytes: int = LARGE_BYTES) -> Engine:
-    """Return the engine of this name.
+    """Return the engine with a given name.
 
     Args:
         name: Name in `ENGINES`, or "split" for recipes with parts.
-        large_bytes: Size of a graph's constants from which engines avoid copies of them, in bytes
-            (default 1 GiB).
+        large_bytes: Total size of a graph's constants in bytes from which the engine avoids copies
+            of them (default 1 GiB).
 
     Raises:
         UsageError: no engine has this name.

@@ -29,13 +29,13 @@ from slipstream.infer.graph.graph import Array, Graph
 
 @dataclass(frozen=True)
 class Inductor(GraphEngine):
-    """PyTorch's Inductor, only measured: a package cannot store the code that it generates.
+    """PyTorch's Inductor, for comparison only: a package cannot store the code that it generates.
 
     Args:
         name: Name in recipes and on the command line.
         device: Device that it compiles for. Inputs and outputs are always in host memory.
         module: torch.nn.Module that takes the graph's inputs in their order and returns its
-            outputs, or None if the graph came from elsewhere.
+            outputs; None if the model is not from PyTorch.
     """
 
     name: str = "inductor"
@@ -60,11 +60,14 @@ class Inductor(GraphEngine):
         return reason
 
     def precisions(self) -> tuple[Precision, ...]:
-        """Return the precision that it is measured in."""
+        """Return fp32, the only precision in which Inductor is measured."""
         return ("fp32",)
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
-        """See `Engine`. Compiling takes about a minute; the graph gives names and shapes only."""
+        """See `Engine`. Compiling takes about a minute.
+
+        The module is compiled; only the names and shapes of the graph are used.
+        """
         reason = self.available()
         if reason is not None:
             raise UnsupportedError(reason)

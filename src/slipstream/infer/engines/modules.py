@@ -1,4 +1,4 @@
-"""Check that an engine's requirements are installed, with a remedy if not."""
+"""Check that the requirements of an engine are installed, and name a remedy if not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 
 EXTRA = "pip install 'slipstream[infer]'"
-GPUS = Path("/proc/driver/nvidia/gpus")  # one entry per GPU of the driver
+GPUS = Path("/proc/driver/nvidia/gpus")  # has one entry per GPU that the driver found
 NO_GPU = "this machine has no NVIDIA GPU"
 
 

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class Native(GraphEngine):
-    """The kernels of `kernels/`, for graphs whose products they support."""
+    """Slipstream's kernels for graphs with at least one product that they can compute.
+
+    A product is a convolution, a product with a constant matrix, or attention.
+    """
 
     name = "native"
 
@@ -61,7 +64,7 @@ class Native(GraphEngine):
 
 
 def _formats(body: Graph, recipe: Recipe) -> dict[str, Format]:
-    """Return the storage format of each value that may be bytes or bfloat16."""
+    """Return the storage formats of the values that may be bytes or bfloat16; None is float32."""
     if recipe.precision == "fp32":
         return {}
     names = storable(body)
@@ -92,7 +95,7 @@ def _has_halves() -> bool:
 
 
 class _Program:
-    """A program with a pool of runners. Each call borrows one, so no call waits for another."""
+    """A program and a pool of its runners. Each call has a runner, so no call waits for another."""
 
     def __init__(self, graph: Graph, recipe: Recipe, threads: int) -> None:
         from slipstream.infer.native.operations import OPERATIONS

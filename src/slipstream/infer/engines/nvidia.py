@@ -49,7 +49,7 @@ class OnnxRuntimeOnGpu(GraphEngine):
         return tuple(self.settings)
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
-        """See `Engine`. Operators that a provider lacks run on the next one, at last on the CPU."""
+        """See `Engine`. An operator that one provider lacks runs on the next, or else on the CPU."""
         if recipe.precision not in self.settings:
             raise UnsupportedError(
                 f"{self.name} has {', '.join(self.settings)}, not {recipe.precision}"
@@ -65,8 +65,8 @@ CUDA = OnnxRuntimeOnGpu(
     providers=("CUDAExecutionProvider",),
     settings={"fp32": {"use_tf32": "0"}},
 )
-# int8 is missing because TensorRT's has no zero points, which our ranges need; fp32 is missing
-# because TensorRT's is TF32 on recent GPUs.
+# int8 is left out, because TensorRT's int8 has no zero points, which our ranges need. fp32 is left
+# out, because TensorRT computes it as TF32 on recent GPUs.
 TENSORRT = OnnxRuntimeOnGpu(
     name="tensorrt",
     providers=("TensorrtExecutionProvider", "CUDAExecutionProvider"),

@@ -1,4 +1,4 @@
-"""A pool of objects that one call at a time may use."""
+"""A pool of objects, each of which one call at a time may use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Pool(Generic[T]):
-    """A pool that makes an object when all are in use, and keeps it for later. Thread-safe."""
+    """A pool that makes a new object if all others are in use, and reuses it later. Thread-safe."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -19,7 +19,7 @@ class Pool(Generic[T]):
         self._free: queue.SimpleQueue[T] = queue.SimpleQueue()
 
     def borrowed(self) -> _Borrowed[T]:
-        """Return a context in which the caller has an object that nobody else uses."""
+        """Return a context manager that takes an object, and gives it back at the end."""
         return _Borrowed(self)
 
     def take(self) -> T:
@@ -31,7 +31,7 @@ class Pool(Generic[T]):
                 return self._make()
 
     def give_back(self, item: T) -> None:
-        """Let others take the object."""
+        """Put an object back into the pool."""
         self._free.put(item)
 
     def clear(self) -> None:
@@ -41,7 +41,7 @@ class Pool(Generic[T]):
 
 
 class _Borrowed(Generic[T]):
-    """The context of `Pool.borrowed`. Entering a generator instead takes a microsecond longer."""
+    """The context manager of `Pool.borrowed`. A generator would take a microsecond longer."""
 
     __slots__ = ("_item", "_pool")
 

@@ -18,22 +18,26 @@ PRECISIONS: tuple[Precision, ...] = (*FLOATS, "int8", "int8-dynamic", "int8-weig
 
 
 class Recipe(BaseModel):
-    """The instructions by which an engine runs a graph, complete and in plain JSON.
+    """Complete instructions for an engine to run a graph; a package stores them as JSON.
 
     Args:
         engine: Name of the engine, one of `ENGINES` or "split".
-        precision: Precision of products. int8 applies to activations and weights; int8-dynamic does
-            the same for products of matrices, and every call computes the ranges of its own
-            activations; int8-weights applies to weights only.
-        rewrites: True if the graph went through our rewrites; False if it is as imported.
-        streams: Calls that run at the same time, each on its share of the threads (default 1, which
-            gives the least latency).
-        ranges: Least and greatest real numbers that the bytes of a value represent, for int8.
-        shifts: Numbers added to the biases of products that read bytes, by their outputs, for int8
-            and int8-dynamic; they cancel the shift that rounded weights cause.
-        rest: Precision of the products of values without a range, for int8; int8-dynamic applies
-            to products of matrices only.
-        parts: Parts of the graph in their order, each with its recipe, for the engine "split".
+        precision: Precision of products: convolutions, matrix products and attention (default
+            "fp32"). int8 applies to activations and weights. int8-dynamic does so for matrix
+            products only, and every call computes the ranges of its own activations. int8-weights
+            applies to weights only.
+        rewrites: True if the graph went through Slipstream's rewrites (default); False if it is as
+            imported.
+        streams: Number of calls that run at the same time, each on its share of the threads
+            (default 1, which gives the least latency).
+        ranges: Least and greatest real number that a value can have as bytes, by the name of the
+            value, for int8. A value without a range stays in floating point.
+        shifts: Numbers to add to the bias of a product that reads bytes, one per output channel, by
+            the name of the product's output, for int8 and int8-dynamic. They cancel the mean error
+            that rounding the weights causes.
+        rest: Precision of products whose inputs have no range, for int8 (default "fp32").
+            "int8-dynamic" applies to matrix products only.
+        parts: Parts of the graph in execution order, each with its recipe, for the engine "split".
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,8 +56,8 @@ class Part(BaseModel):
     """A part of a graph.
 
     Args:
-        end: Name of the value that ends the part, the only one that later parts read; "" for the
-            last part.
+        end: Name of the value at which the part ends. Later parts read no other value of the part.
+            It is "" for the last part.
         recipe: Recipe of the part.
     """
 
@@ -69,24 +73,25 @@ class Executable(Protocol):
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return every output by its name, in arrays that belong to the caller.
 
-        `inputs` must contain every input of the graph in its dtype and shape, C-contiguous: nothing
-        is checked. Any number of threads may call at the same time: each call takes its own workers
-        or request from a pool, so no call waits for another. Blocks, and releases the GIL.
+        `inputs` must contain every input of the graph in its dtype and shape, C-contiguous; this is
+        not checked. Any number of threads may call at the same time: each call takes its own
+        workers or request from a pool, so no call waits for another. Blocks, and releases the GIL.
         """
         ...
 
     @property
     def small(self) -> Mapping[str, Small]:
-        """Constants that the engine reads with less precision than they have, as converted.
+        """Forms of the constants that the engine converts to fewer bits, by the constant's name.
 
-        They are keyed by name; other nodes may read some of them at full precision.
+        Other nodes may read the same constant at full precision.
         """
         ...
 
     def profile(self, inputs: Mapping[str, Array]) -> dict[str, float]:
-        """Return the seconds of each step of one run, by its output value. Blocks like `run`.
+        """Return the time in seconds of each step of one run, by the name of the step's output.
 
-        The result is empty if the engine does not measure its steps; see `Engine.measures_steps`.
+        Blocks like `run`. The result is empty if the engine does not measure its steps; see
+        `Engine.measures_steps`.
         """
         ...
 
@@ -102,7 +107,8 @@ class Small(BaseModel):
         dtype: Type of the converted numbers; int8 has a scale per channel, which follows from the
             channel's largest number.
         axis: Axis of the channels (default 0).
-        of_bytes: Whether int8 numbers multiply bytes (default True); see `Weights.quantise`.
+        of_bytes: Whether the engine multiplies int8 numbers by bytes (default True), not by floats;
+            see `Weights.quantise`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -127,7 +133,7 @@ class Engine(Protocol):
 
     @property
     def runs_rewritten(self) -> bool:
-        """Whether the engine accepts graphs that went through our rewrites."""
+        """Whether the engine accepts graphs that went through Slipstream's rewrites."""
         ...
 
     @property
@@ -137,7 +143,7 @@ class Engine(Protocol):
 
     @property
     def mixes_dynamic(self) -> bool:
-        """Whether products without ranges may be int8-dynamic beside products in int8."""
+        """Whether one graph may have some products in int8 and others in int8-dynamic."""
         ...
 
     @property
@@ -152,15 +158,15 @@ class Engine(Protocol):
 
     @property
     def is_quick_to_prepare(self) -> bool:
-        """Whether the engine prepares a graph faster than others, so that calibration uses it."""
+        """Whether the engine prepares graphs so fast that calibration should use it."""
         ...
 
     def with_module(self, module: Any) -> Engine:
-        """Return an engine for the PyTorch module of a model; itself if it runs graphs only."""
+        """Return an engine for the PyTorch module of a model, or itself if it runs graphs only."""
         ...
 
     def with_large_bytes(self, large_bytes: int) -> Engine:
-        """Return an engine that makes no avoidable copy of constants from this many bytes on."""
+        """Return an engine that avoids copies of constants of this total size in bytes or more."""
         ...
 
     def available(self) -> str | None:
@@ -168,7 +174,7 @@ class Engine(Protocol):
         ...
 
     def precisions(self) -> tuple[Precision, ...]:
-        """Return the precisions of this machine; call it only if `available()` is None."""
+        """Return the precisions on this machine; call this only if `available()` is None."""
         ...
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
@@ -187,7 +193,7 @@ class Engine(Protocol):
 
 
 class GraphEngine:
-    """The traits of most engines, which run any graph and need no module; others override them."""
+    """Base class of engines, with the traits of an engine that runs any graph."""
 
     is_packable = True
     runs_rewritten = True
@@ -209,7 +215,7 @@ class GraphEngine:
 
 
 class UnprofiledExecutable:
-    """The trait of executables whose engine does not measure its steps."""
+    """Base class of executables whose engine does not measure its steps."""
 
     def profile(self, inputs: Mapping[str, Array]) -> dict[str, float]:
         """See `Executable`."""

@@ -1,4 +1,4 @@
-"""Find the constants that an engine reading ONNX rounds, so that packages store them rounded."""
+"""Find the constants that an ONNX engine rounds, so that packages store them rounded."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ HALVES: dict[str, Literal["bfloat16", "float16"]] = {"bf16": "bfloat16", "fp16":
 
 
 def rounded_constants(graph: Graph, recipe: Recipe) -> dict[str, Small]:
-    """Return the constants of products that are rounded, by name.
+    """Return the forms of those constants of products that are rounded, by the constant's name.
 
-    Either `standard_graph` converts them, or the engine itself, if it multiplies 16-bit numbers.
+    `standard_graph` rounds constants to int8; the engine itself rounds them to 16 bits.
     """
     expanded = expand(graph)
     result: dict[str, Small] = {}

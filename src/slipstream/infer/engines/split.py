@@ -56,7 +56,7 @@ class Split(GraphEngine):
 
 
 class _Chain(UnprofiledExecutable):
-    """The parts of a graph: each reads the graph's inputs and outputs of the parts before it."""
+    """The parts of a graph. Each reads inputs of the graph and outputs of the parts before it."""
 
     def __init__(self, parts: Sequence[Executable], outputs: Sequence[str]) -> None:
         self._parts, self._outputs = parts, outputs

@@ -16,7 +16,7 @@ from slipstream.infer.rewrites.expand import expand
 
 
 def onnx_bytes(graph: Graph, recipe: Recipe) -> bytes:
-    """Return the ONNX model of `standard_graph` in one piece.
+    """Return the bytes of the ONNX model of `standard_graph`, constants included.
 
     Raises:
         UnsupportedError: the model is too large, or the precision cannot be written in ONNX.
@@ -28,7 +28,7 @@ def onnx_bytes(graph: Graph, recipe: Recipe) -> bytes:
 
 
 def standard_graph(graph: Graph, recipe: Recipe) -> Graph:
-    """Return the graph with Slipstream's operators expanded, quantised as the recipe asks.
+    """Return the graph in standard ONNX operators, quantised as the recipe requires.
 
     Raises:
         UnsupportedError: this precision cannot be written in ONNX.
@@ -42,7 +42,7 @@ def standard_graph(graph: Graph, recipe: Recipe) -> Graph:
 
 
 def compress_weights(graph: Graph) -> Graph:
-    """Return the graph with the weights of its products as int8 and a scale per output channel.
+    """Return the graph with the weights of products as int8, with a scale per output channel.
 
     Raises:
         UnsupportedError: no product has a constant matrix that is large enough.
@@ -69,7 +69,10 @@ def compress_weights(graph: Graph) -> Graph:
 
 
 def compressed_axis(graph: Graph, node: Node) -> int | None:
-    """Return the output channels' axis of a product's large constant weights; None for others."""
+    """Return the axis of the output channels in a product's weights.
+
+    The result is None if the node is no product, or if its weights are computed or small.
+    """
     if node.domain or node.op not in ("Conv", "Gemm", "MatMul"):
         return None
     weights = graph.constants.get(node.inputs[1])
@@ -81,7 +84,7 @@ def compressed_axis(graph: Graph, node: Node) -> int | None:
 
 
 def _compressed(graph: Graph, name: str, axis: int) -> Node:
-    """Return a node that computes the weights as float32 again; adds its constants to the graph."""
+    """Return a node that turns int8 weights into float32, and add its constants to the graph."""
     weights_float32 = graph.constants[name]
     weights = Weights.quantise(np.moveaxis(weights_float32, axis, 0), of_bytes=False)
     numbers: Array = np.ascontiguousarray(np.moveaxis(weights.numbers, 0, axis))
