@@ -1,7 +1,7 @@
-"""Two ways to agree on an order of tensors: ours, and a coordinator on rank 0.
+"""Two ways to agree on one order of tensors: our negotiator, and a coordinator on rank 0.
 
-The coordinator works like Horovod's, over the same engine as ours. In each cycle every rank sends
-the names, types and shapes of its submitted tensors to rank 0. Rank 0 counts them, and broadcasts
+The coordinator works like Horovod's, but over our engine. In each cycle every rank sends the names,
+types and shapes of its submitted tensors to rank 0. Rank 0 counts them, and broadcasts the names of
 the tensors that all ranks have submitted.
 """
 
@@ -23,17 +23,17 @@ from slipstream.errors import InternalError
 
 Bytes = npt.NDArray[np.uint8]
 
-ELEMENTS = 256  # elements of a float32 tensor of 1 KB
-LIMIT_SECONDS = 60.0  # time limit for the next agreement
+ELEMENTS = 256  # number of elements of a float32 tensor of 1 KB
+LIMIT_SECONDS = 60.0  # time limit in seconds for one agreement
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Work of a contender on this rank since its start.
+    """Work of a contender on this rank so far.
 
     Args:
-        exchanges: Rounds of negotiation.
-        messages: Messages sent and received.
+        exchanges: Number of rounds of negotiation.
+        messages: Number of messages sent and received.
     """
 
     exchanges: int
@@ -41,33 +41,34 @@ class Effort:
 
 
 class NegotiationContender(ABC):
-    """A way to agree on an order; all ranks make the same contenders."""
+    """A way to agree on one order of tensors; all ranks construct the same contenders."""
 
     name: str
 
     @abstractmethod
     def prepare(self, names: Sequence[str]) -> None:
-        """Prepare the tensors once, without communication."""
+        """Prepare tensors before the clock starts, without communication."""
 
     @abstractmethod
     def negotiate(self, names: Sequence[str]) -> list[str]:
-        """Submit tensors, wait for all ranks, and return the names in the common order."""
+        """Submit tensors, wait for all ranks, and return the names in the order that all agree on.
+        """
 
     @abstractmethod
     def effort(self) -> Effort:
-        """Return the work since the start."""
+        """Return the work of this contender so far."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the contender, as all other ranks do."""
+        """Close the contender; all ranks must do this."""
 
 
 class Ours(NegotiationContender):
-    """Decentralised negotiation.
+    """Our decentralised negotiation.
 
     Args:
-        group: Group of the ranks.
-        cycle_seconds: Shortest time between the starts of two rounds.
+        group: Group of all ranks.
+        cycle_seconds: Shortest time in seconds between the starts of two rounds of negotiation.
     """
 
     name = OURS
@@ -77,12 +78,13 @@ class Ours(NegotiationContender):
         self._negotiator = Negotiator(group, NegotiatorConfig(cycle_seconds=cycle_seconds))
 
     def prepare(self, names: Sequence[str]) -> None:
-        """Prepare the tensors once, without communication."""
+        """Prepare tensors before the clock starts, without communication."""
         for name in names:
             self._tensors[name] = Tensor(name, _core.DType.FLOAT32, (ELEMENTS,))
 
     def negotiate(self, names: Sequence[str]) -> list[str]:
-        """Submit tensors, wait for all ranks, and return the names in the common order."""
+        """Submit tensors, wait for all ranks, and return the names in the order that all agree on.
+        """
         self._negotiator.submit_all([self._tensors[name] for name in names])
         ready: list[str] = []
         while len(ready) < len(names):
@@ -95,20 +97,20 @@ class Ours(NegotiationContender):
         return ready
 
     def effort(self) -> Effort:
-        """Return the work since the start."""
+        """Return the work of this contender so far."""
         stats = self._negotiator.stats()
         return Effort(stats.rounds, stats.messages)
 
     def close(self) -> None:
-        """End the contender, as all other ranks do."""
+        """Close the contender; all ranks must do this."""
         self._negotiator.close()
 
 
 class Coordinator(NegotiationContender):
-    """Coordination by rank 0, which gathers the names from all ranks and broadcasts the ready ones.
+    """Coordinator on rank 0, which gathers names from all ranks and broadcasts the ready ones.
 
     Args:
-        group: Group of the ranks.
+        group: Group of all ranks.
     """
 
     name = COORDINATOR
@@ -121,14 +123,15 @@ class Coordinator(NegotiationContender):
         self._names: dict[str, str] = {}
 
     def prepare(self, names: Sequence[str]) -> None:
-        """Prepare the tensors once, without communication."""
+        """Prepare tensors before the clock starts, without communication."""
         for name in names:
             request = f"{name} allreduce sum float32[{ELEMENTS}]"
             self._requests[name] = request
             self._names[request] = name
 
     def negotiate(self, names: Sequence[str]) -> list[str]:
-        """Submit tensors, wait for all ranks, and return the names in the common order."""
+        """Submit tensors, wait for all ranks, and return the names in the order that all agree on.
+        """
         ready: list[str] = []
         waiting = [self._requests[name] for name in names]
         while len(ready) < len(names):
@@ -174,7 +177,8 @@ class Coordinator(NegotiationContender):
         return _as_names(response)
 
     def _messages_of_a_cycle(self) -> int:
-        """Return the messages of this rank in a cycle with two gathers and two broadcasts."""
+        """Return the number of this rank's messages in a cycle with two gathers and two broadcasts.
+        """
         others = self._group.size - 1
         if self._group.rank != 0:
             return 4
@@ -182,11 +186,11 @@ class Coordinator(NegotiationContender):
         return 2 * others + 2 * per_broadcast
 
     def effort(self) -> Effort:
-        """Return the work since the start."""
+        """Return the work of this contender so far."""
         return self._effort
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing, because the coordinator has no resources."""
 
 
 def _as_bytes(names: Sequence[str]) -> Bytes:

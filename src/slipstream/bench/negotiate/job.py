@@ -1,4 +1,4 @@
-"""Jobs of the ranks in a measurement of negotiation, and their results."""
+"""The job of the ranks in the benchmark of negotiation, and its results."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ CASES = (NEW, KNOWN, ONE_BY_ONE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NegotiateJob:
-    """Job of every rank.
+    """Job that every rank runs.
 
     Args:
-        tensors: Number of tensors; every rank submits them in an order of its own.
-        rounds: Number of rounds. In each round every contender negotiates new tensors, then the
-            same tensors again, and then some of them one after another, in the same order on all
-            ranks.
-        cycle_seconds: Shortest time between the starts of two rounds of ours.
-        output: Path of the file that rank 0 writes.
+        tensors: Number of tensors; every rank submits them in its own order.
+        rounds: Number of rounds of the measurement. In each round, every contender negotiates the
+            cases in `CASES`: new tensors, the same tensors again, and some of them one by one in
+            the same order on all ranks.
+        cycle_seconds: Shortest time in seconds between the starts of two of our rounds of
+            negotiation.
+        output: Path of the file to which rank 0 writes the results.
     """
 
     tensors: int
@@ -50,16 +51,17 @@ class NegotiateJob:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Negotiated:
-    """Results of one contender, by round of the measurement; each is the maximum over the ranks.
+    """Results of one contender, by round of the measurement.
+
+    Each value is the maximum of all ranks. In the case `ONE_BY_ONE`, values are per tensor.
 
     Args:
         contender: Name of the contender.
         case: Name of the case, from `CASES`.
-        seconds: Seconds until every rank knew that all tensors were ready; in the case one by one,
-            seconds per tensor.
-        exchanges: Rounds of negotiation.
-        messages: Messages that one rank sent and received.
-        sent_bytes: Bytes that one rank sent, headers included.
+        seconds: Seconds until every rank knew that all tensors were ready.
+        exchanges: Numbers of rounds of negotiation.
+        messages: Numbers of messages that one rank sent and received.
+        sent_bytes: Numbers of bytes that one rank sent, including headers.
     """
 
     contender: str
@@ -71,7 +73,7 @@ class Negotiated:
 
     @property
     def median(self) -> float:
-        """Median of the seconds."""
+        """Median of the seconds over the rounds."""
         return statistics.median(self.seconds)
 
 

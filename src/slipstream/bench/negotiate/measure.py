@@ -1,9 +1,9 @@
-"""Measurement of the time in which ranks agree on an order of tensors.
+"""Measurement of the time that ranks need to agree on one order of tensors.
 
     report = measure(NegotiateSpec(ranks=(4, 8)))
 
-Ranks are processes of this machine. `negotiate_bench`, a program of the core, measures larger
-numbers of ranks; there, ranks are threads that are connected by links with a delay.
+The ranks are processes on this machine. For larger numbers of ranks, the C++ program
+`negotiate_bench` measures ranks that are threads, connected by simulated links with a delay.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from slipstream.bench.negotiate.job import Negotiated, NegotiateJob, read_results
 from slipstream.errors import SlipstreamError, UsageError
 
-NUM_LAST_LINES = 20  # lines of a failed program that an error quotes
+NUM_LAST_LINES = 20  # last lines of a failed program's output, which the error quotes
 NANOSECONDS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 OnNote = Callable[[str], None]
@@ -30,12 +30,12 @@ class NegotiateSpec:
     """Settings of a measurement of negotiation.
 
     Args:
-        ranks: Numbers of ranks, at least 2 each.
-        tensors: Number of tensors of 1 KB, at least 1; every rank submits them in an order of its
-            own.
+        ranks: Numbers of ranks to measure, each at least 2.
+        tensors: Number of tensors of 1 KB, at least 1; every rank submits them in its own order.
         rounds: Number of rounds, at least 1; every contender has one turn in each.
-        cycle_seconds: Shortest time between the starts of two rounds of ours, at least 0.
-        scaling: Path of the program negotiate_bench (default None: not used).
+        cycle_seconds: Shortest time in seconds between the starts of two of our rounds of
+            negotiation, at least 0 (default 0).
+        scaling: Path of the program `negotiate_bench` (default None: it is not run).
     """
 
     ranks: tuple[int, ...] = (4, 8, 16)
@@ -62,13 +62,13 @@ class NegotiateSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScalingRow:
-    """A round among threads.
+    """Result of `negotiate_bench`: one round of negotiation among ranks that are threads.
 
     Args:
         ranks: Number of ranks.
-        delay_seconds: Delay of every message.
-        seconds: Seconds of a round.
-        messages: Messages that one rank sends and receives in a round.
+        delay_seconds: Delay of every message in seconds.
+        seconds: Seconds of a round of negotiation.
+        messages: Number of messages that one rank sends and receives in a round.
     """
 
     ranks: int
@@ -79,12 +79,12 @@ class ScalingRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NegotiateReport:
-    """Everything that was measured.
+    """Results of a run of the benchmark.
 
     Args:
         spec: Settings of the measurement.
-        results: Results by number of ranks.
-        scaling: Rows of rounds among threads; empty if they were not measured.
+        results: Results of the contenders, by number of ranks.
+        scaling: Results of `negotiate_bench`; empty if it was not run.
     """
 
     spec: NegotiateSpec
@@ -93,14 +93,14 @@ class NegotiateReport:
 
 
 def measure(spec: NegotiateSpec, on_note: OnNote) -> NegotiateReport:
-    """Run the measurement, and block for about ten seconds for each number of ranks.
+    """Run the measurement, which takes about ten seconds for each number of ranks.
 
     Args:
         spec: Settings of the measurement.
         on_note: Function that receives the name of the next measurement.
 
     Raises:
-        SlipstreamError: a rank failed; the message quotes its last lines.
+        SlipstreamError: a rank failed; the message quotes the last lines of its output.
     """
     results: dict[int, list[Negotiated]] = {}
     for ranks in spec.ranks:

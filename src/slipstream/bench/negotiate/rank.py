@@ -1,4 +1,4 @@
-"""One rank of a measurement of negotiation: python -m slipstream.bench.negotiate.rank JOB.
+"""One rank of the negotiation benchmark: python -m slipstream.bench.negotiate.rank JOB.
 
 Contenders take turns in each round of the measurement.
 """
@@ -26,16 +26,16 @@ from slipstream.errors import InternalError
 
 ONE_BY_ONE_TENSORS = 50
 
-# Columns of the numbers of a turn.
+# Indices of the measured values in the result of a turn.
 SECONDS, EXCHANGES, MESSAGES, SENT_BYTES = range(4)
 
 
 def measure(job: NegotiateJob, contenders: list[NegotiationContender]) -> list[Negotiated]:
-    """Measure all contenders, and block for seconds.
+    """Measure all contenders, which takes seconds.
 
     Args:
         job: Job of all ranks.
-        contenders: Contenders in the same order on all ranks.
+        contenders: Contenders, in the same order on all ranks.
 
     Returns:
         A result for each contender and case.
@@ -50,13 +50,13 @@ def measure(job: NegotiateJob, contenders: list[NegotiationContender]) -> list[N
                 random.Random(f"{comm.rank()} {number} {case}").shuffle(names)
                 batches = [[name] for name in some] if case == ONE_BY_ONE else [names]
                 turn = _turn(contender, batches)
-                if number:  # the first round does not count, because it opens connections
+                if number:  # the first round is not recorded, because it opens connections
                     turns.setdefault((contender.name, case), []).append(turn)
     return [_result(name, case, measured) for (name, case), measured in turns.items()]
 
 
 def _turn(contender: NegotiationContender, batches: list[list[str]]) -> list[float]:
-    """Return the numbers of one batch; each is the maximum over the ranks."""
+    """Negotiate the batches; return the values per batch, each the maximum of all ranks."""
     effort, sent = contender.effort(), _sent_bytes()
     comm.barrier()
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Measurements of negotiation as tables and as JSON."""
+"""Tables and JSON of the negotiation benchmark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slipstream.units import format_bytes, format_seconds
 
 
 def tables(report: NegotiateReport) -> list[Table]:
-    """Return a table of the contenders, and one of rounds among threads if they were measured."""
+    """Return a table of the contenders, and a table of `negotiate_bench` if it was run."""
     return [_contenders(report), *([_scaling(report)] if report.scaling else [])]
 
 

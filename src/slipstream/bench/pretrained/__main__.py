@@ -19,7 +19,7 @@ COLUMNS = ("Slipstream", "ORT fp32", "OpenVINO fp32", "best peer / ours", "origi
 
 
 def table(rows: list[PretrainedRow]) -> Table:
-    """Return a table of the milliseconds of a run, and of the shares of right answers."""
+    """Return a table with the milliseconds of a run and the accuracy of each model."""
     result = Table(title=environment_line(), title_justify="left")
     result.add_column("model", no_wrap=True)
     result.add_column("chosen")
@@ -31,7 +31,7 @@ def table(rows: list[PretrainedRow]) -> Table:
 
 
 def cells(row: PretrainedRow) -> list[str]:
-    """Return a row of the table."""
+    """Return the cells of the table's row for one model."""
     times = [row.milliseconds.get(name) for name in (OURS, ORT, OPENVINO)]
     return [
         row.model.title,
@@ -44,7 +44,7 @@ def cells(row: PretrainedRow) -> list[str]:
 
 
 def as_json(row: PretrainedRow) -> dict[str, Any]:
-    """Return all numbers of a row."""
+    """Return the results of one model as a JSON-compatible dictionary."""
     return {
         "model": row.model.name,
         "package": row.model.package,
@@ -70,7 +70,7 @@ def main(
         Path | None, typer.Option("-o", "--output", help="File for the measurements as JSON.")
     ] = None,
 ) -> None:
-    """Compile models with trained weights, judge them on real inputs, and time them in turns."""
+    """Compile models with trained weights, measure their accuracy on real inputs, and time them."""
     console = Console()
     rows: list[PretrainedRow] = []
     try:

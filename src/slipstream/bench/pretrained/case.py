@@ -1,4 +1,4 @@
-"""The description of a pretrained model: its files, its inputs, and the judge of its answers."""
+"""Description of a pretrained model: its files, its inputs and the measurement of its accuracy."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ Sample: TypeAlias = "Inputs | tuple[Inputs, int]"
 
 @dataclass(frozen=True)
 class Task:
-    """The task of a model, on real inputs.
+    """The task of a model on real inputs, by which its accuracy is measured.
 
     Args:
-        samples: Samples for the compilation: inputs by name, or such inputs with the right class.
-        judge: Function that runs a model on other inputs, and returns the share of right answers, 0
-            to 1. One thread calls the run, with inputs of the model's shapes.
+        samples: Samples for the compilation; each is a dictionary of inputs by name, or a pair of
+            such a dictionary and the right class.
+        judge: Function that runs a model on held-out inputs, and returns the share of right
+            answers, 0 to 1. It calls the model from one thread, with inputs of the model's shapes.
     """
 
     samples: list[Sample]
@@ -39,18 +40,20 @@ class Module:
 
 @dataclass(frozen=True, kw_only=True)
 class Pretrained:
-    """A model whose weights a Python package contains.
+    """A model whose weights are part of a Python package.
 
     Args:
         name: Name on the command line.
-        title: Title for people.
-        package: Package to install with pip.
-        licence: Licence of the package.
-        measure: Name of the accuracy measure.
-        model: Function that returns its ONNX file or its network; it reads files.
-        task: Function that returns its task, or a short one for True; it reads files.
-        shapes: Shapes of the inputs that the model leaves open.
-        snr_db: Lowest signal-to-noise ratio in dB of a compiled model that has no classes.
+        title: Readable name.
+        package: Name of the package that pip installs.
+        licence: Name of the package's licence.
+        measure: Readable name of the accuracy measure.
+        model: Function that reads files and returns the path of the model's ONNX file, or its
+            network.
+        task: Function that reads files and returns the task; for the argument True, a short one.
+        shapes: Shapes of the inputs whose shapes the model does not define.
+        snr_db: Lowest allowed signal-to-noise ratio of the compiled model in dB, for models without
+            classes (default None).
     """
 
     name: str

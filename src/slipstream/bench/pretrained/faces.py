@@ -1,8 +1,8 @@
-"""R-Net and O-Net of facenet-pytorch, which tell whether a small image shows a face.
+"""R-Net and O-Net of facenet-pytorch, which decide whether a small image shows a face.
 
 They are the second and third stage of MTCNN (Zhang et al., "Joint Face Detection and Alignment
-using Multi-task Cascaded Convolutional Networks", 2016). The networks are defined here, because the
-module of the package imports torchvision; the weights come from the package.
+using Multi-task Cascaded Convolutional Networks", 2016). The networks are defined in this module,
+because the package's own module imports torchvision. The weights come from the package.
 """
 
 # PyTorch's and NumPy's stubs leave some of their types open.
@@ -21,16 +21,17 @@ from torch import Tensor, nn
 from slipstream.bench.pretrained.case import Array, Module, Pretrained, Run, Task
 from slipstream.bench.pretrained.packages import package_file
 
-NUM_FACES = 100  # the first images of lfw_subset in scikit-image, which has 200
-FLIPS = 2  # each image is used as it is and mirrored
+NUM_FACES = 100  # the first 100 of the 200 images of scikit-image's lfw_subset show faces
+FLIPS = 2  # each image is used unchanged and mirrored
 
 
 class FaceStage(nn.Module):
-    """Convolutions with PReLU and pooling, a dense layer, and a softmax over no and yes.
+    """Convolutions with PReLU and pooling, a dense layer, and a softmax over "no face" and "face".
 
     Args:
-        channels: Output channels of the convolutions.
-        pools: Sizes of the max poolings after them, which have stride 2; 0 for none.
+        channels: Number of output channels of each convolution.
+        pools: Window size of the max pooling after each convolution, which has stride 2; 0 for no
+            pooling.
         hidden: Width of the dense layer.
         flat: Number of inputs of the dense layer.
     """
@@ -54,12 +55,12 @@ class FaceStage(nn.Module):
         self.decision = nn.Linear(hidden, 2)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Map float32 [batch, 3, side, side], -1 to 1, to probabilities [batch, 2]."""
+        """Map images, float32 [batch, 3, side, side] from -1 to 1, to probabilities [batch, 2]."""
         x = self.body(images).permute(0, 3, 2, 1).flatten(1)
         return self.decision(self.activation(self.dense(x))).softmax(dim=1)
 
     def take(self, weights: dict[str, Tensor]) -> None:
-        """Copy the weights of the package's file, without those of boxes and landmarks."""
+        """Copy weights from the package's file; outputs for boxes and landmarks are left out."""
         number = 1 + sum(isinstance(layer, nn.Conv2d) for layer in self.body)
         names = {f"dense{number}": "dense", f"prelu{number}": "activation"}
         names[f"dense{number + 1}_1"] = "decision"
@@ -78,17 +79,17 @@ def _loaded(name: str, stage: FaceStage, side: int) -> Module:
 
 
 def refiner() -> Module:
-    """Return R-Net: float32 images [1, 3, 24, 24] to probabilities [1, 2]."""
+    """Return R-Net, which maps float32 images [1, 3, 24, 24] to probabilities [1, 2]."""
     return _loaded("rnet", FaceStage((28, 48, 64), (3, 3, 0), 128, 576), 24)
 
 
 def output_stage() -> Module:
-    """Return O-Net: float32 images [1, 3, 48, 48] to probabilities [1, 2]."""
+    """Return O-Net, which maps float32 images [1, 3, 48, 48] to probabilities [1, 2]."""
     return _loaded("onet", FaceStage((32, 64, 64, 128), (3, 3, 2, 0), 256, 1152), 48)
 
 
 def images(side: int) -> list[tuple[dict[str, Array], int]]:
-    """Return 200 faces (class 1) and 200 images without a face (class 0), in a fixed mixed order.
+    """Return 200 images of faces (class 1) and 200 other images (class 0), in a fixed random order.
 
     Args:
         side: Height and width of an image in pixels.
@@ -101,7 +102,7 @@ def images(side: int) -> list[tuple[dict[str, Array], int]]:
             numbers = ((pixels - 127.5) / 128).astype(np.float32)
             batch = np.ascontiguousarray(np.broadcast_to(numbers, (1, 3, side, side)))
             samples.append(({"images": batch}, int(index < NUM_FACES)))
-    # An image and its mirror image stay together: both calibrate, or both are held out.
+    # An image and its mirror image stay together: both are for calibration, or both are held out.
     order = np.random.default_rng(0).permutation(len(grey_images))
     return [samples[FLIPS * number + flip] for number in order for flip in range(FLIPS)]
 

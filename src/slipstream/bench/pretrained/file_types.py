@@ -1,4 +1,4 @@
-"""Magika, which tells the kind of a file from its bytes."""
+"""Magika, a model that recognises the type of a file from its bytes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from slipstream.bench.pretrained.case import Array, Pretrained, Run, Sample, Tas
 from slipstream.bench.pretrained.packages import package_file
 
 MODEL = "models/standard_v3_3"
-PADDING = 256  # in place of bytes that a short file does not have
-# Bytes that are read at both ends of a file, and those of them that the model sees, which begin
-# (and end) with no blanks.
+PADDING = 256  # value of missing bytes if a file is too short
+# BLOCK bytes are read at each end of a file. After blanks at the end of the file are stripped, the
+# model sees PART bytes of each block.
 BLOCK, PART = 4096, 1024
 PER_KIND = 40
 LARGEST = 64_000_000
 
-# Kinds of files by the ending of their names. Other endings of the same kinds are left out.
+# Types of files by suffix. Other suffixes of the same types are left out.
 KINDS = {
     ".py": "python",
     ".pyc": "pythonbytecode",
@@ -53,13 +53,13 @@ KINDS = {
 
 @cache
 def labels() -> list[str]:
-    """Return the kinds that the model tells apart, by class."""
+    """Return the names of the types that the model distinguishes, by class."""
     config = json.loads(package_file("magika", f"{MODEL}/config.min.json").read_text())
     return list(config["target_labels_space"])
 
 
 def features(path: Path) -> Array:
-    """Return the model's input from a file, its beginning and end: int32 (1, 2048)."""
+    """Return the model's input for a file, from its first and last bytes: int32 (1, 2048)."""
     with path.open("rb") as stream:
         begin = stream.read(BLOCK)
         stream.seek(max(path.stat().st_size - BLOCK, 0))
@@ -75,7 +75,7 @@ def features(path: Path) -> Array:
 def known_files() -> tuple[tuple[Path, int], ...]:
     """Return files of Python's library and of the installed packages, with their classes.
 
-    There are up to 40 of each kind, and each comes from another folder.
+    There are up to 40 files of each type, each from a different folder.
     """
     roots = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platlib")]
     paths_of: dict[str, dict[Path, Path]] = {suffix: {} for suffix in KINDS}
@@ -114,7 +114,7 @@ def _task(is_short: bool) -> Task:
 
 
 def _shuffled(samples: list[Sample]) -> list[Sample]:
-    """Return samples in random order, so that the first ones, which calibrate, have all kinds."""
+    """Return samples in random order, so that the first ones, used to calibrate, have all types."""
     return [samples[number] for number in np.random.default_rng(1).permutation(len(samples))]
 
 

@@ -1,4 +1,4 @@
-"""The measurement of a pretrained model: it is compiled, judged, and timed in turns with peers."""
+"""Measurement of a pretrained model: it is compiled, and its accuracy and speed are compared."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ OURS, ORT, OPENVINO = "slipstream", "ONNX Runtime fp32", "OpenVINO fp32"
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainedRow:
-    """The results of one pretrained model.
+    """Results of one pretrained model.
 
     Args:
         model: Pretrained model.
         report: Report of the compilation.
-        original: Share of right answers of the original, which ONNX Runtime runs in float32.
+        original: Share of right answers of the original model, which ONNX Runtime runs in float32.
         compiled: Share of right answers of the compiled model, on the same inputs.
-        milliseconds: Milliseconds of one run by engine, the medians of the turns.
-        troubles: Reasons by engine that cannot run the model.
+        milliseconds: Milliseconds of a run by engine, the medians of the turns.
+        troubles: Reasons why engines cannot run the model, by engine.
     """
 
     model: Pretrained
@@ -47,12 +47,12 @@ class PretrainedRow:
 
     @property
     def lost(self) -> float:
-        """Loss of right answers by compiling, in percentage points."""
+        """Loss of right answers caused by the compilation, in percentage points."""
         return 100 * (self.original - self.compiled)
 
     @property
     def ratio(self) -> float:
-        """Time of the best peer over that of the compiled model."""
+        """Time of the fastest peer divided by the time of the compiled model."""
         best = min(self.milliseconds[name] for name in self.milliseconds if name != OURS)
         return best / self.milliseconds[OURS]
 
@@ -60,15 +60,17 @@ class PretrainedRow:
 def measure(
     model: Pretrained, *, seconds: float, threads: int = 1, is_short: bool = False
 ) -> PretrainedRow:
-    """Compile a pretrained model with real inputs, judge it on others, and time it.
+    """Compile a pretrained model with real inputs, judge it on other inputs, and time it.
 
     Args:
         model: Model of `PRETRAINED`.
-        seconds: Time limit of the search; the turns take another tenth of it, at least one second.
-        threads: Threads of one run.
-        is_short: True for fewer inputs and rounds, as in tests (default False).
+        seconds: Time limit of the search in seconds. The timed turns take another tenth of this
+            time, at least one second.
+        threads: Number of threads of a run (default 1).
+        is_short: Whether to use fewer inputs and rounds, as in tests (default False).
 
-    Blocks. Raises UsageError if a package or data are missing.
+    Raises:
+        UsageError: a package or data are missing.
     """
     source, task = model.model(), model.task(is_short)
     rounds = SHORT_ROUNDS if is_short else MOST_ROUNDS

@@ -1,8 +1,8 @@
-"""PP-OCRv4 of rapidocr-onnxruntime, which finds text, tells whether it is upright, and reads it.
+"""PP-OCRv4 of rapidocr-onnxruntime: three models that find, orient and read lines of text.
 
-They are PaddleOCR's mobile models. Pixels are numbers from -1 to 1. Lines are 48 pixels high and
-padded at the right. The detector was trained with boxes that are smaller than the text, so its
-boxes have to grow.
+They are PaddleOCR's mobile models. Their inputs are images with numbers from -1 to 1. Images of
+lines are 48 pixels high and padded on the right. The detector was trained to mark areas smaller
+than the text, so its boxes must be enlarged.
 """
 
 # NumPy's, Pillow's and OpenCV's stubs leave some of their types open.
@@ -22,22 +22,23 @@ from slipstream.bench.pretrained.packages import package_file
 from slipstream.bench.pretrained.writing import Poster, TextPiece, page_pieces, pieces, posters
 
 PACKAGE, LICENCE = "rapidocr-onnxruntime", "Apache-2.0"
-LINE = (48, 320)  # height and width of a line to read
-UPRIGHT = (48, 192)  # height and width of a line that may be upside down
-SIDE = 320  # height and width of an image that may have text anywhere
-LEAST = 0.3  # smallest probability of a pixel of text
-GROWTH = 1.6  # of a box: its area over its perimeter, times this, is added on each side
-OVERLAP = 0.5  # smallest intersection over union of a box that counts as found
+LINE = (48, 320)  # height and width in pixels of a line to read
+UPRIGHT = (48, 192)  # height and width in pixels of a line whose orientation is classified
+SIDE = 320  # height and width in pixels of an image in which text is searched
+LEAST = 0.3  # smallest probability of text at which a pixel counts as text
+GROWTH = 1.6  # enlargement of a box on each side: its area divided by its perimeter, times GROWTH
+OVERLAP = 0.5  # smallest intersection over union at which a found box counts as right
 
 
 def _numbers(image: Image.Image) -> Array:
-    """Return an image as float32 (3, height, width) from -1 to 1, with blue first."""
+    """Return an image as float32 (3, height, width) from -1 to 1, with channels in the order BGR.
+    """
     pixels = np.asarray(image.convert("RGB"), np.float32)[:, :, ::-1]
     return np.ascontiguousarray((pixels / 127.5 - 1).transpose(2, 0, 1))
 
 
 def _line(image: Image.Image, size: tuple[int, int]) -> Array:
-    """Return an image scaled to a height and padded with zeros: float32 (1, 3, height, width)."""
+    """Return a line of text as model input: float32 (1, 3, height, width)."""
     height, width = size
     scaled = min(max(round(height * image.width / image.height), 1), width)
     result = np.zeros((1, 3, height, width), np.float32)
@@ -50,7 +51,7 @@ def _line(image: Image.Image, size: tuple[int, int]) -> Array:
 
 @cache
 def _characters() -> list[str]:
-    """Return the characters by class; the first is empty, the last is a space."""
+    """Return the characters by class; class 0 is the empty string, and the last class a space."""
     import onnx
 
     model = onnx.load(str(_recogniser()), load_external_data=False)
@@ -59,7 +60,7 @@ def _characters() -> list[str]:
 
 
 def text_of(probabilities: Array, characters: Sequence[str]) -> str:
-    """Return the text of the likeliest class at each position, without repetitions.
+    """Return the text of the most likely class at each position, with repetitions merged.
 
     Args:
         probabilities: Array (1, positions, classes), in which class 0 means no character.
@@ -88,7 +89,7 @@ def _reading(is_short: bool) -> Task:
 
 
 def _read(run: Run, piece: TextPiece) -> str:
-    """Return the text without blanks, which the model, trained on Chinese, often misses."""
+    """Return the text without blanks. The model was trained on Chinese and often misses blanks."""
     (probabilities,) = run({"x": _line(piece.image, LINE)}).values()
     return text_of(probabilities, _characters()).replace(" ", "")
 
@@ -97,7 +98,7 @@ def _read(run: Run, piece: TextPiece) -> str:
 
 
 def _turned(seed: int, count: int) -> list[tuple[dict[str, Array], int]]:
-    """Return lines, upright (class 0) and upside down (class 1)."""
+    """Return lines of text, upright (class 0) and upside down (class 1)."""
     samples: list[tuple[dict[str, Array], int]] = []
     for piece in pieces(seed, count):
         for label, image in enumerate((piece.image, piece.image.rotate(180))):
@@ -122,7 +123,7 @@ def boxes_of(probabilities: Array) -> Array:
     """Return the boxes (number, 4) of text as left, top, right, bottom, in pixels.
 
     Args:
-        probabilities: Probabilities of text, (1, 1, height, width).
+        probabilities: Probabilities of text, an array (1, 1, height, width).
     """
     import cv2
 
@@ -138,7 +139,7 @@ def boxes_of(probabilities: Array) -> Array:
 
 
 def _agreement(found: Array, right: Array) -> tuple[int, int, int]:
-    """Return the numbers of right boxes that were found, of found boxes, and of right boxes."""
+    """Return three numbers: right boxes that were found, all found boxes, and all right boxes."""
     agree = 0
     for left, top, lower_right, lower in right.tolist():
         box = np.array([left, top, lower_right, lower])
@@ -179,7 +180,7 @@ OCR = (
         model=lambda: package_file("rapidocr_onnxruntime", "models/ch_PP-OCRv4_rec_infer.onnx"),
         task=_reading,
         shapes={"x": (1, 3, *LINE)},
-        snr_db=35.0,  # one wrong letter makes a piece wrong: at 30, one of twenty is
+        snr_db=35.0,  # one wrong letter makes a piece wrong; at 30 dB, one piece in twenty is
     ),
     Pretrained(
         name="ocr-boxes",

@@ -1,4 +1,4 @@
-"""Files of installed packages, which are found without an import."""
+"""Paths of files in installed packages, which are found without importing the package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INSTALL = (
 
 
 def package_file(package: str, name: str) -> Path:
-    """Return the path of a file of a package: `package_file("magika", "models/model.onnx")`.
+    """Return the path of a file in a package: `package_file("magika", "models/model.onnx")`.
 
     Raises:
         UsageError: the package is not installed, or has no such file.

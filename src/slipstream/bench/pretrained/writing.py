@@ -1,4 +1,4 @@
-"""Images of text: lines of Python's manual in Pillow's font, and words of a photographed page."""
+"""Images of text: rendered pieces of Python's manual, and words of a photographed page."""
 
 # Pillow leaves some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -18,7 +18,7 @@ from slipstream.bench.pretrained.case import Array
 from slipstream.bench.pretrained.packages import package_file
 
 PHOTOGRAPHS = ("coffee.png", "chelsea.png", "astronaut.png", "rocket.jpg", "ihc.png")
-LONGEST = 22  # characters of a piece
+LONGEST = 22  # highest number of characters in a piece of text
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class TextPiece:
 
 
 def paragraphs() -> list[list[str]]:
-    """Return the words of each topic of Python's manual, as pydoc has it, in a fixed order."""
+    """Return the words of each topic of Python's manual (from pydoc), in a fixed order."""
     return [topics[name].split() for name in sorted(topics)]
 
 
 def phrases(seed: int) -> Iterator[str]:
-    """Yield random pieces of the manual, of up to 22 characters, without end."""
+    """Yield random pieces of the manual, each up to 22 characters long, without end."""
     random = np.random.default_rng(seed)
     topics_words = paragraphs()
     while True:
@@ -50,30 +50,31 @@ def phrases(seed: int) -> Iterator[str]:
 
 
 def pieces(seed: int, count: int) -> list[TextPiece]:
-    """Return pieces of text as a camera or a scanner might show them.
+    """Return images of text as a camera or a scanner might produce them.
 
-    They are on paper or on a photograph, slightly turned, blurred, noisy and compressed.
+    The text is on plain paper or on a photograph, slightly rotated, blurred, noisy and compressed.
     """
     random = np.random.default_rng(seed)
     return [_piece(text, random) for text in itertools.islice(phrases(seed), count)]
 
 
 def page_pieces() -> list[TextPiece]:
-    """Return the words of a photographed page, which scikit-image contains."""
+    """Return the words of a photographed page that is part of scikit-image."""
     page = Image.open(package_file("skimage", "data/page.png")).convert("RGB")
     return [TextPiece(text, page.crop(box)) for text, box in PAGE]
 
 
 @dataclass(frozen=True)
 class Poster:
-    """An RGB photograph with lines of text, and their boxes as left, top, right, bottom."""
+    """An RGB photograph with lines of text, and their boxes as left, top, right, bottom in pixels.
+    """
 
     image: Image.Image
     boxes: Array
 
 
 def posters(seed: int, count: int, side: int) -> list[Poster]:
-    """Return square photographs with two to five lines of text each."""
+    """Return square photographs, each with up to five lines of text drawn on it."""
     random = np.random.default_rng(seed)
     texts = phrases(seed)
     return [_poster(texts, random, side) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""All pretrained models, by name."""
+"""Registry of all pretrained models, by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRETRAINED: Mapping[str, Pretrained] = {
 
 
 def chosen(names: Sequence[str]) -> list[Pretrained]:
-    """Return the models of these names; all if no name is given.
+    """Return the models with these names; all models if there are no names.
 
     Raises:
         UsageError: there is no such model.

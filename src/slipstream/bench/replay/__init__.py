@@ -1,1 +1,1 @@
-"""Replay of training steps: the gradients of real models, communicated by several libraries."""
+"""Replay of training steps: several libraries communicate gradients of the size of real models'."""

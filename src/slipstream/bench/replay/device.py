@@ -1,35 +1,35 @@
-"""Devices that take the time of a GPU: one sleeps, the other multiplies matrices."""
+"""Simulated devices that take as much time as a GPU: one sleeps, the other multiplies matrices."""
 
 from __future__ import annotations
 
 import time
 from typing import Protocol
 
-# A process that is late by less than this has not waited for anything; the queue of a GPU would
-# have kept the GPU busy meanwhile. Sleeps overshoot by about 0.1 ms.
+# If a process is late by less than this, in seconds, it has not waited for communication. The queue
+# of a GPU would have kept the GPU busy in this time. Sleeps are too long by about 0.1 ms.
 QUEUE_SECONDS = 0.001
 
 
 class ReplayDevice(Protocol):
-    """A device that computes one layer after another."""
+    """A simulated device that computes one layer after another."""
 
     def begin_step(self) -> None:
-        """Start a step while the device is idle: the first layer of the step starts now."""
+        """Begin a step with an idle device, so that the first layer starts immediately."""
         ...
 
     def compute(self, seconds: float, *, may_wait: bool) -> None:
-        """Block for the compute of a layer.
+        """Block for the compute time of a layer.
 
         Args:
             seconds: Seconds of the layer's compute.
-            may_wait: Whether the layer may have had to wait for communication after the previous
-                layer, so that it starts now.
+            may_wait: Whether communication may have delayed the start of this layer. If so, the
+                layer starts now instead of at the end of the previous layer.
         """
         ...
 
 
 class Clock(Protocol):
-    """A clock with the functions of the module `time`."""
+    """Interface of a clock, with two functions of the module `time`."""
 
     def perf_counter(self) -> float:
         """Return seconds since a fixed moment."""
@@ -41,13 +41,13 @@ class Clock(Protocol):
 
 
 class TimedDevice:
-    """A device that sleeps until the end of each layer on a schedule, so that delays do not add up.
+    """A device that sleeps until the end of each layer.
 
-    Work of the process between two layers of a backward pass does not delay the second layer, just
-    as it would not on a GPU.
+    The ends follow a schedule, so delays do not add up. Work of the process between two layers of a
+    backward pass does not delay the second layer, because it would not on a GPU.
 
     Args:
-        clock: Clock that measures and sleeps (default: the module `time`).
+        clock: Clock that measures time and sleeps (default: the module `time`).
     """
 
     def __init__(self, clock: Clock = time) -> None:
@@ -55,11 +55,11 @@ class TimedDevice:
         self._due = self._left = 0.0
 
     def begin_step(self) -> None:
-        """Start a step while the device is idle: the first layer of the step starts now."""
+        """Begin a step with an idle device, so that the first layer starts immediately."""
         self._due = self._left = self._clock.perf_counter()
 
     def compute(self, seconds: float, *, may_wait: bool) -> None:
-        """Sleep until the end of the layer."""
+        """Sleep until the scheduled end of the layer."""
         now = self._clock.perf_counter()
         if may_wait and now - self._left > QUEUE_SECONDS:
             self._due = max(self._due, now)
@@ -70,7 +70,7 @@ class TimedDevice:
 
 
 class BusyDevice:
-    """A device that multiplies matrices, which take the time of a layer on an idle core."""
+    """A device that multiplies matrices for the time of a layer, as measured on an idle core."""
 
     SIZE = 192
     TRIALS = 50
@@ -84,11 +84,11 @@ class BusyDevice:
         self._unit = min(self._multiply() for _ in range(self.TRIALS))
 
     def begin_step(self) -> None:
-        """Discard the fraction of a product that the previous step left over."""
+        """Discard the fraction of a matrix product that was left over in the previous step."""
         self._owed = 0.0
 
     def compute(self, seconds: float, *, may_wait: bool) -> None:
-        """Multiply for about the time of the layer, or longer if the cores are shared."""
+        """Multiply matrices for about the time of the layer, or longer if the cores are shared."""
         self._owed += seconds
         while self._owed >= self._unit:
             self._multiply()

@@ -1,7 +1,8 @@
-"""Horovod over gloo as a peer of replays, without its launcher, because the ranks run already.
+"""Horovod over gloo as a peer in replays, without its launcher.
 
-Horovod identifies its ranks by variables of its own, and its ranks meet at a server that its
-launcher runs. Here rank 0 runs the server, and torch.distributed broadcasts the port.
+The ranks are already running when Horovod starts. Horovod needs its own environment variables to
+identify ranks, and a rendezvous server that its launcher would run. Here rank 0 runs the server,
+and torch.distributed broadcasts the port.
 """
 
 # Horovod has no types.
@@ -23,12 +24,12 @@ from slipstream.settings import detect_launcher
 def distributed(
     optimizer: torch.optim.Optimizer, module: ReplayModule, *, fp16: bool
 ) -> torch.optim.Optimizer:
-    """Return an optimizer that sums gradients by Horovod; all ranks call this.
+    """Return an optimizer that sums gradients with Horovod; all ranks must call this.
 
     Args:
-        optimizer: Optimizer of this rank's parameters.
-        module: Module with the parameters.
-        fp16: Whether gradients are cast to fp16 and back.
+        optimizer: Optimizer that updates this rank's parameters.
+        module: Module that owns the parameters.
+        fp16: Whether gradients are sent as fp16.
     """
     import horovod.torch as hvd
 

@@ -1,4 +1,4 @@
-"""Jobs of the ranks in a replay, and their results."""
+"""The job of the ranks in a replay, and the step times that they measure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from slipstream.bench.limits import Wire
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Peer:
-    """A library and a strategy that sum gradients.
+    """A library with a strategy, which sums gradients.
 
     Args:
         name: Name on the command line.
-        title: Title for people.
+        title: Readable name.
         strategy: Name from `strategies.STRATEGIES`.
         wire: Precision of gradients between hosts (default "fp32").
         backend: Backend of torch.distributed.
         environ: Environment variables of the peer's ranks.
-        is_default: Whether the peer takes part if the user chooses no peers (default True).
+        is_default: Whether the peer is measured if the user chooses no peers (default True).
     """
 
     name: str
@@ -38,7 +38,7 @@ class Peer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayJob:
-    """Job of every rank.
+    """Job that every rank runs.
 
     Args:
         model: Name of the model.
@@ -47,10 +47,11 @@ class ReplayJob:
         wire: Precision of gradients between hosts.
         compute_seconds: Seconds of the forward and backward passes together.
         steps: Number of measured steps, at least 1.
-        warmup: Number of steps before them; DDP makes new buckets in the second step.
-        busy: Whether ranks multiply matrices instead of sleeping.
-        sparse: Whether embeddings have sparse gradients, if the model defines them.
-        output: Path of the file that rank 0 writes.
+        warmup: Number of steps before the measured ones; DDP forms its buckets anew in the second
+            step.
+        busy: Whether the ranks multiply matrices instead of sleeping.
+        sparse: Whether embeddings have sparse gradients if the model allows it.
+        output: Path of the file to which rank 0 writes the step times.
     """
 
     model: str
@@ -77,7 +78,7 @@ class ReplayJob:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplaySamples:
-    """Times of the steps of one run.
+    """Measured step times of one run.
 
     Args:
         seconds: Seconds of each measured step on the slowest rank.
@@ -87,17 +88,17 @@ class ReplaySamples:
 
     @classmethod
     def merged(cls, parts: Iterable[ReplaySamples]) -> ReplaySamples:
-        """Return the steps of several runs as those of one run."""
+        """Return the steps of several runs as if they were steps of one run."""
         return cls(seconds=tuple(itertools.chain.from_iterable(part.seconds for part in parts)))
 
     @property
     def median(self) -> float:
-        """Median of the steps, in seconds."""
+        """Median seconds per step."""
         return statistics.median(self.seconds)
 
     @property
     def mean(self) -> float:
-        """Mean of the steps in seconds, in which single slow steps count."""
+        """Mean seconds per step, which single slow steps influence."""
         return statistics.fmean(self.seconds)
 
     def write(self, path: str) -> None:

@@ -2,8 +2,9 @@
 
     rows = replay(ReplaySpec(models=("resnet50",)), peers(["gloo", "slipstream"]))
 
-The compute-only step of each model is measured in the same rounds as the peers. The efficiency of a
-peer is the compute-only step divided by the peer's step. Nothing else should run on the machine.
+The time of a step without communication (the compute-only step) is measured in the same rounds as
+the peers. The efficiency of a peer is the compute-only step divided by the peer's step. Nothing
+else should run on the machine.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from slipstream.settings.variables import variables
 
 COMPUTE_ONLY = Peer(name="compute-only", title="compute only", strategy="compute-only")
 
-# Variables that Horovod's launcher would set for all ranks.
+# Environment variables that Horovod's launcher would set for all ranks.
 HOROVOD_VARIABLES = {
     "HOROVOD_CONTROLLER": "gloo",
     "HOROVOD_CPU_OPERATIONS": "gloo",
     "HOROVOD_GLOO_IFACE": INTERFACE,
 }
 
-# Title, and backend of the barriers between ranks, by strategy.
+# Strategies of Slipstream: readable name, and the backend of torch.distributed for barriers.
 OURS = {
     "within": ("slipstream, within steps", "slipstream"),
     "across": ("slipstream, across steps", "slipstream"),
@@ -67,7 +68,7 @@ PEERS: Mapping[str, Peer] = {
             for strategy, (title, backend) in OURS.items()
             for codec in ("fp32", "fp16", "int8")
         ),
-        # The peer "across" without tuning, to measure the costs and gains of tuning.
+        # This peer does not tune itself, which shows the cost and the gain of tuning.
         Peer(
             name="across-untuned",
             title="slipstream, across steps, untuned",
@@ -92,7 +93,7 @@ PEERS: Mapping[str, Peer] = {
     )
 }
 
-# Time limits beyond which a run counts as hanging.
+# Time limits in seconds, after which a run is regarded as hanging.
 STEP_LIMIT_SECONDS = 120.0
 START_LIMIT_SECONDS = 120.0
 
@@ -104,16 +105,16 @@ class ReplaySpec:
     """Settings of a replay.
 
     Args:
-        models: Names of models.
-        preset: Name of the published setting that defines the ratio of compute and network.
+        models: Names of the replayed models.
+        preset: Name of the published setting that defines the ratio of compute to communication.
         hosts: Number of lab hosts, at least 2; one rank runs on each.
-        rate: Rate of each host's link, such as 1gbit.
+        rate: Bit rate of each host's link, such as 1gbit.
         steps: Number of measured steps in each round, at least 1.
-        warmup: Number of steps before them in each round, at least 3; DDP makes new buckets in the
-            second step.
+        warmup: Number of steps before the measured ones in each round, at least 3, because DDP
+            forms its buckets anew in the second step.
         rounds: Number of rounds, at least 1; every peer has one turn in each.
-        busy: Whether ranks multiply matrices instead of sleeping (default False).
-        sparse: Whether embeddings have sparse gradients, if the model defines them (default False).
+        busy: Whether the ranks multiply matrices instead of sleeping (default False).
+        sparse: Whether embeddings have sparse gradients if the model allows it (default False).
     """
 
     models: tuple[str, ...]
@@ -140,15 +141,15 @@ class ReplaySpec:
         return LabSpec(hosts=self.hosts, rate=self.rate)
 
     def network(self) -> HostNetwork:
-        """Return the network of the lab, for the computation of limits."""
+        """Return the network of the lab, from which limits are computed."""
         return HostNetwork(hosts=self.hosts, bits_per_second=self.lab().link_rates[0])
 
     def published(self) -> Preset:
-        """Return the published setting."""
+        """Return the published setting that `preset` names."""
         return preset(self.preset)
 
     def compute_seconds(self, replayed: ReplayModel) -> float:
-        """Return the seconds of forward and backward passes, slowed down like the network."""
+        """Return the seconds of the forward and backward passes, slowed down like the network."""
         published = self.published()
         return published.step_seconds(replayed) * published.slowdown(self.network())
 
@@ -159,10 +160,11 @@ class ReplayRow:
 
     Args:
         model: Name of the model.
-        peer: Title of the peer; empty if only the limit was computed.
+        peer: Readable name of the peer; empty if only the limit was computed.
         wire: Precision of gradients between hosts.
-        steps: Measured steps; None if only the limit was computed.
-        limit: Limit of this model and wire precision, from the measured compute-only step.
+        steps: Times of the measured steps; None if only the limit was computed.
+        limit: Shortest possible steps of this model and wire precision, computed from the measured
+            compute-only step.
     """
 
     model: str
@@ -190,9 +192,10 @@ def peers(names: Sequence[str]) -> tuple[Peer, ...]:
 
 
 def default_peers(spec: ReplaySpec) -> tuple[Peer, ...]:
-    """Return the default peers that can run on this machine with the settings of a replay.
+    """Return the default peers that can run on this machine with these settings.
 
-    Hooks and Horovod's optimizer do not accept sparse gradients, and Horovod may not be installed.
+    With sparse gradients, only DDP can run: hooks and Horovod's optimizer do not accept them.
+    Horovod may also be missing.
 
     Args:
         spec: Settings of the replay.
@@ -210,11 +213,11 @@ def has_horovod() -> bool:
 
 
 def limits(spec: ReplaySpec, wires: Sequence[Wire] = ("fp32", "fp16", "int8")) -> list[ReplayRow]:
-    """Return the limits alone, without the time of the optimizer and without running anything.
+    """Return limits only, without running anything; the time of the optimizer is left out.
 
     Args:
         spec: Settings of the replay.
-        wires: Precisions of gradients between hosts.
+        wires: Precisions of gradients between hosts (default: all).
     """
     return [
         ReplayRow(
@@ -232,15 +235,15 @@ def limits(spec: ReplaySpec, wires: Sequence[Wire] = ("fp32", "fp16", "int8")) -
 def replay(
     spec: ReplaySpec, compared: Sequence[Peer], on_run: OnRun | None = None
 ) -> list[ReplayRow]:
-    """Replay models with peers, and block for minutes for each model.
+    """Replay models with each peer, which takes minutes for each model.
 
     Args:
         spec: Settings of the replay.
-        compared: Peers in the order of the rows.
+        compared: Peers, in the order of the rows.
         on_run: Function that receives the name of the next run (default None).
 
     Returns:
-        Rows of each model: the compute-only step, then one row per peer.
+        Rows of each model: first the compute-only step, then one row per peer.
 
     Raises:
         UnsupportedError: the lab, which needs root and iproute2, cannot be made.

@@ -1,9 +1,9 @@
-"""A PyTorch module with the parameters of a model, whose compute only takes time.
+"""A PyTorch module with the parameters of a real model, whose compute only takes time.
 
-Gradients are not computed. Dense gradients are in .grad of the parameters from the start, as a GPU
-would have written them. The backward pass returns None for them, so that autograd leaves .grad
-alone but still runs the hooks of DDP and of other libraries. Therefore gradients take no CPU time,
-and a library that keeps .grad as a view of a bucket copies nothing. Sparse gradients are made in
+No gradients are computed. Dense gradients lie in .grad of the parameters from the start, as if a
+GPU had written them there. The backward pass returns None for them, so autograd leaves .grad
+unchanged but still runs the hooks of DDP and other libraries. Therefore gradients take no CPU time.
+A library whose buckets share memory with .grad copies nothing. Sparse gradients are made anew in
 each step.
 """
 
@@ -24,14 +24,15 @@ from slipstream.bench.replay.device import ReplayDevice
 
 
 class ReplayModule(torch.nn.Module):
-    """The layers of a model in a chain; the forward pass maps a scalar to a scalar.
+    """The layers of a model in sequence; the forward pass maps a scalar to a scalar.
 
     Args:
         replayed: Model that defines the parameters.
-        device: Device that takes the time of the compute.
+        device: Simulated device, which takes the time of the compute.
         compute_seconds: Seconds of the forward and backward passes together.
-        seed: Seed of the gradients; the rank, so that gradients differ between ranks (default 0).
-        sparse: Whether embeddings have sparse gradients, if the model defines them (default False).
+        seed: Seed of the gradients (default 0); the rank is used, so that gradients differ between
+            ranks.
+        sparse: Whether embeddings have sparse gradients if the model allows it (default False).
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class ReplayModule(torch.nn.Module):
         self._replay_layers = layers
 
     def forward(self, scalar: torch.Tensor) -> torch.Tensor:
-        """Run all layers, and block for the compute of the forward pass."""
+        """Run all layers, and block for the time of the forward pass."""
         self._device.begin_step()
         for layer in self._replay_layers:
             scalar = layer(scalar)
@@ -81,17 +82,18 @@ class ReplayModule(torch.nn.Module):
 
 
 class ReplayLayer(torch.nn.Module):
-    """One layer of a model.
+    """One layer of the module.
 
     Args:
         layer: Layer of the model that defines the parameters.
-        device: Device that takes the time of the compute.
+        device: Simulated device, which takes the time of the compute.
         forward_seconds: Seconds of the forward pass.
-        tied: Parameters of earlier layers that the layer uses; their gradients are ready when the
-            backward passes of both layers have ended.
-        batch: Samples of a step, which determine the rows of sparse gradients; 0 makes all
-            gradients dense.
-        generator: Random generator of dense gradients and of the rows of sparse gradients.
+        tied: Parameters of earlier layers that this layer uses, too. Their gradients are ready when
+            the backward passes of both layers have ended.
+        batch: Number of samples in a step, which determines the non-zero rows of sparse gradients;
+            0 makes all gradients dense.
+        generator: Random generator for dense gradients and for the non-zero rows of sparse
+            gradients.
     """
 
     def __init__(
@@ -108,7 +110,8 @@ class ReplayLayer(torch.nn.Module):
         self._device = device
         self._forward_seconds = forward_seconds
         self._rows: list[torch.Tensor | None] = []
-        self._tied = tuple(tied)  # a tuple, because only the owner registers the parameters
+        # a tuple, because only the layer that owns the parameters may register them
+        self._tied = tuple(tied)
         self.parameters_by_name: dict[str, torch.nn.Parameter] = {}
         for index, parameter in enumerate(layer.parameters):
             if batch and parameter.rows_per_sample:
@@ -126,7 +129,7 @@ class ReplayLayer(torch.nn.Module):
     def _add_sparse(
         self, name: str, parameter: Parameter, batch: int, generator: torch.Generator
     ) -> None:
-        """Add an embedding, because DDP accepts sparse gradients of embeddings only."""
+        """Add an embedding module, because DDP accepts only sparse gradients of embeddings."""
         rows, width = parameter.shape
         table = torch.nn.Embedding(rows, width, sparse=True, _weight=torch.zeros(rows, width))
         self.add_module(name, table)
@@ -135,18 +138,18 @@ class ReplayLayer(torch.nn.Module):
         self._rows.append(touched.sort().values)
 
     def forward(self, scalar: torch.Tensor) -> torch.Tensor:
-        """Block for the compute of the layer."""
+        """Block for the time of the layer's forward pass."""
         parameters = [*self.parameters_by_name.values(), *self._tied]
         return _Compute.apply(scalar, self, *parameters)
 
     def compute_forward(self) -> None:
-        """Block for the compute of the forward pass."""
+        """Block for the time of the layer's forward pass."""
         self._device.compute(self._forward_seconds, may_wait=True)
 
     def compute_backward(self) -> list[torch.Tensor | None]:
-        """Block for the compute of the backward pass, and return the new gradients.
+        """Block for the time of the layer's backward pass, and return the new gradients.
 
-        A dense gradient is None, because it is in .grad already.
+        The result is None for a dense gradient, because it is already in .grad.
         """
         self._device.compute(self._forward_seconds * BACKWARD_PER_FORWARD, may_wait=False)
         gradients: list[torch.Tensor | None] = [
@@ -164,7 +167,7 @@ def _sparse_gradient(parameter: torch.Tensor, rows: torch.Tensor) -> torch.Tenso
 
 
 class _Compute(torch.autograd.Function):
-    """Autograd function that waits for the time of a layer in the forward and the backward pass.
+    """Autograd function that takes the time of a layer in the forward and the backward pass.
 
     Its inputs are a scalar, the layer, and the parameters of the layer.
     """

@@ -1,9 +1,9 @@
-"""Published settings, scaled to a slower network of another size.
+"""Published training set-ups, scaled to the lab, whose network is slower and smaller.
 
-Compute and network are slowed down by the same factor: the time of an allreduce on the lab's links
-divided by its time on the published links. Therefore the ratio of compute and communication stays
-the same, even if the lab has fewer hosts. A host of the lab is one process. It represents all
-processes of a published host, which share one link; communication inside the host takes no time.
+Compute is slowed down by the same factor as the network: the time of an allreduce on the lab's
+links divided by its time on the published links. Therefore the ratio of compute to communication
+stays the same, even if the lab has fewer hosts. A lab host is one process. It represents all
+processes of a published host, which share one link; communication inside a host takes no time.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ REFERENCE = "resnet50"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preset:
-    """A published setting.
+    """A published training set-up.
 
     Args:
         name: Name on the command line.
         hosts: Number of connected hosts.
-        gpus_per_host: GPUs in each host, for people only.
-        gpu: Name of the GPUs, for people only.
+        gpus_per_host: Number of GPUs in each host, which is only shown.
+        gpu: Name of the GPUs, which is only shown.
         gbit_per_second: Rate of each host's link in Gbit/s.
-        measured: Seconds of a step without communication, by model, at the model's batch.
-        flops_per_second: Rate that models without a measurement are assumed to reach: that of
-            ResNet-50 in `measured`.
+        measured: Published seconds of a step without communication, by model, with the model's
+            batch size.
+        flops_per_second: FLOP/s that models without a published time are assumed to reach: those of
+            ResNet-50.
     """
 
     name: str
@@ -42,24 +43,24 @@ class Preset:
     flops_per_second: float = field(init=False)
 
     def __post_init__(self) -> None:
-        """Compute the rate of the GPU from the step of the reference model."""
+        """Compute the FLOP/s from the step of the reference model."""
         reference = model(REFERENCE)
         speed = _step_flops(reference) / self.measured[REFERENCE]
         object.__setattr__(self, "flops_per_second", speed)
 
     def step_seconds(self, replayed: ReplayModel) -> float:
-        """Return the published seconds of a step, or an estimate from the model's FLOPs.
+        """Return the published seconds of a step; if there are none, estimate them from the FLOPs.
 
         Args:
-            replayed: Model with its batch.
+            replayed: Model with its batch size.
         """
         return self.measured.get(replayed.name, _step_flops(replayed) / self.flops_per_second)
 
     def slowdown(self, network: HostNetwork) -> float:
-        """Return the factor by which compute has to be slowed down for a network.
+        """Return the factor by which the compute is slowed down on a network.
 
         Args:
-            network: Network of the lab, with at least two hosts.
+            network: Network of the lab; at least two hosts.
         """
         published = HostNetwork(hosts=self.hosts, bits_per_second=1e9 * self.gbit_per_second)
         return network.allreduce_seconds(1) / published.allreduce_seconds(1)
@@ -70,15 +71,16 @@ class Preset:
 
 
 def _step_flops(replayed: ReplayModel) -> float:
-    """Return the FLOPs of the forward and backward passes of a batch."""
+    """Return the FLOPs of the forward and backward passes of one batch."""
     return 3.0 * replayed.flops * replayed.batch
 
 
-# Mixed precision on one GPU: ResNet-50 at batch 64, VGG16 at batch 64, BERT-base at 64 x 128
-# tokens.
+# Measured with mixed precision on one GPU: ResNet-50 and VGG16 with batch size 64, BERT-base with
+# 64 sequences of 128 tokens.
 V100_SECONDS = {"resnet50": 0.055, "vgg16": 0.097, "bert-base": 0.144}
 
-# TensorFlow with fp32 on one GPU, synthetic data, batch 64: batch size / images per second.
+# Batch size divided by images per second, measured in TensorFlow with fp32 on one GPU, with
+# synthetic data and batch size 64.
 P100_SECONDS = {
     "inception-v3": 64 / 142,
     "resnet50": 64 / 219,
@@ -118,7 +120,7 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def preset(name: str) -> Preset:
-    """Return the published setting of a name.
+    """Return the published training set-up with this name.
 
     Raises:
         UsageError: the name is unknown.

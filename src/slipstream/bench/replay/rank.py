@@ -1,6 +1,6 @@
 """One rank of a replay: python -m slipstream.bench.replay.rank JOB, with the job as JSON.
 
-The variables of torchrun identify the rank. Rank 0 writes the result.
+Environment variables with the names that torchrun uses identify the rank. Rank 0 writes the result.
 """
 
 # The stubs of PyTorch leave some of its types open.
@@ -42,7 +42,7 @@ def main(text: str) -> None:
 
 
 def make_step(job: ReplayJob) -> Step:
-    """Return a function that runs one step of a job."""
+    """Return a function that runs one training step of a job."""
     device = BusyDevice() if job.busy else TimedDevice()
     module = ReplayModule(
         model(job.model),
@@ -55,7 +55,7 @@ def make_step(job: ReplayJob) -> Step:
 
 
 def measure(step: Step, warmup: int, steps: int) -> ReplaySamples:
-    """Run the steps, and return the seconds of each measured step on its slowest rank.
+    """Run steps, and return the seconds of each measured step on the slowest rank.
 
     Args:
         step: Function that runs one step.

@@ -1,6 +1,7 @@
-"""Strategies of a replay's ranks: alone, with DDP over a backend, or with Horovod.
+"""Strategies of a replay: no communication, DDP over a backend, our optimizers, or Horovod.
 
-A strategy maps a module to a function that runs one step. Steps include a real optimizer.
+A strategy is a function that maps a module to a function that runs one step. A step includes the
+update by a real optimizer.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-# The first optimizer would import this module. Imported after init_process_group, it keeps a
-# reference to the group; the threads of the group then live until the process ends, and sometimes
-# abort it.
+# The first optimizer would import this module. If it is imported after init_process_group, it keeps
+# a reference to the process group. The group's threads then live until the process ends, and
+# sometimes abort it.
 import torch._dynamo  # pyright: ignore[reportUnusedImport]
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -30,24 +31,24 @@ MOMENTUM = 0.9
 
 
 def compute_only(module: ReplayModule) -> Step:
-    """Return steps without communication."""
+    """Return a step without communication."""
     return _training_step(module, module, _optimizer(module))
 
 
 def ddp(module: ReplayModule) -> Step:
-    """Return steps with DDP, which sums gradients in place."""
+    """Return a step with DDP, which sums gradients in place."""
     return _training_step(_wrapped(module), module, _optimizer(module))
 
 
 def ddp_fp16(module: ReplayModule) -> Step:
-    """Return steps with DDP and PyTorch's hook that casts each bucket to fp16 and back."""
+    """Return a step with DDP and PyTorch's hook, which sends each bucket as fp16."""
     wrapped = _wrapped(module)
     wrapped.register_comm_hook(None, fp16_compress_hook)  # pyright: ignore[reportUnknownMemberType]
     return _training_step(wrapped, module, _optimizer(module))
 
 
 def ddp_hook(codec: str) -> Strategy:
-    """Return steps with DDP and our hook, which encodes gradients."""
+    """Return a strategy with DDP and our communication hook, which encodes gradients."""
 
     def strategy(module: ReplayModule) -> Step:
         wrapped = _wrapped(module)
@@ -58,11 +59,11 @@ def ddp_hook(codec: str) -> Strategy:
 
 
 def overlapped(codec: str, *, across_steps: bool) -> Strategy:
-    """Return steps in which communication overlaps with the backward pass.
+    """Return a strategy in which communication overlaps with the backward pass.
 
     Args:
         codec: Codec of gradients between hosts.
-        across_steps: Whether communication overlaps with the next forward pass too.
+        across_steps: Whether communication also overlaps with the next forward pass.
     """
 
     def strategy(module: ReplayModule) -> Step:
@@ -74,7 +75,8 @@ def overlapped(codec: str, *, across_steps: bool) -> Strategy:
 
 
 def hvd(compression: str) -> Strategy:
-    """Return steps with Horovod's optimizer over our engine, which negotiates tensors."""
+    """Return a strategy with our implementation of Horovod's optimizer, which negotiates tensors.
+    """
 
     def strategy(module: ReplayModule) -> Step:
         slipstream_hvd.init()
@@ -89,12 +91,12 @@ def hvd(compression: str) -> Strategy:
 
 
 def horovod(module: ReplayModule) -> Step:
-    """Return steps with Horovod's optimizer."""
+    """Return a step with Horovod's optimizer."""
     return _horovod(module, fp16=False)
 
 
 def horovod_fp16(module: ReplayModule) -> Step:
-    """Return steps with Horovod's optimizer and its compression, which casts to fp16 and back."""
+    """Return a step with Horovod's optimizer, which sends gradients as fp16."""
     return _horovod(module, fp16=True)
 
 
@@ -115,7 +117,8 @@ STRATEGIES: Mapping[str, Strategy] = {
 
 
 def _wrapped(module: ReplayModule) -> DistributedDataParallel:
-    """Return DDP without copies into buckets and without a broadcast of the first parameters."""
+    """Return DDP that neither copies gradients into buckets nor broadcasts the initial parameters.
+    """
     return DistributedDataParallel(module, gradient_as_bucket_view=True, init_sync=False)
 
 
@@ -139,7 +142,8 @@ def _training_step(
 
 
 def _optimizer(module: ReplayModule) -> torch.optim.Optimizer:
-    """Return SGD with momentum, but without it for sparse gradients, whose momentum is dense."""
+    """Return SGD with momentum; sparse gradients have none, because their momentum would be dense.
+    """
     sparse = module.sparse_parameters()
     sparse_ids = {id(parameter) for parameter in sparse}
     dense = [parameter for parameter in module.parameters() if id(parameter) not in sparse_ids]

@@ -1,4 +1,4 @@
-"""Results of replays as tables and as JSON."""
+"""Table and JSON of replays."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def _limit_cells(row: ReplayRow) -> list[str]:
 
 
 def is_compute_only(row: ReplayRow) -> bool:
-    """Return whether a row is the compute-only step, to which efficiencies refer."""
+    """Return whether a row is the compute-only step, with which efficiencies are computed."""
     return row.peer == "compute only"
 
 
 def title(spec: ReplaySpec) -> str:
-    """Return a description of the lab and of the setting that it represents."""
+    """Return a readable description of the lab and of the published set-up that it represents."""
     slowdown = spec.published().slowdown(spec.network())
     return (
         f"{spec.hosts} lab hosts at {spec.rate} for {spec.published()}: compute and network"
@@ -77,7 +77,7 @@ def title(spec: ReplaySpec) -> str:
 
 
 def caption(spec: ReplaySpec) -> str:
-    """Return the meaning of the columns, and the models whose steps are estimates."""
+    """Return a caption that explains the columns and names the models whose times are estimated."""
     text = (
         "eff.: efficiency, compute-only step / step. Limits: highest efficiency in a simulation at"
         " 0.956 of the link, with overlap within the step and across the step boundary."
