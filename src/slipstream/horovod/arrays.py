@@ -13,15 +13,15 @@ from slipstream.comm.arrays import Array
 class Arrays(Protocol):
     """Adapter of a framework: small functions over its arrays.
 
-    A new framework implements this class (`horovod.torch.arrays.TorchArrays` is the model), passes
+    A new framework implements this class (`horovod.torch.arrays.TorchArrays` is an example), passes
     an object of it to `horovod.init.init`, and gives Horovod's names to the functions of
     `horovod.collectives`.
 
     `memory` takes a tensor of the user's. All other functions take and return arrays as `memory`
     returns them: contiguous, on the CPU and without gradients. The engine reads and writes their
-    memory directly; these functions do the steps before and after its operations. A user's
-    tensor is written to by operations in place only. So a framework whose arrays never change, such
-    as JAX, leaves these out; it returns results as arrays of its own.
+    memory directly; these functions do the steps before and after its operations. Only in-place
+    operations write to a user's tensor. A framework with immutable arrays, such as JAX, leaves out
+    the in-place operations and returns results as its own arrays.
     """
 
     def memory(self, tensor: Any) -> Array:
@@ -37,7 +37,7 @@ class Arrays(Protocol):
         ...
 
     def to_numpy(self, array: Array) -> NDArray[Any]:
-        """Return a NumPy array with the elements of an array whose type NumPy has."""
+        """Return a NumPy array with the elements of an array; NumPy must have the element type."""
         ...
 
     def empty(self, like: Array, shape: Sequence[int]) -> Array:

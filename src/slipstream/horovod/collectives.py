@@ -1,11 +1,11 @@
 """Asynchronous collectives for the tensors of any framework: checks, requests and names.
 
-The functions of a framework's module (`horovod.torch.ops`) have Horovod's signatures and call
-these. The framework's adapter does all work on arrays. Costs are those of one rank: n is the number
-of ranks, and S the size of a rank's tensor in bytes.
+The functions of a framework's module (`horovod.torch.ops`) have Horovod's signatures and call the
+functions here. The framework's adapter does all work on arrays. Costs are those of one rank: n is
+the number of ranks, and S the size of a rank's tensor in bytes.
 
-Every function names its tensors last: if a call is wrong on one rank only, that rank must not count
-a tensor without a name, or it would be out of step with the others.
+Every function checks its arguments before it names its tensors. Tensors without a name are
+numbered, and a call that fails on one rank only must not change that rank's numbers.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ def allreduce(
 
     Args:
         tensor: Tensor of the same shape and type on all ranks.
-        name: Name of the tensor on all ranks; None for a number, in the order of the calls.
+        name: Name of the tensor on all ranks; None numbers tensors in the order of the calls.
         op: Reduction.
-        factors: Factors before and after the reduction; integers are multiplied in float64.
+        factors: Factors by which elements are multiplied before and after the reduction; integers
+            are multiplied in float64.
         process_set: Process set whose ranks take part.
         in_place: Whether the result is written into the tensor, which is then the output.
 
@@ -72,7 +73,7 @@ def grouped_allreduce(
     *,
     in_place: bool,
 ) -> AsyncResult:
-    """Begin allreduces that run together or not at all, fused; otherwise as allreduce()."""
+    """Begin fused allreduces that run together or not at all; see allreduce() for the rest."""
     check_adasum(op, process_set)
     requests = [
         allreduce_request(tensor, op, factors, process_set, in_place=in_place) for tensor in tensors
@@ -82,7 +83,7 @@ def grouped_allreduce(
 
 
 def allgather(tensor: Any, name: str | None, process_set: ProcessSet) -> AsyncResult:
-    """Begin to join the tensors of all ranks along the first dimension, in which they may differ.
+    """Begin to join the tensors of all ranks along the first dimension, whose size may differ.
 
     The engine takes n-1 steps and S (n-1) bytes.
     """
@@ -108,8 +109,8 @@ def broadcast(
 
     Args:
         tensor: Tensor of the same shape and type on all ranks.
-        root_rank: Rank that sends, counted in the job even if a process set is passed.
-        name: Name of the tensor on all ranks; None for a number, in the order of the calls.
+        root_rank: Rank in the job that sends, even if a process set is passed.
+        name: Name of the tensor on all ranks; None numbers tensors in the order of the calls.
         process_set: Process set whose ranks take part.
         in_place: Whether the result is written into the tensor, which is then the output.
 
@@ -136,11 +137,12 @@ def alltoall(
         tensor: Tensor that is cut along its first dimension.
         splits: Number of rows for each rank of the process set; None for equal parts. Rows beyond
             their sum are not sent.
-        name: Name of the tensor on all ranks; None for a number, in the order of the calls.
+        name: Name of the tensor on all ranks; None numbers tensors in the order of the calls.
         process_set: Process set whose ranks take part.
 
     Returns:
-        A handle whose output is the received rows and, as int32, their number from each rank.
+        A handle whose output is a pair: the received rows, and the number of rows from each rank as
+        int32.
 
     Raises:
         ValueError: The tensor is not supported, its name is in use, or the splits do not fit it.
@@ -184,7 +186,7 @@ def grouped_reducescatter(
     factors: tuple[float, float],
     process_set: ProcessSet,
 ) -> AsyncResult:
-    """Begin reductions that run together or not at all; otherwise as reducescatter()."""
+    """Begin reductions that run together or not at all; see reducescatter() for the rest."""
     arrays = queue_of(process_set).arrays
     requests = [reducescatter_request(arrays, tensor, op, factors) for tensor in tensors]
     _name_group(requests, "grouped_reducescatter", name, process_set)
@@ -200,12 +202,12 @@ def join() -> int:
         The rank that joined last.
     """
     last = queue_of(global_process_set).join()
-    forget_names(global_process_set)  # a rank that joined early has not counted as the others have
+    forget_names(global_process_set)  # a rank that joined early has numbered fewer tensors
     return last
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Block until all ranks of a process set are here."""
+    """Block until all ranks of a process set have called barrier()."""
     arrays = queue_of(process_set).arrays
     name = full_name("barrier", None, process_set)
     request = Request(kind="barrier", array=arrays.zeros("float32", (0,)), name=name)

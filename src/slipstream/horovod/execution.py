@@ -19,12 +19,12 @@ from slipstream.horovod.fusion import FusedTensors, ReadyTensor, fuse
 from slipstream.horovod.request import Request
 from slipstream.settings import HorovodSettings
 
-# Kinds that fail once a rank has joined: it cannot take part in them with zeros.
+# Kinds of operations that fail once a rank has joined, because it cannot take part with zeros.
 _REFUSED_AFTER_JOIN = ("all_gather", "broadcast", "all_to_all", "reduce_scatter")
 
 
 class Execution:
-    """Start of the engine's operations for one process set. Only one thread may use it.
+    """The part that starts the engine's operations for one process set. One thread may use it.
 
     Args:
         group: Ranks of the process set.
@@ -59,7 +59,7 @@ class Execution:
                 _fail(fused.members, error)
 
     def _refuse(self, ready: ReadyTensor) -> bool:
-        """Return whether a tensor needs data of a rank that has joined; if so, it fails."""
+        """Make a tensor fail if it needs data of a rank that has joined; return whether it does."""
         is_refused = ready.request.kind in _REFUSED_AFTER_JOIN
         if is_refused and ready.handle is not None:
             ready.handle.fail(
@@ -72,7 +72,7 @@ class Execution:
         return is_refused
 
     def _exchange_rows(self, ready: Sequence[ReadyTensor]) -> dict[str, list[int]]:
-        """Return how many rows each rank has of every tensor to gather, by the tensor's name."""
+        """Return the number of rows on each rank for every tensor to gather, by tensor name."""
         requests = [member.request for member in ready if member.request.kind == "all_gather"]
         if not requests:
             return {}
@@ -81,7 +81,7 @@ class Execution:
         return {request.name: all_rows[:, i].tolist() for i, request in enumerate(requests)}
 
     def _exchange_splits(self, ready: Sequence[ReadyTensor]) -> dict[str, list[int]]:
-        """Return how many rows of every all-to-all come from each rank, by the tensor's name."""
+        """Return the number of rows from each rank for every all-to-all, by tensor name."""
         requests = [member.request for member in ready if member.request.kind == "all_to_all"]
         if not requests:
             return {}
@@ -138,7 +138,7 @@ class Execution:
     def _cut_out(
         self, request: Request, flat: Array, residual: Array | None, interval: tuple[int, int]
     ) -> Array:
-        """Return the result of one request, copied out of an interval of the fused result."""
+        """Return the result of one request, which is an interval of the fused result."""
         target = self._target(request)
         self._arrays.unflatten(self._arrays.rows(flat, *interval), [target])
         if residual is not None:
@@ -208,7 +208,7 @@ class Execution:
         _begin(ready, work, lambda: (target, received))
 
     def _reduce_scatter(self, ready: ReadyTensor) -> None:
-        """Reduce and scatter rows; the first ranks get one more if the division is not even."""
+        """Reduce and scatter rows; if the division is uneven, the first ranks get one row more."""
         request, group = ready.request, self._group
         num_rows, *row_shape = self._arrays.shape(request.array)
         base, extra = divmod(num_rows, group.size)
@@ -240,7 +240,7 @@ class Execution:
         return self._arrays.empty(request.array, (sum(counts), *row_shape)), math.prod(row_shape)
 
     def _padded(self, source: Array, parts: Sequence[int]) -> Array:
-        """Return a copy of the rows whose parts have equal size: zeros follow the shorter parts."""
+        """Return a copy of the rows in which zeros make all parts as long as the longest part."""
         arrays = self._arrays
         _, *row_shape = arrays.shape(source)
         longest = max(parts)
@@ -257,10 +257,10 @@ class Execution:
         return "sum" if self._averages_late(request) else request.op
 
     def _averages_late(self, request: Request) -> bool:
-        """Return whether the engine sums and the postscale includes the division of the average.
+        """Return whether the engine only sums and the postscale divides by the number of ranks.
 
-        The engine averages integers too, but drops the fraction, which would then be missing in the
-        product with the postscale.
+        The engine can average integers, but it drops the fraction, which would then be missing in
+        the product with the postscale.
         """
         if request.op != "average" or request.postscale == 1.0:
             return False
@@ -290,6 +290,6 @@ def _fail(members: Sequence[ReadyTensor], error: SlipstreamError) -> None:
 
 
 def _begin(ready: ReadyTensor, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
-    """Give the engine's operation to the waiting handle; a rank that has joined has none."""
+    """Give the engine's operation to the tensor's handle; a rank that has joined has no handle."""
     if ready.handle is not None:
         ready.handle.begin(work, finish)

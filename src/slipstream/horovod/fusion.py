@@ -1,6 +1,6 @@
 """Fusion: tensors that are ready at the same time share an allreduce.
 
-Every rank decides by facts on which all ranks have agreed, so all ranks decide alike.
+Every rank decides from facts on which all ranks have agreed, so all make the same decisions.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from slipstream import _core
 from slipstream.comm.negotiator import AgreedTensor
 from slipstream.horovod.request import Request, TensorHandle
 
-# A tensor of this size or more is reduced alone: copying it into a fused buffer and back would take
-# longer than an operation of its own. Chosen by hand, not measured.
+# A tensor of this size or more is reduced alone, because copying it into a fused buffer and back
+# would take longer than a separate operation. Chosen by hand, not measured.
 _ALONE_BYTES = 1 << 20
 
 

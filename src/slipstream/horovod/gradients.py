@@ -18,7 +18,7 @@ from slipstream.horovod.reductions import Average, Reduction
 
 
 def own_rows(num_rows: int, process_set: ProcessSet) -> tuple[int, int]:
-    """Return the first row of this rank in a gathered tensor, and the row after its last; blocks.
+    """Return this rank's rows in a gathered tensor as the pair (begin, end), end exclusive; blocks.
 
     Args:
         num_rows: Number of rows that this rank passed to the allgather.

@@ -115,8 +115,8 @@ def join_job(
         )
         global_process_set.register(0, range(world.size))
         job.sets[0] = global_process_set
-        # A second group of all ranks, because the queue's operations and those of the main thread
-        # in `world` do not start in the same order on all ranks.
+        # The queue has its own group of all ranks: the order between its operations and those that
+        # the main thread starts in `world` differs between ranks.
         all_ranks = comm.group(range(world.size), GLOBAL_GROUP)
         job.queues[0] = TensorQueue(all_ranks, settings, arrays, job.timeline)
         _job = job

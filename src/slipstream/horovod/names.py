@@ -1,4 +1,4 @@
-"""Names of tensors: a tensor without a name gets a number, and no two at a time have the same."""
+"""Names of tensors: unnamed tensors are numbered, and no two tensors in flight share a name."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ def forget_names(process_set: ProcessSet | None = None) -> None:
     """Number tensors without names from 1 again; all ranks must do so at the same point.
 
     Args:
-        process_set: Process set whose tensors are numbered anew, except those of optimizers, which
-            live on. None (the default) starts anew for all sets, optimizers included.
+        process_set: Process set whose tensors are numbered anew, except the parameters of
+            optimizers, which keep their numbers. None (the default) starts anew for all process
+            sets, optimizers included.
     """
     if process_set is None:
         _unnamed.clear()
@@ -117,14 +118,14 @@ class NamesInUse:
             self._last_seen = self._submitted
 
     def finish_dropped(self) -> None:
-        """Make the results of tensors whose handles were dropped; block until they are there."""
+        """Block until the tensors whose handles were dropped are done, and make their results."""
         while self._dropped:
             work, finish = self._dropped.popleft()
             try:
                 if work is not None:
                     work.wait()
                 finish()
-            except SlipstreamError:  # nobody can be told: the handle is gone
+            except SlipstreamError:  # no caller can get the error, because the handle is gone
                 continue
 
     def _see(self, handle: TensorHandle) -> None:
@@ -135,7 +136,7 @@ class NamesInUse:
                 self._last_seen = max(self._last_seen, use.number)
 
     def _drop(self, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
-        # Without the lock: garbage is collected in any thread, even one that has it.
+        # The lock is not taken: garbage is collected in any thread, even one that holds the lock.
         self._dropped.append((work, finish))
 
     def _is_taken(self, name: str) -> bool:

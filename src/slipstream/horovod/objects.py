@@ -13,7 +13,7 @@ from slipstream.horovod.common.exceptions import HorovodInternalError
 from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
 from slipstream.horovod.job import job, queue_of
 
-_NOT_PICKLED = -1  # in the place of a size
+_NOT_PICKLED = -1  # sent in place of the size if an object cannot be pickled
 
 
 def broadcast_object(
@@ -82,7 +82,7 @@ def allgather_object(
 
 
 def _pickled(obj: Any) -> tuple[bytearray, Exception | None]:
-    """Return the bytes of an object, or the error of pickling it, which all ranks must hear of."""
+    """Return the pickled object and None, or no bytes and the error if pickling failed."""
     try:
         pickled: bytes = cloudpickle.dumps(obj)  # pyright: ignore[reportUnknownMemberType]
         return bytearray(pickled), None

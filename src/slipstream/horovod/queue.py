@@ -1,4 +1,4 @@
-"""Queue of a process set: tensors are submitted in any order and run in one that ranks agree on."""
+"""Queue of a process set: ranks submit tensors in any order, and run them all in the same order."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from slipstream.horovod.request import Request, TensorHandle
 from slipstream.horovod.timeline import Timeline
 from slipstream.settings import HorovodSettings
 
-_STALL_CHECK_SECONDS = 1.0  # time between two looks for stalled tensors; chosen by hand
+_STALL_CHECK_SECONDS = 1.0  # time between two checks for stalled tensors; chosen by hand
 
 
 class TensorQueue:
-    """Queue of tensors, with a thread that starts the operations of those ready on all ranks.
+    """Queue of tensors, with a thread that starts an operation once its tensor is ready everywhere.
 
     All ranks of the process set must create it with the same settings. Safe to use from any thread.
 
@@ -131,7 +131,7 @@ class TensorQueue:
             raise
 
     def _follow(self) -> None:
-        """Handle outcomes of the negotiation; look for stalled tensors when there is none."""
+        """Handle the outcomes of the negotiation; check for stalled tensors between outcomes."""
         next_check = time.monotonic()
         while True:
             outcome = self._negotiator.next(max(0.0, next_check - time.monotonic()))

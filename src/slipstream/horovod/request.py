@@ -84,7 +84,7 @@ class Request:
 
     @classmethod
     def without_data(cls, tensor: Tensor, arrays: Arrays) -> Request:
-        """Return the request by which a joined rank takes part in a tensor of the other ranks."""
+        """Return the request of a joined rank, which has no data, for a tensor of other ranks."""
         kind, op, prescale, postscale, feedback = tensor.note.split()
         zeros = None
         if -1 not in tensor.shape:
@@ -104,7 +104,7 @@ class Request:
 
 
 class TensorHandle:
-    """Handle of a submitted tensor, by which its result is awaited. Safe to use from any thread.
+    """Handle that waits for the result of a submitted tensor. Safe to use from any thread.
 
     Args:
         name: Name of the tensor.
@@ -132,7 +132,7 @@ class TensorHandle:
         self._error: Exception | None = None
 
     def begin(self, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
-        """Set the engine's operation, if any, and the function that makes the result after it."""
+        """Set the engine's operation, if any, and the function that then makes the result."""
         self._work, self._finish = work, finish
         self._started.set()
 
@@ -175,7 +175,7 @@ class TensorHandle:
         return self._result
 
     def __del__(self) -> None:
-        """Pass on the making of the result, which may have to go into a tensor of the user's."""
+        """Call `on_dropped` if the result is not made, because it may belong in a user's tensor."""
         if self._finish is not None and self._on_dropped is not None:
             self._on_dropped(self._work, self._finish)
 

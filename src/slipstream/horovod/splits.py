@@ -13,8 +13,8 @@ def split_rows(splits: Any | Sequence[int] | None, num_rows: int, num_ranks: int
     """Return the number of rows for each rank.
 
     Args:
-        splits: Number of rows for each rank, as a sequence or an array of int32 or int64; None, or
-            no numbers, for equal parts.
+        splits: Number of rows for each rank, as a sequence or an array of int32 or int64; None or
+            an empty sequence for equal parts.
         num_rows: Number of rows of the tensor.
         num_ranks: Number of ranks.
 

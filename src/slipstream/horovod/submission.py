@@ -43,7 +43,7 @@ class AsyncResult:
             HorovodInternalError: The collective failed.
         """
         if not self._is_made:
-            self.settle()  # all of them, so that all names are free again even if one fails
+            self.settle()  # waits for all handles, so that all names become free even if one fails
             self._output = self._make([handle.wait() for handle in self._handles])
             self._is_made = True
         return self._output

@@ -1,10 +1,10 @@
 """Wait for futures at the end of a backward pass, just before DDP waits for them.
 
 DDP waits in C++, where Ctrl-C does not arrive, and where a future can report an error only by its
-value. So a callback at the end of a backward pass waits for the futures that were created in the
-pass. PyTorch calls it before the callback of DDP, because it was queued first. There Ctrl-C
-arrives, and errors are raised unchanged. After that, DDP waits for a short time only. Its wait runs
-no Python code, because Ctrl-C would arrive in that code, and PyTorch would turn it into a
+value. So a callback in Python, at the end of a backward pass, waits for the futures that were
+created in the pass. There Ctrl-C arrives, and errors are raised unchanged. PyTorch calls it before
+the callback of DDP, because it was queued first; DDP then waits for a short time only. DDP's wait
+must run no Python code: Ctrl-C would arrive in that code, and PyTorch would turn it into a
 RuntimeError.
 """
 
@@ -45,7 +45,7 @@ class _End:
     def __call__(self) -> None:
         if _torch_c._current_autograd_node() is not None:  # this pass runs within another one
             return
-        for future in reversed(self.futures):  # most end in order, so the last one is waited for
+        for future in reversed(self.futures):  # most complete in order, so only one wait is long
             _block_until_done(future)
         for future in self.futures:
             future.wait()
@@ -57,12 +57,12 @@ _latest: weakref.ref[_End] | None = None
 
 
 def wait_at_end(future: torch.futures.Future[Any]) -> None:
-    """Let the current backward pass, if one runs, wait for a future at its end.
+    """Make the current backward pass, if one runs, wait for a future at its end.
 
-    A pass within another one, such as that of a reentrant checkpoint, does not wait: its
-    communication overlaps with the further computation of the outer pass. In two cases DDP waits
-    before this callback can run: in an inner pass that computes the last gradients, and in the
-    first step of a static graph.
+    A backward pass inside another, as in a reentrant checkpoint, does not wait, so that its
+    communication overlaps with the rest of the outer pass. In two cases DDP waits before this
+    callback can run: if an inner pass computes the last gradients, and in the first step of a
+    static graph.
     """
     global _latest
     task = _torch_c._current_graph_task_id()
@@ -85,11 +85,11 @@ def _block_until_done(future: torch.futures.Future[Any]) -> None:
 
 
 def extract_without_python() -> None:
-    """Replace PyTorch's function that finds the tensors in a future's value by one in C++.
+    """Replace PyTorch's function that finds tensors in a future's value by a function in C++.
 
-    DDP calls it. PyTorch's own function is still called for values other than lists of tensors.
-    PyTorch looks the function up when it first needs it, and keeps it. So call this once, before
-    the first group is created.
+    DDP calls this function. For values other than lists of tensors, the C++ function still calls
+    PyTorch's function. PyTorch looks the function up when it first needs it, and keeps it. So call
+    this once, before the first group is created.
     """
     module = importlib.import_module("torch._jit_internal")
     original = module._extract_tensors

@@ -1,14 +1,14 @@
 """Connection of the engines of all ranks, which exchange addresses through PyTorch's store.
 
     <rank>/lives              generation: the number of engines that the rank has started here
-    <generation>/key          from rank 0: the job key that it drew, or nothing if one is set
+    <generation>/key          from rank 0: the job key that it drew; empty if the user has set a key
     <generation>/address/<r>  from rank r: the address of its engine, signed with its job key
     <generation>/roster       from rank 0: all addresses, and the ranks that are missing or have
                               another job key
 
-A store outlives a process group, so the names of the other entries begin with the generation. Rank
-0 collects and publishes the addresses: n ranks read 2n entries instead of n * n, and all ranks
-learn which ranks are missing.
+A store outlives a process group, so all names but the first begin with the generation. Rank 0
+collects and publishes the addresses. So n ranks read about 2n entries instead of n * n, and all
+ranks learn which ranks are missing.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class World:
         return Membership(self, name, ranks)
 
     def group(self, name: str, ranks: Sequence[int]) -> _core.Group:
-        """Create a group of the engine; groups of the same name are told apart by their order."""
+        """Create a group of the engine; the order of creation distinguishes groups of one name."""
         return self._engine.runtime.group(name, list(ranks))
 
     def leave(self, groups: Sequence[_core.Group]) -> None:
@@ -207,14 +207,14 @@ def open_world(meeting: StoreMeeting, settings: Settings) -> World:
 
 
 def _store_host(store: Store) -> str:
-    """Return the host of the store, in whose direction the peers are; empty for a file store."""
+    """Return the host of the store, to find the route to the peers; "" for a file store."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return store.host if isinstance(store, TCPStore) else ""
 
 
 def _agree_on_key(meeting: StoreMeeting, generation: int, set_key: bytes | None) -> bytes:
-    """Return the job key from the settings, or else the one that rank 0 draws and shares."""
+    """Return the job key from the settings, or the random key that rank 0 draws and shares."""
     name = f"{generation}/key"
     if meeting.rank == 0:
         drawn = b"" if set_key else secrets.token_bytes(KEY_BYTES)
@@ -238,7 +238,7 @@ def _address_name(generation: int, rank: int) -> str:
 
 
 def _signed(key: bytes, name: str, address: str) -> str:
-    """Return the entry that a rank with a job key writes under a name: address and signature."""
+    """Return an entry of the store: the address, and its signature with the job key."""
     return f"{address} {hmac.digest(key, f'{name} {address}'.encode(), 'sha256').hex()}"
 
 
@@ -291,11 +291,11 @@ def _read(meeting: StoreMeeting, name: str, *, patience: float = 1.0) -> bytes:
     Args:
         meeting: Store, rank and time limit.
         name: Name of the entry.
-        patience: Factor on the time limit (default 1). With more than 1, this rank still waits when
-            rank 0 publishes that it has timed out.
+        patience: Factor by which the time limit is multiplied (default 1). With a factor above 1,
+            this rank still waits when rank 0 reaches its time limit and publishes that.
 
     Raises:
-        PeerTimeoutError: The entry is not there in time.
+        PeerTimeoutError: The entry was not published in time.
     """
     seconds = meeting.seconds * patience
     if not _appeared(meeting, [name], seconds):

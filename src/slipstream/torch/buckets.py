@@ -1,4 +1,4 @@
-"""Gradients in one memory, which is cut into buckets of even size that are averaged one by one."""
+"""Gradients in one block of memory, cut into buckets of even size that are averaged separately."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Gradients:
 
     Args:
         parameters: Parameters of one dtype, in the order in which gradients become ready.
-        keeps_losses: Whether there is memory for the error feedback of a codec too.
+        keeps_losses: Whether to allocate memory for the rounding errors of a codec too, which error
+            feedback adds to the next gradients.
     """
 
     def __init__(self, parameters: Sequence[Parameter], keeps_losses: bool) -> None:
@@ -41,13 +42,13 @@ class Gradients:
         }
 
     def losses(self, parameter: Parameter) -> torch.Tensor:
-        """Return the losses of a codec in the gradient of a parameter, for error feedback."""
+        """Return the rounding errors of a codec in a parameter's gradient, for error feedback."""
         assert self.residual is not None, "without error feedback there is no memory for losses"
         begin, end = self.interval([parameter])
         return self.residual[begin:end].view_as(parameter)
 
     def interval(self, parameters: Sequence[Parameter]) -> tuple[int, int]:
-        """Return the interval of elements, begin to end (exclusive), of successive parameters."""
+        """Return the elements of successive parameters as the pair (begin, end), end exclusive."""
         begin = int(self.views[parameters[0]].storage_offset())
         return begin, begin + sum(parameter.numel() for parameter in parameters)
 
@@ -67,7 +68,7 @@ class Bucket:
         self.parameters = tuple(parameters)
         self.priority = priority
         self.phase = Phase.IDLE
-        self.options: list[dict[str, Any]] | None = None  # parameter groups of a pending update
+        self.options: list[dict[str, Any]] | None = None  # parameter groups of the pending update
         self.dropped = False  # whether the user has zeroed the gradients since backward
         begin, end = gradients.interval(parameters)
         self.buffer = gradients.buffer[begin:end]
@@ -75,7 +76,7 @@ class Bucket:
         self._views = {parameter: gradients.views[parameter] for parameter in parameters}
         self._missing: set[Parameter] = set(parameters)
         self._present: set[Parameter] = set()  # parameters that had a gradient in this step
-        self._accumulating: set[Parameter] = set()  # new gradients are added to their averages
+        self._accumulating: set[Parameter] = set()  # their new gradients are added to the averages
         self._work: Work | None = None
 
     @property
@@ -134,7 +135,7 @@ class Bucket:
             self.phase = Phase.REDUCED
 
     def expose(self, without: frozenset[Parameter]) -> None:
-        """Let the averages be the gradients of all parameters except some, which get none."""
+        """Set the averages as the gradients of all parameters except `without`, which get None."""
         for parameter, view in self._views.items():
             parameter.grad = None if parameter in without else view
 
@@ -144,7 +145,7 @@ class Bucket:
             parameter.grad = None
 
     def _begin(self) -> None:
-        """Begin to fill. Gradients add up after a backward pass without a step, as in PyTorch."""
+        """Begin to fill; as in PyTorch, gradients add up if no step followed the last backward."""
         if self.phase is Phase.FILLING:
             return
         accumulates = self.phase is not Phase.IDLE and not self.dropped
@@ -157,12 +158,12 @@ class Bucket:
 
 
 def gradients_of(parameters: Iterable[Parameter], keeps_losses: bool) -> list[Gradients]:
-    """Return memory for gradients, one for each dtype, so that a rare dtype splits no buckets.
+    """Return a `Gradients` for each dtype, so that a rare dtype does not split the buckets.
 
     Args:
         parameters: Parameters in forward order.
-        keeps_losses: Whether float32 gradients, the only ones that are encoded, get memory for
-            error feedback.
+        keeps_losses: Whether float32 gradients get memory for error feedback; other dtypes are not
+            encoded.
     """
     by_dtype: dict[torch.dtype, list[Parameter]] = {}
     for parameter in reversed(list(parameters)):
@@ -192,7 +193,7 @@ def cut(
     current: list[Parameter] = []
     total = 0
     for parameter, size in sizes.items():
-        # Close the bucket if its size is then nearer to the wanted size than with this parameter.
+        # Close the bucket if its size is nearer to the wanted size without this parameter.
         if current and total + size / 2 > wanted_bytes:
             yield current
             current, total, wanted_bytes = [], 0, even_bytes

@@ -1,10 +1,10 @@
-"""Futures whose callbacks run in the order of the program, and may call collectives.
+"""Futures whose callbacks run in program order, and may call collectives.
 
 DDP's communication hooks chain collectives by callbacks: PowerSGD has three for each bucket of
 gradients. All ranks must call the collectives of a group in the same order, but operations end in a
 different order on each rank. So a group has a thread that runs the callbacks in the order in which
-`then` received them, whichever operation ends first. The collectives that callbacks call go to a
-group of their own in the engine, so that no call of another thread comes between them.
+`then` received them, whichever operation ends first. The collectives that callbacks call use a
+separate group of the engine, so that no call of another thread comes between them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Callbacks:
         self._closed = False
 
     def run(self, call: Callable[[], None]) -> None:
-        """Let the thread run `call`, which must not raise, after all earlier calls."""
+        """Run `call`, which must not raise, in the thread after all earlier calls."""
         with self._lock:
             closed = self._closed
             if not closed:
@@ -77,8 +77,8 @@ class Callbacks:
 class FutureFailure:
     """Value of a failed future, because Python cannot set the error of a future.
 
-    DDP, in C++, takes the first tensor of a future's value, and an exception as the value has none.
-    It searches for tensors by pickling the value, which raises the error here.
+    DDP, in C++, takes the first tensor in a future's value, but an exception contains no tensor.
+    DDP pickles the value to search for tensors, and pickling this object raises the error.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -93,11 +93,11 @@ class FutureFailure:
 
 @keep_out
 class OrderedFuture(torch.futures.Future[Any]):
-    """PyTorch's future, with callbacks that run in the order of the program.
+    """PyTorch's future, with callbacks that run in program order.
 
     Args:
         callbacks: Thread that runs the callbacks, for the future of a collective. If such a future
-            is created in a backward pass, the pass waits for it at its end. None lets the callbacks
+            is created in a backward pass, the pass waits for it at its end. With None, callbacks
             run in the thread that completes the future.
     """
 
@@ -127,14 +127,14 @@ class OrderedFuture(torch.futures.Future[Any]):
             else:
                 following.set_result(result)
 
-        if in_callback():  # a callback may wait for this one, which its thread could then not run
+        if in_callback():  # runs here, because the waiting callback may occupy the thread
             call()
         else:
             self._callbacks.run(call)
         return following
 
     def set_exception(self, result: Any) -> None:
-        """Complete the future with an error, which a wait in Python or in C++ then raises."""
+        """Complete the future with an error, which waits in Python and in C++ then raise."""
 
         def raise_error(failure: FutureFailure) -> None:
             raise failure.error

@@ -30,7 +30,7 @@ from slipstream.torch.tensors import (
 )
 
 Tensors = Sequence[torch.Tensor]
-_EXCHANGE_TAG = 2**32 - 1  # of the messages of an exchange with counts on a GPU
+_EXCHANGE_TAG = 2**32 - 1  # tag of the messages of `_exchange_by_messages`
 
 
 class RunOptions(TypedDict):
@@ -38,7 +38,8 @@ class RunOptions(TypedDict):
 
     Args:
         timeout: Longest duration of the operation, in seconds.
-        waits_soon: Whether the caller blocks right after the call, so no other thread must wake.
+        waits_soon: Whether the caller blocks right after the call, so that no other thread has to
+            be woken.
     """
 
     timeout: float
@@ -50,8 +51,8 @@ class Encoding(NamedTuple):
 
     Args:
         codec: Codec, the same on all ranks: none (default), fp16, bf16 or int8.
-        residual: Memory for error feedback: a float32 tensor of the same number of elements, which
-            stores the losses of the codec. None (default) for no error feedback.
+        residual: Float32 tensor of the same number of elements, which keeps the rounding errors of
+            the codec for error feedback. None (default) for no error feedback.
         priority: Priority on the network (default 0); a higher one goes first.
     """
 
@@ -68,7 +69,7 @@ class Submission(NamedTuple):
         inputs: Tensors that the caller passed, for the profiler.
         result: Outputs as the caller passed them, for the future.
         buffers: Memory that the engine uses, which must live until the handles are done.
-        copies: Copies of results, to make when the handles are done.
+        copies: Copies of results to make when the handles are done.
     """
 
     handles: tuple[_core.Handle, ...]
@@ -87,7 +88,7 @@ class Submission(NamedTuple):
 def allreduce(
     group: _core.Group, tensor: torch.Tensor, op: ReduceOp, options: RunOptions
 ) -> Submission:
-    """Replace the tensor by its reduction over all ranks."""
+    """Replace the tensor by its reduction over all ranks; does not block."""
     buffer, copies = output_buffer(tensor)
     handle = reduce_in_place(group, buffer, op, options)
     return Submission((handle,), (tensor,), [tensor], (), copies)
@@ -336,8 +337,8 @@ def all_to_all_rows(
         group: Group of the engine.
         output: Tensor for the received rows: from rank 0, then from rank 1, and so on.
         tensor: Tensor with the rows to send: for rank 0, then for rank 1, and so on.
-        rows: Two lists, of the numbers of rows from each rank and to each rank. An empty list means
-            equal shares.
+        rows: Pair of lists: the number of rows from each rank, and the number of rows to each rank.
+            An empty list means equal shares.
         options: Options of the operation.
     """
     check_same_dtype([output, tensor])
@@ -356,7 +357,7 @@ def _exchange(
     counts: tuple[list[int], list[int]],
     options: RunOptions,
 ) -> tuple[_core.Handle, ...]:
-    """Exchange parts with all ranks; the counts are those sent to and received from each rank."""
+    """Exchange parts with all ranks; `counts` are the elements sent to and received from each."""
     sent, received = counts
     addresses, dtype = (source.data_ptr(), target.data_ptr()), extent(source)[1]
     if not isinstance(cast("object", group), _core.DeviceGroup):
@@ -368,7 +369,7 @@ def _exchange(
 def _exchange_by_messages(
     group: _core.Group, sources: Tensors, targets: Tensors, options: RunOptions
 ) -> tuple[_core.Handle, ...]:
-    """Exchange parts by messages, because ranks of a GPU's group know only their own counts."""
+    """Exchange parts by messages, because ranks of a GPU's group lack the counts of other ranks."""
     rank, size = group.rank(), group.size()
     with torch.no_grad():
         targets[rank].copy_(sources[rank])
@@ -414,7 +415,7 @@ def part_sizes(role: str, tensor: torch.Tensor, rows: Sequence[int], ranks: int)
         ranks: Number of ranks.
 
     Raises:
-        UsageError: The rows do not add up to those of the tensor, or cannot be shared equally.
+        UsageError: The rows do not add up to the tensor's rows, or cannot be shared equally.
     """
     length = tensor.shape[0] if tensor.dim() else 1
     if not rows:
@@ -466,7 +467,7 @@ def check_list(operation: str, role: str, tensors: Tensors, ranks: int) -> None:
         ranks: Number of ranks.
 
     Raises:
-        UsageError: The numbers differ.
+        UsageError: The number of tensors is not the number of ranks.
     """
     if len(tensors) != ranks:
         raise UsageError(

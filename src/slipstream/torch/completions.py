@@ -1,4 +1,4 @@
-"""Callbacks at the completion of operations, from one thread that blocks in the engine."""
+"""Callbacks at the completion of operations, called by one thread that waits in the engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Completions:
     """Thread that completes futures; the first operation with a callback starts it.
 
     Args:
-        runtime: Engine, whose events are read only here.
+        runtime: Engine; no other code may read its events.
     """
 
     def __init__(self, runtime: _core.Runtime) -> None:
@@ -50,7 +50,7 @@ class Completions:
             self._runtime.notify(handle, token)
 
     def is_here(self) -> bool:
-        """Return whether the caller is the thread, which can call no callbacks while it waits."""
+        """Return whether the caller is this thread, which must not wait for its own callbacks."""
         return threading.current_thread() is self._thread
 
     def close(self) -> None:

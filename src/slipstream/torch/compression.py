@@ -30,8 +30,9 @@ def compress(
         model: Model whose process group is one of Slipstream.
         codec: Codec: fp16 (default; half the bytes, scaled against overflow), bf16 (half the bytes)
             or int8 (a quarter).
-        error_feedback: Whether the losses of the codec are added to the gradients of the next step
-            (default: for int8 only). This takes the memory of another copy of the gradients.
+        error_feedback: Whether the rounding errors of the codec are added to the gradients of the
+            next step (default: for int8 only). This takes the memory of another copy of the
+            gradients.
 
     Returns:
         The state of the codec. Put its `state_dict()` into checkpoints.
@@ -62,9 +63,9 @@ def uses_error_feedback(codec: str, error_feedback: bool | None) -> bool:
 
 
 class GradientCodec:
-    """Codec of DDP's gradients, with the losses in each parameter's gradient on this rank.
+    """Codec of DDP's gradients, with its rounding errors (losses) for each parameter on this rank.
 
-    Losses belong to parameters: they stay right when DDP forms other buckets.
+    The losses are stored per parameter, so they remain valid when DDP forms other buckets.
 
     Args:
         model: Model whose gradients are encoded.
@@ -89,10 +90,10 @@ class GradientCodec:
         }
         self._losses: dict[torch.Tensor, torch.Tensor] = {}
         self._buckets: dict[tuple[torch.Tensor, ...], torch.Tensor] = {}
-        self._works: dict[int, CudaWork] = {}  # the last of each bucket on a GPU
+        self._works: dict[int, CudaWork] = {}  # last work of each bucket on a GPU
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the codec and the losses by name of the parameter; they differ between ranks."""
+        """Return the codec and the losses by parameter name; losses differ between ranks."""
         self._settle()
         residuals = {self._names[p]: losses.clone() for p, losses in self._losses.items()}
         return {"codec": self.codec, "residuals": residuals}
@@ -101,7 +102,7 @@ class GradientCodec:
         """Load the losses that this rank has saved.
 
         Raises:
-            UsageError: Losses have another size than their parameter, or the model has no such
+            UsageError: Losses have another size than their parameter, or the model lacks the
                 parameter.
         """
         parameters = {name: parameter for parameter, name in self._names.items()}
@@ -137,7 +138,7 @@ class GradientCodec:
         return self._gather(bucket, parameters) if residual is None else residual
 
     def _settle(self) -> None:
-        """Wait until the engine writes no more losses; on a GPU, the CPU may be ahead of it."""
+        """Block until the engine has written all losses; on a GPU, operations may still run."""
         for work in self._works.values():
             work.block()
         self._works.clear()

@@ -1,4 +1,4 @@
-"""Exclusion of the engine from torch.compile, which would trace it like code of the model."""
+"""Exclusion of the engine from torch.compile, which would otherwise trace it as model code."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T", bound=type)
 def keep_out(cls: T) -> T:
     """Mark the methods of a class, so that Dynamo does not trace them or the functions they call.
 
-    A call takes no more time than without the mark, which PyTorch checks when a compiled program
-    enters a frame. `torch.compiler.disable` has the same effect by a wrapper, and imports Dynamo,
-    which takes a second.
+    The mark does not slow down calls, because PyTorch checks it only when a compiled program enters
+    a frame. `torch.compiler.disable` has the same effect, but adds a wrapper to each call and
+    imports Dynamo, which takes a second.
 
     Args:
         cls: Class whose own methods are marked. PyTorch before 2.7 has no such marks; then this

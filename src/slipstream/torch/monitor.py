@@ -13,7 +13,7 @@ from slipstream.torch import collectives
 
 
 class MonitoredBarrier:
-    """Barrier with a group for its own messages, so that a late rank delays no other messages.
+    """Barrier whose messages have their own group, so that a late rank delays no other messages.
 
     Args:
         group: Group of the engine; the caller closes it.

@@ -1,4 +1,4 @@
-"""Entry point for PyTorch, which runs at every `import torch`: it only registers a name.
+"""Entry point that PyTorch calls at every `import torch`; it only registers a name.
 
 The modules of the backend are imported when the first group is created.
 """
@@ -49,7 +49,7 @@ def _create_process_group(options: Any, backend_options: Any) -> SlipstreamProce
 
 
 def _extend_env_rendezvous() -> None:
-    """Let env:// take rank and address from mpirun or srun if torchrun's variables are not set.
+    """Make env:// read rank and address from mpirun or srun if torchrun's variables are not set.
 
     PyTorch has no public function for this. Nothing happens before a script uses env://, or if RANK
     is set.

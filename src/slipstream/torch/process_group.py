@@ -1,9 +1,9 @@
 """Process group of the backend, whose methods PyTorch calls.
 
 PyTorch 2.13 gave some methods new names, by which its C++ code looks them up. Older releases know
-only the old names, and newer ones refuse a class that has both. So each such method is defined once
-here, and gets its name at the end of the file. The function that reads options is chosen there too:
-in older releases few options have the field asyncOp.
+only the old names, and newer releases refuse a class that has both. So each such method is defined
+once here, and gets its name at the end of the file. The method that reads options is chosen there
+too, because in older releases few options have the field asyncOp.
 """
 
 # PyTorch's stubs list overloads for callers in Python; its C++ code passes arguments by position.
@@ -81,8 +81,8 @@ _EVERY_DEFAULT = (
 class SlipstreamProcessGroup(ProcessGroup):
     """Group of ranks that exchange tensors of the CPU and of CUDA GPUs through Slipstream's engine.
 
-    A collective submits its operation and returns a work, which can wait or return a future. If its
-    options declare it not asynchronous, the collective may block until it is done, which PyTorch
+    A collective submits its operation and returns a work, which can wait or return a future. If
+    asyncOp is false in its options, the collective may block until it is done, which PyTorch
     allows. Tensors that are not contiguous are copied before and after the operation. All methods
     may be called from any thread. All ranks must call the collectives of a group in the same order.
 
@@ -169,13 +169,13 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Set the time limit of operations whose options have none."""
         self._seconds = timeout.total_seconds()
 
-    # Collectives. The lists of tensors have one entry, and the lists of lists one list: PyTorch's
-    # API allows several GPUs in a process.
+    # Collectives. Lists of tensors have one entry, and lists of lists have one list. They are lists
+    # because PyTorch's API allows several GPUs in a process.
 
     def allreduce(self, tensors: Tensors, opts: Any = _ALLREDUCE) -> Work:
         """Replace the tensor, which may be sparse_coo, by its reduction over all ranks."""
         tensor, options = single(tensors), self._options(opts)
-        if is_plain(tensor) and self._may_block(options):  # saves 0.7 of 6.4 us
+        if is_plain(tensor) and self._may_block(options):  # a shorter path, 5.7 instead of 6.4 us
             group = self._engine_group()
             handle = collectives.reduce_in_place(group, tensor, opts.reduceOp, options)
             try:
@@ -203,8 +203,8 @@ class SlipstreamProcessGroup(ProcessGroup):
         Args:
             tensor: Contiguous tensor; dtypes other than float32 are not encoded.
             codec: Codec, the same on all ranks: none (default), fp16, bf16 or int8.
-            residual: Memory for error feedback: a float32 tensor of the same number of elements,
-                which stores the losses of the codec. None (default) for no error feedback.
+            residual: Float32 tensor of the same number of elements, which keeps the rounding errors
+                of the codec for error feedback. None (default) for no error feedback.
             priority: Priority on the network (default 0); a higher one goes first.
         """
         submission = collectives.allreduce_encoded(
@@ -216,7 +216,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._make_work("all_reduce", submission, self._callbacks)
 
     def make_tuning(self, knobs: Sequence[Knob] = ()) -> Tuning:
-        """Return a tuning of the group's allreduces, and of further knobs of the caller."""
+        """Return a tuning of the group's allreduces, and of further settings (knobs)."""
         return Tuning(self._group, knobs)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = _ALLREDUCE_COALESCED) -> Work:
@@ -228,7 +228,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._work_or_wait("all_reduce", submission, options)
 
     def broadcast(self, tensors: Tensors, opts: Any = _BROADCAST) -> Work:
-        """Replace the tensor by that of the root, whose group rank is `opts.rootRank`."""
+        """Replace the tensor by the tensor of the root, whose group rank is `opts.rootRank`."""
         options = self._options(opts)
         submission = collectives.broadcast(
             self._group_for(tensors), single(tensors), opts.rootRank, options
@@ -236,7 +236,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._work_or_wait("broadcast", submission, options)
 
     def reduce(self, tensors: Tensors, opts: Any = _REDUCE) -> Work:
-        """Replace the tensor of the root, which is `opts.rootRank`, by the reduction."""
+        """Replace the tensor of the root (`opts.rootRank`) by the reduction over all ranks."""
         options = self._options(opts)
         submission = collectives.reduce(
             self._group_for(tensors), single(tensors), opts.reduceOp, opts.rootRank, options
@@ -313,7 +313,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._work_or_wait("reduce_scatter_tensor", submission, options)
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = _GATHER) -> Work:
-        """Copy the tensor of rank r to `outputs[0][r]` of the root, which is `opts.rootRank`."""
+        """Copy the tensor of rank r to `outputs[0][r]` of the root (`opts.rootRank`)."""
         parts = outputs[0] if outputs else ()
         options = self._options(opts)
         submission = collectives.gather(
@@ -322,7 +322,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._work_or_wait("gather", submission, options)
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = _SCATTER) -> Work:
-        """Copy `inputs[0][r]` of the root, which is `opts.rootRank`, to the output of rank r."""
+        """Copy `inputs[0][r]` of the root (`opts.rootRank`) to the output of rank r."""
         parts = inputs[0] if inputs else ()
         options = self._options(opts)
         submission = collectives.scatter(
@@ -345,7 +345,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         input_rows: Sequence[int],
         opts: Any = _ALL_TO_ALL,
     ) -> Work:
-        """Exchange rows; the lists have their number for each rank, and [] means equal shares."""
+        """Exchange rows; the lists have the number of rows per rank, and [] means equal shares."""
         options = self._options(opts)
         submission = collectives.all_to_all_rows(
             self._group_for((output, source)), output, source, (output_rows, input_rows), options
@@ -361,7 +361,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
-        """Block until all ranks have called this; rank 0 names the ranks that did not in time."""
+        """Block until all ranks have called this; after a timeout, rank 0 names missing ranks."""
         if self._monitor is None:
             self._monitor = MonitoredBarrier(self._membership.sibling("monitor"))
         seconds = self._seconds if timeout is None else timeout.total_seconds()
@@ -391,7 +391,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._message("recvAnySource", submission)
 
     def _options(self, opts: Any) -> RunOptions:
-        """Convert options for the engine; a timeout of -1 ms means none."""
+        """Convert options for the engine; a timeout of -1 ms means the group's time limit."""
         seconds = opts.timeout.total_seconds()
         return {
             "timeout": seconds if seconds > 0 else self._seconds,
@@ -399,7 +399,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         }
 
     def _options_before_async_op(self, opts: Any) -> RunOptions:
-        """Convert options for the engine in releases in which some lack asyncOp."""
+        """Convert options for the engine in PyTorch releases in which some options lack asyncOp."""
         seconds = opts.timeout.total_seconds()
         return {
             "timeout": seconds if seconds > 0 else self._seconds,
@@ -425,11 +425,11 @@ class SlipstreamProcessGroup(ProcessGroup):
         return cast("_core.Group", self._cuda.on_current_stream(device))
 
     def _message_group(self, tensors: Tensors) -> _core.Group:
-        """Return the engine's group for a message, which is the same in callbacks."""
+        """Return the engine's group for a message, the same inside and outside of callbacks."""
         return self._group if device_of(tensors) is None else self._group_for(tensors)
 
     def _engine_group(self) -> _core.Group:
-        """Return the engine's group for a collective; calls in callbacks have another one."""
+        """Return the engine's group for a collective; calls in callbacks use a separate group."""
         if not in_callback():
             return self._group
         with self._lock:
@@ -438,7 +438,7 @@ class SlipstreamProcessGroup(ProcessGroup):
             return self._nested
 
     def _work_or_wait(self, name: str, submission: Submission, options: RunOptions) -> Work:
-        """Return the work for the caller; wait for it here if the caller would wait next."""
+        """Return the work for the caller, or wait here if the caller would wait next."""
         if submission.is_on_gpu:
             work = self._make_work(name, submission, self._callbacks)
             if not options["waits_soon"]:
@@ -457,7 +457,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return FINISHED
 
     def _may_block(self, options: RunOptions) -> bool:
-        """Return whether the caller blocks next and nothing else needs the operation's work."""
+        """Return whether the caller waits next and nothing else needs the operation's work."""
         return options["waits_soon"] and not self._in_flight and not profiler.is_enabled()
 
     def _keep(self, name: str, submission: Submission) -> None:

@@ -33,7 +33,7 @@ class ProfilerRange:
         )
 
     def end(self) -> None:
-        """End the range; called in another thread than the one that began it."""
+        """End the range; may be called in another thread than the constructor."""
         self._complete.set_result(None)
 
     def wait(self) -> None:

@@ -22,7 +22,7 @@ def allreduce_sparse(
     second.
 
     Raises:
-        UnsupportedError: The reduction has no meaning for missing values.
+        UnsupportedError: The reduction is neither a sum nor an average.
         MismatchError: The shapes differ between ranks.
     """
     kind = kind_of(op)
@@ -76,7 +76,7 @@ def _finish(submission: collectives.Submission) -> None:
     try:
         for handle in submission.handles:
             handle.wait()
-    except BaseException:  # Ctrl-C too: the engine still uses the memory
+    except BaseException:  # after Ctrl-C too, the engine still uses the memory
         for handle in submission.handles:
             keep_until_done(handle, (submission,))
         raise

@@ -2,9 +2,9 @@
 
 DistributedDataParallel waits for all gradients at the end of the backward pass. With `overlap`,
 `step()` only records that an update is pending. The gradients that the next forward pass needs
-first are sent first, and each parameter is updated when it is read for the first time and its
-average is there (Peng et al., ByteScheduler, SOSP 2019). The result is that of synchronous
-training, bit for bit if the buckets are the same.
+first are sent first. A parameter is updated when it is first read, after its averaged gradient has
+arrived (Peng et al., ByteScheduler, SOSP 2019). The result is the same as in synchronous training,
+bit for bit if the buckets are the same.
 
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -66,14 +66,14 @@ def overlap(
     Args:
         model: Model on the CPU.
         optimizer: Optimizer of the model's parameters. It must update each parameter independently,
-            as all optimizers of torch.optim except LBFGS do.
-        group: Process group that averages, which must be one of Slipstream (default: the group of
-            all ranks).
+            like all optimizers of torch.optim except LBFGS.
+        group: Process group over which gradients are averaged, which must be one of Slipstream
+            (default: the group of all ranks).
         bucket_bytes: Approximate size in bytes of the buckets into which gradients are fused
             (default: 8 MiB at first, then the size with the shortest steps; see `Overlap.tuning`).
         codec: Codec of the gradients between hosts: none (default), fp16, bf16 or int8.
-        error_feedback: Whether the losses of the codec are added to the gradients of the next step
-            (default: for int8 only).
+        error_feedback: Whether the rounding errors of the codec are added to the gradients of the
+            next step (default: for int8 only).
         across_steps: Whether communication may continue after `step()` (default True). If False,
             `step()` waits, and the results are bitwise the same.
 
@@ -81,7 +81,7 @@ def overlap(
         The overlap, for accumulation (`no_sync`), checkpoints (`state_dict`) and `remove`.
 
     Raises:
-        UsageError: The group belongs to another backend, or there is nothing to train.
+        UsageError: The group belongs to another backend, or no parameter is trained.
         UnsupportedError: The model is not on the CPU.
     """
     group = own_group(dist.group.WORLD if group is None else group)
@@ -118,9 +118,10 @@ class Wire(NamedTuple):
     """Group and codec of the gradients.
 
     Args:
-        group: Process group that averages.
+        group: Process group over which gradients are averaged.
         codec: Codec of the gradients between hosts.
-        keeps_losses: Whether the losses of the codec are added to the gradients of the next step.
+        keeps_losses: Whether the rounding errors (losses) of the codec are added to the gradients
+            of the next step.
     """
 
     group: SlipstreamProcessGroup
@@ -132,10 +133,10 @@ class Overlap:
     """Overlap of communication with training. `overlap` creates it.
 
     Args:
-        model: Model whose parameters wait, when they are read, until they are updated.
+        model: Model whose parameters block when they are read, until they are updated.
         optimizer: Optimizer whose `step` and `zero_grad` are replaced.
         wire: Group and codec of the gradients.
-        fusion: Knob of the bucket size in bytes.
+        fusion: Knob (setting that is tuned) for the bucket size in bytes.
         across_steps: Whether updates are delayed until parameters are read.
     """
 
@@ -170,7 +171,7 @@ class Overlap:
 
     @contextmanager
     def no_sync(self) -> Generator[None]:
-        """Let gradients add up on this rank without communication within this context."""
+        """Add up gradients on this rank, without communication, within this context."""
         self._paused = True
         try:
             yield
@@ -190,7 +191,7 @@ class Overlap:
         self._undo.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the losses of the codec by name of the parameter; they differ between ranks."""
+        """Return the rounding errors of the codec by parameter name; they differ between ranks."""
         self.wait()
         residuals = {
             self._names[parameter]: gradients.losses(parameter).clone()
@@ -201,7 +202,7 @@ class Overlap:
         return {"codec": self._wire.codec, "residuals": residuals}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the losses that this rank has saved; the bucket sizes may have changed since."""
+        """Load rounding errors that this rank has saved; bucket sizes may have changed since."""
         self.wait()
         for gradients in self._gradients:
             for parameter in gradients.views if gradients.residual is not None else ():
@@ -223,13 +224,13 @@ class Overlap:
     def _fuse_anew(self) -> None:
         """Create other buckets if the tuning has chosen another size.
 
-        This happens before the first gradient of a step, after the forward pass has waited for the
-        gradients of the step before.
+        This is called before the first gradient of a step, when the forward pass has already waited
+        for the gradients of the previous step.
         """
         if self._fused == self._fusion.value:
             return
         self.wait()
-        if all(b.phase is Phase.IDLE for b in self._buckets):  # otherwise gradients add up
+        if all(b.phase is Phase.IDLE for b in self._buckets):  # else gradients still add up in them
             self._fuse()
 
     # Methods for parameters that are read; see waiting.py.
@@ -257,7 +258,7 @@ class Overlap:
     # The training steps.
 
     def _ready(self, parameter: Parameter) -> None:
-        """Take a gradient from autograd, which calls this in its thread."""
+        """Move a gradient into its bucket; autograd calls this in its own thread."""
         if self._paused:
             return
         if not self._in_backward:
@@ -295,7 +296,7 @@ class Overlap:
             )
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Record that an update is pending, and do it for gradients that are averaged already."""
+        """Record that an update is pending, and apply it where gradients are averaged already."""
         if closure is not None:
             raise UsageError(
                 "step(closure) computes gradients several times, which overlap() does not support;"
@@ -332,7 +333,7 @@ class Overlap:
         self._update(bucket)
 
     def _update(self, bucket: Bucket) -> None:
-        """Wait for a bucket, and make the pending step of the optimizer with its parameters."""
+        """Wait for a bucket, and make the pending optimizer step for its parameters."""
         with torch.no_grad(), _without_waiting():
             bucket.finish()
             if bucket.options is None:
@@ -350,7 +351,7 @@ class Overlap:
             bucket.phase = Phase.IDLE
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Reset the gradients. A pending step still uses the gradients that are under way."""
+        """Reset the gradients. A pending step still uses the gradients that are being averaged."""
         with torch.no_grad(), _without_waiting():
             for bucket in self._buckets:
                 if not set_to_none:
@@ -388,7 +389,7 @@ class Overlap:
             self._undo.append(register(self._waits()).remove)
 
     def _waits(self) -> Callable[..., None]:
-        return lambda *_: self.wait()  # a bound method would be copied together with the model
+        return lambda *_: self.wait()  # a copy of the model would also copy a bound method's object
 
     def _before_forward(self, owner: Module, parameters: list[Parameter]) -> Callable[..., None]:
         def settle(module: Module, _: Any) -> None:
@@ -399,7 +400,7 @@ class Overlap:
         return settle
 
     def _replace(self, owner: Any, name: str, method: Callable[..., Any]) -> None:
-        """Replace a method of an object by a bound method, as LR schedulers expect of `step`."""
+        """Replace a method of an object by a bound method, because LR schedulers expect one."""
 
         def call(this: Any, *args: Any, **kwargs: Any) -> Any:
             if this is owner:
@@ -432,7 +433,7 @@ class _UsedParameters:
     it in the next step, and so on until none is missing.
 
     Args:
-        group: Process group that averages.
+        group: Process group over which gradients are averaged.
         parameters: All parameters that are trained.
     """
 
@@ -451,7 +452,7 @@ class _UsedParameters:
             missing: Parameters without a gradient on this rank in this step.
 
         Returns:
-            False if a gradient is missing but the ranks do not exchange it any more.
+            False if a gradient is missing but the ranks no longer exchange this record.
         """
         self.unused()
         if not self._exchanges:
@@ -463,7 +464,7 @@ class _UsedParameters:
         return True
 
     def unused(self) -> frozenset[Parameter]:
-        """Return the parameters without a gradient on any rank; block until all ranks have sent."""
+        """Return the parameters without a gradient on any rank; blocks for the other ranks."""
         if self._work is not None:
             self._work.wait()
             self._work = None

@@ -21,8 +21,8 @@ def tune(optimizer: Optimizer, *, group: dist.ProcessGroup | None = None) -> Tun
     Args:
         optimizer: Optimizer whose steps are the training steps; it must make the same number of
             steps on all ranks.
-        group: Process group that averages the gradients, which must be one of Slipstream (default:
-            the group of all ranks).
+        group: Process group over which gradients are averaged, which must be one of Slipstream
+            (default: the group of all ranks).
 
     Returns:
         The tuning, with its choice (`choice`) and the reasons (`news`).

@@ -1,7 +1,7 @@
 """Conversion of tensors to the engine's arguments: an address, a count and a dtype.
 
-The engine works on contiguous memory. Other tensors, and lists of tensors, are copied into such
-memory before an operation, and out of it when the operation is complete.
+The engine works on contiguous memory. Other tensors, and lists of tensors, are copied into
+contiguous memory before an operation, and out of it when the operation is complete.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def kind_of(op: ReduceOp) -> ReduceOp.RedOpType:
 
 
 def reduce_op(op: ReduceOp) -> _core.ReduceOp:
-    """Return the reduction of the engine for one of PyTorch.
+    """Return the engine's reduction for a reduction of PyTorch.
 
     Raises:
         UnsupportedError: The reduction is PREMUL_SUM, which only NCCL has.
@@ -87,7 +87,7 @@ def reduced_dtype(tensor: torch.Tensor) -> _core.DType:
 
 
 def extent(tensor: torch.Tensor) -> tuple[int, _core.DType]:
-    """Return count and dtype of a tensor that is only sent: as bytes if its dtype is unknown."""
+    """Return count and dtype of a tensor that is only sent, in bytes if the dtype is unknown."""
     dtype = DTYPES.get(tensor.dtype)
     if dtype is None:
         return tensor.numel() * tensor.element_size(), _core.DType.UINT8
@@ -128,7 +128,7 @@ def usable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def with_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor, or wait for it and unwrap it if a functional collective returned it.
+    """Return the tensor; if a functional collective returned it, wait for it and unwrap it.
 
     Raises:
         UnsupportedError: The tensor has no memory of its own, like a DTensor, or its memory was
@@ -151,10 +151,10 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor itself if the engine can use its memory, else a contiguous copy.
 
     Raises:
-        UnsupportedError: The tensor is not usable, as in `usable`.
+        UnsupportedError: The engine cannot reach the memory of the tensor; see `usable`.
     """
     tensor = usable(tensor)
-    # A lazy conjugate or negative counts as contiguous, but its memory has other values.
+    # A lazily conjugated or negated tensor counts as contiguous, but its memory has other values.
     if tensor.is_complex():
         tensor = tensor.resolve_conj()
     if tensor.is_neg():
@@ -163,7 +163,7 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether the engine can use the memory of a tensor as it is, which is usually so."""
+    """Return whether the engine can use the memory of a tensor as it is, as is usual."""
     return (
         tensor.is_cpu
         and tensor.layout is _STRIDED
@@ -175,7 +175,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def output_buffer(tensor: torch.Tensor) -> tuple[torch.Tensor, Copies]:
-    """Return contiguous memory for an output, and the copies to make afterwards (usually none)."""
+    """Return contiguous memory for an output, and the copies to make afterwards, usually none."""
     buffer = dense(tensor)
     return buffer, (() if buffer is tensor else ((tensor, buffer),))
 
@@ -206,10 +206,10 @@ def flat_output_buffer(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, C
 
 
 def view_over(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """Return a flat view over tensors that follow one another in memory, like torch.chunk's.
+    """Return a flat view over tensors that are adjacent in memory, like the results of torch.chunk.
 
     Returns:
-        The view, or None if the tensors do not follow one another.
+        The view, or None if the tensors are not adjacent.
     """
     storage, end = None, 0
     for tensor in tensors:
@@ -234,12 +234,12 @@ def view_over(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
 
 
 def cut(tensor: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, ...]:
-    """Cut a tensor along its first dimension into successive views of some sizes."""
+    """Cut a tensor along its first dimension into successive views of the given sizes."""
     return tensor.split(sizes)  # pyright: ignore
 
 
 def cut_elements(tensor: torch.Tensor, counts: list[int]) -> tuple[torch.Tensor, ...]:
-    """Cut a contiguous tensor into flat views of some numbers of elements, as `extent` counts."""
+    """Cut a contiguous tensor into flat views of `counts` elements, counted as by `extent`."""
     flat = tensor.detach().reshape(-1)
     return cut(flat if tensor.dtype in DTYPES else flat.view(torch.uint8), counts)
 
@@ -280,8 +280,8 @@ def copy_out(copies: Copies) -> None:
     """Copy results into the caller's tensors, even if those were made in inference mode.
 
     Raises:
-        UsageError: A target repeats its elements, like the result of expand(), but the results for
-            the repeated elements differ.
+        UsageError: A target has elements that share memory, like the result of expand(), but their
+            results differ.
     """
     for target, source in copies:
         with torch.inference_mode() if target.is_inference() else torch.no_grad():

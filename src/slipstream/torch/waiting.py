@@ -1,4 +1,4 @@
-"""Parameters that block, when their value or gradient is read, until it is up to date."""
+"""Parameters that block when their value or gradient is read, until it is up to date."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DESCRIPTIONS = frozenset(
 
 
 class Owner(Protocol):
-    """Object that brings the parameters up to date."""
+    """The interface of the object that brings parameters up to date."""
 
     def settle_value(self, parameter: Parameter) -> None:
         """Block until the parameter has its value after the last step."""
@@ -63,9 +63,10 @@ class WaitingParameter(Parameter):
 
 
 def wait_when_read(parameter: Parameter, owner: Owner) -> None:
-    """Let a parameter wait for its owner when it is read. It stays the same object.
+    """Make a parameter wait for its owner when it is read. The parameter stays the same object.
 
-    A parameter of a subclass is not changed; only the forward pass of its module waits for it.
+    A parameter whose class is a subclass of Parameter is not changed; only the forward pass of its
+    module waits for it.
     """
     if type(parameter) is Parameter:
         _change_class(parameter, WaitingParameter)

@@ -1,4 +1,4 @@
-"""PyTorch's work: the object by which a caller waits for an operation or gets its future."""
+"""PyTorch's work: the object with which a caller waits for an operation or gets its future."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from slipstream.torch.tensors import copy_out
 
 _NO_LIMIT = timedelta(0)
 
-# Guards steps that happen once per operation: its future, its callbacks and the copies of results.
+# Guards steps that happen once per operation: making its future, calling its callbacks, and copying
+# its results.
 _once = threading.Lock()
 
 
@@ -44,7 +45,7 @@ class _Future(OrderedFuture):
 
 @keep_out
 class _FinishedWork(Work):
-    """Work of every operation for which its call has already waited; there is one object."""
+    """Work of all operations that were complete when their call returned; there is one object."""
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
         """Return True."""
@@ -89,11 +90,11 @@ class SlipstreamWork(Work):
 
     Args:
         submission: Operations that were submitted to the engine.
-        in_flight: Works of the group whose end no caller has seen. They and their buffers stay
-            alive as long as the engine may use them.
+        in_flight: Works of the group whose completion no caller has seen yet. The works and their
+            buffers stay alive as long as the engine may use them.
         completions: Thread that completes futures.
-        ordered: Thread that runs the callbacks of the future in order. None for point-to-point
-            messages, which may have to wait for one another.
+        ordered: Thread that runs the callbacks of the future in program order. None for
+            point-to-point messages, because these may have to wait for one another.
     """
 
     __slots__ = (
@@ -167,7 +168,7 @@ class SlipstreamWork(Work):
     def settle_if_done(self) -> None:
         """Copy out the results of an operation if it is done; does not block.
 
-        This is for operations for which perhaps nobody waits.
+        Call this for operations that no caller may ever wait for.
         """
         with contextlib.suppress(Exception):  # wait() raises the error if somebody waits
             self.is_completed()
@@ -184,8 +185,8 @@ class SlipstreamWork(Work):
                 if handle.done():
                     handle.wait(0.0)
         except Exception as error:  # noqa: BLE001  returned, as the caller asked
-            # Without the traceback, whose frames refer to this operation: a failed future keeps the
-            # error.
+            # The traceback is dropped, because its frames refer to this operation, and a failed
+            # future keeps the error.
             return error.with_traceback(None)
         return None
 
@@ -194,11 +195,11 @@ class SlipstreamWork(Work):
         return self._task.result
 
     def synchronize(self) -> None:
-        """Wait as `wait` does, because a CPU has no stream that could wait instead."""
+        """Block like `wait`, because a CPU has no stream that could wait instead."""
         self.wait()
 
     def source_rank(self) -> int:
-        """Return the group rank of the sender after a receive from any rank is complete."""
+        """Return the group rank of the sender, once a receive from any rank is complete."""
         return self._handles[0].source()
 
     def _source_rank(self) -> int:
@@ -207,8 +208,8 @@ class SlipstreamWork(Work):
     def get_future(self) -> torch.futures.Future[Any]:
         """Return the future of the output tensors, which the first call creates.
 
-        In a callback of another future this blocks until the operation is done, because the
-        callback may wait for a future that `then` makes from this one.
+        In a callback of another future, this blocks until the operation is done, because the
+        callback may wait for a future that `then` makes from the returned future.
         """
         with _once:
             is_new = self._future is None
@@ -223,8 +224,8 @@ class SlipstreamWork(Work):
     def finish_if_called_back(self) -> None:
         """Block until the operation is done if the caller is a callback of another operation.
 
-        The thread that calls callbacks is busy then, so the callbacks of this operation are called
-        here.
+        In that case the thread that calls callbacks is busy, so this calls the callbacks of this
+        operation.
         """
         if not self._completions.is_here():
             return
@@ -239,7 +240,7 @@ class SlipstreamWork(Work):
         self._when_done(self._range.end)
 
     def _when_done(self, callback: Callable[[], None]) -> None:
-        """Call a callback when the operation is done; all share one request to the engine."""
+        """Call a callback when the operation is done; all callbacks share one engine request."""
         with _once:
             earlier = self._callbacks
             if earlier is not None:
@@ -272,7 +273,7 @@ class SlipstreamWork(Work):
             future.set_result(self._task.result)
 
     def _settle(self) -> None:
-        """Copy the results out, once, and release the buffers."""
+        """Copy the results to the caller's tensors, only once, and release the buffers."""
         if self._copies:
             with _once:
                 copy_out(self._copies)

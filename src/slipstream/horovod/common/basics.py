@@ -117,7 +117,7 @@ def mpi_built(verbose: bool = False) -> bool:
 
 
 def gloo_enabled() -> bool:
-    """Return True, by which scripts learn that they run without MPI; Gloo itself is not used."""
+    """Return True, so that scripts know that they run without MPI; Gloo itself is not used."""
     return True
 
 

@@ -29,7 +29,7 @@ def split_list(values: Sequence[T], parts: int) -> list[Sequence[T]]:
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Return whether a framework can be used, which only torch can."""
+    """Return whether a framework is supported, which is true of torch only."""
     return ext_base_name == "torch"
 
 

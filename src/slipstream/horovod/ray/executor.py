@@ -26,7 +26,7 @@ try:
 except ImportError as error:
     raise UnsupportedError("Ray is not installed; pip install 'slipstream[ray]'") from error
 
-_POLL_SECONDS = 0.1  # time between two looks for values of ray_logger.log(); chosen by hand
+_POLL_SECONDS = 0.1  # time between two checks for values of ray_logger.log(); chosen by hand
 
 
 class PlacementTimeoutError(UnsupportedError, TimeoutError):
@@ -148,8 +148,8 @@ class RayExecutor:
         """Start the ranks, and block until they run.
 
         Args:
-            executable_cls: Class of which each rank creates an object, for the functions of
-                execute() (default: none).
+            executable_cls: Class of which each rank creates an object, its executable, which
+                execute() passes to functions (default: none).
             executable_args, executable_kwargs: Arguments for the class.
             extra_env_vars: Environment variables for all ranks (default: none).
 
@@ -172,7 +172,7 @@ class RayExecutor:
             raise
 
     def _place_workers(self, extra_env_vars: Mapping[str, str]) -> None:
-        """Create the workers, order them by node, and set their environment variables."""
+        """Create the workers, sort them by node, and set their environment variables."""
         workers = self._workers = self._make_workers()
         addresses: list[WorkerAddress] = ray.get([w.address.remote() for w in workers])
         nodes = list(dict.fromkeys(address.node for address in addresses))
@@ -214,7 +214,7 @@ class RayExecutor:
         kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callable[[Any], Any]] | None = None,
     ) -> list[Any]:
-        """Call a function with arguments on each rank; otherwise as execute()."""
+        """Call a function with arguments on each rank, without the executable; see execute()."""
         return self.execute(_Call(fn, tuple(args or ()), dict(kwargs or {})), callbacks)
 
     def run_remote(
@@ -322,7 +322,7 @@ class RayExecutor:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Function with its arguments, which ignores the executable."""
+    """A call of a function with fixed arguments, which ignores the executable that it is given."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]

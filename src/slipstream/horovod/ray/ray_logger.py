@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_queue: Any = None  # queue of Ray, in a worker while a function with callbacks runs
+_queue: Any = None  # queue of Ray; set in a worker while it runs a function with callbacks
 
 
 def configure(queue: Any) -> None:

@@ -50,7 +50,7 @@ class Worker:
     def make_executable(
         self, kind: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
-        """Create the object with which functions are called."""
+        """Create the executable, which is the object that functions get as their argument."""
         self._executable = kind(*args, **kwargs)
 
     def set_queue(self, queue: Any) -> None:

@@ -1,7 +1,7 @@
 """Collectives that block until they are done, and that autograd can differentiate.
 
-They return new tensors. Functions with a trailing underscore write into the tensors that were
-passed, without gradients. The asynchronous forms in ops.py describe the arguments and the costs.
+The functions return new tensors. Functions with a trailing underscore write into their arguments
+instead, and have no gradients. The asynchronous forms in ops.py describe the arguments and costs.
 """
 
 # PyTorch declares no types for the methods of autograd functions.
@@ -222,7 +222,7 @@ def sparse_allreduce_async(
     The engine takes n-1 steps and S (n-1) bytes, where S is the size of the indices and values.
 
     Returns:
-        A handle for poll() and synchronize(). A call of it waits too, as with Horovod's handle.
+        A handle for poll() and synchronize(). Calling the handle waits too, as in Horovod.
     """
     indices = tensor._indices().transpose(0, 1).contiguous()
     parts = [
@@ -259,7 +259,7 @@ def grouped_allgather(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> tuple[torch.Tensor, ...]:
-    """Join several tensors along the first dimension, each with its counterparts on all ranks."""
+    """Join each of several tensors along the first dimension with its counterparts on all ranks."""
     joined: Any = _GroupedAllgather.apply(name, process_set, *tensors)
     return joined
 
@@ -281,7 +281,7 @@ def broadcast_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Replace the elements of a tensor by those of the tensor of one rank."""
+    """Replace the elements of a tensor by the elements of the tensor of one rank."""
     return ops.broadcast_async_(tensor, root_rank, name, process_set).wait()
 
 
@@ -294,7 +294,7 @@ def alltoall(
     """Send some rows to each rank, and return the received rows.
 
     Returns:
-        The received rows. If splits were passed, a pair: the rows, and their number from each rank.
+        The received rows. If splits were passed, a pair of the rows and of their number per rank.
     """
     rows_and_counts: Any = _Alltoall.apply(tensor, splits, name, process_set)
     return rows_and_counts[0] if splits is None else rows_and_counts

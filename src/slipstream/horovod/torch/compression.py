@@ -11,8 +11,8 @@ class Compressor:
     """Base class of compressions; it converts a tensor before an operation, and back after it.
 
     A user's subclass may do any conversion after which sums still have a meaning. In an optimizer,
-    the classes below let the engine compress float32: `codec` names one of its codecs, which
-    encodes between hosts only and sums in float32.
+    the classes below let the engine compress float32 gradients: `codec` names a codec of the
+    engine, which encodes between hosts only and sums in float32.
     """
 
     codec = "none"
@@ -43,7 +43,7 @@ class NoneCompressor(Compressor):
 
 
 class FP16Compressor(Compressor):
-    """Compression to float16. The engine's codec, for gradients in float32, scales each tensor."""
+    """Compression to float16; the engine's codec for float32 gradients also scales each tensor."""
 
     codec = "fp16"
     dtype = torch.float16
@@ -84,6 +84,6 @@ class Compression:
 
 def codec_for(compression: type[Compressor], tensor: torch.Tensor) -> str | None:
     """Return the codec by which the engine compresses a tensor; None if the class must do it."""
-    # vars(): a subclass that inherits a codec may compress in another way.
+    # vars() skips an inherited codec, because a subclass may compress in another way.
     codec = vars(compression).get("codec", "none")
     return codec if codec != "none" and tensor.dtype == torch.float32 else None

@@ -29,10 +29,11 @@ def allreduce_async(
     Args:
         tensor: Contiguous tensor on the CPU, of the same shape and type on all ranks.
         average: Horovod's older form of `op`.
-        name: Name of the tensor on all ranks (default: a number, in the order of the calls).
+        name: Name of the tensor on all ranks (default: tensors are numbered in the order of the
+            calls).
         op: Reduction: Average (default), Sum, Min, Max, Product or Adasum.
-        prescale_factor, postscale_factor: Factors before and after the reduction (default 1);
-            integers are multiplied in float64.
+        prescale_factor, postscale_factor: Factors by which elements are multiplied before and after
+            the reduction (default 1); integers are multiplied in float64.
         process_set: Process set whose ranks take part (default: all ranks).
 
     Returns:
@@ -40,7 +41,8 @@ def allreduce_async(
 
     Raises:
         ValueError: The tensor is not supported, or its name is in use.
-        NotImplementedError: Adasum with a process set, or with ranks that are no power of 2.
+        NotImplementedError: Adasum was chosen with a process set, or the number of ranks is not a
+            power of 2.
     """
     factors = prescale_factor, postscale_factor
     return collectives.allreduce(
@@ -57,7 +59,7 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> AsyncResult:
-    """Begin an allreduce in place; otherwise as allreduce_async()."""
+    """Begin an allreduce in place; see allreduce_async() for the arguments."""
     factors = prescale_factor, postscale_factor
     return collectives.allreduce(
         tensor, name, chosen_op(op, average), factors, process_set, in_place=True
@@ -73,7 +75,7 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> AsyncResult:
-    """Begin allreduces that run together or not at all, fused; otherwise as allreduce_async()."""
+    """Begin fused allreduces that run together or not at all; see allreduce_async()."""
     factors = prescale_factor, postscale_factor
     return collectives.grouped_allreduce(
         tensors, name, chosen_op(op, average), factors, process_set, in_place=False
@@ -89,7 +91,7 @@ def grouped_allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> AsyncResult:
-    """Begin fused allreduces in place; otherwise as grouped_allreduce_async()."""
+    """Begin fused allreduces in place; see grouped_allreduce_async()."""
     factors = prescale_factor, postscale_factor
     return collectives.grouped_allreduce(
         tensors, name, chosen_op(op, average), factors, process_set, in_place=True
@@ -99,7 +101,7 @@ def grouped_allreduce_async_(
 def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> AsyncResult:
-    """Begin to join the tensors of all ranks along the first dimension, in which they may differ.
+    """Begin to join the tensors of all ranks along the first dimension, whose size may differ.
 
     The engine takes n-1 steps and S (n-1) bytes.
     """
@@ -125,8 +127,9 @@ def broadcast_async(
 
     Args:
         tensor: Tensor of the same shape and type on all ranks.
-        root_rank: Rank that sends, counted in the job even if a process set is passed.
-        name: Name of the tensor on all ranks (default: a number, in the order of the calls).
+        root_rank: Rank in the job that sends, even if a process set is passed.
+        name: Name of the tensor on all ranks (default: tensors are numbered in the order of the
+            calls).
         process_set: Process set whose ranks take part (default: all ranks).
     """
     return collectives.broadcast(tensor, root_rank, name, process_set, in_place=False)
@@ -138,7 +141,7 @@ def broadcast_async_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> AsyncResult:
-    """Begin to copy the tensor of one rank into those of all; otherwise as broadcast_async()."""
+    """Begin to copy the tensor of one rank into the tensors of all ranks; see broadcast_async()."""
     return collectives.broadcast(tensor, root_rank, name, process_set, in_place=True)
 
 
@@ -154,12 +157,13 @@ def alltoall_async(
         tensor: Tensor that is cut along its first dimension.
         splits: Number of rows for each rank of the process set (default: equal parts). Rows beyond
             their sum are not sent.
-        name: Name of the tensor on all ranks (default: a number, in the order of the calls).
+        name: Name of the tensor on all ranks (default: tensors are numbered in the order of the
+            calls).
         process_set: Process set whose ranks take part (default: all ranks).
 
     Returns:
-        A handle; synchronize() returns the received rows and, as int32, their number from each
-        rank.
+        A handle; synchronize() returns a pair: the received rows, and the number of rows from each
+        rank as int32.
 
     Raises:
         ValueError: The splits are not one whole number for each rank, or do not fit the tensor.
@@ -191,7 +195,7 @@ def grouped_reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> AsyncResult:
-    """Begin reductions that run together or not at all; otherwise as reducescatter_async()."""
+    """Begin reductions that run together or not at all; see reducescatter_async()."""
     factors = prescale_factor, postscale_factor
     return collectives.grouped_reducescatter(tensors, name, op, factors, process_set)
 

@@ -59,8 +59,8 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
             sent (default 1).
         op: Reduction: Average (default), Sum or Adasum. With Adasum each rank makes a step with its
             own gradients, and the changes of the parameters are reduced, without compression.
-        gradient_predivide_factor: Divisor of gradients before an average, which is then multiplied
-            by it (default 1). Allowed for Average only.
+        gradient_predivide_factor: Number by which gradients are divided before they are averaged;
+            the average is multiplied by it (default 1). Allowed for Average only.
         num_groups: Older form of `groups`.
         groups: Number of groups of gradients, or lists of parameters. The gradients of a group are
             fused (default: gradients that are ready at the same time are fused).
@@ -70,7 +70,7 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
 
     Raises:
         ValueError: Names are missing or not unique, or an argument is not allowed.
-        NotImplementedError: Adasum with a process set.
+        NotImplementedError: Adasum was chosen with a process set.
     """
     if num_groups:
         warnings.warn(
@@ -89,7 +89,7 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
     trainable = [parameter for parameter in names if parameter.requires_grad]
     grouped = _grouped(groups, trainable)
     if op == Adasum and job().world.size == 1:
-        op = Average  # for one rank they are the same
+        op = Average  # Adasum and Average are the same for one rank
     options = ReducerOptions(
         compression=compression,
         op=op,
@@ -163,7 +163,7 @@ class _GradientOptimizer(_Distributed):
 
     @contextmanager
     def skip_synchronize(self) -> Generator[None]:
-        """Let step() not wait within this context, because synchronize() was called before."""
+        """Make step() skip its wait in this context, because the script called synchronize()."""
         self._should_synchronize = False
         try:
             yield
@@ -180,7 +180,7 @@ class _GradientOptimizer(_Distributed):
         return self._original("step")(closure and self._synchronizing(closure))
 
     def _synchronizing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Return a closure that calls another one and waits until its gradients are reduced."""
+        """Return a closure that calls `closure` and waits until the gradients are reduced."""
 
         def call() -> Any:
             with torch.enable_grad():
@@ -213,11 +213,11 @@ class _AdasumOptimizer(_Distributed):
         self.op, self.backward_passes_per_step = Adasum, 1
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Store the number, which changes nothing: gradients add up until step() is called."""
+        """Store the number; it has no effect, because gradients add up until step() is called."""
         self.backward_passes_per_step = passes
 
     def synchronize(self) -> None:
-        """Do nothing: step() reduces the changes that it makes."""
+        """Do nothing, because step() itself reduces the changes of the parameters."""
 
     @contextmanager
     def skip_synchronize(self) -> Generator[None]:
@@ -228,7 +228,7 @@ class _AdasumOptimizer(_Distributed):
         yield
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Make a step with this rank's gradients, and replace its changes by reduced ones."""
+        """Make a step with this rank's gradients, and reduce the changes of the parameters."""
         names = self._parameter_names
         before = {p: p.detach().clone() for p in names if p.requires_grad}
         result = self._original("step")(closure)

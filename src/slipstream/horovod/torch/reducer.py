@@ -32,7 +32,8 @@ class ReducerOptions:
     Args:
         compression: Compression of gradients.
         op: Reduction: Average or Sum.
-        predivide: Divisor of gradients before an average, which is then multiplied by it.
+        predivide: Number by which gradients are divided before they are averaged; the average is
+            multiplied by it.
         sparse_as_dense: Whether sparse gradients are converted to dense ones and then sent.
         process_set: Process set whose ranks take part.
     """
@@ -45,7 +46,7 @@ class ReducerOptions:
 
     @property
     def factors(self) -> tuple[float, float]:
-        """Factors of gradients before and after the reduction."""
+        """Factors by which gradients are multiplied before and after the reduction."""
         return (1 / self.predivide, self.predivide) if self.op == Average else (1.0, 1.0)
 
 
@@ -107,7 +108,7 @@ class Reducer:
             self.reset()
 
     def _hook(self) -> list[Any]:
-        """Let autograd report each gradient; return the hooks, which do not keep this alive."""
+        """Register a hook for each gradient; the hooks do not keep this object alive."""
         reference = weakref.WeakMethod(self._ready)
 
         def ready(parameter: Parameter) -> None:
@@ -130,7 +131,7 @@ class Reducer:
     def _send(self, group: tuple[Parameter, ...]) -> None:
         members = [p for p in group if p in self._passes_done and p not in self._sent]
         for parameter in members:
-            if parameter.grad is None:  # another rank may have a gradient
+            if parameter.grad is None:  # another rank may have a gradient of this parameter
                 parameter.grad = torch.zeros_like(parameter)
         sparse = [p for p in members if p.grad is not None and p.grad.is_sparse]
         if sparse and not self._options.sparse_as_dense:
@@ -195,7 +196,7 @@ def _remove(hooks: list[Any]) -> None:
         hook.remove()
 
 
-_NOT_COMPRESSED = object()  # in the place of a context
+_NOT_COMPRESSED = object()  # stands for the context of a gradient that is not compressed
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +209,7 @@ class _SentGradients:
     result: AsyncResult
 
     def finish(self) -> None:
-        """Block until the gradients are reduced, and give them to the parameters."""
+        """Block until the gradients are reduced, and store them in the parameters."""
         results: list[torch.Tensor] = self.result.wait()
         for parameter, context, result in zip(self.members, self.contexts, results, strict=True):
             gradient = parameter.grad

@@ -24,8 +24,8 @@ class SyncBatchNorm(_BatchNorm):
     Args:
         num_features: Number of channels.
         eps: Number that is added to the variance (default 1e-5).
-        momentum: Weight of the newest batch in the running mean and variance; None for their
-            average over all steps (default 0.1).
+        momentum: Weight of the newest batch in the running mean and variance; None weights all
+            steps equally (default 0.1).
         affine: Whether each channel has a weight and a bias (default True).
         track_running_stats: Whether a running mean and variance are computed for evaluation
             (default True).

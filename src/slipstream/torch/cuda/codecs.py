@@ -1,8 +1,8 @@
-"""Codecs of float32 tensors: on a GPU by Triton, elsewhere and without Triton by plain PyTorch.
+"""Codecs of float32 tensors: Triton kernels on a GPU, plain PyTorch elsewhere or without Triton.
 
-The bytes are those of the engine's codecs, whichever kernels wrote them, for all inputs:
-infinities, NaN, denormals and zeros of both signs, for any length, and however a tensor is cut at
-multiples of a codec's block. So a GPU may encode what a CPU decodes, and the other way round.
+All kernels write the same bytes as the engine's codecs, for all lengths and all inputs: infinities,
+NaN, denormals and zeros of both signs. A tensor may be cut at multiples of a codec's block without
+a change of the bytes. So a CPU can decode what a GPU has encoded, and the other way round.
 
 The functions enqueue work on the current stream of the tensor's device and never wait for it.
 """
@@ -50,16 +50,17 @@ def encode(
 ) -> None:
     """Encode a tensor, with error feedback if there is a residual.
 
-    With Triton this is one kernel, which stores the bytes where they shall go.
+    With Triton this is one kernel, which writes directly to `out`.
 
     Args:
         codec: Name of the codec: fp16, bf16 or int8.
         tensor: Contiguous float32 values of any shape.
-        out: Contiguous uint8 tensor of `encoded_bytes` elements at a multiple of 4 bytes, on the
-            tensor's device or in pinned host memory, where the bytes are once the stream is there.
-        residual: Contiguous float32 losses of earlier calls, as many as there are values. They are
-            added to the values, and replaced by the losses of this call; where a value is not
-            finite, the loss stays as it was. Default: none, no error feedback.
+        out: Contiguous uint8 tensor of `encoded_bytes` elements, aligned to 4 bytes, on the
+            tensor's device or in pinned host memory. The bytes are valid once the stream has run
+            the kernel.
+        residual: Contiguous float32 tensor with the rounding errors of earlier calls, one for each
+            value. They are added to the values, and replaced by the errors of this call; the error
+            of a value that is not finite stays unchanged. Default: None, no error feedback.
 
     Raises:
         UsageError: The codec is unknown, or a tensor has another type, size or alignment.
@@ -85,8 +86,9 @@ def decode(codec: str, data: torch.Tensor, out: torch.Tensor) -> None:
 
     Args:
         codec: Name of the codec: fp16, bf16 or int8.
-        data: Contiguous uint8 tensor of `encoded_bytes` elements at a multiple of 4 bytes, on the
-            device of `out` or in pinned host memory. It must not change before the stream is done.
+        data: Contiguous uint8 tensor of `encoded_bytes` elements, aligned to 4 bytes, on the device
+            of `out` or in pinned host memory. It must not change before the stream has run the
+            kernel.
         out: Contiguous float32 tensor for the values, of any shape.
 
     Raises:
@@ -113,8 +115,8 @@ def encoded_bytes(codec: str, count: int) -> int:
 def prepare(codec: str, device: torch.device) -> None:
     """Compile and load all kernels of a codec.
 
-    Otherwise the first call does, which takes seconds; and a GPU loads no kernel while one of its
-    streams waits for the host.
+    Otherwise the first call of a kernel compiles it, which takes seconds. Besides, a GPU loads no
+    kernel while one of its streams waits for the host.
 
     Raises:
         UsageError: The codec is unknown.
@@ -133,7 +135,8 @@ def prepare(codec: str, device: torch.device) -> None:
 def kernels_for(device: torch.device) -> CodecKernels:
     """Return the kernels for tensors of a device.
 
-    Triton's are tried once: it may be missing, not know the GPU, or find no C compiler.
+    The Triton kernels are tried once. They fail if Triton is missing, does not support the GPU, or
+    finds no C compiler.
     """
     plain = cast(CodecKernels, torch_codecs)
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:

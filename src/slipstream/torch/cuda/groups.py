@@ -14,7 +14,7 @@ class CudaGroups:
     """The engine's groups for the GPUs of a process, made at their first use.
 
     Args:
-        group: Group of the engine for tensors of the CPU; its ranks are those of all groups here.
+        group: Group of the engine for tensors of the CPU; the groups for GPUs have the same ranks.
     """
 
     def __init__(self, group: _core.Group) -> None:
@@ -37,7 +37,7 @@ class CudaGroups:
                 "a collective of slipstream cannot be captured into a CUDA graph, because its data"
                 " go through the host; call it outside of torch.cuda.graph"
             )
-        ordinal = device.index  # tensors have one
+        ordinal = device.index  # never None, because the device is that of a tensor
         with self._lock:
             group = self._by_ordinal.get(ordinal)
             if group is None:

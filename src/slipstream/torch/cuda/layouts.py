@@ -1,7 +1,7 @@
 """Layouts of the codecs, for kernels that need them before the engine is loaded.
 
-The engine's own table is in core/include/slipstream/codec.h; a test compares the two. A codec that
-is not here has no kernels for tensors.
+The engine has the same table in core/include/slipstream/codec.h; a test compares the two. A codec
+that is missing here has no kernels for tensors.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CodecLayout:
-    """CodecLayout of a codec on the wire: blocks with a scale and elements.
+    """The layout of a codec's bytes on the wire: blocks, each of a scale and elements.
 
     Args:
         name: Name of the codec.
-        block: Elements that share a scale.
+        block: Number of elements that share a scale.
         header_bytes: Bytes in front of each block, for its scale.
         element_bytes: Bytes of each element.
     """
@@ -28,7 +28,7 @@ class CodecLayout:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of a whole block."""
+        """Size of a full block in bytes."""
         return self.header_bytes + self.block * self.element_bytes
 
     def encoded_bytes(self, count: int) -> int:

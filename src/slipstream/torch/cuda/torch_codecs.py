@@ -1,7 +1,8 @@
-"""The codecs in plain PyTorch, for GPUs without Triton and for CPU tensors; several kernels each.
+"""The codecs in plain PyTorch, for GPUs without Triton and for CPU tensors.
 
-Bits are equal to the engine's. Divisors are tensors, because PyTorch multiplies by the inverse of a
-number on a GPU; NaN is written as bits, because a GPU has another one than the engine.
+The bits are the same as the engine's. Divisors are tensors, because on a GPU PyTorch replaces the
+division by a Python number by a multiplication with its inverse. NaN is written as bits, because a
+GPU computes other bits for NaN than the engine.
 """
 
 # pyright: reportUnknownMemberType=false
@@ -18,11 +19,11 @@ from slipstream.torch.cuda.layouts import CodecLayout
 _INFINITY = 0x7F800000
 _NAN = 0x7FC00000
 _MAGNITUDE = 0x7FFFFFFF
-_LAST_BINADE = 254 << 23  # from 2^127 on, the next power of two is not a float
+_LAST_BINADE = 254 << 23  # 2^127: the next power of two is not a finite float
 
 _SMALLEST_SCALE = 2.0**-126
 _LARGEST_INVERSE = 2.0**126
-_LARGEST_INT8_SCALE = float.fromhex("0x1.020406p+121")  # a larger one times 127 overflows
+_LARGEST_INT8_SCALE = float.fromhex("0x1.020406p+121")  # a larger scale times 127 overflows
 
 
 def _bits(values: torch.Tensor) -> torch.Tensor:
@@ -44,7 +45,7 @@ def _fp16_codes(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     largest = torch.where(is_finite, magnitudes, 0).amax(1, keepdim=True)
     exponents = torch.where(largest == 0, 127, (largest >> 23).clamp(min=15) - 14)
     scaled = values * ((254 - exponents) << 23).view(torch.float32)
-    # The largest scaled half that decodes to a finite value.
+    # The largest scaled float16 that decodes to a finite value.
     limits = torch.where(largest < _LAST_BINADE, 32768.0, 32752.0)
     finite = torch.clamp(scaled, -limits, limits).half().view(torch.int16)
     infinities = ((_bits(values) >> 16) & 0x8000) | 0x7C00
@@ -84,7 +85,7 @@ def _int8_values(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
 
 
 def _read(rows: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a copy of rows of bytes as numbers."""
+    """Return rows of bytes as numbers of a dtype, in new memory."""
     shape = (len(rows), rows.shape[1] // dtype.itemsize)
     numbers = torch.empty(shape, dtype=dtype, device=rows.device)
     numbers.view(torch.uint8).copy_(rows)
@@ -103,9 +104,10 @@ _CODERS: dict[str, tuple[_Codes, _Values, torch.dtype]] = {
 def _rows(
     layout: CodecLayout, values: torch.Tensor, data: torch.Tensor
 ) -> Iterator[list[torch.Tensor]]:
-    """Yield views of values and their bytes with a block in each row: whole blocks, then the rest.
+    """Yield views of values and of their bytes in which each row is a block.
 
-    Blocks without a scale are one row together.
+    The first views have all full blocks, the second ones a shorter last block. If the codec has no
+    scales, all values are one row.
     """
     count = values.numel()
     width = layout.block if layout.header_bytes else max(count, 1)
@@ -124,13 +126,14 @@ def encode(
     out: torch.Tensor,
     residual: torch.Tensor | None = None,
 ) -> None:
-    """Encode a tensor; on a GPU, enqueue that on the current stream.
+    """Encode a tensor; on a GPU, enqueue the encoding on the current stream.
 
     Args:
-        layout: CodecLayout of the codec.
+        layout: Layout of the codec.
         tensor: Float32 values.
-        out: Bytes for the result, on the tensor's device or pinned.
-        residual: Losses of earlier calls, which are added before and replaced after.
+        out: Uint8 tensor for the result, on the tensor's device or in pinned host memory.
+        residual: Rounding errors of earlier calls; they are added to the values, and replaced by
+            the errors of this call. None (the default) for no error feedback.
     """
     codes_of, values_of, _ = _CODERS[layout.name]
     values = tensor.view(-1) if residual is None else tensor.view(-1) + residual.view(-1)
@@ -155,12 +158,13 @@ def encode(
 
 @torch.no_grad()
 def decode(layout: CodecLayout, data: torch.Tensor, out: torch.Tensor) -> None:
-    """Decode bytes; on a GPU, enqueue that on the current stream.
+    """Decode bytes; on a GPU, enqueue the decoding on the current stream.
 
     Args:
-        layout: CodecLayout of the codec.
-        data: Bytes that `encode` or the engine wrote, on the device of `out` or pinned.
-        out: Float32 values.
+        layout: Layout of the codec.
+        data: Bytes that `encode` or the engine wrote, on the device of `out` or in pinned host
+            memory.
+        out: Float32 tensor for the values.
     """
     _, values_of, dtype = _CODERS[layout.name]
     for values, row in _rows(layout, out.view(-1), data.to(out.device, non_blocking=True)):

@@ -1,8 +1,8 @@
 """The codecs as Triton kernels: one kernel reads, adds the residual, encodes and stores.
 
-core/codec/wire_formats-inl.h defines the codecs. Bits are equal to the CPU's because no operation
-is fused (`enable_fp_fusion=False`), divisions are rounded to nearest, denormals are kept, and every
-NaN is replaced by the engine's (GPUs write another one).
+core/codec/wire_formats-inl.h defines the codecs. The bits are the same as on a CPU, because no
+operation is fused (`enable_fp_fusion=False`), divisions are rounded to nearest, denormals are kept,
+and every NaN is replaced by the NaN of the engine (GPUs write other bits for it).
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -21,25 +21,27 @@ import triton.language as tl
 from slipstream.torch.cuda.layouts import CodecLayout
 
 TILE = 2048  # elements that a program handles at a time
-# The first is 256 threads. The second keeps a product and a sum from being rounded at once.
+# 8 warps are 256 threads. Without fusion, a product and the sum after it are rounded separately.
 OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
-# Programs that access host memory at the same time: the fewest that fill PCIe 5.0 x16 on an H200
-# (benchmarks/gpu/h200_codecs.json). More slow down the user's kernels: beside 32 programs that
-# encode, a matrix product takes twice as long; beside 8, as long as beside a copy engine.
+# Number of programs (Triton's thread blocks) that access host memory at the same time: the smallest
+# that fills PCIe 5.0 x16 on an H200 (benchmarks/gpu/h200_codecs.json). More programs slow down the
+# user's kernels. Beside 32 encoding programs a matrix product takes twice as long; beside 8 programs
+# it takes as long as beside a copy engine.
 _HOST_ENCODERS = 8
 _HOST_DECODERS = 32
-_ALIGNMENT = 16  # bytes; with less, kernels load and store narrower words
+_ALIGNMENT = 16  # bytes; with a lower alignment, kernels load and store narrower words
 
 # Bits of float32 numbers.
 _INFINITY = tl.constexpr(0x7F800000)
 _NAN = tl.constexpr(0x7FC00000)
 _MAGNITUDE = tl.constexpr(0x7FFFFFFF)
-_LAST_BINADE = tl.constexpr(254 << 23)  # from 2^127 on, the next power of two is not a float
+_LAST_BINADE = tl.constexpr(254 << 23)  # 2^127: the next power of two is not a finite float
 
 _SMALLEST_SCALE = tl.constexpr(2.0**-126)
 _LARGEST_INVERSE = tl.constexpr(2.0**126)
-_LARGEST_INT8_SCALE = tl.constexpr(float.fromhex("0x1.020406p+121"))  # a larger one x 127 overflows
-# A number of up to 22 bits that is added to it is rounded to the lowest bits of the sum.
+_LARGEST_INT8_SCALE = tl.constexpr(float.fromhex("0x1.020406p+121"))  # larger ones x 127 overflow
+# 1.5 * 2^23: adding it to a number of up to 22 bits rounds the number to an integer, which is then
+# in the lowest bits of the sum.
 _SHIFT = tl.constexpr(12582912.0)
 _SHIFT_BITS = tl.constexpr(0x4B400000)
 
@@ -72,7 +74,7 @@ def _fp16_codes(value):
     largest = tl.max(tl.where(is_finite, magnitude, 0), axis=1, keep_dims=True)
     exponent = tl.where(largest == 0, 127, tl.maximum(largest >> 23, 15) - 14)
     scaled = value * _float((254 - exponent) << 23)
-    # The largest scaled half that decodes to a finite value.
+    # The largest scaled float16 that decodes to a finite value.
     limit = tl.where(largest < _LAST_BINADE, 32768.0, 32752.0)
     bounded = tl.minimum(tl.maximum(scaled, -limit), limit)
     finite = bounded.to(tl.float16).to(tl.int16, bitcast=True)
@@ -126,7 +128,7 @@ def _lost(total, decoded, before):
 
 @triton.jit
 def _load(at, here, IS_WHOLE: tl.constexpr):  # noqa: N803  Triton's way to write constants
-    """Load numbers; without a mask, a thread loads several at once."""
+    """Load numbers; without a mask (IS_WHOLE), a thread loads several numbers at once."""
     if IS_WHOLE:
         return tl.load(at)
     return tl.load(at, mask=here, other=0)
@@ -142,7 +144,7 @@ def _store(at, value, here, IS_WHOLE: tl.constexpr):  # noqa: N803
 
 @triton.jit
 def _codes_at(data, CODEC: tl.constexpr):  # noqa: N803
-    """Return the address of the first code as if there were no scales."""
+    """Return a pointer to `data` with the type of the codec's codes."""
     if CODEC == "int8":
         return data.to(tl.pointer_type(tl.int8), bitcast=True)
     else:
@@ -229,7 +231,7 @@ def _encode(
     ROWS: tl.constexpr,  # noqa: N803
     COLUMNS: tl.constexpr,  # noqa: N803
 ):
-    """Encode tiles of rows, of which each has a scale, and store what they lost."""
+    """Encode tiles of rows, each row with its own scale, and store their rounding errors."""
     tile = tl.program_id(0)
     while tile < num_tiles:
         if (tile.to(tl.int64) + 1) * (ROWS * COLUMNS) <= count:
@@ -248,7 +250,7 @@ def _decode(
     ROWS: tl.constexpr,  # noqa: N803
     COLUMNS: tl.constexpr,  # noqa: N803
 ):
-    """Decode tiles of rows, of which each has a scale."""
+    """Decode tiles of rows, each row with its own scale."""
     tile = tl.program_id(0)
     while tile < num_tiles:
         if (tile.to(tl.int64) + 1) * (ROWS * COLUMNS) <= count:
@@ -259,13 +261,13 @@ def _decode(
 
 
 def _compiled(kernel: Any, unaligned: list[str]) -> Any:
-    """Return a kernel that is compiled once for all counts, and for any alignment of pointers."""
+    """Return a kernel that is compiled once for all counts and all alignments of some arguments."""
     counts = ["count", "num_tiles"]
     specialize = triton.jit(do_not_specialize=counts, do_not_specialize_on_alignment=unaligned)
     return specialize(kernel)
 
 
-# By whether all pointers are aligned: one pointer more or less does not make another kernel.
+# Kernels by whether all pointers are aligned; if only some are, the kernel for False is used.
 ENCODE = {
     True: _compiled(_encode, []),
     False: _compiled(_encode, ["values", "residuals", "to"]),
@@ -290,12 +292,13 @@ def encode(
     """Enqueue the encoding of a tensor on the current stream.
 
     Args:
-        layout: CodecLayout of the codec.
+        layout: Layout of the codec.
         tensor: Float32 values on the GPU.
-        out: Bytes for the result, in the GPU's memory or pinned.
-        residual: Losses of earlier calls, which are added before and replaced after.
-        max_programs: Programs that run at the same time at most; default: no limit, or few if `out`
-            is in host memory, whose bandwidth they fill.
+        out: Uint8 tensor for the result, in the GPU's memory or in pinned host memory.
+        residual: Rounding errors of earlier calls; they are added to the values, and replaced by
+            the errors of this call. None (the default) for no error feedback.
+        max_programs: Largest number of programs that run at the same time (default: no limit, or
+            few if `out` is in host memory, because few fill its bandwidth).
     """
     is_aligned = _are_aligned(tensor, out, tensor if residual is None else residual)
     _launch(
@@ -314,11 +317,11 @@ def decode(
     """Enqueue the decoding of bytes on the current stream.
 
     Args:
-        layout: CodecLayout of the codec.
-        data: Bytes that `encode` or the engine wrote, in the GPU's memory or pinned.
-        out: Float32 values on the GPU.
-        max_programs: Programs that run at the same time at most; default: no limit, or few if
-            `data` is in host memory, whose bandwidth they fill.
+        layout: Layout of the codec.
+        data: Bytes that `encode` or the engine wrote, in the GPU's memory or in pinned host memory.
+        out: Float32 tensor on the GPU for the values.
+        max_programs: Largest number of programs that run at the same time (default: no limit, or
+            few if `data` is in host memory, because few fill its bandwidth).
     """
     limit = _max_programs(max_programs, data, _HOST_DECODERS)
     _launch(DECODE[_are_aligned(data, out)], limit, layout, (data, out), out.numel())

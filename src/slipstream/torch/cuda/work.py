@@ -1,7 +1,8 @@
 """Work of a collective on CUDA tensors, with NCCL's semantics: streams wait, and the CPU does not.
 
-`wait` makes the stream that is current at that time wait for the results. An error of an operation
-is raised by a later call: its tensors contain NaN, so that no stream waits for a rank that is gone.
+`wait` makes the current stream wait for the results. If an operation fails, its tensors contain NaN
+and the streams go on, so that no stream waits for a rank that is gone; a later call raises the
+error.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ class CudaWork(Work):
 
     Args:
         submission: Operations that were submitted to the engine.
-        in_flight: Works of the group whose memory the engine or the GPU may use. Tensors of the GPU
-            are released once a stream waits, because the GPU reuses their memory behind the wait.
+        in_flight: Works of the group whose memory the engine or the GPU may use. A work is removed
+            once a stream waits for it, if all its tensors are on the GPU: the GPU reuses their
+            memory only after the wait.
     """
 
     def __init__(self, submission: Submission, in_flight: dict[Any, None]) -> None:
@@ -44,7 +46,7 @@ class CudaWork(Work):
         self._in_flight = in_flight
         self._future: torch.futures.Future[Any] | None = None
         self._lock = threading.Lock()  # guards `_copied`
-        # The results are in the caller's tensors behind this event; None until they are copied.
+        # Event after which the results are in the caller's tensors; None until a copy is enqueued.
         self._copied: torch.Event | None = None
         if not submission.handles:
             self._copied = torch.cuda.current_stream(self._device).record_event()
@@ -55,8 +57,8 @@ class CudaWork(Work):
         """Make the current stream wait for the results.
 
         Args:
-            timeout: Longest time to block the CPU until the results are exchanged; 0 (default)
-                does not block.
+            timeout: Longest time for which the CPU blocks until the results are exchanged; 0
+                (default) does not block.
 
         Returns:
             True.
@@ -100,14 +102,14 @@ class CudaWork(Work):
         return None
 
     def result(self) -> Sequence[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the output tensors, which are valid on a stream that has waited."""
+        """Return the output tensors, which are valid on a stream that has waited for them."""
         return self._task.result
 
     def get_future(self) -> torch.futures.Future[Any]:
         """Return a future of the output tensors, which is complete at once.
 
-        A stream that waits for the future waits for the results, and callbacks run on streams that
-        have waited.
+        A stream that waits for the future waits for the results. Callbacks run on streams that have
+        waited for the results.
         """
         if self._future is None:
             future: torch.futures.Future[Any] = torch.futures.Future(devices=[self._device])
@@ -140,7 +142,7 @@ class CudaWork(Work):
                 return
             for handle in self._handles:
                 handle.wait_on(stream.cuda_stream)
-            if self._task.copies:  # once, because the caller may change the tensors afterwards
+            if self._task.copies:  # copied once, because the caller may change the tensors later
                 with torch.cuda.stream(stream):
                     copy_out(self._task.copies)
                 for target, source in self._task.copies:
@@ -155,7 +157,7 @@ class CudaWork(Work):
 
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
     """Return the stream of a GPU on which futures are completed."""
-    ordinal = device.index  # tensors have one
+    ordinal = device.index  # never None, because the device is that of a tensor
     stream = _side_streams.get(ordinal)
     if stream is None:
         stream = _side_streams[ordinal] = torch.cuda.Stream(device)
