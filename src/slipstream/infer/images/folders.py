@@ -1,6 +1,6 @@
 """Folders of images as samples, in the dtype and layout of a model's input."""
 
-# The types of NumPy are open in places.
+# NumPy's stubs do not state all types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -22,14 +22,15 @@ ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".
 
 @dataclass(frozen=True)
 class Folder:
-    """The images of a folder, by index.
+    """Images of a folder. A call with an index returns the image at this index and its label.
 
     Args:
-        files: Image files, each with its label; the label is None without sub-folders.
-        classes: Names of the labels from 0 on; empty if the names of the sub-folders are numbers.
+        files: Image files, each with its label; the label is None if there are no sub-folders.
+        classes: Names of the classes, in the order of their labels from 0. The tuple is empty if
+            there are no sub-folders, or if their names are numbers, which then are the labels.
         read: Reader that returns the pixels of a file.
         has_channels_first: Whether the channels come before the rows and columns.
-        dtype: Type of the model's input.
+        dtype: Dtype of the model's input. Pixels are normalised unless it is uint8.
         options: Options for reading images.
     """
 
@@ -62,7 +63,8 @@ class Folder:
 def read_folder(folder: Path, value: Value, options: ImageOptions) -> Folder:
     """Return the images of a folder for an input (n, channels, h, w) or (n, h, w, channels).
 
-    Raises UsageError if the input has another shape, or the folder has no images.
+    Raises UsageError if the input has another shape, if the folder has no images, or if Pillow is
+    not installed.
     """
     reason = missing("PIL")
     if reason is not None:
@@ -103,7 +105,7 @@ def _are_numbers(names: Sequence[str]) -> bool:
 def _labelled(folder: Path, names: Sequence[str]) -> list[tuple[Path, int | None]]:
     """Return every image with its label.
 
-    The labels take turns, so that any first part of the list is a fair sample.
+    The labels alternate, so that the first images of the list represent all labels about equally.
     """
     if not names:
         return [(path, None) for path in _images(folder)]

@@ -1,6 +1,6 @@
-"""Models that take images as bytes, which the graph normalises."""
+"""Models that take images as bytes; the first node of the graph normalises them."""
 
-# NumPy is typed but for its element types.
+# NumPy's stubs do not state element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -37,13 +37,14 @@ def image_input(graph: Graph) -> str:
 def with_pixels(graph: Graph, options: ImageOptions) -> Graph:
     """Return a graph that takes bytes: uint8 (n, h, w, c) in place of float32 (n, c, h, w).
 
-    One node, Pixels, subtracts the mean and divides by the standard deviation. The zeros around the
-    input of a convolution are added after it, so the outputs stay the same up to rounding.
+    The new first node, Pixels, subtracts the mean and divides by the standard deviation. A
+    convolution after it still pads with zeros, which stand for the mean, so the outputs differ only
+    by rounding.
 
     Args:
         graph: Graph with an image input of fixed shape and channels first; it is not changed. A
-            graph that takes bytes already is returned as it is.
-        options: Options with `mean` and `std` for numbers from 0 to 1.
+            graph that already takes bytes is returned as it is.
+        options: Options whose `mean` and `std` refer to pixel values from 0 to 1.
 
     Raises UsageError if the graph has no such input.
     """
@@ -73,7 +74,7 @@ def with_pixels(graph: Graph, options: ImageOptions) -> Graph:
 
 
 def range_of(node: Node) -> tuple[float, float]:
-    """Return the least and the greatest number that a Pixels node can output."""
+    """Return the smallest and the largest number that a Pixels node can output."""
     pairs = list(zip(node.get("scale"), node.get("shift"), strict=True))
     return min(shift for _, shift in pairs), max(255 * scale + shift for scale, shift in pairs)
 

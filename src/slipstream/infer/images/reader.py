@@ -1,6 +1,6 @@
-"""The reader of images, for calibration and serving: it decodes, resizes and crops the centre."""
+"""Reader of images for calibration and serving, which decodes, resizes and crops to the centre."""
 
-# The types of Pillow and NumPy are open in places, and simplejpeg has none.
+# The stubs of Pillow and NumPy do not state all types, and simplejpeg has no stubs.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 
@@ -23,12 +23,14 @@ from slipstream.infer.graph.graph import Array
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 JPEG = b"\xff\xd8\xff"
-MARGIN = 256 / 224  # shorter side of the resized image over that of the crop, as for ImageNet
-# Most pixels of a file. Decoding took 14 bytes of memory per pixel of a PNG file and 22 of a WebP
-# file, even if the file is small (8000 x 8000 pixels of one colour, Pillow 12).
+# Shorter side of the resized image, divided by that of the crop, as is usual for ImageNet.
+MARGIN = 256 / 224
+# Largest number of pixels of a file that is decoded. Decoding took 14 bytes of memory per pixel of
+# a PNG file and 22 of a WebP file, even if the file was small (8000 x 8000 pixels of one colour,
+# Pillow 12).
 MOST_PIXELS = 64 << 20
-# Pixels from which files are decoded one at a time, to bound the memory. Chosen by hand, not
-# measured.
+# Files with more pixels than this are decoded one at a time, to bound the memory. Chosen by hand,
+# not measured.
 LARGE_PIXELS = 4 << 20
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
@@ -36,7 +38,7 @@ ImageSource: TypeAlias = "bytes | bytearray | memoryview | Pixels"
 
 
 class TooManyPixelsError(UsageError):
-    """An image has more pixels than are decoded; send a smaller one."""
+    """Error for an image that has too many pixels to be decoded; send a smaller image."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,12 +46,13 @@ class ImageOptions:
     """Options for converting an image into numbers.
 
     Args:
-        size: Pixels to which the shorter side is resized before the centre is cropped (default: 8/7
-            of the model's input, the ratio of 256 to 224).
-        mean: Numbers that are subtracted from the channels, which range from 0 to 1: one for all
-            channels, or one per channel (default ImageNet's).
-        std: Numbers above 0 by which the channels are divided then, one for all or one per channel
-            (default ImageNet's). Models that take bytes use neither.
+        size: Length in pixels to which the shorter side of an image is resized before the centre is
+            cropped (default: 256/224 times the shorter side of the model's input).
+        mean: Means that are subtracted from pixel values, which range from 0 to 1: one number for
+            all channels, or one per channel (default: the means of ImageNet).
+        std: Standard deviations above 0 by which the differences are divided: one number for all
+            channels, or one per channel (default: those of ImageNet). If a model takes uint8
+            itself, its images are not normalised.
     """
 
     size: int | None = None
@@ -66,10 +69,11 @@ class ImageReader:
     """A reader of images for one model. Any number of threads may use it at the same time.
 
     Args:
-        size: Pixels to which the shorter side is resized; more if the crop would not fit otherwise.
-        height: Rows of the crop.
-        width: Columns of the crop.
-        channels: Channels of the pixels, 1 (grey) or 3 (red, green, blue).
+        size: Length in pixels to which the shorter side of an image is resized. The image becomes
+            larger if the crop would not fit into it otherwise.
+        height: Number of rows of the crop.
+        width: Number of columns of the crop.
+        channels: Number of channels, 1 (grey) or 3 (red, green, blue).
     """
 
     size: int
@@ -87,18 +91,18 @@ class ImageReader:
         """Return the pixels of an image in the form that the model takes.
 
         Args:
-            image: Bytes of a JPEG file, PNG file or another file that Pillow reads; or uint8 pixels
-                (rows, columns, channels), or (rows, columns) if they are grey.
+            image: Bytes of a JPEG, PNG or other file that Pillow reads; or an array of uint8 pixels
+                (rows, columns, channels), or (rows, columns) if the image is grey.
             target: Array to write to, uint8 (height, width, channels), C-contiguous (default: a new
                 array).
 
-        Resizing computes the mean over all pixels that become one (Pillow's BILINEAR). JPEG files
-        of at least twice the needed size are decoded to a half, quarter or eighth. The rotation in
-        EXIF data is ignored. Files of more than 4 million pixels are decoded one at a time.
+        Resizing averages the pixels that become one, with the weights of Pillow's BILINEAR filter.
+        JPEG files of at least twice the needed size are decoded at 1/2, 1/4 or 1/8 of their size.
+        The rotation in EXIF data is ignored. Files of more than 4 million pixels are decoded one at
+        a time. The call blocks, and releases the GIL.
 
-        Raises UsageError for bytes that are no image, and for other arrays; TooManyPixelsError
-        for files of more than 67,108,864 pixels, which are not decoded. Blocks, and releases the
-        GIL.
+        Raises UsageError for bytes that are no image and for arrays of another type or shape.
+        Raises TooManyPixelsError for files of more than 67,108,864 pixels, without decoding them.
         """
         if target is None:
             target = np.empty((self.height, self.width, self.channels), np.uint8)
@@ -139,7 +143,10 @@ class ImageReader:
         return self._of_file(data)
 
     def _of_jpeg(self, data: bytes) -> Pixels | None:
-        """Return the pixels; None if Pillow must read the file: for colours of print, or damage."""
+        """Return the pixels, or None if only Pillow may be able to read the file.
+
+        This is so for CMYK colours and for damaged files.
+        """
         import simplejpeg
 
         try:
@@ -177,7 +184,7 @@ _large = threading.Lock()  # held while a large file is decoded
 
 @contextmanager
 def _room(rows: int, columns: int) -> Generator[None]:
-    """Admit a file that is not too large to be decoded; large files wait for one another."""
+    """Refuse an image that is too large to be decoded; let only one large image in at a time."""
     pixels = rows * columns
     if pixels > MOST_PIXELS:
         raise TooManyPixelsError(
@@ -189,14 +196,14 @@ def _room(rows: int, columns: int) -> Generator[None]:
 
 
 def bytes_of(data: bytes | bytearray | memoryview) -> bytes:
-    """Return the data as bytes; bytes are not copied."""
+    """Return the data as a `bytes` object, without a copy if it is one already."""
     return data if isinstance(data, bytes) else bytes(data)
 
 
 def per_channel(values: tuple[float, ...], channels: int) -> Array:
-    """Return one number for all channels, or one per channel, as float32.
+    """Return the values as a float32 array: one number for all channels, or one per channel.
 
-    A grey image takes the mean of the numbers for colours.
+    For a grey image, numbers for several channels are replaced by their mean.
     """
     if len(values) not in (1, channels):
         if channels != 1:

@@ -1,4 +1,4 @@
-"""Importers, which turn models of several kinds into graphs with fixed shapes."""
+"""Importers, which turn models of several frameworks and formats into graphs with fixed shapes."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Imported:
         graph: Graph before any rewrite; the shape of every input is fixed.
         module: PyTorch module that takes the graph's inputs in their order, for measurements; None
             for models that are not from PyTorch.
-        origin: Source of the model, as text for people.
-        notes: Assumptions and measurements of the import, each a sentence for people.
+        origin: Source of the model, as text for messages.
+        notes: Sentences for the user about assumptions and measurements of the import.
         is_module: Whether the model was imported directly from a PyTorch module.
-        is_classifier: Whether the first output has a number for each class along its last axis,
-            whether or not these are probabilities (default False: the outputs show whether).
+        is_classifier: Whether the last axis of the first output has one number for each class, even
+            if these are not probabilities (default False: this is decided by the outputs' values).
     """
 
     graph: Graph
@@ -74,18 +74,19 @@ def load_model(
     """Import a model.
 
     Args:
-        source: Model to import: the path or the bytes of an ONNX model; a PyTorch module, an
-            exported program, a Keras model, or a function of TensorFlow or JAX; the name of a
-            factory that returns one of these, "package.module:function"; or the path of a .pt2,
-            .keras or .h5 file, a SavedModel folder, a .prototxt file of Caffe, a -symbol.json file
-            of MXNet or a .mdl file of Kaldi. A factory takes no arguments; it may return a pair of
-            model and example inputs.
+        source: Model to import. It is an object (a PyTorch module, an exported program, a Keras
+            model, or a function of TensorFlow or JAX), the bytes of an ONNX model, or a path: an
+            .onnx, .pt2, .keras or .h5 file, a SavedModel folder, a .prototxt file of Caffe, a
+            -symbol.json file of MXNet or a .mdl file of Kaldi. It may also be the name of a factory
+            that returns such an object, "package.module:function". A factory takes no arguments,
+            and may return a pair of model and example inputs.
         example_inputs: Inputs of a module or function: an array, a sequence in the order of the
-            arguments, or a dictionary by argument (default none).
+            arguments, or a dictionary by argument name (default none).
         shapes: Input shapes by name, for inputs whose shape the model leaves open (default none).
-        weights: Weight file of a model that has a separate one (default: the file beside it).
-        large_bytes: Size of a PyTorch module's parameters in bytes from which the import makes as
-            few copies of them as possible (default 1 GiB).
+        weights: Weight file, if the format stores weights separately (default: the file beside the
+            model file).
+        large_bytes: Size in bytes from which parameters of a PyTorch module count as large, so that
+            the import copies them as rarely as possible (default 1 GiB).
 
     Raises:
         UsageError: If the model cannot be imported; the message lists every operator at fault.

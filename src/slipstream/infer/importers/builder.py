@@ -1,6 +1,6 @@
 """Builder of a graph, node by node; the shape of every value is known as soon as it is added."""
 
-# The stubs of onnx leave some of its types open.
+# The stubs of onnx do not state all types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -19,18 +19,19 @@ from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array, Attribute, Graph, Node, Value
 
 OPSET = 17  # version of ONNX's operators that all importers write
-# Elements of one value. No network comes near it, and a damaged file cannot ask for more memory.
+# Largest number of elements of one value. No network comes near this limit, which bounds the memory
+# that a damaged file can request.
 LARGEST_VALUE = 2**28
-LONGEST_AXIS = 2**26  # elements; chosen by hand, for the same reason
-LARGEST_READ = 1024  # elements; only constants up to this size take part in shape inference
+LONGEST_AXIS = 2**26  # elements of an axis; chosen by hand, also against damaged files
+LARGEST_READ = 1024  # elements; shape inference reads constants only up to this size
 EPSILON = 1e-5
 
 
 class Builder:
-    """Builds a graph whose shapes are all fixed.
+    """A builder of a graph in which all shapes are fixed.
 
-    Set `where` to the part of the model that is being imported, such as "conv1 (Convolution)".
-    Error messages quote it, and values are named after its first word.
+    Set the attribute `where` to the part of the model that is being imported, such as "conv1
+    (Convolution)". Error messages quote it, and new values are named after its first word.
     """
 
     def __init__(self, name: str) -> None:
@@ -56,7 +57,7 @@ class Builder:
         return name
 
     def add(self, op: str, *inputs: str, **attributes: Attribute) -> str:
-        """Add a node with one output and return the output's name; "" is an omitted input."""
+        """Add a node with one output and return its name; the input "" means an omitted input."""
         return self.add_several(1, op, *inputs, **attributes)[0]
 
     def add_several(self, count: int, op: str, *inputs: str, **attributes: Attribute) -> list[str]:
@@ -88,7 +89,7 @@ class Builder:
         """Return the finished graph.
 
         Args:
-            outputs: Names of values, by the name of the graph output that each becomes.
+            outputs: Names of the graph's outputs, each with the name of the value that it returns.
 
         Raises:
             UsageError: If there is no output.
@@ -190,11 +191,11 @@ def distinct_names(names: Iterable[str]) -> list[str]:
 
 
 def refuse_all(what: str, operators: Sequence[str], supported: Sequence[str]) -> None:
-    """Raise one UsageError that lists all unsupported operators and how often each occurs.
+    """Raise one UsageError that lists all unsupported operators with their number of uses.
 
     Args:
         what: Name of the model in the message.
-        operators: Operators of the model, with repetitions.
+        operators: Names of the model's operators, one for each use.
         supported: Operators that can be imported.
     """
     unsupported = Counter(name for name in operators if name not in supported)

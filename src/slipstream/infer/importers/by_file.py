@@ -1,4 +1,4 @@
-"""Readers by file name, for formats that come in two files or need a parser of their own."""
+"""Choice of the reader by the file name, for models of Caffe, MXNet and Kaldi."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_by_file(path: Path, weights: Path | None, shapes: Shapes) -> Read | Non
         shapes: Input shapes, by name.
 
     Returns:
-        The graph, with fixed shapes, and notes for people.
+        The graph, with fixed shapes, and notes for the user.
 
     Raises:
         UsageError: If a file cannot be read or imported.
@@ -64,7 +64,7 @@ def _first_file(path: Path, candidates: list[Path]) -> Path:
     """Return the first file that exists.
 
     Raises:
-        UsageError: If there is none; the message lists the paths that were tried.
+        UsageError: If no file exists; the message lists the paths that were tried.
     """
     for candidate in candidates:
         if candidate.is_file():

@@ -13,7 +13,7 @@ Content = TypeVar("Content")
 
 
 class DamagedFileError(ValueError):
-    """The bytes of a file do not follow its format."""
+    """Error for a file whose bytes do not follow its format."""
 
 
 def parse_file(path: Path, kind: str, parse: Callable[[bytes], Content]) -> Content:
@@ -21,7 +21,7 @@ def parse_file(path: Path, kind: str, parse: Callable[[bytes], Content]) -> Cont
 
     Args:
         path: File to read.
-        kind: Kind of the file in errors, as a noun.
+        kind: Noun for the kind of file, for error messages.
         parse: Parser of the bytes; it may raise DamagedFileError or struct.error.
 
     Raises:

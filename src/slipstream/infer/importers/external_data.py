@@ -1,11 +1,11 @@
 """Constants of an ONNX model that are stored in files beside it.
 
-ONNX requires this for models of more than 2 GB. The files are memory-mapped, so that a constant
-takes memory only once something reads it. A model may name only files in its own folder; they may
-be links, because Hugging Face's cache consists of links.
+ONNX requires such files for models of more than 2 GB. The files are memory-mapped, so that a
+constant takes no memory until it is read. A model may name only files in its own folder. The files
+may be links, because the cache of Hugging Face consists of links.
 """
 
-# The stubs of onnx leave some of its types open.
+# The stubs of onnx do not state all types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -22,7 +22,7 @@ from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array
 from slipstream.infer.graph.onnx_file import tensors_in
 
-SMALL = 4096  # bytes; smaller constants go into the model, since shapes are inferred from them
+SMALL = 4096  # bytes; smaller constants go into the model, where shape inference can read them
 PACKED = frozenset(
     kind for kind in (getattr(TensorProto, name, None) for name in ("INT4", "UINT4", "FLOAT4E2M1"))
     if kind is not None
@@ -30,11 +30,11 @@ PACKED = frozenset(
 
 
 def read_with_external(path: Path) -> tuple[ModelProto, dict[str, Array]]:
-    """Return a model, and by name its large external constants, which become inputs of the model.
+    """Return a model, and its large external constants by name, which become inputs of the model.
 
     Raises:
-        UsageError: If a file is missing, too short or in another folder. Errors of `onnx.load` pass
-            through.
+        UsageError: If a file is missing, too short or in another folder. Errors of `onnx.load` are
+            not converted.
     """
     model = onnx.load(str(path), load_external_data=False)
     initializers = {item.name for item in model.graph.initializer}
@@ -67,7 +67,7 @@ def _make_inputs(model: ModelProto, large: dict[str, Array]) -> None:
 
 
 def _mapped(tensor: TensorProto, path: Path) -> Array:
-    """Return the elements of a constant; for types smaller than a byte, return the packed bytes."""
+    """Return the elements of a constant, or the packed bytes for types smaller than a byte."""
     place = {entry.key: entry.value for entry in tensor.external_data}
     file = _file(tensor.name, place.get("location", ""), path)
     is_packed = tensor.data_type in PACKED

@@ -1,10 +1,10 @@
 """Operations that move elements.
 
-They are applied at once to constants, and become nodes for computed values. Each returns the name
-of the result in the builder's graph, or the operand's name if nothing changes.
+An operation on a constant is computed immediately; for other values a node is added. Each function
+returns the name of the result in the builder's graph, or the operand's name if nothing changes.
 """
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -25,11 +25,11 @@ WIDE = ("float32", "int32", "int64")  # dtypes that every engine can compute wit
 
 
 class AxisOptions(Protocol):
-    """Options of a layer, in any format."""
+    """Options of a layer, in any model format."""
 
     @property
     def where(self) -> str:
-        """Name of the layer in errors."""
+        """Name of the layer in error messages."""
         ...
 
     def integer(self, name: str, default: int, /) -> int:
@@ -38,7 +38,7 @@ class AxisOptions(Protocol):
 
 
 def axis_of(options: AxisOptions, name: str, default: int, rank: int) -> int:
-    """Return the axis that an option names, counted from the front.
+    """Return the axis that an option names, as a number from 0.
 
     Raises:
         UsageError: If the axis does not exist.
@@ -84,7 +84,7 @@ def cast(b: Builder, name: str, dtype: npt.DTypeLike) -> str:
 
 
 def expand(b: Builder, name: str, shape: Sequence[int]) -> str:
-    """Repeat axes of length 1; the rank stays the same."""
+    """Repeat axes of length 1 up to a shape of the same rank."""
     sizes = tuple(int(size) for size in shape)
     return name if sizes == b.shape(name) else b.add("Expand", name, numbers(b, "shape", sizes))
 
@@ -100,7 +100,7 @@ def cut(
 
     Args:
         starts: First position on each axis, 0 or more.
-        ends: Position behind the last one on each axis, 0 or more.
+        ends: Position after the last position on each axis, 0 or more.
         steps: Positive step on each axis (default 1).
     """
     shape = b.shape(name)
@@ -138,11 +138,11 @@ def flip(b: Builder, name: str, axes: Sequence[int]) -> str:
 def pad(
     b: Builder, name: str, low: Sequence[int], high: Sequence[int], value: str | None = None
 ) -> str:
-    """Add elements before and after each axis; negative sizes remove elements.
+    """Add elements at the beginning and end of each axis; negative numbers remove elements.
 
     Args:
-        low: Number of elements before each axis.
-        high: Number of elements behind each axis.
+        low: Number of elements to add at the beginning of each axis.
+        high: Number of elements to add at the end of each axis.
         value: Name of the scalar to pad with, of the same dtype (default 0).
     """
     shape = b.shape(name)
@@ -188,7 +188,7 @@ def concatenate(b: Builder, names: Sequence[str], axis: int) -> str:
 
 
 def is_wide(dtype: np.dtype[Any]) -> bool:
-    """Tell whether every engine can compute with a dtype (float32, int32, int64)."""
+    """Return whether every engine can compute with a dtype (float32, int32, int64)."""
     return dtype.name in WIDE
 
 
@@ -202,12 +202,12 @@ def widened(b: Builder, name: str) -> str:
 
 
 def numbers(b: Builder, stem: str, values: Sequence[int]) -> str:
-    """Add a constant int64 vector: a shape, axes and the like."""
+    """Add a constant int64 vector, such as a shape or a list of axes, and return its name."""
     return b.constant(stem, np.array([int(value) for value in values], np.int64))
 
 
 def scalar(b: Builder, value: float, dtype: npt.DTypeLike = np.float32) -> str:
-    """Add a constant of rank 0."""
+    """Add a constant of rank 0 and return its name."""
     return b.constant("number", np.asarray(value, dtype))
 
 

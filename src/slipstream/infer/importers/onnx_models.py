@@ -1,6 +1,6 @@
 """Reader of ONNX models, from files and from bytes."""
 
-# The stubs of onnx leave some of its types open.
+# The stubs of onnx do not state all types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportAttributeAccessIssue=false
 
@@ -22,17 +22,18 @@ from slipstream.infer.importers.external_data import read_with_external
 from slipstream.infer.rewrites import OLDEST_OPSET
 
 NEW_OPSET = 17
-# From this version on a constant need not be an input too; conversion adds such constants.
+# In this version of the file format, a constant need not be an input too. Conversion of operators
+# adds constants that are no inputs.
 NEW_IR = 8
 CONTRIB = "com.microsoft"  # domain of ONNX Runtime's own operators, which other engines lack
 
 
 def read_onnx(source: Path | bytes) -> Graph:
-    """Read a model as a graph whose operators the rewrites know.
+    """Return the graph of a model, with operators in versions that the rewrites support.
 
     Raises:
         UsageError: If the source is no ONNX model, or has operators that neither ONNX nor ONNX
-            Runtime defines; the message lists all of them.
+            Runtime defines; the message lists all such operators.
     """
     what = "these bytes" if isinstance(source, bytes) else str(source)
     large: dict[str, Array] = {}
@@ -53,12 +54,12 @@ def graph_of(model: ModelProto, large: Mapping[str, Array], what: str) -> Graph:
 
     Args:
         model: ONNX model; it is changed.
-        large: Constants by name that are inputs of the model (see `read_with_external`).
-        what: Name of the model in errors.
+        large: Large constants by name, which are inputs of the model (see `read_with_external`).
+        what: Name of the model in error messages.
 
     Raises:
         UsageError: If the model is invalid, or has operators that neither ONNX nor ONNX Runtime
-            defines; the message lists all of them.
+            defines; the message lists all such operators.
     """
     graph = _checked(model, what)
     for name, array in large.items():
@@ -103,7 +104,7 @@ def _make_dense(model: ModelProto) -> None:
 
 
 def _take_tensors(model: ModelProto, what: str) -> None:
-    """Replace outputs that are dictionaries, as scikit-learn's classifiers have, by their tensors.
+    """Replace outputs that are dictionaries, as scikit-learn's classifiers have them, by tensors.
 
     Raises:
         UsageError: If an output is neither a tensor nor such a dictionary.
@@ -123,7 +124,7 @@ def _take_tensors(model: ModelProto, what: str) -> None:
 
 
 def _check(model: ModelProto) -> None:
-    """Run ONNX's checker, but accept outputs without a shape, which shape inference finds later."""
+    """Run ONNX's checker, but accept outputs without a shape, because shapes are inferred later."""
     types = [output.type.tensor_type for output in model.graph.output]
     shapeless = [kind for kind in types if kind.elem_type and not kind.HasField("shape")]
     for kind in shapeless:

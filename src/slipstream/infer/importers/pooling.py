@@ -1,6 +1,6 @@
 """Pooling with a given number of windows; the last windows may extend beyond the padding."""
 
-# NumPy's stubs leave some of its types open.
+# NumPy's stubs do not state all types.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Windows:
 
     Args:
         kernel: Window sizes.
-        strides: Steps from one window to the next.
-        pads: Padding in front of the axis. Means count as much padding behind it.
-        counts: Number of windows.
+        strides: Distances from one window to the next.
+        pads: Numbers of padding elements before the axis. Means count the same padding after it.
+        counts: Numbers of windows.
     """
 
     kernel: list[int]
@@ -33,7 +33,7 @@ class Windows:
     counts: list[int]
 
     def ends(self, sizes: Sequence[int]) -> list[int]:
-        """Return the padding that the last windows need behind axes of these sizes."""
+        """Return the padding that the last windows need after axes of these sizes."""
         return [
             max((count - 1) * stride + window - size - pad, 0)
             for count, stride, window, size, pad in zip(
@@ -48,10 +48,10 @@ def pool(
     """Pool a value of the shape (batch, channels, ...).
 
     Args:
-        windows: Windows along the axes behind the channels.
+        windows: Windows along the axes after the channels.
         kind: Reduction of each window.
         with_padding: Whether means count the padding of `windows.pads` (default True). Means never
-            count the part of a window beyond it.
+            count the part of a window beyond this padding.
     """
     sizes = builder.shape(x)[2:]
     ends = windows.ends(sizes)

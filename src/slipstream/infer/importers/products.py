@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from slipstream.infer.importers import moves
 from slipstream.infer.importers.builder import Builder
 
-Pairs = Sequence[tuple[int, int]]  # each an axis of the left operand and one of the right operand
+Pairs = Sequence[tuple[int, int]]  # pairs of an axis of the left and an axis of the right operand
 
 
 def contracted(b: Builder, left: str, right: str, summed: Pairs, shared: Pairs) -> str:
@@ -19,13 +19,14 @@ def contracted(b: Builder, left: str, right: str, summed: Pairs, shared: Pairs) 
         shared: Pairs of axes that the operands have in common; the result keeps them.
 
     Returns:
-        Value with the shared axes, then the free axes of the left operand, then those of the right.
+        Name of a value with the shared axes first, then the other axes of the left operand, then
+        the other axes of the right operand.
     """
     sides = [
         _Side(b, name, [int(pair[at]) for pair in summed], [int(pair[at]) for pair in shared])
         for at, name in enumerate((left, right))
     ]
-    # (A B)^T = B^T A^T: an operand whose summed axes are last needs no transposition on the left.
+    # (A B)^T = B^T A^T: an operand whose summed axes are last needs no Transpose if it comes first.
     is_swapped = sides[1].is_left_already and not sides[0].is_left_already
     first, second = sides[::-1] if is_swapped else sides
     name = b.add("MatMul", first.as_left(), second.as_right())

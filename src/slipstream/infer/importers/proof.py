@@ -1,4 +1,4 @@
-"""Proof of an import: the graph is run, and its results are compared with the model's own."""
+"""Proof of an import: the results of the graph are compared with the results of the model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEAST_DB = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """A graph and its accuracy against the model that it was made from.
+    """A graph and its accuracy, compared with the model from which it was made.
 
     Args:
         graph: Graph with fixed shapes.
@@ -30,7 +30,7 @@ class Proved:
 
     @property
     def note(self) -> str:
-        """The accuracy, as a sentence for people."""
+        """The accuracy, as a sentence for the user."""
         return (
             "the signal-to-noise ratio of the imported graph against the model is"
             f" {self.snr_db:.0f} dB"
@@ -49,8 +49,8 @@ def prove(
     Args:
         graph: Graph of ONNX operators.
         inputs: Example arrays, by input name.
-        expected: The model's own results for the example, by output name.
-        what: Name of the model in errors.
+        expected: Results of the model for the example, by output name.
+        what: Name of the model in error messages.
         least_db: Lowest accepted signal-to-noise ratio in dB, from 0 to 200 (default 60).
 
     Raises:

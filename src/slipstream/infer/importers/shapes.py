@@ -30,7 +30,7 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def fix_shapes(graph: Graph, shapes: Shapes) -> tuple[Graph, tuple[str, ...]]:
-    """Fix every dimension of the inputs; return the graph and the assumptions, as text for people.
+    """Fix every dimension of the inputs; return the new graph, and notes about assumptions.
 
     Args:
         graph: Graph with open dimensions; it is not changed.

@@ -1,10 +1,11 @@
-"""One step of a model as importer rules see it: a primitive of JAX or an op of TensorFlow.
+"""One step of a model, which the rules of importers convert: a JAX primitive or a TensorFlow op.
 
-Broadcasting is delayed. An operand is compact: axes along which all elements are equal have length
-1. Element-wise operators take compact operands directly; the others repeat them first.
+Broadcasting is delayed. Operands are in compact form, in which axes along which all elements are
+equal have length 1. Element-wise operators read compact operands directly; for other operators,
+such axes are repeated first.
 """
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -33,9 +34,9 @@ class Operand:
     """Value of a model.
 
     Args:
-        value: Array if the value is known at import time, else the name of a value in the graph; in
-            compact form.
-        shape: Full shape, with all axes repeated.
+        value: Array if the value is known at import time, else the name of a value in the graph.
+            Both are in compact form.
+        shape: Full shape, which the compact value gets by broadcasting.
     """
 
     value: Any
@@ -125,7 +126,7 @@ def graph_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the graph's dtype for a dtype of a framework.
 
     Raises:
-        Unimportable: If there is none.
+        Unimportable: If graphs have no such dtype.
     """
     name = str(dtype)
     if name in HALVES or name == "float64":

@@ -4,7 +4,7 @@ Both exporters of torch.onnx are tried: the older one, based on TorchScript, and
 based on torch.export. The result of the exported graph is compared with the module's own result.
 """
 
-# The types of torch are open in places.
+# The types of torch are incomplete.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 # pyright: reportDeprecated=false
@@ -38,7 +38,7 @@ from slipstream.infer.machine import LARGE_BYTES
 
 OPSET = 17
 T = TypeVar("T")
-Read: TypeAlias = "tuple[onnx.ModelProto, dict[str, Array]]"  # a model, and its large constants
+Read: TypeAlias = "tuple[onnx.ModelProto, dict[str, Array]]"  # a model and its large constants
 # Lowest signal-to-noise ratio of a faithful export in dB. Rounding alone leaves 100 dB and more.
 LEAST_DB = 60.0
 
@@ -59,7 +59,7 @@ class Exported:
 
 
 def is_torch(source: object) -> bool:
-    """Tell whether the object is a module or an exported program, without importing torch."""
+    """Return whether the object is a module or an exported program, without importing torch."""
     return any(
         f"{kind.__module__}.{kind.__qualname__}"
         in ("torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram")
@@ -84,16 +84,15 @@ def export(
 
     Args:
         source: A torch.nn.Module, which is put into eval mode, or a torch.export.ExportedProgram.
-        example_inputs: Array or tensor, sequence of them, or dictionary by argument. Without it
-            (None), an exported program's own example is used, or random numbers in the given
-            shapes.
-        shapes: Shapes, by argument, for random inputs.
+        example_inputs: Array or tensor, sequence of them, or dictionary by argument name. If it is
+            None, the example in an exported program is used, or random numbers in the given shapes.
+        shapes: Shapes of random inputs, by argument name.
         large_bytes: Size of a module's parameters in bytes from which the exporter based on
-            torch.export is tried first, because it copies none of them (default 1 GiB).
+            torch.export is tried first, because it does not copy them (default 1 GiB).
 
     Raises:
         UsageError: If there is no example, if both exporters fail (the message lists every operator
-            without a counterpart in ONNX), or if the graph computes something else.
+            without a counterpart in ONNX), or if results of the graph and the module differ.
     """
     import torch
 
@@ -206,7 +205,7 @@ def _exported(
     for exporter in exporters:
         try:
             return _quietly(exporter)
-        # Both exporters raise whatever the module makes them raise.
+        # Exporters run code of the module, so they may raise errors of any class.
         except Exception as error:  # noqa: BLE001
             reasons.append(_first_line(error))
     missing = _missing_operators(module, tensors)
@@ -277,7 +276,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _missing_operators(module: Any, tensors: tuple[Any, ...]) -> list[str]:
-    """Return the operators that the TorchScript exporter does not know, or [] if it cannot tell."""
+    """Return operators that the TorchScript exporter lacks, or [] if torch does not name them."""
     try:
         from torch.onnx._internal.torchscript_exporter.utils import unconvertible_ops
 
@@ -295,7 +294,7 @@ def _compared(graph: Graph, tensors: Mapping[str, Any], result: Any) -> float:
     """Return the signal-to-noise ratio of the graph's results in dB.
 
     Raises:
-        UsageError: If it is too low, or if the graph cannot be run.
+        UsageError: If the ratio is too low, or if the graph cannot be run.
     """
     inputs = {name: np.asarray(item.numpy(), order="C") for name, item in tensors.items()}
     expected: dict[str, Array] = {

@@ -1,4 +1,4 @@
-"""Calls of the user's own code, whose errors are shown with only the user's lines."""
+"""Calls of the user's code, whose errors are shown with the user's own lines only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OURS = str(Path(slipstream.__file__).parent)
 def called(what: str, code: Callable[[], Result]) -> Result:
     """Call the user's code and return its result.
 
-    Errors of Slipstream pass through.
+    Errors of Slipstream are raised unchanged.
 
     Raises:
         UsageError: If the code raises any other error. The message names the error and lists the

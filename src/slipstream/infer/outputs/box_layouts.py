@@ -1,10 +1,10 @@
-"""The layouts in which detectors return boxes and scores, and the recognition of a model's layout.
+"""Layouts in which detectors return boxes and scores, and the recognition of a model's layout.
 
 A model does not state its layout. The shapes of its outputs exclude some layouts, and its results
 for a few inputs exclude more, because scores are between 0 and 1.
 """
 
-# NumPy is typed but for its element types.
+# NumPy's stubs do not state element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -23,9 +23,9 @@ from slipstream.infer.outputs.outputs import Ending
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
 
 AUTO = "auto"
-ROUNDING = 1e-3  # tolerance of scores outside 0 to 1. Chosen by hand, not measured.
+ROUNDING = 1e-3  # tolerance for scores below 0 or above 1. Chosen by hand, not measured.
 LAST = np.iinfo(np.int64).max  # end of a slice up to the last field
-CHOSEN_FIELDS = 6  # fields of boxes that a model has selected itself: corners, score, class
+CHOSEN_FIELDS = 6  # numbers per box if the model selects boxes itself: 4 corners, score, class
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Detections:
     """Values of a graph that contain boxes and their scores.
 
     Args:
-        boxes: Name of the corners, (n, number, 4).
-        scores: Name of the scores, (n, classes, number).
-        number: Number of boxes.
+        boxes: Name of the value with the corners, (n, number, 4).
+        scores: Name of the value with the scores, (n, classes, number).
+        number: Number of boxes per image.
     """
 
     boxes: str
@@ -48,13 +48,14 @@ class BoxLayout:
     """One way in which models return boxes.
 
     Args:
-        name: Name for people and options.
-        description: Shapes and contents of the outputs, for people.
-        fits: Function that tells whether outputs have shapes of this layout.
-        scores: Function that returns the scores among the outputs' numbers.
+        name: Name in options and messages.
+        description: Shapes and contents of the outputs, as text for messages.
+        fits: Function that returns whether outputs of these shapes can have this layout.
+        scores: Function that returns the scores of all boxes, given the arrays of the outputs.
         read: Function that adds nodes which compute corners and scores from the outputs.
-        is_sure: Function that tells whether outputs prove this layout (default: shapes suffice).
-            Scores that are computed from other numbers need more than shapes.
+        is_sure: Function that returns whether the arrays of the outputs prove this layout (default:
+            always true). A layout needs it if its scores result from a sigmoid or softmax, because
+            such scores are always between 0 and 1.
     """
 
     name: str
@@ -65,7 +66,7 @@ class BoxLayout:
     is_sure: Callable[[Sequence[Array]], bool] = lambda outputs: True
 
     def objection(self, outputs: Sequence[Array]) -> str:
-        """Return the reason why outputs are not of this layout; "" if they may be."""
+        """Return the reason why the outputs cannot have this layout; "" if they can."""
         scores = self.scores(outputs)
         low, high = float(scores.min()), float(scores.max())
         if np.isfinite(scores).all() and low >= -ROUNDING and high <= 1 + ROUNDING:
@@ -77,7 +78,7 @@ def layout_named(name: str, shapes: Shapes, described: str) -> BoxLayout:
     """Return the layout of this name.
 
     Raises:
-        UsageError: there is none, or it does not fit the shapes.
+        UsageError: no layout has this name, or the layout does not fit the shapes.
     """
     if name not in LAYOUTS:
         raise UsageError(f"the layout of boxes is {name!r}; allowed: {AUTO}, {', '.join(LAYOUTS)}")
@@ -115,12 +116,12 @@ def detect_layout(
     Args:
         name: Name of a layout, or AUTO to detect it.
         shapes: Shapes of the outputs.
-        described: Description of the outputs, for errors.
-        examples: Outputs for one or more inputs, by name.
+        described: Description of the outputs, for error messages.
+        examples: Arrays of the outputs by name, one mapping for each example input.
 
     Raises:
-        UsageError: no layout has scores between 0 and 1, or the numbers do not tell which of
-            several layouts it is.
+        UsageError: in every layout some scores are outside 0 to 1, or several layouts remain
+            possible.
     """
     if name == AUTO:
         layouts = layouts_for(shapes, described)
@@ -163,9 +164,9 @@ def _rows(array: Array) -> Array:
 
 
 def _read_rows(first: int) -> Callable[[Ending, Sequence[str], Shapes], Detections]:
-    """Return a reader of rows: centre, size, and the classes from field `first` on.
+    """Return a reader of rows that consist of centre, size, and class scores from `first` on.
 
-    If there is a field before the classes, it is the objectness, which multiplies the scores.
+    A field between size and class scores is the objectness, by which the scores are multiplied.
     """
 
     def read(write: Ending, outputs: Sequence[str], shapes: Shapes) -> Detections:
@@ -185,7 +186,7 @@ def _read_rows(first: int) -> Callable[[Ending, Sequence[str], Shapes], Detectio
 
 
 def _has_two(shapes: Shapes) -> bool:
-    """Tell whether the outputs are boxes and scores, in this order or the other one."""
+    """Return whether the outputs are boxes and scores, in either order."""
     if len(shapes) != 2 or any(len(shape) != 3 for shape in shapes):
         return False
     boxes, scores = (shapes[at] for at in _order(shapes))
@@ -197,12 +198,12 @@ def _has_two_in_rows(shapes: Shapes) -> bool:
 
 
 def _has_none(shapes: Shapes) -> bool:
-    """Tell whether the scores have a class besides the last one, which means no object."""
+    """Return whether there are two or more classes, as the last one of DETR means no object."""
     return _has_two_in_rows(shapes) and shapes[_order(shapes)[1]][2] > 1
 
 
 def _order(shapes: Shapes) -> tuple[int, int]:
-    """Return the indices of the output with boxes and of the one with scores."""
+    """Return the index of the output with boxes, and that of the output with scores."""
     return (0, 1) if shapes[0][2] == 4 else (1, 0)
 
 
@@ -220,9 +221,9 @@ def _read_ssd(write: Ending, outputs: Sequence[str], shapes: Shapes) -> Detectio
 
 
 def _read_detr(op: str, last: int) -> Callable[[Ending, Sequence[str], Shapes], Detections]:
-    """Return a reader of centres and sizes, and of logits that `op` turns into scores.
+    """Return a reader of boxes as centre and size, and of logits that `op` turns into scores.
 
-    The scores are those of the classes before index `last`; DETR's last class means no object.
+    Classes from index `last` on are left out, because the last class of DETR means no object.
     """
 
     def read(write: Ending, outputs: Sequence[str], shapes: Shapes) -> Detections:
@@ -244,7 +245,11 @@ def _softmax(logits: Array) -> Array:
 
 
 def _is_detr(outputs: Sequence[Array]) -> bool:
-    """Tell whether scores are logits, and most boxes have the last class, which means no object."""
+    """Return whether the outputs look like those of DETR.
+
+    Boxes are relative to the image, scores are logits, and most boxes have the last class, which
+    means no object.
+    """
     boxes, logits = _pair(outputs)
     are_relative = boxes.min() >= -ROUNDING and boxes.max() <= 1 + ROUNDING
     is_none = logits.argmax(-1) == logits.shape[-1] - 1

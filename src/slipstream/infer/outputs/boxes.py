@@ -1,10 +1,11 @@
-"""Reduce a detector's boxes to the best ones that do not overlap.
+"""Reduce a detector's boxes by non-maximum suppression: boxes that overlap better ones are removed.
 
-Standard ONNX nodes at the end of the graph do it, so it works with every engine. All outputs have
-fixed shapes, so missing boxes are padded. `box_layouts` reads the model's own outputs.
+Standard ONNX nodes at the end of the graph do this, so every engine can run them. All outputs have
+fixed shapes; an image with fewer boxes gets padding. The module `box_layouts` converts the model's
+own outputs to corners and scores.
 """
 
-# NumPy is typed but for its element types.
+# NumPy's stubs do not state element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -28,7 +29,7 @@ from slipstream.infer.outputs.outputs import (
 )
 
 INT64 = 7  # ONNX's number of the type int64
-MOST_BOXES = 100_000  # of an image: a bound for typing errors. Chosen by hand, not measured.
+MOST_BOXES = 100_000  # per image, against typing errors. Chosen by hand, not measured.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,12 +37,13 @@ class BoxOptions:
     """Rules that select boxes.
 
     Args:
-        iou: Largest overlap of two boxes of a class, as a share of their union, 0 to 1 (default
-            0.45, as YOLOv5 has). Of boxes that overlap more, the one with the highest score stays.
-        score: Score that a box must exceed, 0 to 1 (default 0.25, as YOLOv5 has).
-        most: Largest number of boxes of an image, 1 to 100,000 (default 100).
-        layout: Layout of the model's outputs, a name of `LAYOUTS` (default: recognised by the
-            shapes and numbers of the outputs).
+        iou: Largest overlap of two boxes of the same class, as intersection over union, 0 to 1
+            (default 0.45, as in YOLOv5). If boxes overlap more, only the one with the highest score
+            stays.
+        score: Score that a box must exceed, 0 to 1 (default 0.25, as in YOLOv5).
+        most: Largest number of boxes per image, 1 to 100,000 (default 100).
+        layout: Layout of the model's outputs: a name in `box_layouts.LAYOUTS`, or "auto" to
+            recognise it by the shapes and numbers of the outputs (default "auto").
     """
 
     iou: float = 0.45
@@ -51,18 +53,18 @@ class BoxOptions:
 
 
 def with_boxes(graph: Graph, options: BoxOptions) -> Graph:
-    """Return the graph with the best boxes that do not overlap in place of all boxes.
+    """Return a graph that outputs the selected boxes instead of all boxes.
 
     Args:
-        graph: Graph with outputs in one of the `LAYOUTS`; it is not changed.
+        graph: Graph whose outputs have one of the `LAYOUTS`; it is not changed.
         options: Rules that select boxes.
 
     Returns:
         A graph with four outputs. `boxes`, float32 (n, most, 4), has left, top, right and bottom in
-        the units of the model. `scores`, float32 (n, most), has the highest first. `labels` is
-        int64 (n, most). `counts`, int64 (n,), is the number of boxes of each image; after these
-        come boxes and scores of 0 with the label -1. A box may have several labels, and is repeated
-        for each.
+        the units of the model. `scores`, float32 (n, most), are sorted, the highest first. `labels`
+        is int64 (n, most). `counts`, int64 (n,), is the number of boxes of each image; the other
+        rows are padding with coordinates and scores of 0 and the label -1. A box that is selected
+        for several classes is repeated with each label.
 
     Raises:
         UsageError: the graph has other outputs, or an option is out of range.
@@ -106,7 +108,7 @@ def with_boxes(graph: Graph, options: BoxOptions) -> Graph:
 
 
 def shapes_of(graph: Graph) -> Shapes:
-    """Return the shapes of the outputs; () if one is not float32."""
+    """Return the shapes of the outputs; () if any output is not float32."""
     kinds = {graph.value(name).dtype for name in graph.outputs}
     if kinds != {np.dtype(np.float32)}:
         return ()
@@ -114,14 +116,17 @@ def shapes_of(graph: Graph) -> Shapes:
 
 
 def _image(write: Ending, name: str, at: int) -> str:
-    """Return one image of a batch; the batch dimension stays."""
+    """Select one image of a batch; the result keeps the batch dimension, with length 1."""
     return write("Slice", name, write.numbers(at), write.numbers(at + 1), write.numbers(0))
 
 
 def _of_image(
     write: Ending, boxes: str, scores: str, number: int, options: BoxOptions
 ) -> tuple[str, str, str, str]:
-    """Return one image's boxes (1, most, 4), scores and labels (1, most) and count (1,)."""
+    """Return the names of one image's boxes, scores, labels and count.
+
+    Their shapes are (1, most, 4), (1, most), (1, most) and (1,).
+    """
     most = options.most
     limits = (np.array(value, np.float32) for value in (options.iou, options.score))
     chosen = write(
@@ -137,7 +142,8 @@ def _of_image(
     order = write.graph.fresh("reduced/order")
     best = write.graph.fresh("reduced/best")
     write.nodes.append(Node("TopK", [padded, write.numbers(most)], [best, order], {"axis": 0}))
-    # After the selected boxes comes padding: the label -1, and a box of zeros after all boxes.
+    # Padding follows the selected boxes: the label -1 and the index of a box of zeros, which is
+    # appended to all boxes.
     padding = write.constant("nothing", np.tile(np.array([-1, number], np.int64), (most, 1)))
     sorted_ = write("Gather", write("Concat", where, padding, axis=0), order, axis=0)
     label, index = (write("Gather", sorted_, write.numbers(at), axis=1) for at in (0, 1))

@@ -1,9 +1,9 @@
-"""Reduce the outputs of a classifier to the classes that score highest.
+"""Reduce the outputs of a classifier to the classes with the highest scores.
 
-Standard ONNX nodes at the end of the graph do it, so it works with every engine.
+Standard ONNX nodes at the end of the graph select the classes, so every engine can run them.
 """
 
-# NumPy is typed but for its element types.
+# NumPy's stubs do not state element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -18,15 +18,15 @@ LABELS, SCORES, BOXES, COUNTS = "labels", "scores", "boxes", "counts"
 
 
 def with_top(graph: Graph, count: int) -> Graph:
-    """Return the graph with the classes that score highest in place of all scores.
+    """Return a graph that outputs the classes with the highest scores instead of all scores.
 
     Args:
         graph: Graph with one output, float32 (n, classes); it is not changed.
-        count: Number of classes, 1 to the number that the graph has.
+        count: Number of classes that the new graph outputs, from 1 to all classes.
 
     Returns:
-        A graph with the outputs `labels`, int64 (n, count), and `scores`, float32 (n, count), the
-        highest first. Scores are the model's own numbers.
+        A graph with the outputs `labels`, int64 (n, count), and `scores`, float32 (n, count).
+        Classes are sorted by score, the highest first. Scores are the model's own numbers.
 
     Raises:
         UsageError: the graph has other outputs, or the count is out of range.
@@ -50,10 +50,12 @@ def with_top(graph: Graph, count: int) -> Graph:
 
 
 def with_room(graph: Graph) -> Graph:
-    """Return a copy in which no value has the name of a new output.
+    """Return a copy of the graph in which no value has the name of a new output.
+
+    Values that have such a name are renamed.
 
     Raises:
-        UsageError: an input has such a name.
+        UsageError: an input of the graph has such a name.
     """
     result = graph.copy()
     names = [name for name in (BOXES, SCORES, LABELS, COUNTS) if _has(graph, name)]
@@ -71,7 +73,7 @@ def with_room(graph: Graph) -> Graph:
 
 
 class Ending:
-    """Builder of nodes at the end of a copy of a graph, in which the new names are free."""
+    """Builder that appends nodes to a copy of a graph, in which names of new outputs are unused."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = with_room(graph)
@@ -93,7 +95,7 @@ class Ending:
         return self.constant("numbers", np.array(values, np.int64))
 
     def done(self, outputs: dict[str, tuple[type[np.generic], tuple[int, ...]]]) -> Graph:
-        """Return the graph with these outputs."""
+        """Return the graph, whose outputs become these names with their dtypes and shapes."""
         self.graph.outputs = list(outputs)
         for name, (dtype, shape) in outputs.items():
             self.graph.values[name] = Value(np.dtype(dtype), shape)
@@ -110,6 +112,6 @@ def shape_of(graph: Graph, name: str) -> tuple[int, ...]:
 
 
 def describe_outputs(graph: Graph) -> str:
-    """Return the names, types and shapes of the outputs, in words."""
+    """Return the names, types and shapes of the outputs as text for messages."""
     values = ((name, graph.value(name)) for name in graph.outputs)
     return ", ".join(f"{name} {value.dtype} {value.shape}" for name, value in values)

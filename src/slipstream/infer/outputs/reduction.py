@@ -1,4 +1,4 @@
-"""Replace a model's outputs by what a package gives: the best classes, or boxes."""
+"""Replace a model's outputs by the classes with the highest scores, or by selected boxes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from slipstream.infer.outputs.boxes import BoxOptions, shapes_of, with_boxes
 from slipstream.infer.outputs.outputs import describe_outputs, with_room, with_top
 from slipstream.infer.samples import Samples, synthetic
 
-EXAMPLES = 4  # inputs on which the layout of boxes is recognised. Chosen by hand, not measured.
+EXAMPLES = 4  # number of inputs to recognise a layout of boxes by. Chosen by hand, not measured.
 
 
 @dataclass(frozen=True)
 class OutputReduction:
-    """The outputs of a package in place of the model's: the best classes, boxes, or neither.
+    """Choice of a package's outputs: the best classes, selected boxes, or the model's own outputs.
 
     Args:
-        top: Number of classes (default None: not reduced to classes).
-        boxes: Rules that select boxes (default None: not reduced to boxes).
+        top: Number of classes to output (default None: outputs are not reduced to classes).
+        boxes: Rules that select boxes (default None: outputs are not reduced to boxes).
     """
 
     top: int | None = None
@@ -30,7 +30,7 @@ class OutputReduction:
     def apply(self, graph: Graph) -> Graph:
         """Return the graph with the new outputs.
 
-        Candidates are judged by all numbers of the model, so this comes after the search.
+        Call this after the search, which compares candidates by the model's own outputs.
 
         Raises:
             UsageError: the outputs of the graph cannot be reduced.
@@ -40,12 +40,12 @@ class OutputReduction:
         return graph if self.boxes is None else with_boxes(graph, self.boxes)
 
     def prepare(self, imported: Imported) -> Imported:
-        """Return the model with the names of the new outputs free.
+        """Return the model, in which values that have the name of a new output are renamed.
 
-        The search refers to values by name, so values are renamed before it.
+        Call this before the search, which refers to values by name.
 
         Raises:
-            UsageError: the outputs cannot be reduced; so this is known before the search.
+            UsageError: the outputs cannot be reduced. The error thus appears before the search.
         """
         self.apply(imported.graph)
         if self.top is None and self.boxes is None:
@@ -56,12 +56,16 @@ class OutputReduction:
     def with_known_layout(
         self, imported: Imported, samples: Samples | None, threads: int
     ) -> tuple[OutputReduction, tuple[str, ...]]:
-        """Return this with the layout of the model's boxes, and a note that names the layout.
+        """Recognise the layout of the model's boxes from its results for a few inputs.
 
         Args:
             imported: Model whose outputs are boxes.
-            samples: Inputs of the model; None if there is no data.
-            threads: Threads that run the model.
+            samples: Inputs of the model; None for random inputs.
+            threads: Number of threads that run the model.
+
+        Returns:
+            This reduction with the layout set, and a note that names the layout. Without boxes, the
+            reduction is unchanged and there is no note.
 
         Raises:
             UsageError: the model's results for some inputs are not boxes and scores.

@@ -1,8 +1,8 @@
 """Rewrites that make a graph cheaper to run and leave its outputs the same, up to rounding.
 
-Each can be switched off by its name. If a rewrite merges several operators, the result is an
-operator of ONNX if there is one, else of the domain `slipstream`; `expand` replaces the latter by
-operators of ONNX again.
+Each rewrite can be switched off by its name. A rewrite that merges several operators creates an
+operator of ONNX if there is one, and otherwise an operator of the domain `slipstream`. The function
+`expand` replaces operators of this domain by operators of ONNX again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from slipstream.infer.rewrites import (
 from slipstream.infer.rewrites.editor import Rewrite as Rewrite
 from slipstream.infer.rewrites.expand import expand as expand
 
-OLDEST_OPSET = 13  # in older versions, axes and similar inputs were attributes
+OLDEST_OPSET = 13  # in older operator sets, axes and similar inputs were attributes
 
 EARLY_REWRITES = (
     *constants.REWRITES,
@@ -59,13 +59,13 @@ REWRITES: tuple[Rewrite, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The effect of one rewrite on a graph, over all rounds together.
+    """The effect of one rewrite on a graph, summed over all rounds.
 
     Args:
-        name: The rewrite's name.
-        matches: Number of matches that it rewrote.
+        name: Name of the rewrite.
+        matches: Number of matches that were rewritten.
         nodes_before: Number of nodes in the graph before the rewrite first ran.
-        nodes_after: The same number, less the nodes that the rewrite saved.
+        nodes_after: `nodes_before` minus the number of nodes that the rewrite saved.
     """
 
     name: str
@@ -75,16 +75,16 @@ class Applied:
 
 
 def optimise(graph: Graph, *, without: Collection[str] = ()) -> tuple[Graph, tuple[Applied, ...]]:
-    """Return an optimised copy of the graph, to which all rewrites were applied until none matches.
+    """Return a copy of the graph to which all rewrites were applied until none matches.
 
     Args:
-        graph: Graph of ONNX operators of version 13 or newer. It is not changed; the copy shares
-            its arrays.
+        graph: Graph with ONNX operator set 13 or newer. It is not changed; the copy shares its
+            arrays.
         without: Names of rewrites to leave out (default none).
 
     Returns: the new graph, and the effect of each rewrite, in the order of `REWRITES`.
 
-    Raises UsageError for names that no rewrite has and for graphs of older operators.
+    Raises UsageError if no rewrite has a name in `without`, or if the operator set is older.
     """
     chosen = _chosen(without)
     if graph.opsets.get("", OLDEST_OPSET) < OLDEST_OPSET:
@@ -133,7 +133,7 @@ def _chosen(without: Collection[str]) -> list[Rewrite]:
 
 
 def _tidied(graph: Graph) -> Graph:
-    """Remove the constants and the types of values that no node uses any more."""
+    """Remove constants that are no longer read, and types of values that are no longer computed."""
     read = {name for node in graph.nodes for name in node.reads()} | set(graph.outputs)
     computed = {output for node in graph.nodes for output in node.outputs}
     graph.constants = {name: array for name, array in graph.constants.items() if name in read}

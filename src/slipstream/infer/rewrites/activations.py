@@ -1,7 +1,8 @@
-"""Activations that exporters write as several operators; as one, they read the elements once.
+"""Activations that exporters write as several operators, merged into one to read elements once.
 
-`slipstream.Silu(x)` is x sigmoid(x); `slipstream.Gelu(x)` with the attribute `approximate` is
-x Phi(x), by erf ("none") or by tanh ("tanh"); HardSwish is ONNX's.
+`slipstream.Silu(x)` is x sigmoid(x). `slipstream.Gelu(x)` is x Phi(x) with the normal distribution
+Phi; its attribute `approximate` says whether Phi is computed by erf ("none") or by tanh ("tanh").
+HardSwish is an operator of ONNX.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from slipstream.infer.rewrites.editor import Editor, Replacement, rewrite
 from slipstream.infer.rewrites.patterns import factors, factors_of, is_close, plus
 
 HARD_SWISH_OPSET = 14
-CUBIC = 0.044715  # of GELU's approximation by tanh: Hendrycks and Gimpel (2016)
+CUBIC = 0.044715  # factor of x^3 in GELU's approximation by tanh: Hendrycks and Gimpel (2016)
 
 
 def _pair(editor: Editor, node: Node, scale: float) -> list[tuple[str, str]]:
-    """Return both orders of two factors whose product, times a number, is the node's result."""
+    """Return the pairs (x, y) and (y, x) if the node computes scale * x * y, else an empty list."""
     number, values = factors_of(editor, node)
     if not is_close(number, scale) or len(values) != 2:
         return []
@@ -52,12 +53,12 @@ def _is_hard_sigmoid(editor: Editor, name: str, x: str) -> bool:
 
 
 def is_sixth(node: Node) -> bool:
-    """Return whether a HardSigmoid is the one of PyTorch, relu6(x + 3) / 6."""
+    """Return whether a HardSigmoid has PyTorch's parameters, so that it is relu6(x + 3) / 6."""
     return is_close(node.get("alpha", 0.2), 1 / 6) and is_close(node.get("beta", 0.5), 0.5)
 
 
 def _clipped(editor: Editor, name: str) -> str | None:
-    """Return x if the value is Clip(x + 3, 0, 6)."""
+    """Return x if the value is Clip(x + 3, 0, 6), else None."""
     node = editor.only(name, "Clip")
     if node is None or len(node.inputs) != 3:
         return None
@@ -78,7 +79,7 @@ def _hard_sigmoid(editor: Editor, node: Node) -> Replacement:
 
 
 def _gelu(editor: Editor, node: Node) -> Replacement:
-    """Match x * 0.5 * (1 + Erf(x / sqrt(2))), or with Tanh(sqrt(2 / pi) (x + c x^3))."""
+    """Match x * 0.5 * (1 + e), where e is Erf(x / sqrt(2)) or Tanh(sqrt(2 / pi) (x + c x^3))."""
     for x, gate in _pair(editor, node, 0.5):
         inner = plus(editor, gate, 1)
         if inner is None:
@@ -115,7 +116,7 @@ def _is_tanh(editor: Editor, name: str, x: str) -> bool:
 
 
 def _other_term(editor: Editor, name: str, x: str) -> str | None:
-    """Return the term that is added to x."""
+    """Return y if the value is x + y, else None."""
     node = editor.only(name, "Add")
     if node is None or x not in node.inputs:
         return None
@@ -123,7 +124,7 @@ def _other_term(editor: Editor, name: str, x: str) -> str | None:
 
 
 def _is_cubic(editor: Editor, name: str, x: str, exponent: int) -> bool:
-    """Return whether the value is 0.044715 times a power of x."""
+    """Return whether the value is 0.044715 times x to the power of `exponent`."""
     scale, values = factors(editor, name)
     return is_close(scale, CUBIC) and sum(_degree(editor, value, x) for value in values) == exponent
 

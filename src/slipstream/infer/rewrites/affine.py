@@ -1,11 +1,11 @@
-"""Linear layers, and the scales and shifts around them that are folded into their weights.
+"""Linear layers, and folding of the scales and shifts around layers into their weights.
 
-`slipstream.Linear(x, weight[K, N], bias[N])` is x @ weight + bias for x of any rank; the bias may
-be absent. Scaling and shifting the output channels of a convolution or linear layer by constants
+`slipstream.Linear(x, weight[K, N], bias[N])` is x @ weight + bias for x of any rank; the bias is
+optional. Scaling and shifting the output channels of a convolution or linear layer by constants
 costs nothing, because its weights and bias can be changed instead.
 """
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -69,7 +69,7 @@ def _without_zeros(editor: Editor, node: Node) -> Replacement:
 
 @dataclass(frozen=True, slots=True)
 class AffineLayer:
-    """A convolution or linear layer with constant weights whose result one node reads."""
+    """A convolution or linear layer with constant weights, whose output only one node reads."""
 
     node: Node
     weight: Array
@@ -87,13 +87,17 @@ class AffineLayer:
                 return self.weight.shape[1]
 
     def scaled(self, scale: Array) -> Array:
-        """Scale the weights' output channels by [channels] or [1] and keep the weights' type."""
+        """Return the weights, scaled per output channel, in their own dtype.
+
+        Args:
+            scale: One factor per output channel, or one factor for all, of shape [channels] or [1].
+        """
         scale = np.broadcast_to(scale, (self.num_channels,))
         match self.node.op:
             case "Conv":
                 scaled = self.weight * scale.reshape(-1, *[1] * (self.weight.ndim - 1))
             case "ConvTranspose":
-                # Input channels come group by group, and each group has its own output channels.
+                # Input channels are sorted by group, and each group has its own output channels.
                 num_groups, (num_inputs, num_outputs, *kernel) = (
                     self.node.get("group", 1),
                     self.weight.shape,
@@ -108,7 +112,10 @@ class AffineLayer:
 
 
 def layer_of(editor: Editor, name: str) -> AffineLayer | None:
-    """Return the layer of a value that is read once, if its weights and bias are constants."""
+    """Return the layer that computes a value, if its weights and bias are constants.
+
+    The result is None for any other value, and for a value that is not read exactly once.
+    """
     node = editor.only(name, *LAYERS)
     if node is None:
         return None
@@ -135,7 +142,10 @@ def _with(editor: Editor, layer: AffineLayer, scale: Array, shift: Array, output
 
 
 def _batch_norm(editor: Editor, node: Node) -> tuple[Array, Array] | None:
-    """Return the scale and the shift of each channel in float64, or None while training."""
+    """Return the scale and the shift of each channel in float64.
+
+    The result is None in training mode, and if a parameter is not constant.
+    """
     arrays = [editor.constant(name) for name in node.inputs[1:]]
     is_training = node.get("training_mode", 0) or any(node.outputs[1:])
     matched = [array.astype(np.float64) for array in arrays if array is not None]
@@ -150,7 +160,7 @@ def _fold_batch_norm(editor: Editor, node: Node) -> Replacement:
     layer, matched = layer_of(editor, node.inputs[0]), _batch_norm(editor, node)
     if layer is None or matched is None:
         return None
-    # Its channels are on axis 1; those of a linear layer are on the last axis.
+    # Batch normalisation has its channels on axis 1, a linear layer on the last axis.
     if kind(layer.node) == LINEAR and editor.rank(node.inputs[0]) != 2:
         return None
     return [_with(editor, layer, *matched, node.output)]
@@ -198,7 +208,7 @@ def _absorb(editor: Editor, node: Node) -> Replacement:
 
 
 def _per_channel(editor: Editor, layer: AffineLayer, constant: Array) -> Array | None:
-    """Return the constant as float64 [channels] or [1] if it is uniform within each channel."""
+    """Return the constant as float64 [channels] or [1]; None if it varies within a channel."""
     is_linear = kind(layer.node) == LINEAR
     rank = editor.rank(layer.node.output) if is_linear else layer.weight.ndim
     if constant.ndim > 1 and (rank is None or constant.ndim > rank):
@@ -284,7 +294,8 @@ REWRITES = (
     ),
 )
 
-# Patterns of several operators contain scales and shifts, so they come first.
+# These rewrites remove scales and shifts, so they come after the rewrites that match patterns with
+# several operators, of which scales and shifts are part.
 LATE_REWRITES = (
     rewrite(
         "lone-batch-norm",

@@ -1,10 +1,10 @@
 """Multi-head attention (Vaswani et al. 2017) as one operator.
 
-`slipstream.Attention(q, k, v, mask)` is softmax(scale q k^T + mask) v in each head, with q
-(batch, tokens, heads * size), k and v (batch, other tokens, heads * size), and an optional mask
-that broadcasts to (batch, heads, tokens, other tokens). Its attributes are `heads` and `scale`. The
-heads are adjacent in the last axis, so no Transpose is needed before and after, and an engine need
-not store the scores.
+`slipstream.Attention(q, k, v, mask)` is softmax(scale q k^T + mask) v in each head. The shape of q
+is (batch, tokens, heads * size), and that of k and v is (batch, other tokens, heads * size). The
+mask is optional and broadcasts to (batch, heads, tokens, other tokens). The attributes are `heads`
+and `scale`. The heads are adjacent in the last axis, so the operator needs no Transpose before and
+after it, and an engine need not store the scores.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ ATTENTION = "slipstream.Attention"
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The position of an operand's heads in a value of shape (batch, tokens, parts * heads * size).
+    """The position of an operand (q, k or v) in a value (batch, tokens, parts * heads * size).
 
     Args:
         source: Name of the value.
         heads: Number of heads.
-        size: Channels of a head.
-        part: Index of the operand's part (default 0).
-        parts: Number of parts, such as 3 for queries, keys and values together (default 1).
-        scale: Factor of the operand (default 1).
+        size: Number of channels of a head.
+        part: Index of the operand among the parts of the value (default 0).
+        parts: Number of operands that the value contains, such as 3 for q, k and v (default 1).
+        scale: Factor by which the operand is multiplied (default 1).
     """
 
     source: str
@@ -44,13 +44,13 @@ class Heads:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The product of queries and keys.
+    """The input of the softmax, which is scale q k^T + mask.
 
     Args:
-        query: Heads of the queries.
-        key: Heads of the keys.
-        scale: Factor of the product.
-        mask: Name of the value that is added to it; None if there is none.
+        query: Position of the queries.
+        key: Position of the keys.
+        scale: Factor by which the product of queries and keys is multiplied.
+        mask: Name of the mask that is added to the scaled product; None if there is no mask.
     """
 
     query: Heads
@@ -84,7 +84,7 @@ def _attention(editor: Editor, node: Node) -> Replacement:
 
 
 def _fits(editor: Editor, node: Node, scores: Scores, value: Heads) -> bool:
-    """Return whether the heads agree and the result has the shape of the queries' tokens."""
+    """Return whether q, k and v have equal heads and the node's output has the shape of q."""
     sizes = {(heads.heads, heads.size) for heads in (scores.query, scores.key, value)}
     result, tokens = editor.value(node.output).shape, editor.value(scores.query.source).shape
     if len(sizes) > 1 or result is None or tokens is None or len(result) != 3:
@@ -126,7 +126,7 @@ def _product(editor: Editor, name: str) -> Scores | None:
 
 
 def _scaled(editor: Editor, name: str) -> tuple[float, str]:
-    """Return the scalar factor of a value that is read once, and the unscaled value."""
+    """Return the scalar factor of a value (1 if there is none), and the name of the rest."""
     node = editor.only(name, "Mul", "Div")
     if node is None:
         return 1.0, name
@@ -141,7 +141,10 @@ def _scaled(editor: Editor, name: str) -> tuple[float, str]:
 
 
 def _heads(editor: Editor, name: str, *, is_turned: bool = False) -> Heads | None:
-    """Return the heads of an operand (batch, heads, tokens, size) or (.., size, tokens)."""
+    """Return the position of an operand (batch, heads, tokens, size), or None if it is unknown.
+
+    If `is_turned`, the operand has the shape (batch, heads, size, tokens).
+    """
     scale, name = _scaled(editor, name)
     if is_turned:
         order = editor.only(name, "Transpose")
@@ -160,7 +163,7 @@ def _heads(editor: Editor, name: str, *, is_turned: bool = False) -> Heads | Non
 
 
 def _side_by_side(editor: Editor, order: Node, perm: list[int]) -> Heads | None:
-    """Return the heads of Transpose(Reshape(x)) for x (batch, tokens, heads * size)."""
+    """Match Transpose(Reshape(x)) for x (batch, tokens, heads * size), and return the position."""
     split = editor.only(order.inputs[0], "Reshape")
     if split is None or order.get("perm") != perm:
         return None
@@ -174,7 +177,7 @@ def _side_by_side(editor: Editor, order: Node, perm: list[int]) -> Heads | None:
 
 
 def _part(editor: Editor, name: str) -> Heads | None:
-    """Return the heads of one part of x, for x (batch, tokens, parts * heads * size)."""
+    """Match a part of x (batch, tokens, parts * heads * size), and return its position."""
     matched = _selected(editor, name)
     if matched is None:
         return None
@@ -193,9 +196,9 @@ def _part(editor: Editor, name: str) -> Heads | None:
 
 
 def _selected(editor: Editor, name: str) -> tuple[int, str] | None:
-    """Return the index at which a value is selected from another value, and the name of that.
+    """Return the index at which a value is selected from another value, and that value's name.
 
-    The index is one along the first axis. The result is None if the value is not selected so.
+    The index counts along the first axis. The result is None if the value is no such selection.
     """
     node = editor.only(name, "Gather", "Squeeze", "Reshape")
     if node is None:
@@ -227,7 +230,7 @@ def _drops_first(editor: Editor, node: Node) -> bool:
 
 
 def _sliced(editor: Editor, node: Node) -> tuple[int, str] | None:
-    """Return the index that a Slice selects along the first axis, and the source value."""
+    """Return the only index that a Slice selects along the first axis, and its source, or None."""
     arrays = [editor.constant(name) for name in node.inputs[1:]]
     numbers = [array.tolist() for array in arrays if array is not None]
     if len(numbers) != len(arrays) or len(numbers) < 3 or any(len(item) > 1 for item in numbers):
@@ -237,7 +240,7 @@ def _sliced(editor: Editor, node: Node) -> tuple[int, str] | None:
 
 
 def _operands(editor: Editor, heads: tuple[Heads, Heads, Heads]) -> tuple[list[str], list[Node]]:
-    """Return the operands' names, and a Split for each value that they are parts of."""
+    """Return the names of q, k and v, and a Split for each value that contains several of them."""
     splits: dict[str, Node] = {}
     names: list[str] = []
     for item in heads:
@@ -254,7 +257,7 @@ def _operands(editor: Editor, heads: tuple[Heads, Heads, Heads]) -> tuple[list[s
 
 
 def split_last(editor: Editor, name: str, sizes: list[int]) -> Node:
-    """Split a value's last axis into new values."""
+    """Return a Split of a value's last axis into new values of the given sizes."""
     parts = [editor.name(f"{name}_part") for _ in sizes]
     lengths = editor.add_constant(f"{name}_parts", np.array(sizes, np.int64))
     return Node("Split", [name, lengths], parts, {"axis": -1})
@@ -264,7 +267,7 @@ def split_last(editor: Editor, name: str, sizes: list[int]) -> Node:
 
 
 def _join_projections(editor: Editor, node: Node) -> Replacement:
-    """Join three linear layers of the same x into one, whose output is split."""
+    """Join three linear layers that compute q, k and v from x into one, and split its output."""
     layers = [editor.only(name, LINEAR) for name in node.inputs[:3]]
     layers = [layer for layer in layers if layer is not None]
     if len({id(layer) for layer in layers}) != 3:

@@ -1,6 +1,6 @@
 """Replacement of If nodes with a constant condition by the nodes of the selected branch."""
 
-# The stubs of onnx leave some of its types open.
+# The stubs of onnx do not state all types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

@@ -1,6 +1,6 @@
 """Removal of nodes without effect: dead nodes, duplicates, identities, chains of layout changes."""
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -22,7 +22,8 @@ MAY_DIFFER = (
     *("RandomUniform", "RandomUniformLike", "Scan"),
 )
 COMMUTATIVE = ("Add", "And", "Equal", "Max", "Mean", "Min", "Mul", "Or", "Sum", "Xor")
-# Elements by which constants are compared first. Chosen by hand, not measured.
+# Number of elements that are compared before all elements of two constants are. Chosen by hand,
+# not measured.
 SAMPLES = 64
 
 
@@ -53,7 +54,7 @@ def _merge_duplicates(graph: Graph) -> int:
 
 
 def _key(node: Node) -> Hashable:
-    """Return a key that is equal for nodes with equal outputs; None if these may differ."""
+    """Return a key that nodes with equal outputs share; None if equal nodes may differ in them."""
     if node.op in MAY_DIFFER:
         return None
     inputs = sorted(node.inputs) if node.op in COMMUTATIVE else node.inputs
@@ -69,7 +70,7 @@ def _frozen(value: object) -> str:
 
 
 def _merge_constants(graph: Graph) -> None:
-    """Merge equal constants; this counts as no match, because it removes no node."""
+    """Merge equal constants. They do not count as matches, because no node is removed."""
     fixed = set(graph.outputs)
     for node in graph.nodes:
         for attribute in node.attributes.values():
@@ -101,7 +102,7 @@ def _is_equal(one: Array, other: Array) -> bool:
 
 # ---- identities -------------------------------------------------------------------------------
 
-END = np.iinfo(np.int32).max  # ends of a Slice from this number on mean the end of the axis
+END = np.iinfo(np.int32).max  # from this number on, the end of a Slice means the end of the axis
 
 
 def _identity(editor: Editor, node: Node) -> Replacement:
@@ -194,7 +195,7 @@ def _remove_identity(editor: Editor, node: Node) -> Replacement:
     return None if rule is None or node.domain else rule(editor, node)
 
 
-# ---- chains of layout -------------------------------------------------------------------------
+# ---- chains of layout changes -----------------------------------------------------------------
 
 
 def _merge_transposes(editor: Editor, node: Node) -> Replacement:
@@ -225,7 +226,7 @@ def _merge_reshapes(editor: Editor, node: Node) -> Replacement:
 def _transpose_of_batches(editor: Editor, node: Node) -> Replacement:
     """Match Reshape(Transpose(Reshape(x))) that swaps the last two axes of x.
 
-    The Reshapes only merge the leading axes into one, and divide them again.
+    The Reshapes only merge the leading axes into one and split it again.
     """
     order = editor.only(node.inputs[0], "Transpose")
     inner = None if order is None else editor.only(order.inputs[0], "Reshape")

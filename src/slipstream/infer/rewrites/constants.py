@@ -1,6 +1,6 @@
-"""Folding of nodes that need no input: arithmetic with constants and with shapes."""
+"""Folding of nodes that do not depend on inputs of the graph, but on constants and shapes only."""
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -17,10 +17,11 @@ from slipstream.infer.graph.graph import Array, Graph, Node, Value
 from slipstream.infer.graph.onnx_file import to_model
 from slipstream.infer.rewrites.editor import Editor, Replacement, rewrite
 
-# Most bytes of a folded output that is larger than its inputs. Chosen by hand, not measured.
+# Largest size in bytes of a folded output, unless its inputs are larger. Chosen by hand, not
+# measured.
 LARGEST_BYTES = 64 << 20
-# Elements of inputs from which no operator computes a large output, except those in `_size`. Chosen
-# by hand, not measured.
+# If inputs have at most this many elements, only the operators that `_size` names can compute a
+# large output. Chosen by hand, not measured.
 SMALL = 4096
 
 FOLDED = (
@@ -75,7 +76,10 @@ def _grows_too_large(editor: Editor, node: Node, arrays: dict[str, Array]) -> bo
 
 
 def _size(editor: Editor, node: Node, output: str) -> int | None:
-    """Return an upper bound of an output's bytes; None if it may be large, 0 if it is small."""
+    """Return an upper bound of an output's size in bytes; None if there is no bound.
+
+    The result is 0 for an output of unknown shape whose inputs are small.
+    """
     first = editor.constant(node.inputs[0])
     if first is None:
         return None
@@ -121,7 +125,11 @@ def _run(editor: Editor, node: Node, arrays: dict[str, Array]) -> list[Array]:
 # ---- shapes -----------------------------------------------------------------------------------
 
 Entry: TypeAlias = "int | str | tuple[str, int]"
-"""An element of an integer vector: a number, a dimension's name, or the axis of a value."""
+"""An element of an integer vector.
+
+It is a number, or the name of a dimension, or the length of an axis, as the value's name and the
+axis.
+"""
 
 SHAPE_OPS = (
     *("Cast", "Concat", "Gather", "Identity", "Shape", "Size", "Slice", "Squeeze", "Unsqueeze"),
@@ -141,7 +149,7 @@ def _fold_shape(editor: Editor, node: Node) -> Replacement:
 
 
 def _fixed_target(editor: Editor, node: Node) -> Replacement:
-    """Match a Reshape whose open sizes can be copied from its input, or inferred."""
+    """Match a Reshape whose target can be written with 0 (copy a size) and one -1 (infer it)."""
     data, target_shape = node.inputs
     entries = _entries(editor, target_shape)
     if entries is None or (node.get("allowzero", 0) and 0 in entries):
@@ -157,7 +165,7 @@ def _fixed_target(editor: Editor, node: Node) -> Replacement:
 
 
 def _copied(sizes: list[int], dimensions: Sequence[Entry] | None) -> list[int]:
-    """Return the sizes with 0, which copies, in place of -1 if both mean the same size."""
+    """Return the sizes with -1 (infer) replaced by 0 (copy from the input) if both are equal."""
     at = sizes.index(-1) if sizes.count(-1) == 1 else len(sizes)
     if dimensions is None or at >= len(dimensions) or isinstance(dimensions[at], int):
         return sizes
@@ -178,7 +186,7 @@ def _target_size(entry: Entry, at: int, dimensions: Sequence[Entry] | None) -> i
 
 
 def _entries(editor: Editor, name: str) -> Sequence[Entry] | None:
-    """Return the elements of an integer vector that is constant or follows from known shapes."""
+    """Return the elements of an integer vector; None if constants and shapes do not give them."""
     array = editor.constant(name)
     if array is not None:
         is_vector = array.ndim <= 1 and array.dtype.kind == "i"
@@ -224,7 +232,8 @@ def _dimensions(editor: Editor, name: str) -> Sequence[Entry] | None:
     shape = editor.value(name).shape
     if shape is None:
         return None
-    # Shape inference calls unknown sizes "unk__N", and counts from 0 again in each call.
+    # Shape inference names unknown sizes "unk__N". Each call counts N from 0 again, so equal names
+    # do not mean equal sizes.
     return [
         (name, axis) if size is None or str(size).startswith("unk__") else size
         for axis, size in enumerate(shape)

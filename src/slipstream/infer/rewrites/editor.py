@@ -1,12 +1,11 @@
 """The parts of a rewrite: rules, which look at one node and return its replacement, and an editor.
 
 A rule reads the graph through an `Editor`, which keeps track of the producer and the readers of
-each value. The replacement must compute the node's outputs. Nodes that only the replaced node read
-are removed with it. So a rule cannot remove a value that another node, or the caller of the graph,
-reads.
+each value. The replacement must compute the node's outputs. Nodes whose outputs only the replaced
+node read are removed with it. Values that another node reads and outputs of the graph always stay.
 """
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -19,7 +18,7 @@ from typing import TypeAlias
 from slipstream.infer.graph.graph import Array, Graph, Node, Subgraph, Value
 
 Replacement: TypeAlias = Sequence[Node] | str | None
-"""Nodes that replace a node; or the value that equals its output; or None if the node stays."""
+"""Nodes that replace a node; or the name of a value equal to its output; or None for no change."""
 
 Rule: TypeAlias = "Callable[[Editor, Node], Replacement]"
 
@@ -29,8 +28,8 @@ class Rewrite:
     """A change of graphs that leaves their outputs the same, up to rounding.
 
     Args:
-        name: Name in reports and for switching the rewrite off.
-        effect: Pattern and its replacement, in a sentence.
+        name: Name in reports, by which the rewrite can be switched off.
+        effect: Sentence that says what is replaced by what.
         apply: Function that changes a graph in place and returns the number of rewritten matches.
     """
 
@@ -40,7 +39,7 @@ class Rewrite:
 
 
 def rewrite(name: str, effect: str, rule: Rule, *kinds: str) -> Rewrite:
-    """Return a rewrite that tries the rule on each node of the kinds, or on every node."""
+    """Return a rewrite that tries a rule on each node of the given kinds (default: all nodes)."""
 
     def apply(graph: Graph) -> int:
         editor = Editor(graph)
@@ -60,7 +59,7 @@ def kind(node: Node) -> str:
 
 
 class Editor:
-    """A graph that a rewrite changes; `close` makes the changes part of the graph.
+    """An editor for the changes of one rewrite; `close` writes the new list of nodes to the graph.
 
     Args:
         graph: Graph to change in place.
@@ -83,16 +82,19 @@ class Editor:
         return id(node) not in self._gone
 
     def producer(self, name: str, *kinds: str) -> Node | None:
-        """Return the node that computes the value, if it is of one of these kinds."""
+        """Return the node that computes the value, or None if it is of none of these kinds."""
         node = self._producers.get(name)
         return node if node is not None and (not kinds or kind(node) in kinds) else None
 
     def only(self, name: str, *kinds: str) -> Node | None:
-        """Return the producer if the value is read once and is no output of the graph."""
+        """Return the producer if one node alone reads the value; None otherwise.
+
+        The result is also None for an output of the graph.
+        """
         return self.producer(name, *kinds) if self.is_private(name) else None
 
     def is_private(self, name: str) -> bool:
-        """Return whether the value is read once and is no output of the graph."""
+        """Return whether the value is read exactly once and is no output of the graph."""
         return len(self._readers.get(name, ())) == 1 and name not in self._outputs
 
     def is_output(self, name: str) -> bool:
@@ -104,11 +106,11 @@ class Editor:
         return name in self._outputs or bool(self._readers.get(name))
 
     def constant(self, name: str) -> Array | None:
-        """Return the elements of a value that is a constant."""
+        """Return the elements of a constant, or None for any other value."""
         return self.graph.constants.get(name)
 
     def scalar(self, name: str) -> float | None:
-        """Return the number of a one-element constant of rank 0 or 1."""
+        """Return the number in a one-element constant of rank 0 or 1, or None for other values."""
         array = self.graph.constants.get(name)
         if array is None or array.size != 1 or array.ndim > 1 or array.dtype.kind not in "fiu":
             return None
@@ -119,11 +121,11 @@ class Editor:
         return self.graph.value(name)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """Return the shape of a value if all its dimensions are known."""
+        """Return the shape of a value, or None if a dimension is unknown."""
         return self.graph.shape(name)
 
     def rank(self, name: str) -> int | None:
-        """Return the number of dimensions of a value if it is known."""
+        """Return the number of dimensions of a value, or None if it is unknown."""
         shape = self.graph.value(name).shape
         return None if shape is None else len(shape)
 
@@ -150,7 +152,7 @@ class Editor:
         return name
 
     def put(self, replacement: Replacement, *, instead_of: Node) -> bool:
-        """Replace a node by what its rule returned; return whether that changed the graph."""
+        """Replace a node by the result of its rule; return whether the graph changed."""
         if replacement is None:
             return False
         if isinstance(replacement, str):
@@ -161,9 +163,9 @@ class Editor:
         return True
 
     def merge(self, node: Node, other: Node) -> bool:
-        """Replace a node by an earlier node that computes the same; return whether it was done.
+        """Remove a node whose outputs an earlier node computes too; return whether it was removed.
 
-        It is not done if an output of the node is an output of the graph, or read by a subgraph.
+        The node stays if one of its outputs is an output of the graph or is read by a subgraph.
         """
         if any(output in self._fixed_names for output in node.outputs):
             return False

@@ -3,7 +3,7 @@
 The results have the patterns that ONNX Runtime and OpenVINO recognise when they fuse operators.
 """
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -23,7 +23,7 @@ FLOAT32 = 1  # ONNX's number for the type
 
 
 def expand(graph: Graph, keep: Collection[str] = ()) -> Graph:
-    """Return the same graph without our own operators, except those named in `keep`."""
+    """Return a copy of the graph without operators of `slipstream`, except those in `keep`."""
     result = graph.copy()
     editor = Editor(result)
     for node in list(result.nodes):
@@ -38,7 +38,7 @@ class _Writer:
 
     Args:
         editor: Editor of the graph.
-        node: Node that is expanded; the names of new values begin with that of its output.
+        node: Node that is expanded; names of new values begin with the name of its output.
     """
 
     def __init__(self, editor: Editor, node: Node) -> None:

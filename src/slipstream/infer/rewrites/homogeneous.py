@@ -1,10 +1,11 @@
 """Factors that move through operators with f(c x) = c f(x) for positive c, such as ReLU.
 
-A positive factor of the output of a (leaky) ReLU moves before it, and on into the weights of the
-layer before that. The inverse root, which has a kernel of its own, becomes one operator here, too.
+A positive factor after a (leaky) ReLU moves before the ReLU, and from there into the weights of the
+layer before it. This module also merges 1 / sqrt(x) into one operator, `slipstream.InverseRoot`,
+for which the native engine has a kernel.
 """
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -21,7 +22,7 @@ HOMOGENEOUS = ("LeakyRelu", "Relu")
 
 
 def _before(editor: Editor, node: Node) -> Replacement:
-    """Move Mul by a positive number before a (leaky) ReLU."""
+    """Move a Mul by a positive number from after a (leaky) ReLU to before it."""
     matched = operands(editor, node)
     bend = None if matched is None else editor.only(matched.value, *HOMOGENEOUS)
     if matched is None or bend is None or matched.constant.size != 1 or matched.constant.ndim > 1:
@@ -37,7 +38,7 @@ def _before(editor: Editor, node: Node) -> Replacement:
 
 
 def _through(editor: Editor, node: Node) -> Replacement:
-    """Move Mul by a number before Add of a constant, and before Mul by another value."""
+    """Move a Mul by a number from after to before an Add of a constant or a Mul by a value."""
     matched = operands(editor, node)
     if matched is None or matched.constant.size != 1 or matched.constant.ndim > 1:
         return None
@@ -59,7 +60,7 @@ def _through(editor: Editor, node: Node) -> Replacement:
 
 
 def _ends_in_layer(editor: Editor, name: str) -> bool:
-    """Return whether a value is the output of a layer, or one that was scaled or shifted."""
+    """Return whether a value is the output of a layer, which may be scaled or shifted."""
     if editor.only(name, *LAYERS):
         return True
     node = editor.only(name, "Add", "Mul")
@@ -70,7 +71,7 @@ def _ends_in_layer(editor: Editor, name: str) -> bool:
 
 
 def _layer_first(editor: Editor, node: Node) -> tuple[str, str]:
-    """Return the operand that ends in a layer and the other one, or two empty names."""
+    """Return the operand that comes from a layer, and the other operand; else two empty names."""
     for base, other in (node.inputs, node.inputs[::-1]):
         constant = editor.constant(other)
         suits = constant is not None if node.op == "Add" else constant is None

@@ -5,7 +5,7 @@ pool. The Transpose after a convolution is moved behind the nodes that follow, i
 depend on the order of axes: elementwise operators, and operators whose axes can be renumbered.
 """
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -48,7 +48,8 @@ class _Moved:
         editor: Editor of the graph.
         node: Node before it is moved.
         order: Attribute `perm` of the Transpose.
-        before: Nodes that change other operands to the order of axes before the Transpose.
+        before: Nodes that bring other operands of the node into the order of axes that values have
+            before the Transpose.
     """
 
     editor: Editor
@@ -57,7 +58,10 @@ class _Moved:
     before: list[Node] = field(default_factory=list[Node])
 
     def inner(self, name: str) -> str | None:
-        """Return an operand in the axis order before the Transpose, or None if that costs time."""
+        """Return an operand in the axis order before the Transpose.
+
+        The result is None if another Transpose would be necessary.
+        """
         producer = self.editor.producer(name, "Transpose")
         if producer is not None and producer.get("perm") == self.order:
             return producer.inputs[0]
@@ -78,7 +82,10 @@ class _Moved:
         return self.editor.add_constant(f"{self.node.output}_moved", array)
 
     def _reshaped(self, name: str) -> str | None:
-        """Return an operand whose axes longer than 1 keep their order in the Transpose."""
+        """Reshape an operand to the axis order before the Transpose, and return the new name.
+
+        The result is None if the Transpose reorders axes that are longer than 1.
+        """
         shape = self.editor.shape(name)
         if shape is None or len(shape) > len(self.order):
             return None
@@ -101,7 +108,13 @@ class _Moved:
         attributes: Mapping[str, Attribute] | None = None,
         order: list[int] | None = None,
     ) -> list[Node]:
-        """Place the node before the Transpose, and a Transpose of `order` after each output."""
+        """Return the node before the Transpose, and a Transpose by `order` after each output.
+
+        Args:
+            inputs: Operands in the axis order before the Transpose.
+            attributes: Attributes that change (default none).
+            order: Attribute `perm` of the new Transposes (default: that of the old one).
+        """
         perm = self.order if order is None else order
         node, editor = self.node, self.editor
         if perm == sorted(perm):
@@ -127,7 +140,7 @@ def _inverse(order: Sequence[int]) -> list[int]:
     return [list(order).index(axis) for axis in range(len(order))]
 
 
-# ---- what can be moved ------------------------------------------------------------------------
+# ---- rules for nodes that can be moved --------------------------------------------------------
 
 
 def _elementwise(moved: _Moved) -> Replacement:
@@ -157,7 +170,7 @@ def _along(moved: _Moved) -> Replacement:
 
 
 def _whole(moved: _Moved, name: str) -> str | None:
-    """Return an operand that has all axes and is not broadcast."""
+    """Return an operand in the axis order before the Transpose; None if it may be broadcast."""
     array = moved.editor.constant(name)
     if array is None:
         return moved.inner(name)
@@ -220,7 +233,7 @@ RULES: dict[str, Callable[[_Moved], Replacement]] = {
 
 
 def _images(graph: Graph) -> set[str]:
-    """Return the outputs of convolutions, of pools, and of the nodes after them."""
+    """Return the outputs of convolutions and pools, and of nodes after them that have a rule."""
     matched: set[str] = set()
     for node in graph.nodes:
         if kind(node) in SOURCES or (kind(node) in RULES and not matched.isdisjoint(node.inputs)):
@@ -229,7 +242,7 @@ def _images(graph: Graph) -> set[str]:
 
 
 def _order(editor: Editor, node: Node, images: set[str]) -> list[int] | None:
-    """Return the order of the Transpose of an image that the node reads, if there is one."""
+    """Return `perm` of the Transpose to channels last whose output the node reads, or None."""
     for name in node.inputs:
         before = editor.producer(name, "Transpose")
         if before is None or before.inputs[0] not in images:

@@ -1,12 +1,12 @@
 """Modulated convolutions with constant weights (Karras et al. 2020, StyleGAN2, section 2.2).
 
-The weights W[o, i] of such a convolution are multiplied by a style s[i], and perhaps by d[o] =
-1 / sqrt(sum((W s)^2) + epsilon). It equals the convolution of x s by W, times d, and d is computed
-from s^2 with a matrix of the squares of W. So for one sample the weights need not be computed again
-for each input.
+The weights W[o, i] of such a convolution are multiplied by a style s[i], and perhaps also by d[o]
+= 1 / sqrt(sum((W s)^2) + epsilon). The result equals the convolution of x s with the constant W,
+times d. The sum in d is the product of s^2 and a constant matrix of squares of W. So the weights
+need not be computed again for each input.
 """
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -37,8 +37,8 @@ class ModulatedProduct:
         style: Name of the style, which has one number per input channel.
         style_axis: Axis of the constant along which the style varies.
         epsilon: Number that is added to the sum of squares; None if the weights are not normalised.
-        shape: Shape of the product, before operators change its layout.
-        demodulated_axis: Axis of the constant that the sum of squares keeps (default 0).
+        shape: Shape of the product, before Reshape and Transpose change its layout.
+        demodulated_axis: Axis of the constant over which the squares are not summed (default 0).
     """
 
     weight: Array
@@ -71,7 +71,7 @@ def _modulated_conv(editor: Editor, node: Node) -> Replacement:
 
 
 def _layout(editor: Editor, name: str) -> tuple[list[Node], str]:
-    """Return the nodes that only change the layout of a value, last first, and that value."""
+    """Return the nodes that only change a value's layout, last first, and the value before them."""
     node = editor.only(name, "Transpose", *RESHAPES)
     if node is None or editor.shape(name) is None:
         return [], name
@@ -91,7 +91,10 @@ def _laid_out(editor: Editor, array: Array, shape: tuple[int, ...], layout: list
 
 
 def _axis(editor: Editor, matched: ModulatedProduct, axis: int, layout: list[Node]) -> int | None:
-    """Return the new position of an axis of the weights."""
+    """Return the position of an axis of the weights after the layout operators.
+
+    The result is None if the axis was split, or merged with another axis.
+    """
     size = matched.shape[axis]
     places = np.arange(size).reshape(-1, *[1] * (len(matched.shape) - axis - 1))
     result = _laid_out(editor, places, matched.shape, layout)
@@ -134,13 +137,16 @@ def _styled(editor: Editor, node: Node) -> ModulatedProduct | None:
 
 
 def _long_axis(shape: tuple[int, ...] | None, rank: int) -> int | None:
-    """Return the only axis that is longer than 1, after alignment to a rank."""
+    """Return the only axis longer than 1, counted after padding the shape with ones in front.
+
+    The result is None if there is no such axis, or more than one.
+    """
     long = [axis for axis, size in enumerate(shape or ()) if size > 1]
     return long[0] + rank - len(shape) if shape is not None and len(long) == 1 else None
 
 
 def _norm(editor: Editor, name: str, product: str) -> tuple[float, int] | None:
-    """Return epsilon and the axis that is not summed, for 1 / sqrt(sum(product^2) + epsilon)."""
+    """Match 1 / sqrt(sum(product^2) + epsilon); return epsilon and the axis that is not summed."""
     inner = inverse_root(editor, name)
     matched = None if inner is None else plus_epsilon(editor, inner)
     total = None if matched is None else editor.only(reshaped(editor, matched[0]), "ReduceSum")
@@ -156,7 +162,7 @@ def _norm(editor: Editor, name: str, product: str) -> tuple[float, int] | None:
 def _scaled_conv(
     editor: Editor, node: Node, matched: ModulatedProduct, weight: Array
 ) -> Replacement:
-    """Return the nodes of x s, the convolution by the constant, and the product with d."""
+    """Return nodes for x s, its convolution with the constant weights, and the product with d."""
     rank = weight.ndim
     is_conv = node.op == "Conv"
     num_inputs, num_outputs = weight.shape[:2][::-1] if is_conv else weight.shape[:2]

@@ -1,11 +1,11 @@
-"""Normalisation over the last axes that is written with means and roots.
+"""Normalisation over the last axes, which exporters write with means and roots, as one operator.
 
-LayerNormalization is an operator of ONNX from version 17 on. `slipstream.RmsNorm(x, scale)` with
-the attributes `axis` and `epsilon` is x / sqrt(mean(x^2) + epsilon) * scale. The mean is over
+LayerNormalization is an operator of ONNX from operator set 17 on. `slipstream.RmsNorm(x, scale)`
+with the attributes `axis` and `epsilon` is x / sqrt(mean(x^2) + epsilon) * scale. The mean is over
 `axis` and the axes after it.
 """
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -46,7 +46,7 @@ class Normalised:
 
 
 def _normalised(editor: Editor, node: Node) -> Normalised | None:
-    """Match a Div by a root, or a Mul by 1 / root."""
+    """Match x / sqrt(mean(x^2) + epsilon), written as a Div by the root or a Mul by 1 / root."""
     if node.op == "Div":
         root = editor.only(node.inputs[1], "Sqrt")
         orders = [] if root is None else [(node.inputs[0], root.inputs[0])]
@@ -62,7 +62,7 @@ def _normalised(editor: Editor, node: Node) -> Normalised | None:
 
 
 def _mean_square(editor: Editor, x: str, variance: str) -> Normalised | None:
-    """Return the axes and epsilon if a value is mean(x^2) + epsilon."""
+    """Return x, the axes and epsilon if a value is mean(x^2) + epsilon, else None."""
     matched = plus_epsilon(editor, variance)
     mean = None if matched is None else editor.only(matched[0], "ReduceMean")
     if matched is None or mean is None or mean.get("keepdims", 1) != 1:
@@ -74,7 +74,7 @@ def _mean_square(editor: Editor, x: str, variance: str) -> Normalised | None:
 
 
 def _centred(editor: Editor, matched: Normalised) -> str | None:
-    """Return x if the value is x minus its own mean."""
+    """Return y if the normalised value is y - mean(y) over the same axes, else None."""
     difference = editor.producer(matched.x, "Sub")
     mean = None if difference is None else editor.producer(difference.inputs[1], "ReduceMean")
     if difference is None or mean is None or mean.inputs[0] != difference.inputs[0]:
@@ -133,7 +133,7 @@ def _scaled_norm(editor: Editor, node: Node) -> Replacement:
 
 
 def _over(constant: Array, scale: Array, rank: int | None) -> Array | None:
-    """Return the constant in the shape of the scale if it is uniform along the other axes."""
+    """Return the constant in the shape of the scale; None if it varies along other axes."""
     if rank is None or constant.ndim > rank:
         return None
     trailing = constant.shape[max(0, constant.ndim - scale.ndim) :]

@@ -1,4 +1,4 @@
-"""Activations that move before a change of layout, next to the layers that they follow."""
+"""Activations after changes of layout, which move before these changes to follow their layers."""
 
 from __future__ import annotations
 

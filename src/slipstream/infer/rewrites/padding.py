@@ -1,9 +1,10 @@
 """Padding nodes that are folded into the convolution or pool after them.
 
-Keras pads before each convolution of stride 2, because SAME would put the larger half at the end.
+Models of Keras pad before each convolution of stride 2, because the padding mode SAME would add
+more zeros at the end of an axis than at its beginning.
 """
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -16,7 +17,10 @@ from slipstream.infer.rewrites.editor import Editor, Replacement, rewrite
 
 
 def _zeros(editor: Editor, name: str) -> tuple[Node, list[int]] | None:
-    """Return the Pad of a value and ONNX's pads, if it adds zeros along inner axes only."""
+    """Return the Pad that computes a value, and its padding in the form of a convolution's `pads`.
+
+    The result is None unless the Pad only adds zeros along the axes behind the channels.
+    """
     node = editor.producer(name, "Pad")
     if node is None or node.get("mode", "constant") != "constant" or len(node.inputs) > 3:
         return None
@@ -45,7 +49,10 @@ def _padded(editor: Editor, node: Node) -> Replacement:
 def _keeps_maximum(
     editor: Editor, node: Node, pad: Node, node_pads: list[int], sums: list[int]
 ) -> bool:
-    """Return whether zeros at the border are never larger than the values within."""
+    """Return whether MaxPool keeps its results if it ignores the padding instead of reading zeros.
+
+    It does if the values are not negative and each window contains some of them.
+    """
     kernel = node.get("kernel_shape")
     is_narrow = all(size < length for size, length in zip(sums, (*kernel, *kernel), strict=True))
     is_positive = editor.producer(pad.inputs[0], "Relu") is not None

@@ -1,6 +1,6 @@
-"""Common parts of patterns: operands, products, axes, shapes."""
+"""Parts of patterns that several rewrites match: operands, products, axes and shapes."""
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -35,7 +35,7 @@ class Operands:
 
 
 def operands(editor: Editor, node: Node) -> Operands | None:
-    """Return the operands of a binary operator if exactly one is a constant."""
+    """Return the operands of a binary operator if exactly one is a constant, else None."""
     first, second = node.inputs
     constants = editor.constant(first), editor.constant(second)
     if constants[0] is not None and constants[1] is None:
@@ -51,7 +51,7 @@ def is_close(number: float | None, expected: float) -> bool:
 
 
 def plus(editor: Editor, name: str, expected: float) -> str | None:
-    """Return x if a value that is read once is x plus the expected number."""
+    """Return x if a value is x plus the expected number and is read once, else None."""
     node = editor.only(name, "Add")
     for one, other in _orders(node):
         if is_close(editor.scalar(other), expected):
@@ -67,13 +67,16 @@ def _orders(node: Node | None) -> list[tuple[str, str]]:
 
 
 def factors(editor: Editor, name: str) -> tuple[float, list[str]]:
-    """Return the scalar and the other factors of a product, through products read once."""
+    """Return the scalar factor of a value (1 if there is none) and the names of its other factors.
+
+    A factor that is itself a product is divided into its factors if it is read once.
+    """
     node = editor.only(name, "Mul", "Div")
     return (1.0, [name]) if node is None else factors_of(editor, node)
 
 
 def factors_of(editor: Editor, node: Node) -> tuple[float, list[str]]:
-    """Return the scalar and the other factors of a Mul, or of a Div by a scalar."""
+    """Return the factors like `factors`, for the output of a Mul or Div."""
     first, second = node.inputs
     if node.op == "Div":
         divisor = editor.scalar(second)
@@ -92,7 +95,7 @@ def factors_of(editor: Editor, node: Node) -> tuple[float, list[str]]:
 
 
 def squared(editor: Editor, name: str) -> str | None:
-    """Return x if a value that is read once is the square of x."""
+    """Return x if a value is the square of x and is read once, else None."""
     node = editor.only(name, "Mul", "Pow")
     if node is None:
         return None
@@ -102,7 +105,7 @@ def squared(editor: Editor, name: str) -> str | None:
 
 
 def inverse_root(editor: Editor, name: str) -> str | None:
-    """Return x if a value that is read once is 1/sqrt(x)."""
+    """Return x if a value is 1 / sqrt(x) and is read once, else None."""
     node = editor.only(name, "Div", "Reciprocal")
     if node is None or (node.op == "Div" and not is_close(editor.scalar(node.inputs[0]), 1)):
         return None
@@ -111,7 +114,7 @@ def inverse_root(editor: Editor, name: str) -> str | None:
 
 
 def plus_epsilon(editor: Editor, name: str) -> tuple[str, float] | None:
-    """Return x and epsilon if a value that is read once is x plus a small constant."""
+    """Return x and epsilon if a value is x plus a small constant and is read once, else None."""
     node = editor.only(name, "Add")
     for one, other in _orders(node):
         epsilon = editor.scalar(other)
@@ -121,7 +124,7 @@ def plus_epsilon(editor: Editor, name: str) -> tuple[str, float] | None:
 
 
 def axes(editor: Editor, node: Node) -> list[int] | None:
-    """Return the known axes of a reduction, Squeeze or Unsqueeze, counted from 0."""
+    """Return the axes of a reduction, Squeeze or Unsqueeze, 0 or more; None if they are unknown."""
     numbers = node.get("axes")
     if numbers is None and len(node.inputs) > 1:
         array = editor.constant(node.inputs[1])
@@ -138,13 +141,13 @@ def is_same(one: int | str | None, other: int | str | None) -> bool:
 
 
 def reshaped(editor: Editor, name: str) -> str:
-    """Return the value before a chain of operators that keep the order of the elements."""
+    """Return the value before a chain of operators that only change the shape."""
     node = editor.only(name, *RESHAPES)
     return name if node is None else reshaped(editor, node.inputs[0])
 
 
 def target(old: Value, new: Value) -> Array | None:
-    """Return the second input of a Reshape between two shapes; None if no single one fits."""
+    """Return the target of a Reshape between two shapes; None if sizes remain unknown."""
     if old.shape is None or new.shape is None:
         return None
     sizes: list[int] = []
@@ -154,7 +157,7 @@ def target(old: Value, new: Value) -> Array | None:
         else:
             is_kept = at < len(old.shape) and is_same(old.shape[at], size)
             sizes.append(0 if is_kept else -1)
-    # Reshape would copy a size for each 0.
+    # In the target of a Reshape, 0 does not mean an empty axis, but copies a size of the input.
     if sizes.count(-1) > 1 or 0 in new.shape:
         return None
     return np.array(sizes, np.int64)

@@ -1,11 +1,12 @@
-"""Squeeze-and-excitation (Hu et al. 2017): channels scaled by a function of all their means.
+"""Squeeze-and-excitation (Hu et al. 2017): each channel is scaled by a function of all means.
 
 `slipstream.SqueezeExcite(x, w1[C, R], b1[R], w2[R, C], b2[C])` is x gate(act(mean(x) w1 + b1) w2 +
-b2), with the mean over height and width; the attributes `activation` (Relu, Silu, HardSwish) and
-`gate` (Sigmoid, HardSigmoid with alpha 1/6 and beta 1/2) name operators.
+b2), with the mean over height and width. The attribute `activation` names the operator for act
+(Relu, Silu or HardSwish). The attribute `gate` names the operator for gate: Sigmoid, or HardSigmoid
+with alpha 1/6 and beta 1/2.
 """
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -26,7 +27,7 @@ ACTIVATIONS = ("Relu", "slipstream.Silu", "HardSwish")
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """A linear layer, or a convolution of one pixel by 1 x 1.
+    """A linear layer, or a 1 x 1 convolution of an image of one pixel.
 
     Args:
         x: Name of the input.
@@ -64,7 +65,7 @@ def _node(
 def _excitation(
     editor: Editor, gated: str, x: str
 ) -> tuple[Node, Node, tuple[Dense, Dense]] | None:
-    """Return the gate, the activation and the two layers that compute x's channel factors."""
+    """Return the gate, activation and two layers that compute the scales of x's channels."""
     gate = editor.only(reshaped(editor, gated), "Sigmoid", "HardSigmoid")
     if gate is None or (gate.op == "HardSigmoid" and not is_sixth(gate)):
         return None

@@ -1,4 +1,4 @@
-"""Importer of Caffe: a .prototxt file describes the network, a .caffemodel file has its weights."""
+"""Importer of Caffe: a .prototxt file describes the network, a .caffemodel file has the weights."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ def _import(builder: Builder, layer: CaffeLayer, blobs: dict[str, str]) -> None:
     """Add a layer to the graph.
 
     Args:
-        blobs: Names of graph values by the name of a blob; a layer may replace a blob's value.
+        blobs: Names of graph values, by the names of Caffe's blobs. The results of the layer are
+            added, or replace the value of a blob.
     """
     builder.where = layer.title
     missing = [name for name in layer.bottoms if name not in blobs]

@@ -1,6 +1,6 @@
-"""SSD's boxes: prior boxes, which depend on shapes only and so are constants, and detections."""
+"""Boxes of SSD: detections, and prior boxes, which are constants because shapes define them."""
 
-# NumPy's stubs leave some of its types open.
+# NumPy's stubs do not state all types.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from slipstream.infer.importers.moves import reshape
 SAME_RATIO = 1e-6  # Caffe's own threshold for equal aspect ratios
 MOST_BOXES = 2**20  # SSD for images of 512 pixels has 24,564
 DEFAULT_VARIANCE = 0.1  # SSD's default
-CODES = {"1": "CORNER", "2": "CENTER_SIZE"}  # by their number in the format
+CODES = {"1": "CORNER", "2": "CENTER_SIZE"}  # by their numbers in caffe.proto
 
 
 def _prior_box(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
@@ -92,7 +92,7 @@ def _variances(layer: CaffeLayer, options: Message) -> list[float]:
 
 
 def detections(layer: CaffeLayer) -> tuple[CaffeLayer, str]:
-    """Return a DetectionOutput layer with two tops, boxes and scores, and a note for people."""
+    """Return a DetectionOutput layer that outputs all boxes and scores, and a note for the user."""
     options = layer.message.message("detection_output_param")
     top = layer.tops[0] if layer.tops else layer.name
     overlap = options.message("nms_param").number("nms_threshold", 0.3)
@@ -106,9 +106,9 @@ def detections(layer: CaffeLayer) -> tuple[CaffeLayer, str]:
 
 
 def _detection_output(builder: Builder, layer: CaffeLayer, x: list[str]) -> list[str]:
-    """Return all boxes, corners of the shape (n, boxes, 4), and scores, (n, classes, boxes).
+    """Return the corners of all boxes, (n, boxes, 4), and their scores, (n, classes, boxes).
 
-    Boxes are relative to the image's size. The background's scores are 0.
+    Coordinates are relative to the image's size. The scores of the background class are set to 0.
     """
     layer.only(x, 3)
     options = layer.message.message("detection_output_param")
@@ -150,7 +150,7 @@ def _detection_output(builder: Builder, layer: CaffeLayer, x: list[str]) -> list
 
 
 def _around_centres(builder: Builder, scaled: str, priors: str) -> str:
-    """Decode boxes stored as a shift of the prior's centre and the logarithm of a scale."""
+    """Decode boxes that are stored as shifts of the prior's centre and logarithms of scales."""
     least, most = _parts(builder, priors, 2, 2)
     half = builder.constant("half", 0.5)
     size = builder.add("Sub", most, least)

@@ -1,6 +1,6 @@
 """The layers of a Caffe network that run at test time, with their weights."""
 
-# NumPy's stubs leave some of its types open.
+# NumPy's stubs do not state all types.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ FOR_TRAINING = (
 
 @dataclass(frozen=True)
 class CaffeLayer:
-    """One layer: its type (newer name), the blobs that it reads and writes, and its weights."""
+    """A layer: its type (the newer name), the blobs that it reads and writes, and its weights."""
 
     name: str
     type: str
@@ -67,11 +67,11 @@ class CaffeLayer:
 
     @property
     def title(self) -> str:
-        """Name and type, for people."""
+        """Name and type, for messages."""
         return f"{self.name} ({self.type})"
 
     def blob(self, index: int, shape: tuple[int, ...]) -> Array:
-        """Return a blob of weights in this shape.
+        """Return a blob of weights, reshaped to this shape.
 
         Raises:
             UsageError: If the blob does not exist or has another number of elements.
@@ -97,13 +97,13 @@ class CaffeLayer:
 
 @dataclass(frozen=True)
 class CaffeNetwork:
-    """Network of layers.
+    """A network of layers.
 
     Args:
         name: Name of the network.
         inputs: Input shapes by name; None if the files do not give a shape.
         layers: Layers that run at test time, in execution order.
-        notes: Omitted layers, each a sentence for people.
+        notes: Sentences for the user about omitted layers.
     """
 
     name: str
@@ -164,7 +164,7 @@ def _layer(message: Message, blobs: Blobs, where: str, *, is_older: bool) -> Caf
 
 
 def _is_used(layer: Message, state: Message) -> bool:
-    """Tell whether the layer's rules include it at test time."""
+    """Return whether the layer's rules include it at test time."""
     included, excluded = layer.messages("include"), layer.messages("exclude")
     if included:
         return any(_meets(rule, state) for rule in included)

@@ -12,7 +12,7 @@ from slipstream.infer.importers.caffe.network import CaffeLayer
 from slipstream.infer.importers.moves import axis_of, cast
 
 OPERATIONS = ("SUM", "PROD", "MAX")  # operations of Eltwise; the first is the default
-NUMBERS = ("PROD", "SUM", "MAX")  # operations of Eltwise by their number in the format
+NUMBERS = ("PROD", "SUM", "MAX")  # operations of Eltwise by their numbers in caffe.proto
 
 
 def _one(op: str):
@@ -24,7 +24,7 @@ def _one(op: str):
 
 
 def _affine(builder: Builder, x: str, scale: float, shift: float) -> str:
-    """Compute x * scale + shift, and leave out operations that change nothing."""
+    """Compute x * scale + shift, without operations that change nothing."""
     if scale != 1:
         x = builder.add("Mul", x, builder.constant("scale", scale))
     if shift != 0:
@@ -83,7 +83,7 @@ def _exp(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _log(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Compute the logarithm of shift + scale * x to a base."""
+    """Compute log(shift + scale * x) to the layer's base."""
     layer.only(x, 1)
     options = layer.message.message("log_param")
     factor = _log_of_base(layer, options.number("base", -1.0))

@@ -1,6 +1,6 @@
 """Layers with weights: convolutions, inner products, batch normalization, scales."""
 
-# NumPy's stubs leave some of its types open.
+# NumPy's stubs do not state all types.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BATCH_NORM_EPSILON = 1e-5  # Caffe's default
 
 
 def pair(options: Message, names: tuple[str, str, str], default: int, least: int) -> list[int]:
-    """Return height and width of a window's property, stored in one field or in two."""
+    """Return a window's property for height and width; it is stored in one field or in two."""
     both, height, width = names
     values = options.integers(both) or [default]
     sizes = [options.integer(height, values[0]), options.integer(width, values[-1])]
@@ -43,7 +43,7 @@ def _windows(options: Message) -> dict[str, list[int]]:
 
 
 def _convolution(builder: Builder, layer: CaffeLayer, x: list[str]) -> list[str]:
-    """Convolve every bottom with the same weights, as Caffe does."""
+    """Convolve every input with the same weights, like Caffe."""
     options = layer.message.message("convolution_param")
     outputs = options.integer("num_output", 0)
     attributes = _windows(options)
@@ -110,7 +110,7 @@ def _embed(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _batch_norm(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Normalize by stored means and variances; both are divided by the factor in the third blob."""
+    """Normalize by stored means and variances, after dividing both by the number in blob 3."""
     layer.only(x, 1)
     options = layer.message.message("batch_norm_param")
     shape = builder.shape(x[0])
@@ -160,7 +160,7 @@ def _bias(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _stored_shape(builder: Builder, options: Message, x: str) -> tuple[int, ...]:
-    """Return the shape in which a blob of `num_axes` axes from `axis` on broadcasts."""
+    """Return the shape in which a blob broadcasts that has `num_axes` axes of x from `axis` on."""
     shape = builder.shape(x)
     axis = axis_of(options, "axis", 1, len(shape))
     count = options.integer("num_axes", 1)
@@ -195,7 +195,7 @@ def _prelu(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _normalize(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Divide by the Euclidean norm of each pixel's channels, or of the whole image, as SSD does."""
+    """Divide by the Euclidean norm of each pixel's channels or of the whole image, like SSD."""
     layer.only(x, 1)
     options = layer.message.message("norm_param")
     channels = _channels(builder, layer, x[0])

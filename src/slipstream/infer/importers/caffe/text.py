@@ -21,7 +21,7 @@ TOKEN = re.compile(
     re.VERBOSE,
 )
 CLOSING = {"{": "}", "<": ">"}
-DEEPEST = 50  # nested messages; chosen by hand, so that damaged files cannot exhaust the stack
+DEEPEST = 50  # nesting of messages; chosen by hand, so damaged files cannot exhaust the stack
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
@@ -36,17 +36,18 @@ class Token:
 
 @dataclass
 class Message:
-    """Fields by name, each with all its values; words and strings are stored as texts.
+    """Fields by name, each with all its values; words and strings are stored as text.
 
-    Every reader returns its default if the field is absent, and raises UsageError if the value is
-    of another kind. If a field occurs more than once, the last value counts, as in protobuf.
+    Each method that reads a field returns its default if the field is absent, and raises UsageError
+    if the value has another type. If a field occurs more than once, the last value counts, as in
+    protobuf.
     """
 
     where: str
     fields: dict[str, list[str | Message]] = field(default_factory=dict[str, "list[str | Message]"])
 
     def has(self, name: str) -> bool:
-        """Tell whether the field is present."""
+        """Return whether the field is present."""
         return name in self.fields
 
     def message(self, name: str) -> Message:
@@ -78,7 +79,7 @@ class Message:
         return texts[-1] if texts else default
 
     def choice(self, name: str, allowed: Sequence[str]) -> str:
-        """Return one of the allowed words (default: the first); a number selects by position."""
+        """Return one of the allowed words (default: the first); a number is the word's position."""
         text = self.text(name, allowed[0])
         if text.isdecimal() and int(text) < len(allowed):
             text = allowed[int(text)]
@@ -133,7 +134,7 @@ class Message:
 
 
 def read_text(path: Path) -> Message:
-    """Read the message of a file; raise UsageError if it is unreadable or not of this format."""
+    """Read the message in a file; raise UsageError if it is unreadable or has another format."""
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -145,7 +146,7 @@ def parse(text: str, where: str) -> Message:
     """Parse a text as a message.
 
     Args:
-        where: Name of the text in errors, which add the line.
+        where: Name of the text in error messages, which add the line number.
     """
     return _TextParser(_tokens(text, where), where).fields_until("", where, 0)
 

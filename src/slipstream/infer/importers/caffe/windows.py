@@ -24,9 +24,9 @@ def kind(layer: CaffeLayer) -> str:
 
 
 def _pooling(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Pool with the number of windows rounded up, unless the layer asks for rounding down.
+    """Pool with the number of windows rounded up, or rounded down if the layer says so.
 
-    Windows that begin in the padding behind the image are left out. As in Caffe, a mean counts the
+    Windows that begin in the padding after the image are left out. As in Caffe, a mean counts the
     padding inside a window, but not the part of a window beyond the padding.
     """
     layer.only(x, 1)

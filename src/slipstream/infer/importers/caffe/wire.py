@@ -1,12 +1,12 @@
 """Reader of the weights in a .caffemodel file.
 
 The file is a NetParameter of caffe.proto in protobuf's wire format. Only names and blobs are read,
-because the .prototxt file describes the layers. Field numbers are from
-https://github.com/BVLC/caffe/blob/master/src/caffe/proto/caffe.proto, the encoding from
+because the .prototxt file describes the layers. The field numbers are defined in
+https://github.com/BVLC/caffe/blob/master/src/caffe/proto/caffe.proto, and the encoding in
 https://protobuf.dev/programming-guides/encoding/.
 """
 
-# NumPy's stubs leave some of its types open.
+# NumPy's stubs do not state all types.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array
 from slipstream.infer.importers.damage import DamagedFileError, parse_file
 
-# Field of `layer` and of the older `layers`, with the fields of their name and of their blobs.
+# Numbers of the fields `layer` and `layers` (older), each with the numbers of the fields in it that
+# contain the name and the blobs.
 NET_LAYERS = {100: (1, 7), 2: (4, 6)}
 SHAPE, DATA, DOUBLE_DATA, DIM = 7, 5, 8, 1
 LEGACY_SHAPE = (1, 2, 3, 4)  # num, channels, height, width
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-VARINT_BYTES = 10  # most bytes of a 64-bit number in protobuf
+VARINT_BYTES = 10  # largest length of a 64-bit number in protobuf
 MOST_DIMENSIONS = 32  # the limit of NumPy 1
 
 Blobs = dict[str, list[Array]]
@@ -34,7 +35,7 @@ Field = tuple[int, int, int, memoryview]  # number, wire type, varint, bytes
 
 
 def read_blobs(path: Path) -> Blobs:
-    """Read the weights as float32, by the name of their layer.
+    """Return the weights of each layer as float32, by the layer's name.
 
     Raises:
         UsageError: If the file cannot be read or is damaged.
@@ -107,7 +108,7 @@ def _numbers(data: memoryview, dtype: np.dtype[np.floating]) -> Array:
 
 
 def _fields(data: memoryview) -> Iterator[Field]:
-    """Yield the fields of a message in their order."""
+    """Yield the fields of a message, in the order of the file."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)

@@ -1,12 +1,12 @@
 """Importer of JAX functions, through their jaxprs.
 
-JAX traces the function for its example inputs. It also computes everything that does not depend on
-the inputs; every other equation becomes ONNX operators by the rule of its primitive. Nested
-functions are inlined, and loops of known length are unrolled. The result of the graph is compared
-with the function's own result.
+JAX traces the function for its example inputs, and computes all values that do not depend on the
+inputs. A rule for each primitive converts the other equations to ONNX operators. Nested functions
+are inlined, and loops of known length are unrolled. The result of the graph is compared with the
+result of the function.
 """
 
-# The types of jax are open in places.
+# The types of jax are incomplete.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
@@ -31,7 +31,7 @@ HALVED_DB = 20.0
 
 
 def is_function(source: object) -> bool:
-    """Tell whether the object is callable and no class, without importing JAX."""
+    """Return whether the object is callable and no class, without importing JAX."""
     return callable(source) and not isinstance(source, type)
 
 
@@ -42,12 +42,12 @@ def import_function(function: Callable[..., Any], example_inputs: object, what: 
         function: Pure function of arrays or trees of arrays, jitted or not. Parameters that it
             closes over become constants.
         example_inputs: Array or jax.ShapeDtypeStruct, sequence of them in the order of the
-            arguments, or dictionary by argument; trees of arrays for arguments that are trees.
-        what: Name of the function in errors.
+            arguments, or dictionary by argument name. An argument may also be a tree of arrays.
+        what: Name of the function in error messages.
 
     Raises:
         UsageError: If there is no example, if JAX cannot trace the function, if primitives cannot
-            be imported (the message lists all of them), or if the graph computes something else.
+            be imported (the message lists all of them), or if results of graph and function differ.
     """
     import jax
     from jax.extend.core import jaxpr_as_fun
@@ -83,7 +83,7 @@ def _arguments(example: object, what: str) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _example(leaf: Any) -> Any:
-    """Return an array for a leaf: the leaf itself, or random floats, or zeros for other dtypes."""
+    """Return a leaf as an array; for a ShapeDtypeStruct, return random floats, or zeros."""
     import jax
 
     if not isinstance(leaf, jax.ShapeDtypeStruct):
@@ -97,7 +97,7 @@ def _example(leaf: Any) -> Any:
 def _input_names(
     function: Callable[..., Any], positional: Sequence[Any], named: Mapping[str, Any]
 ) -> list[str]:
-    """Return the names of the leaves: the argument's name, and the path in its tree."""
+    """Return a name for each array: the argument's name, and the path to the array in its tree."""
     import jax
 
     try:
@@ -139,7 +139,7 @@ def _path_name(stem: str, path: Sequence[Any]) -> str:
 def _graph(
     traced: Any, names: Sequence[str], outputs: Sequence[str], what: str
 ) -> tuple[Graph, bool]:
-    """Return the graph, and whether it leaves out roundings to 16 bits that JAX does."""
+    """Return the graph, and whether JAX rounds values to 16 bits that the graph does not round."""
     builder = Builder("jax")
     reader = JaxReader(builder)
     inputs = [

@@ -1,6 +1,6 @@
 """JAX's indexing primitives: gather, scatter, dynamic slices, sorting."""
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -24,11 +24,11 @@ class _GatherWindows:
 
     Args:
         step: Equation of the gather or scatter.
-        axes: Axes of the operand along which an index gives the window's start; first those with a
-            column in the indices.
+        axes: Axes of the operand along which an index gives the window's start. Axes with a column
+            in the indices come first, batch axes last.
         dropped: Axes of the operand that windows do not have.
         sizes: Window sizes along all axes of the operand.
-        batching: Pairs of a batch axis of the operand and its axis of the indices.
+        batching: Pairs of a batch axis of the operand and the same batch axis of the indices.
     """
 
     step: Step
@@ -44,7 +44,7 @@ class _GatherWindows:
 
     @property
     def wide(self) -> list[int]:
-        """Axes with an index along which windows are longer than 1."""
+        """Axes along which windows have an index and are longer than 1."""
         return [axis for axis in self.axes if self.sizes[axis] > 1]
 
     @property
@@ -54,11 +54,11 @@ class _GatherWindows:
 
     @property
     def order(self) -> list[int]:
-        """The operand's axes; those with an index come first."""
+        """The operand's axes; axes with an index come first."""
         return [*self.axes, *self.rest]
 
     def columns(self) -> list[Operand]:
-        """Return the int64 start of each window along each of `axes`."""
+        """Return one operand for each of `axes`: the int64 starts of all windows along it."""
         step, b, indices = self.step, self.step.b, self.step.operands[1]
         columns: list[Operand] = []
         indices_array = step.whole_array(1)
@@ -82,7 +82,7 @@ class _GatherWindows:
         return self.step.operands[0].shape[axis] - self.sizes[axis]
 
     def places(self, columns: Sequence[Operand]) -> str:
-        """Return the indices of all elements of the windows, of shape (..., axes)."""
+        """Return the name of the indices of all window elements, of shape (..., len(axes))."""
         b = self.step.b
         shape = [*self.batch, *(self.sizes[axis] for axis in self.wide)]
         parts: list[str] = []
@@ -105,9 +105,9 @@ class _GatherWindows:
 
 
 def _is_inside(windows: _GatherWindows, columns: Sequence[Operand]) -> str | None:
-    """Return a bool value for each window that is true if the window lies inside the operand.
+    """Return the name of a bool for each window, true if the window lies inside the operand.
 
-    Returns None if all windows are known to lie inside.
+    The result is None if all windows are known to lie inside.
     """
     b = windows.step.b
     conditions: list[str] = []
@@ -178,7 +178,7 @@ def _mode(step: Step) -> str:
 
 
 def _arranged(windows: _GatherWindows, taken: str, offsets: list[int]) -> str:
-    """Arrange the gathered elements, (batch, wide, rest), in the order of gather's result."""
+    """Reorder the axes of gathered elements, (batch, wide, rest), to those of gather's result."""
     step = windows.step
     window_axes = [axis for axis in range(len(windows.sizes)) if axis not in windows.dropped]
     labels: list[Any] = [None] * len(step.shape)
@@ -323,7 +323,7 @@ def _dynamic_slice(step: Step) -> str:
 
 
 def _dynamic_update(step: Step) -> str:
-    """Replace a window of the operand, by ScatterND over the axes that the window does not span."""
+    """Replace a window of the operand by ScatterND."""
     b, sizes = step.b, step.operands[1].shape
     starts = _starts(step, 2, sizes)
     cut_axes = [axis for axis, size in enumerate(sizes) if size != step.operands[0].shape[axis]]

@@ -1,6 +1,6 @@
 """JAX's element-wise primitives, shape changes and reductions, as ONNX operators."""
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -67,7 +67,7 @@ def _not(step: Step) -> str:
 
 
 def _max(step: Step) -> str:
-    """Add Max; max(x, 0) becomes Relu, and max(x, -inf) becomes x."""
+    """Add Max, but Relu for max(x, 0), and nothing for max(x, -inf)."""
     for at in (0, 1):
         array = step.array(at)
         if array is not None and array.size and (array == array.flat[0]).all():
@@ -102,7 +102,7 @@ def _angle(step: Step) -> str:
 
 
 def _rounded(step: Step) -> str:
-    """Round to the nearest integer; halves go to the even integer, or away from zero."""
+    """Round to the nearest integer; round halves to the even integer, or away from zero."""
     b, x = step.b, step.compact(0)
     if "EVEN" in str(step.params.get("rounding_method", "")).upper():
         return b.add("Round", x)
@@ -127,8 +127,8 @@ def _composed(*steps: tuple[str, float | None, bool]) -> Rule:
     """Return a rule that applies operators one after the other.
 
     Args:
-        steps: Operators, each with the number that is its other operand, or None, and whether this
-            number is the left operand.
+        steps: Operators, each with the number that is its other operand (None if it has only one),
+            and whether this number is the left operand.
     """
 
     def rule(step: Step) -> str:
@@ -162,7 +162,7 @@ def _clamp(step: Step) -> str:
 
 
 def _select(step: Step) -> str:
-    """Choose the case whose number the first operand, a bool or int32, gives."""
+    """Select the case whose number is in the first operand, which is bool or int32."""
     which = step.compact(0)
     cases = [
         step.wide(at) if step.dtype != np.bool_ else step.compact(at) for at in range(1, step.count)
@@ -188,7 +188,7 @@ def _passed_on(step: Step) -> list[str]:
 
 
 def _broadcast(step: Step) -> str:
-    """Add new axes of length 1; they are repeated only if an operator needs it."""
+    """Add new axes of length 1, which are only repeated if an operator needs the full shape."""
     compact_shape = step.b.shape(step.compact(0))
     shape = [1] * len(step.shape)
     for axis, size in zip(step.params["broadcast_dimensions"], compact_shape, strict=True):

@@ -1,6 +1,6 @@
 """JAX's matrix products, convolutions and window reductions, with any order of axes."""
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -73,16 +73,16 @@ def _plain_convolution(step: Step, x: str, weight: str, pads: list[tuple[int, in
 
 
 def _reaches(step: Step, kernel: Sequence[int]) -> list[int]:
-    """Return how far a kernel extends beyond its first element along each axis."""
+    """Return the distance from a kernel's first to its last element along each axis."""
     dilations = step.params["rhs_dilation"]
     return [(size - 1) * int(step) for size, step in zip(kernel, dilations, strict=True)]
 
 
 def _is_transposed(step: Step, kernel: Sequence[int]) -> bool:
-    """Tell whether ConvTranspose can compute the convolution.
+    """Return whether ConvTranspose can compute the convolution.
 
-    The elements of its input must be spread, its strides 1, and its padding not larger than the
-    kernel.
+    This needs an input whose elements are spread (lhs_dilation), strides of 1, and a padding that
+    is smaller than the kernel.
     """
     p = step.params
     fits = all(
@@ -93,7 +93,7 @@ def _is_transposed(step: Step, kernel: Sequence[int]) -> bool:
 
 
 def _transposed_convolution(step: Step, x: str, weight: str, pads: list[tuple[int, int]]) -> str:
-    """Compute a convolution of spread elements by ConvTranspose."""
+    """Compute a convolution over spread elements (lhs_dilation) by ConvTranspose."""
     b, group = step.b, int(step.params["feature_group_count"])
     outs, ins, *kernel = b.shape(weight)
     axes = list(range(2, 2 + len(kernel)))
@@ -151,7 +151,7 @@ class _Windows:
         return {"kernel_shape": self.sizes, "strides": self.strides}
 
     def arranged(self, name: str, filling: str | None) -> str:
-        """Return the operand as (batch, channels, ...), padded."""
+        """Return the operand in the shape (batch, channels, ...), with padding."""
         b = self._b
         name = moves.transpose(b, name, [*self.outer, *self.inner])
         shape = b.shape(name)
@@ -164,7 +164,7 @@ class _Windows:
         return name
 
     def restored(self, name: str) -> str:
-        """Return a pooling operator's result in the order of the operand's axes."""
+        """Return a pooling operator's result in the axis order of the original operand."""
         order = [*self.outer, *self.inner]
         name = moves.reshape(self._b, name, [self._shape[axis] for axis in order])
         return moves.transpose(self._b, name, moves.inverse(order))

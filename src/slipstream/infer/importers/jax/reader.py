@@ -1,9 +1,9 @@
-"""Reader of jaxprs: it imports them equation by equation and inlines nested functions.
+"""Reader of jaxprs, which imports them equation by equation and inlines nested functions.
 
-JAX computes everything that does not depend on the inputs. Loops of known length are unrolled.
+JAX computes all values that do not depend on the inputs. Loops of known length are unrolled.
 """
 
-# The types of jax are open in places.
+# The types of jax are incomplete.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
@@ -33,12 +33,12 @@ from slipstream.infer.importers.step import (
 )
 
 RULES: dict[str, Rule] = {**PRIMITIVES, **PRODUCTS, **INDEXING}
-BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # parameters in which primitives keep a function
+BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # parameters in which primitives store a function
 CALLS = (
     *("jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call"),
     *("custom_vjp_call_jaxpr", "remat", "remat2", "checkpoint", "composite", "call"),
 )
-LARGEST_LOOP = 10_000  # equations that unrolling a loop may give; chosen by hand
+LARGEST_LOOP = 10_000  # equations of an unrolled loop, at most; chosen by hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class _Result:
 
 
 class JaxReader:
-    """Imports jaxprs, and collects the primitives that cannot be imported."""
+    """An importer of jaxprs, which also counts the primitives that cannot be imported."""
 
     def __init__(self, builder: Builder) -> None:
         self.refused: Counter[str] = Counter()
@@ -76,7 +76,7 @@ class JaxReader:
     def run(
         self, jaxpr: Any, consts: Sequence[Operand], inputs: Sequence[Operand]
     ) -> list[Operand]:
-        """Import a jaxpr and return its results for these operands."""
+        """Import a jaxpr and return its results for these constants and inputs."""
         from jax.extend.core import Literal
 
         values: dict[Any, Operand] = {
@@ -116,7 +116,7 @@ class JaxReader:
         return self._body(body, operands)
 
     def _body(self, body: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """Return the results of a jaxpr, which may be closed."""
+        """Import a jaxpr, which may be closed, and return its results."""
         consts = getattr(body, "consts", ())
         jaxpr = getattr(body, "jaxpr", body)
         return self.run(jaxpr, [Operand(item, np.shape(item)) for item in consts], operands)
@@ -142,7 +142,7 @@ class JaxReader:
         try:
             name = moves.cast(self._b, name, graph_dtype(aval.dtype))
         except Unimportable:
-            pass  # the equations that read it are recorded on their own
+            pass  # the equations that read this value are recorded too
         return Operand(name, shape)
 
     # ---- one equation ----------------------------------------------------------------------
@@ -166,7 +166,7 @@ class JaxReader:
         ]
 
     def _cond(self, equation: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """Import one of several functions; if the choice is computed, import all and select."""
+        """Import the chosen branch, or all and a selection if the model computes the choice."""
         branches, (index, *arguments) = equation.params["branches"], operands
         if index.is_known:
             at = int(np.clip(int(index.value), 0, len(branches) - 1))
@@ -218,7 +218,7 @@ class JaxReader:
         return Operand(moves.reshape(self._b, name, compact_shape[1:]), shape)
 
     def _stacked(self, column: list[Operand]) -> Operand:
-        """Stack the results of all rounds along a new first axis."""
+        """Stack the results of all iterations along a new first axis."""
         shape = column[0].shape
         rows = [moves.reshape(self._b, self.named(item), [1, *shape]) for item in column]
         return Operand(moves.concatenate(self._b, rows, 0), (len(column), *shape))
@@ -239,7 +239,7 @@ def _computed(equation: Any, operands: Sequence[Operand]) -> list[Operand]:
 
 
 def _empty(aval: Any) -> Operand:
-    """Return an array without elements, which no engine has to compute."""
+    """Return an array without elements, so that no engine has to compute it."""
     return Operand(np.zeros(aval.shape, aval.dtype), tuple(aval.shape))
 
 
@@ -253,7 +253,7 @@ def _repeated(equation: Any, operand: Operand, shape: tuple[int, ...]) -> Operan
 
 
 def _full_array(operand: Operand) -> Any:
-    """Return an array of JAX in its full shape; keys of random numbers stay as they are."""
+    """Return an array of JAX in its full shape; keys for random numbers are not converted."""
     import jax
 
     if np.shape(operand.value) == operand.shape:

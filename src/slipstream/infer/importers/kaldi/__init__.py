@@ -1,4 +1,4 @@
-"""Importer of Kaldi's nnet3 models: final.mdl or final.raw, text or binary."""
+"""Importer of Kaldi's nnet3 models: files such as final.mdl or final.raw, text or binary."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROBE = 1 << 20  # frames, more than the context of any network
 
 @np.errstate(all="ignore")  # numbers in files may be infinite or NaN
 def read_kaldi(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Graph, tuple[str, ...]]:
-    """Return the graph of a network, and notes for people.
+    """Return the graph of a network, and notes for the user.
 
     Inputs have the shape (1, frames, dim). An output frame depends on a number of frames before and
     after its own time, so the output has fewer frames than the input. An input that is the same at
@@ -39,8 +39,8 @@ def read_kaldi(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Graph
 
     Args:
         path: File of an nnet3 model.
-        shapes: Input shapes, by name. The output begins at time 0, and the input before it, with
-            the first frame on which that output depends.
+        shapes: Input shapes, by name. The output begins at time 0. The input begins earlier, with
+            the first frame on which the output at time 0 depends.
 
     Raises:
         UsageError: If the file cannot be read, if components are not supported (the message lists
@@ -93,7 +93,7 @@ def _computed(
 def _outputs(
     nodes: Mapping[str, KaldiNode], model: KaldiModel, where: str
 ) -> tuple[list[str], list[str]]:
-    """Return the output nodes and notes; the other outputs beside "output" serve for training."""
+    """Return the output nodes, and notes; outputs other than "output" are only for training."""
     outputs = [name for name, node in nodes.items() if node.kind == "output-node"]
     if not outputs:
         raise UsageError(f"{where}: the network has no output-node")
@@ -126,7 +126,7 @@ def _with_parts(component: Component) -> list[Component]:
 
 
 def _fixed_inputs(nodes: list[KaldiNode]) -> dict[str, int]:
-    """Return the inputs that are always read at the same time, with that time."""
+    """Return the inputs that all nodes read at one fixed time, each with this time."""
     times: dict[str, set[int | None]] = {}
     for node in nodes:
         for name, time in _times(node.source):
@@ -141,7 +141,7 @@ def _fixed_inputs(nodes: list[KaldiNode]) -> dict[str, int]:
 
 
 def _times(source: Descriptor | None) -> list[tuple[str, int | None]]:
-    """Return the names that a descriptor reads, each with its time if it is always the same."""
+    """Return the names of the nodes that a descriptor reads, each with its fixed time or None."""
     if source is None:
         return []
     if isinstance(source, (At, Reads)):
@@ -180,9 +180,9 @@ def _context(
     model: KaldiModel,
     inputs: Mapping[str, tuple[int, ...]],
 ) -> tuple[int, int]:
-    """Return how many earlier and how many later frames of the input an output frame depends on.
+    """Return the number of earlier and of later input frames on which an output frame depends.
 
-    Frames that only an optional part of a descriptor reads do not count.
+    Frames that only optional parts of descriptors read are not counted.
     """
     fixed = _fixed_inputs([nodes[name] for name in edges])
     wide = {name: ALWAYS if name in fixed else FrameSpan(-PROBE, PROBE) for name in inputs}

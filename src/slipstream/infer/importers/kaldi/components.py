@@ -1,10 +1,10 @@
-"""Kaldi's components, frame by frame, on values of the shape (1, frames, dim).
+"""Kaldi's components, which process each frame of a value of the shape (1, frames, dim).
 
-Each computes what its class in https://github.com/kaldi-asr/kaldi/tree/master/src/nnet3 describes,
-in test mode: dropout does nothing, and batch norms use stored statistics.
+The classes in https://github.com/kaldi-asr/kaldi/tree/master/src/nnet3 describe the components.
+Their test mode is imported: dropout does nothing, and batch norms use stored statistics.
 """
 
-# NumPy's stubs leave some of its types open.
+# NumPy's stubs do not state all types.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from slipstream.infer.importers.kaldi.model import COMPOSITE, Component
 SQUARED_NORM_FLOOR = 2.0**-66  # kSquaredNormFloor of Kaldi's NormalizeComponent
 AFFINE = ("AffineComponent", "NaturalGradientAffineComponent", "FixedAffineComponent")
 TDNN = "TdnnComponent"
-MOST_DIMS = 100_000  # chosen by hand, a limit for damaged files
+MOST_DIMS = 100_000  # a limit for damaged files, chosen by hand
 
 
 class Layers:
-    """Adds components to a graph.
+    """A builder that adds components to a graph.
 
-    A component that is applied several times, as in cycles, shares its constants.
+    If a component is applied several times, as in cycles, its constants are added only once.
     """
 
     def __init__(self, builder: Builder) -> None:
@@ -36,7 +36,7 @@ class Layers:
         self._constants: dict[tuple[str, str], str] = {}
 
     def constant(self, component: Component, name: str, make: Callable[[], npt.ArrayLike]) -> str:
-        """Return a constant of a component, and make it at the first call."""
+        """Return the name of a component's constant, which `make` creates at the first call."""
         key = (component.name, name)
         if key not in self._constants:
             self._constants[key] = self.builder.constant(name, make())
@@ -56,7 +56,7 @@ class Layers:
         return self.builder.add("Slice", x, *names)
 
     def shared(self, name: str, value: int) -> str:
-        """Return a constant with one integer, which all nodes share."""
+        """Return the name of a constant with one integer, which all nodes share."""
         key = ("", str(value))
         if key not in self._constants:
             self._constants[key] = self.builder.constant(name, np.asarray([value], np.int64))
@@ -67,7 +67,7 @@ Convert = Callable[[Layers, Component, str], str]
 
 
 def weights(component: Component) -> tuple[Array, Array]:
-    """Return the matrix, with a row for each output, and the bias, which may be empty."""
+    """Return the matrix, which has a row for each output, and the bias, which may be empty."""
     if component.kind == "LinearComponent":
         return component.array("Params"), np.zeros(0, np.float32)
     matrix, bias = component.array("LinearParams"), component.array("BiasParams")
@@ -102,7 +102,7 @@ def _same(layers: Layers, component: Component, x: str) -> str:
 
 
 def _dims(layers: Layers, component: Component, x: str, array: Array) -> Array:
-    """Repeat an array for all dimensions, since a component may treat blocks of them alike."""
+    """Repeat an array, which may be stored for one block of dimensions, for all dimensions."""
     dim = layers.builder.shape(x)[2]
     if not array.size or dim % array.size:
         raise UsageError(
@@ -142,7 +142,7 @@ def _batch_norm(layers: Layers, component: Component, x: str) -> str:
 
 
 def _normalize(layers: Layers, component: Component, x: str) -> str:
-    """Divide every block of every frame by its root mean square."""
+    """Divide each block of dimensions in each frame by its root mean square."""
     builder = layers.builder
     _, frames, dim = builder.shape(x)
     block = int(component.number("BlockDim", dim))
@@ -180,7 +180,7 @@ def _permute(layers: Layers, component: Component, x: str) -> str:
 
 
 def _blocks(op: str) -> Convert:
-    """Return a rule that adds or multiplies the blocks of the input, each of the output's size."""
+    """Return a rule that combines blocks of the input, each of the output's size, by `op`."""
 
     def convert(layers: Layers, component: Component, x: str) -> str:
         builder = layers.builder
@@ -212,8 +212,9 @@ def _truncation(layers: Layers, component: Component, x: str) -> str:
 def _lstm(layers: Layers, component: Component, x: str) -> str:
     """Compute an LSTM cell: (i, f, c, o, c') to (c, m).
 
-    The inputs are the three gates, the new cell content and the previous cell; the outputs are the
-    cell and the output. Three more columns, if present, are factors of the gates i, f and o.
+    The inputs i, f and o are the gates, c is the new cell content, and c' is the previous cell. The
+    results are the cell c and the output m. If the input has three more columns, these are factors
+    of the gates i, f and o.
     """
     builder = layers.builder
     params, input_dim = component.array("Params"), builder.shape(x)[2]
@@ -228,7 +229,7 @@ def _lstm(layers: Layers, component: Component, x: str) -> str:
         return layers.cut(x, number * dim, number * dim + dim, 2)
 
     def gate(name: str, number: int, cell: str) -> str:
-        """Compute a gate, which also depends on the cell; `ifo` are the rows of the weights."""
+        """Compute a gate, which adds the cell times a row of the weights (rows i, f and o)."""
         row = "ifo".index(name)
         peephole = layers.constant(component, f"weight_{name}", lambda: params[row])
         total = builder.add("Add", part(number), builder.add("Mul", cell, peephole))

@@ -1,4 +1,4 @@
-"""Nodes of an nnet3 model as values of a graph: all frames at once, or frame by frame in cycles."""
+"""Nodes of an nnet3 model as values of a graph: of all frames, or of single frames in cycles."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from slipstream.infer.importers.kaldi.nodes import (
 from slipstream.infer.importers.kaldi.order import ALWAYS, FrameSpan, groups, span_of
 
 # Limits for damaged files and for the graph's size, chosen by hand.
-MOST_STEPS = 50_000  # nodes that cycles add to the graph, over all frames
-LARGEST_OFFSET = 10_000  # frames
+MOST_STEPS = 50_000  # nodes times frames of a cycle
+LARGEST_OFFSET = 10_000  # frames between a node's output and an input that it reads
 
 
 def time_offsets(component: Component) -> list[int]:
@@ -49,7 +49,7 @@ def time_offsets(component: Component) -> list[int]:
 
 
 def needed_nodes(nodes: Mapping[str, KaldiNode], outputs: list[str]) -> dict[str, list[str]]:
-    """Return the names that each node reads, for all nodes that the outputs need."""
+    """Return the nodes that the outputs need, each with the names of the nodes that it reads."""
     edges: dict[str, list[str]] = {}
     waiting = list(outputs)
     while waiting:
@@ -70,12 +70,12 @@ def spans_of(
 
     Args:
         nodes: All nodes, by name.
-        edges: Names of the nodes that each needed node reads.
+        edges: Names of the nodes that each needed node reads (see `needed_nodes`).
         components: All components, by name.
         inputs: Frames of the inputs, by name.
 
     Raises:
-        UsageError: If nodes need their own results.
+        UsageError: If nodes need their own results, and so cannot be computed.
     """
     required = {name: list(read_by(nodes[name].source, required_only=True)) for name in edges}
     spans = dict(inputs)
@@ -98,7 +98,7 @@ def spans_of(
 
 
 class Frames:
-    """Adds the frames of nodes to a graph; values have the shape (1, frames, dim).
+    """A builder that adds the frames of nodes to a graph; values have the shape (1, frames, dim).
 
     A node that is defined at all times reads only values that never change, and has one frame.
     """
@@ -136,7 +136,7 @@ class Frames:
         return self._whole[name]
 
     def add_cycle(self, names: list[str]) -> None:
-        """Add nodes that read one another's frames, one frame after the other."""
+        """Add the nodes of a cycle, which read one another's frames, frame by frame."""
         self._check_cycle(names)
         step = self._direction(names)
         names = self._same_frame_order(names)
@@ -157,9 +157,9 @@ class Frames:
                 self._whole[name] = singles[0]
 
     def _bound(self, names: list[str]) -> tuple[int, int]:
-        """Return the range of frames of a cycle.
+        """Return the first frame of a cycle, and the frame after the last one.
 
-        Nodes in it that are defined at all times are computed for these frames only.
+        Nodes of the cycle that are defined at all times are only computed for these frames.
         """
         finite = [self._spans[name] for name in names if self._spans[name] != ALWAYS]
         begin = min((span.begin for span in finite), default=0)
@@ -209,10 +209,10 @@ class Frames:
         return self._layers.apply(component, joined)
 
     def _split(self, name: str, cycle: set[str]) -> Callable[[int], str]:
-        """Return the function that computes one frame of a node in a cycle.
+        """Return a function that computes one frame of a node in a cycle.
 
-        If the node multiplies by a matrix, the columns for inputs from outside the cycle are
-        multiplied for all frames at once.
+        If the node multiplies by a matrix, the product with inputs from outside the cycle is
+        computed for all frames at once.
         """
         node, span = self._nodes[name], self._spans[name]
 
@@ -257,7 +257,7 @@ class Frames:
     # ---- descriptors -----------------------------------------------------------------------
 
     def _window(self, descriptor: Descriptor, span: FrameSpan) -> str:
-        """Return the frames of a span, in which the descriptor must be defined."""
+        """Return a descriptor's frames in a span; it must be defined in the whole span."""
         match descriptor:
             case Reads(node):
                 return self._read(node, span)
@@ -335,7 +335,7 @@ class Frames:
         return self._builder.add("Pad", window, self._builder.constant("pads", pads))
 
     def _replaced(self, first: Descriptor, second: Descriptor, span: FrameSpan) -> str:
-        """Take the frames of the second descriptor where the first one is not defined."""
+        """Return the first descriptor's frames, or the second's if the first is undefined."""
         inside = span_of(first, self._spans, "").both(span)
         if inside.is_empty:
             return self._window(second, span)
@@ -422,7 +422,7 @@ class Frames:
 
 
 def _offsets(source: Descriptor | None, frames: int) -> list[tuple[str, int]]:
-    """Return the nodes that a descriptor reads at changing times, with the offset in frames."""
+    """Return the nodes that a descriptor reads at moving times, each with its offset in frames."""
     if isinstance(source, Reads):
         return [(source.node, frames)]
     if source is None or isinstance(source, (At, Round)):

@@ -1,4 +1,4 @@
-"""Reader of Kaldi's nnet3 models: the configuration of their nodes, and their components.
+"""Reader of Kaldi's nnet3 models, which consist of lines that describe nodes, and of components.
 
 The format of each component follows its Write method in
 https://github.com/kaldi-asr/kaldi/tree/master/src/nnet3. A binary file does not store the types of
@@ -112,14 +112,14 @@ MOST_COMPONENTS = 100_000
 
 @dataclass(frozen=True)
 class Component:
-    """Computation of a node.
+    """A component, the computation of a node.
 
     Args:
         name: Name in the file.
-        kind: Kaldi's class name, which ends with "Component".
-        values: Values by token.
-        parts: Components that a CompositeComponent applies in this order (default none).
-        is_known: True if the values were read; False for unsupported kinds (default True).
+        kind: Name of its class in Kaldi, which ends with "Component".
+        values: Values in the file, by the token before them.
+        parts: Components that a CompositeComponent applies, in this order (default none).
+        is_known: Whether the values were read; False for unsupported kinds (default True).
     """
 
     name: str
@@ -130,7 +130,7 @@ class Component:
 
     @property
     def title(self) -> str:
-        """Name and kind, for people."""
+        """Name and kind, for messages."""
         return f"{self.name} ({self.kind})"
 
     def array(self, token: str) -> Array:
@@ -153,7 +153,7 @@ class Component:
 
 @dataclass(frozen=True)
 class KaldiModel:
-    """Network: its configuration lines, its components by name, and the number of its priors."""
+    """A network: lines that describe its nodes, components by name, and number of class priors."""
 
     lines: list[str]
     components: dict[str, Component]
@@ -161,16 +161,16 @@ class KaldiModel:
 
 
 def read_model(path: Path, supported: frozenset[str]) -> KaldiModel:
-    """Read the nnet3 model of a final.mdl or final.raw file, text or binary.
+    """Read an nnet3 model from a file such as final.mdl or final.raw, text or binary.
 
-    A transition model in front of it is skipped.
+    A transition model before the network is skipped.
 
     Args:
         path: File of the model.
         supported: Kinds of components whose values are read.
 
     Raises:
-        UsageError: If the file cannot be read, is damaged or of another format.
+        UsageError: If the file cannot be read, is damaged or has another format.
     """
     return parse_file(path, "nnet3 model of Kaldi", lambda data: _model(data, supported))
 
@@ -219,7 +219,7 @@ def _component(
 
     Args:
         opening: Opening token, "<KindComponent>", which was already read.
-        depth: Number of components around this one.
+        depth: Number of composite components that contain this component.
     """
     kind = opening[1:-1]
     if opening != f"<{kind}>" or depth > DEEPEST:

@@ -20,14 +20,14 @@ LARGEST = 100_000  # time offset, modulus, or number of dimensions
 
 @dataclass(frozen=True)
 class Reads:
-    """The frames of a node."""
+    """The frames of the node with the name `node`."""
 
     node: str
 
 
 @dataclass(frozen=True)
 class Offset:
-    """The frames of `source` that are `frames` later."""
+    """The frame of `source` that is `frames` later than the current time."""
 
     source: Descriptor
     frames: int
@@ -35,7 +35,7 @@ class Offset:
 
 @dataclass(frozen=True)
 class Round:
-    """The frame at the last multiple of `modulus` that is not later than the current frame."""
+    """The frame of `source` at the current time, rounded down to a multiple of `modulus`."""
 
     source: Descriptor
     modulus: int
@@ -43,7 +43,7 @@ class Round:
 
 @dataclass(frozen=True)
 class At:
-    """The frame at one fixed time, at all times."""
+    """The frame of `source` at the fixed time `time`, whatever the current time is."""
 
     source: Descriptor
     time: int
@@ -51,14 +51,14 @@ class At:
 
 @dataclass(frozen=True)
 class Optional:
-    """The frames of `source`, and zeros at times at which it has none."""
+    """The frames of `source`, and zeros at times at which `source` has no frame."""
 
     source: Descriptor
 
 
 @dataclass(frozen=True)
 class Failover:
-    """The frames of `first`, and those of `second` at times at which `first` has none."""
+    """The frames of `first`, or of `second` at times at which `first` has no frame."""
 
     first: Descriptor
     second: Descriptor
@@ -74,7 +74,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class ScaledTerm:
-    """A multiple of a descriptor."""
+    """The frames of `source`, multiplied by `factor`."""
 
     source: Descriptor
     factor: float
@@ -82,7 +82,7 @@ class ScaledTerm:
 
 @dataclass(frozen=True)
 class Const:
-    """The same number in every dimension."""
+    """Frames of `dim` dimensions that all have the same value."""
 
     value: float
     dim: int
@@ -106,9 +106,9 @@ class KaldiNode:
         name: Name of the node.
         kind: One of input-node, component-node, dim-range-node and output-node.
         source: Descriptor of the frames that the node reads; None for inputs.
-        component: Name of its component (default none).
-        offset: First dimension of a range.
-        dim: Number of dimensions of an input or a range.
+        component: Name of the component of a component-node (default none).
+        offset: First dimension that a dim-range-node reads (default 0).
+        dim: Number of dimensions of an input-node or dim-range-node (default 0).
     """
 
     name: str
@@ -126,7 +126,7 @@ def parse_nodes(lines: list[str], where: str) -> dict[str, KaldiNode]:
         Nodes by name.
 
     Raises:
-        UsageError: If a line cannot be parsed, or a node reads another that does not exist.
+        UsageError: If a line cannot be parsed, or a node reads a node that does not exist.
     """
     nodes: dict[str, KaldiNode] = {}
     for line in lines:
@@ -142,7 +142,7 @@ def parse_nodes(lines: list[str], where: str) -> dict[str, KaldiNode]:
 
 
 def sources_of(descriptor: Descriptor) -> tuple[Descriptor, ...]:
-    """Return the descriptors that a descriptor consists of."""
+    """Return the descriptors that are direct parts of a descriptor."""
     match descriptor:
         case Append(parts):
             return parts
@@ -155,7 +155,7 @@ def sources_of(descriptor: Descriptor) -> tuple[Descriptor, ...]:
 
 
 def parts_of(descriptor: Descriptor | None) -> Iterator[Descriptor]:
-    """Yield a descriptor and, recursively, the descriptors that it consists of."""
+    """Yield a descriptor and, recursively, the descriptors that are parts of it."""
     if descriptor is not None:
         yield descriptor
         for source in sources_of(descriptor):
@@ -166,7 +166,8 @@ def read_by(descriptor: Descriptor | None, *, required_only: bool = False) -> It
     """Yield the names of the nodes that a descriptor reads.
 
     Args:
-        required_only: True to leave out nodes that the descriptor can do without (default False).
+        required_only: Whether nodes in IfDefined, whose frames may be missing, are left out
+            (default False).
     """
     if isinstance(descriptor, Reads):
         yield descriptor.node
@@ -250,7 +251,7 @@ class _Parser:
             raise self._trouble(self._text)
 
     def _has(self, mark: str) -> bool:
-        """Consume the mark if it is next and return whether it was."""
+        """Consume the next token if it is the mark, and return whether it was the mark."""
         is_next = self._tokens[self._at : self._at + 1] == [mark]
         self._at += is_next
         return is_next

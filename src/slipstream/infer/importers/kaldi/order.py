@@ -1,4 +1,4 @@
-"""Order in which nodes can be computed, their frames, and the cycles among them."""
+"""Order in which nodes can be computed, cycles among nodes, and frames of descriptors."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from slipstream.infer.importers.kaldi.nodes import (
     Sum,
 )
 
-FAR = 2**40  # frames, an infinite time
+FAR = 2**40  # frames; stands for an infinite time
 
 
 @dataclass(frozen=True)
 class FrameSpan:
-    """Frames from `begin` to before `end`."""
+    """Frames from `begin` on, up to but not including `end`."""
 
     begin: int
     end: int
 
     def moved(self, frames: int) -> FrameSpan:
-        """Return the span `frames` later; the span of all times stays the same."""
+        """Return the span moved by `frames`; the span of all times stays the same."""
         if self == ALWAYS:
             return self
         return FrameSpan(self.begin + frames, self.end + frames)
@@ -55,8 +55,8 @@ def span_of(descriptor: Descriptor, spans: Mapping[str, FrameSpan], where: str) 
     """Return the frames at which a descriptor is defined.
 
     Args:
-        spans: Frames at which each node is defined.
-        where: Name of the descriptor's node in errors.
+        spans: Frames at which each node is defined, by the node's name.
+        where: Name of the descriptor's node in error messages.
     """
     match descriptor:
         case Reads(node):
@@ -96,9 +96,9 @@ def _either(one: FrameSpan, other: FrameSpan, where: str) -> FrameSpan:
 
 
 def groups(edges: Mapping[str, list[str]]) -> list[list[str]]:
-    """Return groups of nodes that depend on one another; a group comes after those that it needs.
+    """Return groups of nodes that depend on one another; each group follows the groups it reads.
 
-    The algorithm is Tarjan's, without recursion because networks are deep.
+    This is Tarjan's algorithm, written without recursion because networks are deep.
     """
     result: list[list[str]] = []
     number: dict[str, int] = {}
@@ -126,7 +126,7 @@ def groups(edges: Mapping[str, list[str]]) -> list[list[str]]:
 
 
 def _pop_group(stack: list[str], stacked: set[str], node: str) -> list[str]:
-    """Take the nodes from one on off the stack; they are a group."""
+    """Remove a node and all nodes above it from the stack, and return them; they are a group."""
     at = stack.index(node)
     group = stack[at:]
     del stack[at:]

@@ -4,7 +4,7 @@ The formats are defined in https://github.com/kaldi-asr/kaldi/blob/master/src/ba
 src/matrix of the same repository (kaldi-matrix.cc, kaldi-vector.cc, compressed-matrix.cc).
 """
 
-# NumPy's stubs leave some of its types open.
+# NumPy's stubs do not state all types.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from slipstream.infer.importers.damage import DamagedFileError
 SPACE = b" \t\r\n"
 ELEMENTS = {"F": np.dtype("<f4"), "D": np.dtype("<f8")}
 COMPRESSED = ("CM", "CM2", "CM3")
-PERCENTILES = 1 / 65535  # part of a matrix's range that is one step of its 16-bit percentiles
+PERCENTILES = 1 / 65535  # one step of a 16-bit percentile, as a part of the matrix's range
 LONGEST_TOKEN = 200  # bytes; chosen by hand
 
 
 class KaldiStream:
-    """Reads values from bytes, one after the other.
+    """A reader of values that follow one another in a file.
 
-    All methods raise DamagedFileError if the next bytes are not such a value.
+    Every public method raises DamagedFileError if the next bytes are no value of its type.
     """
 
     def __init__(self, data: bytes, *, is_binary: bool, at: int = 0) -> None:
@@ -48,7 +48,7 @@ class KaldiStream:
         return word.decode("ascii", errors="replace")
 
     def line(self) -> str:
-        """Read the rest of this line."""
+        """Read up to the end of the line."""
         end = self.data.find(b"\n", self.at)
         if end < 0:
             raise DamagedFileError("the file ends inside the configuration")
@@ -57,7 +57,7 @@ class KaldiStream:
         return text.strip()
 
     def skip_past(self, mark: str) -> None:
-        """Continue behind the next `mark`."""
+        """Move to the position after the next `mark`."""
         position = self.data.find(mark.encode(), self.at)
         if position < 0:
             raise DamagedFileError(f"there is no {mark}")
@@ -165,8 +165,8 @@ class KaldiStream:
     def _compressed(self, name: str) -> Array:
         """Decode a compressed matrix to float32.
 
-        CM stores bytes that interpolate between four percentiles of each column; CM2 and CM3 store
-        16 or 8 bits between the smallest and the largest element.
+        CM stores elements as bytes that interpolate between four percentiles of their column. CM2
+        and CM3 store 16 and 8 bits that interpolate between the smallest and the largest element.
         """
         least, span, *shape = struct.unpack("<ffii", self._bytes(16))
         rows, columns = shape

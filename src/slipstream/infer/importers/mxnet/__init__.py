@@ -1,4 +1,4 @@
-"""Importer of MXNet: name-symbol.json describes the network, name-0000.params has its arrays."""
+"""Importer of MXNet: NAME-symbol.json describes the network, NAME-0000.params has its arrays."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ INTEGERS = {"3": np.uint8, "4": np.int32, "5": np.int8, "6": np.int64}  # by the
 def read_mxnet(
     path: Path, params: Path, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[Graph, tuple[str, ...]]:
-    """Return the graph of a network, and notes for people.
+    """Return the graph of a network, and notes for the user.
 
     Args:
-        path: Network file, name-symbol.json.
-        params: Weight file, name-0000.params.
-        shapes: Shapes of inputs, by name, that the network file does not give. Inputs are the
-            variables without an array.
+        path: Network file, NAME-symbol.json.
+        params: Weight file, NAME-0000.params.
+        shapes: Shapes by name, for inputs whose shape the network file does not give. Inputs are
+            the variables that have no array in the weight file.
 
     Raises:
         UsageError: If a file cannot be read, if operators are not supported (the message lists all
@@ -73,9 +73,10 @@ def _output(values: Mapping[int, list[str]], entry: tuple[int, int], where: str)
 
 
 def _outputs(symbol: Symbol, values: Mapping[int, list[str]]) -> dict[str, str]:
-    """Return the names of output values by output name.
+    """Return the names of output values, by the name of the output.
 
-    As in MXNet the name is `name_output`, with a number at the end if the node has several outputs.
+    As in MXNet, the output of a node is called `NODE_output`. A number at the end tells several
+    outputs of a node apart.
     """
     outputs: dict[str, str] = {}
     for (number, output), name in zip(symbol.heads, symbol.names, strict=True):

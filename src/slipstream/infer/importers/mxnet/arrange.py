@@ -27,7 +27,7 @@ def _reshape(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
 
 
 def _reversed_codes(codes: list[int]) -> list[int]:
-    """Reverse the codes; -4 stays in front of its two sizes."""
+    """Reverse the order of reshape codes, but keep -4 before its two sizes."""
     groups: list[list[int]] = []
     at = 0
     while at < len(codes):
@@ -42,7 +42,7 @@ def reshape_codes(shape: tuple[int, ...], codes: list[int], options: SymbolOptio
     """Compute the shape that MXNet's reshape codes describe.
 
     0 keeps a dimension, -1 takes the remaining elements, -2 keeps all remaining dimensions, -3
-    merges two dimensions, and -4 splits one into the two sizes that follow.
+    merges two dimensions, and -4 splits a dimension into the two sizes that follow the code.
     """
     result: list[int] = []
     dims, remaining = list(shape), list(codes)
@@ -201,7 +201,7 @@ def _tile(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
 
 
 def _repeat(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    """Repeat every element of an axis several times in a row."""
+    """Repeat each element along an axis several times, next to each other."""
     data, shape = x[0], builder.shape(x[0])
     if not options.has("axis"):
         shape = (math.prod(shape),)

@@ -1,10 +1,10 @@
 """Reader of MXNet's .params files.
 
-The format is that of https://github.com/apache/mxnet/blob/v1.9.x/src/ndarray/ndarray.cc: a list of
-arrays and a list of their names, little endian. It contains no code.
+https://github.com/apache/mxnet/blob/v1.9.x/src/ndarray/ndarray.cc defines the format: a list of
+arrays and a list of their names, in little-endian byte order. The files contain no code.
 """
 
-# NumPy's stubs leave some of its types open.
+# NumPy's stubs do not state all types.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DTYPES[BFLOAT16] = "<u2"
 
 
 def read_params(path: Path) -> dict[str, Array]:
-    """Read the arrays by name, without the prefix that marks them as trained (arg:) or not (aux:).
+    """Read the arrays by name, without the prefix for trained (arg:) and other (aux:) arrays.
 
     Raises:
         UsageError: If the file cannot be read, is damaged, or has sparse arrays.
@@ -77,7 +77,7 @@ class _Reader:
         return array
 
     def _shape(self, magic: int) -> tuple[int, ...] | None:
-        """Read a shape, or None for an array without elements, which has no data."""
+        """Read and return a shape; return None for an array without elements, which has no data."""
         if magic in (V1, V2, V3):
             (rank,) = self._take("<i")
             size = 8
@@ -97,7 +97,7 @@ class _Reader:
         """Return a range over `count` items, each of at least `least` bytes.
 
         Raises:
-            DamagedFileError: If the file is too short for them.
+            DamagedFileError: If the file is too short for these items.
         """
         if count * least > len(self._data) - self._at:
             raise DamagedFileError(f"the file is too short for {count} arrays")

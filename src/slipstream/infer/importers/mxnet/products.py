@@ -1,6 +1,6 @@
 """Operators with weights, and products of matrices."""
 
-# NumPy's stubs leave some of its types open.
+# NumPy's stubs do not state all types.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def along(builder: Builder, x: str, axis: int, rank: int) -> str:
 
 
 def per_axis(options: SymbolOptions, name: str, default: int, rank: int, least: int) -> list[int]:
-    """Return a window's property for each axis."""
+    """Return a property of windows, such as the stride, for each axis."""
     values = options.integers(name) or [default] * rank
     if len(values) != rank or not all(least <= value < 2**31 for value in values):
         raise UsageError(
@@ -115,7 +115,7 @@ def _fully_connected(builder: Builder, options: SymbolOptions, x: list[str]) -> 
 
 
 def _batch_norm(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    """Normalize as in inference; with fix_gamma, the default, the scale is 1 whatever is stored."""
+    """Normalize by stored statistics; with `fix_gamma` (default), the stored scale is ignored."""
     shape = builder.shape(x[0])
     axis = axis_of(options, "axis", 1, len(shape))
     for name in x[1:5]:
@@ -164,21 +164,21 @@ def _l2_normalization(builder: Builder, options: SymbolOptions, x: list[str]) ->
 
 
 def _embedding(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    """Look up rows; indices outside the table are moved to its ends, as in MXNet."""
+    """Look up rows of a table; as in MXNet, indices outside the table are clipped."""
     size = options.integer("input_dim", 0)
     _check(builder, options, x[1], (size, options.integer("output_dim", 0)))
     return builder.add("Gather", x[1], indices(builder, x[0], size))
 
 
 def indices(builder: Builder, x: str, size: int) -> str:
-    """Convert numbers to indices of an axis; numbers outside it are moved to its ends."""
+    """Convert numbers to indices of an axis of length `size`; numbers outside it are clipped."""
     integers = cast(builder, x, np.int64)
     ends = [builder.constant(name, np.int64(end)) for name, end in (("min", 0), ("max", size - 1))]
     return builder.add("Min", builder.add("Max", integers, ends[0]), ends[1])
 
 
 def _swapped(builder: Builder, x: str, is_swapped: bool) -> str:
-    """Swap the last two axes if asked to."""
+    """Swap the last two axes if `is_swapped` is true."""
     if not is_swapped:
         return x
     axes = list(range(len(builder.shape(x))))

@@ -15,7 +15,7 @@ Convert = Callable[[Builder, SymbolOptions, list[str]], str]
 
 
 def _axes(builder: Builder, options: SymbolOptions, x: str) -> list[int]:
-    """Return the named axes, or all others with `exclude`; return all axes if none is named."""
+    """Return the axes to reduce: those in `axis`, by default all, or with `exclude` the others."""
     rank = len(builder.shape(x))
     named = options.integers("axis")
     if any(not -rank <= axis < rank for axis in named):

@@ -11,7 +11,7 @@ from typing import Any
 from slipstream.errors import UsageError, reason_of
 
 VARIABLE = "null"
-LOSSES = {  # the second input of these operators is the label; only the first one is imported
+LOSSES = {  # only the first input of these operators is imported; the second input is the label
     "LinearRegressionOutput",
     "LogisticRegressionOutput",
     "MAERegressionOutput",
@@ -23,7 +23,7 @@ LOSSES = {  # the second input of these operators is the label; only the first o
 
 @dataclass(frozen=True)
 class SymbolOptions:
-    """Attributes of a node, as texts; every reader raises UsageError for texts of another kind."""
+    """Attributes of a node, as text; a method raises UsageError if it cannot convert a text."""
 
     where: str
     texts: Mapping[str, str]
@@ -33,7 +33,7 @@ class SymbolOptions:
         return self.texts.get(name, default)
 
     def has(self, name: str) -> bool:
-        """Tell whether the option is present and not None."""
+        """Return whether the option is present and not None."""
         return self.texts.get(name, "None") != "None"
 
     def flag(self, name: str, default: bool) -> bool:
@@ -69,7 +69,7 @@ class SymbolOptions:
         return [item for item in numbers if item is not None]
 
     def optional_integers(self, name: str) -> list[int | None]:
-        """Return integers of which some may be None, "(None, 2)"; [] if the option is absent."""
+        """Return integers, some perhaps None, as in "(None, 2)"; [] if the option is absent."""
         if not self.has(name):
             return []
         words = self.texts[name].strip("()[] ").split(",")
@@ -95,17 +95,17 @@ class SymbolOptions:
 
 @dataclass(frozen=True)
 class SymbolNode:
-    """Variable, whose op is "null", or operation."""
+    """A variable, if `op` is "null", or an operation."""
 
     op: str
     name: str
-    inputs: list[tuple[int, int]]  # pairs of a node's number and the number of its output
+    inputs: list[tuple[int, int]]  # pairs: number of a node, and number of one of its outputs
     options: SymbolOptions
 
 
 @dataclass(frozen=True)
 class Symbol:
-    """Network: the nodes that its outputs need, in an order in which they can run."""
+    """A network: the nodes that its outputs need, by number, in an order in which they can run."""
 
     nodes: dict[int, SymbolNode]
     heads: list[tuple[int, int]]  # outputs of the network, as pairs like those of `inputs`
@@ -113,7 +113,7 @@ class Symbol:
 
 
 def read_symbol(path: Path) -> Symbol:
-    """Read the network of a file; raise UsageError if it is unreadable or no network."""
+    """Read the network in a file; raise UsageError if the file is unreadable or has no network."""
     try:
         content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -133,7 +133,7 @@ def read_symbol(path: Path) -> Symbol:
 
 def _node(item: Any, number: int) -> SymbolNode:
     op, name = str(item["op"]), str(item["name"])
-    # Older versions wrote today's `attrs` as `param`, and the user's own attributes as `attr`.
+    # Older versions call the attributes `param`, and the attributes that a user adds `attr`.
     pairs: dict[Any, Any] = {
         **item.get("attr", {}),
         **item.get("param", {}),

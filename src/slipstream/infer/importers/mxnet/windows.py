@@ -14,7 +14,7 @@ GLOBAL = {"max": "GlobalMaxPool", "avg": "GlobalAveragePool"}
 
 
 def _pooling(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    """Pool with the number of windows rounded down, or rounded up by the convention `full`."""
+    """Pool with the number of windows rounded down, or rounded up in the convention `full`."""
     plain_layout(options)
     kind = options.choice("pool_type", ("max", "avg", "sum"))
     sizes = builder.shape(x[0])[2:]
@@ -76,7 +76,7 @@ def _pad(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
 
 
 def _up_sampling(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    """Repeat the nearest pixels; several inputs are resized to one size and concatenated."""
+    """Repeat the nearest pixels; several inputs are resized to the same size and concatenated."""
     options.choice("sample_type", ("nearest",))
     scale = options.integer("scale", 1)
     options.choice("multi_input_mode", ("concat",))

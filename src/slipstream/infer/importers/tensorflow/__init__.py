@@ -1,1 +1,1 @@
-"""Importer of TensorFlow's models."""
+"""Importer of TensorFlow and Keras models."""

@@ -1,10 +1,10 @@
 """TensorFlow's convolutions, pools, normalization and resizing, as ONNX operators.
 
-TensorFlow has channels last, and ONNX has them first. Each layer is imported with a Transpose on
-both sides; the rewrites cancel the pairs between two layers.
+TensorFlow has channels last, and ONNX has them first. Each layer is imported with a Transpose
+before and after it; rewrites remove the pairs of Transposes between two layers.
 """
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -20,7 +20,7 @@ from slipstream.infer.importers.step import Rule, Step, Unimportable
 
 
 def _is_first(step: Step) -> bool:
-    """Tell whether the op itself has channels first."""
+    """Return whether the op has channels first in TensorFlow, too."""
     return step.text("data_format", "NHWC").startswith("NC")
 
 
@@ -47,7 +47,7 @@ def to_last(rank: int) -> list[int]:
 
 
 def _inner(step: Step, name: str, rank: int) -> list[int]:
-    """Return a parameter of all axes, without its entries for batch and channels."""
+    """Return a parameter with an entry per axis, but without entries for batch and channels."""
     sizes = [int(size) for size in step.params.get(name) or [1] * rank]
     if _is_first(step):
         return sizes[2:]
@@ -57,7 +57,7 @@ def _inner(step: Step, name: str, rank: int) -> list[int]:
 def _pads(
     step: Step, sizes: Sequence[int], reaches: Sequence[int], strides: Sequence[int]
 ) -> list[int]:
-    """Return ONNX's pads; with SAME padding, the smaller half comes first."""
+    """Return the padding for ONNX; with SAME padding, the smaller half is before the image."""
     mode, rank = step.text("padding"), len(sizes) + 2
     if mode == "EXPLICIT":
         pairs = np.array(step.params["explicit_paddings"]).reshape(rank, 2)
@@ -113,7 +113,7 @@ def _convolved(step: Step, x: str, weight: str, group: int) -> str:
 
 
 def _transposed_convolution(step: Step) -> str:
-    """Add Conv2DBackpropInput and the like; operands are the result's sizes, filters, the input."""
+    """Add an op such as Conv2DBackpropInput, whose operands are result sizes, filters and input."""
     b, x = step.b, _first(step, step.full(2))
     rank = len(b.shape(x))
     weight = moves.transpose(b, step.full(1), [rank - 1, rank - 2, *range(rank - 2)])
@@ -226,7 +226,7 @@ def _rearranged(op: str) -> Rule:
 
 
 def _space_to_batch(step: Step) -> str:
-    """Turn every n-th row and column into an image of its own."""
+    """Split each image into several images, each with every n-th row and column."""
     b, blocks = step.b, [int(size) for size in step.known(1)]
     count = len(blocks)
     pads = step.known(2).astype(int)
@@ -246,7 +246,7 @@ def _space_to_batch(step: Step) -> str:
 
 
 def _batch_to_space(step: Step) -> str:
-    """Merge images that are every n-th row and column of one image."""
+    """Merge images, each with every n-th row and column, into one image."""
     b, blocks = step.b, [int(size) for size in step.known(1)]
     count = len(blocks)
     crops = step.known(2).astype(int)

@@ -3,7 +3,7 @@
 Every element is known at import time, so no list remains in the graph.
 """
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -22,7 +22,7 @@ from slipstream.infer.importers.step import Operand, Unimportable, plain
 
 @dataclass(frozen=True, slots=True)
 class TensorList:
-    """Elements of a list; None for elements that are not set."""
+    """Elements of a list; an element that is not set is None."""
 
     items: tuple[Operand | None, ...]
 
@@ -43,7 +43,7 @@ def _operand(items: Sequence[Operand | None]) -> Operand:
 
 
 def named(b: Builder, operand: Operand) -> str:
-    """Return the name of an operand in the graph."""
+    """Return the name of an operand in the graph; a known operand becomes a constant."""
     if isinstance(operand.value, str):
         return operand.value
     return b.constant("constant", plain(operand.value))

@@ -1,7 +1,7 @@
 """Importer of SavedModel folders, Keras models and their files, and TensorFlow functions.
 
-TensorFlow itself inlines weights and functions; each remaining op becomes ONNX operators by its
-rule. The result of the graph is compared with the model's own result.
+TensorFlow itself inlines weights and functions. A rule for each type of op converts the remaining
+ops to ONNX operators. The result of the graph is compared with the result of the model.
 """
 
 # TensorFlow has no stubs.
@@ -42,9 +42,9 @@ class _Signature:
     """A model as a function of named tensors.
 
     Args:
-        inputs: Dtypes and shapes of the inputs, by name; dimensions may be open.
+        inputs: Dtypes and shapes of the inputs, by name; dimensions may be unknown.
         dtypes: TensorFlow's dtypes of the inputs, by name.
-        call: Function that takes tensors in the order of the inputs and returns a tree of tensors.
+        call: Function that takes tensors in the order of `inputs` and returns a tree of tensors.
         outputs: Names of the results; () if the model has no names for them.
     """
 
@@ -55,13 +55,13 @@ class _Signature:
 
 
 def is_tensorflow(source: object) -> bool:
-    """Tell whether the object is a Keras model or a TensorFlow callable; import neither."""
+    """Return whether the object is a Keras or TensorFlow callable, without importing either."""
     homes = {kind.__module__.partition(".")[0] for kind in type(source).__mro__}
     return callable(source) and not homes.isdisjoint(("keras", "tensorflow"))
 
 
 def is_saved(path: Path) -> bool:
-    """Tell whether the path is a file or folder written by Keras or TensorFlow."""
+    """Return whether the path is a file or folder written by Keras or TensorFlow."""
     return path.suffix in KERAS_FILES or (path / "saved_model.pb").is_file()
 
 
@@ -81,19 +81,19 @@ def read_saved(path: Path) -> Any:
 def import_tensorflow(
     source: Any, example_inputs: object, shapes: Shapes, what: str
 ) -> tuple[Proved, tuple[str, ...]]:
-    """Return the graph of a model with its accuracy, and the assumptions about open shapes.
+    """Return the graph of a model with its accuracy, and notes about assumptions on shapes.
 
     Args:
         source: Keras model, loaded SavedModel (its signature `serving_default`, or its only one),
             or tf.function.
-        example_inputs: Array, sequence in the order of the inputs, or dictionary by input. Without
-            it (None), random numbers in the model's own shapes.
-        shapes: Shapes, by input, that the model leaves open.
-        what: Name of the model in errors.
+        example_inputs: Array, sequence in the order of the inputs, or dictionary by input name. If
+            it is None, random numbers in the model's own shapes are used.
+        shapes: Shapes by input name, for inputs whose shape the model leaves open.
+        what: Name of the model in error messages.
 
     Raises:
-        UsageError: If shapes remain open, if ops cannot be imported (the message lists all of
-            them), or if the graph computes something else.
+        UsageError: If shapes remain unknown, if ops cannot be imported (the message lists all of
+            them), or if results of the graph and the model differ.
     """
     with _quiet():
         import tensorflow
@@ -122,9 +122,9 @@ def import_tensorflow(
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Discard everything that the process writes to stderr; TensorFlow's errors are exceptions.
+    """Discard what all threads of the process write to stderr.
 
-    This affects all threads of the process.
+    No errors are lost, because TensorFlow reports them as exceptions.
     """
     sys.stderr.flush()
     original, null_device = os.dup(STDERR), os.open(os.devnull, os.O_WRONLY)
@@ -217,9 +217,9 @@ def _signature_of_specs(
 
 
 def _signature_of_example(source: Any, example: object, what: str) -> _Signature:
-    """Build the signature of a model that has none from its example inputs.
+    """Build a signature from example inputs, for a model that has no signature.
 
-    The inputs have the names of the arguments.
+    The inputs get the names of the arguments.
     """
     import tensorflow
 
@@ -295,9 +295,9 @@ def _flat(tree: Any, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _ordered(items: Mapping[str, Any]) -> dict[str, Any]:
-    """Sort items by name, with numbers in names by their value.
+    """Sort items by name, and compare numbers in names by value.
 
-    A SavedModel's signature has another order each time it is loaded.
+    The order of a SavedModel's signature differs from one loading to the next.
     """
 
     def sort_key(name: str) -> list[tuple[int, str]]:
@@ -307,7 +307,7 @@ def _ordered(items: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain_name(name: str) -> str:
-    """Convert a name to one that TensorFlow allows for an argument."""
+    """Convert a name to a name that TensorFlow allows for an argument."""
     return "".join(letter if letter.isalnum() else "_" for letter in name)
 
 

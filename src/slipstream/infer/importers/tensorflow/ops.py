@@ -1,6 +1,6 @@
 """TensorFlow's element-wise ops, reductions and matrix products, as ONNX operators."""
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -153,7 +153,7 @@ def _select(step: Step) -> str:
 
 
 def _first_select(step: Step) -> str:
-    """Add Select, the older op, in which a vector as condition chooses rows."""
+    """Add Select, the op before SelectV2; if its condition is a vector, it selects rows."""
     condition = step.full(0)
     condition_shape, rank = step.b.shape(condition), len(step.operands[1].shape)
     if len(condition_shape) == 1 and rank > 1:
@@ -236,7 +236,7 @@ def _along_last(op: str) -> Rule:
 
 
 def _swapped(step: Step, at: int, *names: str) -> str:
-    """Return an operand, with its last two axes swapped if one of these parameters is true."""
+    """Return an operand; its last two axes are swapped if one of the named parameters is true."""
     name = step.wide(at)
     if not any(step.params.get(flag, False) for flag in names):
         return name
@@ -250,7 +250,7 @@ def _matrix_product(step: Step) -> str:
 
 
 def _einsum(step: Step) -> str:
-    """Add an einsum, as MatMul if it has two operands without repeated letters."""
+    """Add an einsum, as a MatMul if it has two operands and no term repeats a letter."""
     text = step.text("equation").replace(" ", "")
     inputs, _, output = text.partition("->")
     terms = inputs.split(",")
@@ -274,9 +274,9 @@ def _einsum(step: Step) -> str:
 
 
 def _is_swapped(left: str, right: str, output: str) -> bool:
-    """Tell whether the letters of the right operand alone come first in the result.
+    """Return whether letters that only the right operand has come first in the result.
 
-    They are compared with the letters of the left operand alone.
+    They are compared with the letters that only the left operand has.
     """
     first = [output.index(c) for c in left if c in output and c not in right]
     second = [output.index(c) for c in right if c in output and c not in left]
@@ -284,7 +284,7 @@ def _is_swapped(left: str, right: str, output: str) -> bool:
 
 
 def _band(step: Step) -> str:
-    """Keep the diagonals from `lower` below to `upper` above the main one (MatrixBandPart)."""
+    """Add MatrixBandPart, which keeps `lower` diagonals below and `upper` above the main one."""
     lower, upper = int(step.known(1)), int(step.known(2))
     rows, columns = step.operands[0].shape[-2:]
     below = np.arange(rows)[:, None] - np.arange(columns)

@@ -1,7 +1,7 @@
-"""Reader of TensorFlow's graphs: it imports them op by op and inlines nested functions.
+"""Reader of TensorFlow's graphs, which imports them op by op and inlines nested functions.
 
-TensorFlow computes everything that does not depend on the inputs. All shapes are known, and so are
-values that are computed from shapes. Loops whose length is known are unrolled.
+TensorFlow computes all values that do not depend on the inputs. All shapes are known, so values
+that are computed from shapes are known too. Loops of known length are unrolled.
 """
 
 # TensorFlow has no stubs.
@@ -31,17 +31,17 @@ CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 BRANCHES = ("If", "StatelessIf")
 LOOPS = ("StatelessWhile", "While")
 FROM_SHAPES = ("OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike")
-LARGEST_LOOP = 10_000  # ops that unrolling a loop may give; chosen by hand
+LARGEST_LOOP = 10_000  # ops of an unrolled loop, at most; chosen by hand
 
-Values = dict[str, Operand]  # by the name of the tensor in its graph
+Values = dict[str, Operand]  # by the name of the tensor in TensorFlow's graph
 
 
 class _Lost:
-    """Placeholder for a value that depends on an op that cannot be imported."""
+    """Placeholder for the result of an op that cannot be imported, or that needs such an op."""
 
 
 class TensorFlowReader:
-    """Imports graphs, and collects the ops that cannot be imported."""
+    """An importer of graphs, which also counts the ops that cannot be imported."""
 
     def __init__(self, builder: Builder, graph: Any, library: Mapping[str, Any]) -> None:
         self.refused: Counter[str] = Counter()
@@ -51,7 +51,7 @@ class TensorFlowReader:
         self._functions: dict[str, Any] = {}
 
     def named(self, operand: Operand) -> str:
-        """Return the name of an operand in the graph."""
+        """Return the name of an operand in the ONNX graph."""
         return named(self._b, operand)
 
     def run(self, inputs: Values, fetches: Sequence[Any]) -> list[Operand]:
@@ -85,10 +85,10 @@ class TensorFlowReader:
         return [Operand(_Lost(), ()) for _ in op.outputs]
 
     def _lost(self, op: Any) -> list[Operand]:
-        """Return placeholders for the results of an op whose operands are placeholders.
+        """Return placeholders for the results of an op with a placeholder as operand.
 
         Raises:
-            Unimportable: If the op itself cannot be imported either.
+            Unimportable: If this op cannot be imported either.
         """
         others = (*BRANCHES, *LOOPS, *FROM_SHAPES, *LISTS)
         if op.type not in RULES and op.type not in others:
@@ -138,7 +138,7 @@ class TensorFlowReader:
         return self._functions[name]
 
     def _branch(self, op: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """Import one of two functions; if the choice is computed, import both and select."""
+        """Import the chosen branch, or both and a selection if the model computes the choice."""
         condition_operand, *arguments = operands
         names = [op.get_attr(f"{name}_branch").name for name in ("then", "else")]
         if condition_operand.is_known:
@@ -154,7 +154,7 @@ class TensorFlowReader:
         return selected
 
     def _loop(self, op: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """Unroll a loop whose condition is known in every round."""
+        """Unroll a loop whose condition is known in every iteration."""
         condition, body = (op.get_attr(name).name for name in ("cond", "body"))
         size = len(self._function(body).get_operations())
         values, rounds = list(operands), 0
@@ -173,7 +173,7 @@ class TensorFlowReader:
 
 
 def _ordered(fetches: Sequence[Any], inputs: Mapping[str, Operand]) -> list[Any]:
-    """Return the ops that the tensors need, each after the ops that it reads."""
+    """Return the ops that the tensors depend on, each after the ops whose results it reads."""
     order: list[Any] = []
     seen: set[str] = set()
     stack = [(tensor.op, False) for tensor in reversed(fetches) if tensor.name not in inputs]

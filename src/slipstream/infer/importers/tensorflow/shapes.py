@@ -1,6 +1,6 @@
 """TensorFlow's ops that move, cut and look up elements, as ONNX operators."""
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -155,7 +155,7 @@ def _strided(step: Step) -> str:
 
 
 def _per_axis(index: Sequence[Any], rank: int) -> list[Any]:
-    """Return an index with a slice or number for each axis."""
+    """Return an index with one slice or number for each of `rank` axes."""
     items = [item for item in index if item is not None]
     if Ellipsis in items:
         at = items.index(Ellipsis)
@@ -231,7 +231,7 @@ def _gathered_rows(step: Step) -> str:
 
 
 def _scattered(reduction: str) -> Rule:
-    """Return a rule for TensorScatterUpdate and the like."""
+    """Return a rule for scatter ops such as TensorScatterUpdate."""
 
     def rule(step: Step) -> str:
         indices = moves.cast(step.b, step.full(1), np.int64)
@@ -241,7 +241,7 @@ def _scattered(reduction: str) -> Rule:
 
 
 def _one_hot(step: Step) -> str:
-    """Add OneHot, whose operands are indices, depth, and the values at the index and elsewhere."""
+    """Add OneHot, whose operands are indices, depth, the value at an index, and the other value."""
     b, depth = step.b, int(step.known(1).reshape(()))
     operand_shape = step.operands[0].shape
     axis = int(step.params.get("axis", -1)) % (len(operand_shape) + 1)
