@@ -1,1 +1,1 @@
-"""The graph of a model: its cost, its parts, and its conversion from and to ONNX."""
+"""The graph of a model: its cost, its parts, and its conversion from ONNX and to ONNX."""

@@ -1,8 +1,8 @@
 """The cost of a graph, computed without running it: operations, bytes, and their ratio.
 
 A product (convolution, matrix product, attention) counts two operations for each multiplication and
-its addition. Any other node counts one operation per element of its outputs. The bytes are those
-that a node reads and writes if every value is in memory once.
+its addition. Any other node counts one operation per element of its outputs. The bytes of a node
+are those of its inputs and outputs, each of which is read or written once.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -19,7 +19,7 @@ import numpy as np
 
 from slipstream.infer.graph.graph import Array, Graph, Node
 
-# Operators that compute nothing.
+# Operators whose operations are not counted, because they mostly move numbers.
 MOVES = frozenset(
     (
         *("Concat", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Resize"),
@@ -35,7 +35,7 @@ class NodeCost:
     Args:
         op: Operator of the node.
         output: First output of the node.
-        flops: Operations; see the module's docstring.
+        flops: Number of operations; see the module's docstring.
         bytes_read: Bytes of the constants and values that it reads.
         bytes_written: Bytes of its outputs.
         is_product: True for a convolution, a matrix product or attention.
@@ -50,7 +50,7 @@ class NodeCost:
 
     @property
     def intensity(self) -> float:
-        """Operations per byte; below the machine's own ratio, memory limits the node."""
+        """Operations per byte; if the machine can do more per byte, memory limits the node."""
         return self.flops / max(self.bytes_read + self.bytes_written, 1)
 
 
@@ -59,7 +59,7 @@ class Analysis:
     """The cost of a graph.
 
     Args:
-        nodes: Costs of the nodes in their order; values of unknown shape count as 0 bytes.
+        nodes: Costs of the nodes, in the graph's order; a value of unknown shape has 0 bytes.
         dead: First outputs of nodes that no output of the graph needs.
         duplicates: First outputs of nodes that repeat the computation of an earlier node.
     """
@@ -85,7 +85,7 @@ class Analysis:
 
 
 def analyse(graph: Graph) -> Analysis:
-    """Return the cost of a graph; nothing runs."""
+    """Return the cost of a graph, which is not run."""
     return Analysis(
         nodes=tuple(_cost(graph, node) for node in graph.nodes),
         dead=_dead(graph),

@@ -1,10 +1,10 @@
 """The graph that importers build and engines run: operators of ONNX on named values.
 
-A value is a name. It is an input of the graph, a constant, or the output of one node. A graph is a
-list of nodes in an order in which they can run, and a few dictionaries. Operators and attributes
-have the meaning of ONNX, so that a graph can be written to a file and given to any engine at any
-time. Operators that ONNX lacks are in the domain `slipstream`; `infer.rewrites.expand` replaces
-them by operators of ONNX.
+A value is a tensor with a name: an input of the graph, a constant, or an output of one node. A
+graph is a list of nodes in an order in which they can run, and a few dictionaries. Operators and
+attributes have the meaning of ONNX, so that a graph can be written to a file and passed to any
+engine at any time. Operators that ONNX lacks are in the domain `slipstream`;
+`infer.rewrites.expand` replaces them by operators of ONNX.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ SLIPSTREAM = "slipstream"  # domain of the operators that ONNX lacks
 
 @dataclass(frozen=True)
 class Value:
-    """The type of a value.
+    """The dtype and shape of a value.
 
     Args:
         dtype: Type of the elements; None if it is unknown.
-        shape: Sizes of the dimensions; an unknown size has a name or is None. None if the number
-            of dimensions is unknown.
+        shape: Sizes of the dimensions, in which an unknown size is a name or None. The shape is
+            None if the number of dimensions is unknown.
     """
 
     dtype: np.dtype[Any] | None
@@ -80,7 +80,7 @@ class Node:
 
     @property
     def output(self) -> str:
-        """The only, or first, output."""
+        """Name of the first output."""
         return self.outputs[0]
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -88,7 +88,7 @@ class Node:
         return self.attributes.get(name, default)
 
     def reads(self) -> Iterator[str]:
-        """Yield every value that the node reads, those that its subgraphs read included."""
+        """Yield the name of every value that the node or one of its subgraphs reads."""
         yield from (name for name in self.inputs if name)
         for attribute in self.attributes.values():
             if isinstance(attribute, Subgraph):
@@ -97,15 +97,15 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes in an order in which they can run. Change `nodes` only through the methods.
+    """A graph of operators.
 
     Args:
-        inputs: Types of the inputs, by name.
+        inputs: Dtypes and shapes of the inputs, by name.
         outputs: Names of the outputs.
-        nodes: Nodes.
+        nodes: Nodes in an order in which they can run.
         constants: Constants by name.
-        values: Types of other values that are known, by name.
-        opsets: Versions of the operators, by domain.
+        values: Dtypes and shapes of the results of nodes, by name, as far as they are known.
+        opsets: Versions of the operator sets, by domain.
         name: Name of the graph.
     """
 
@@ -118,7 +118,7 @@ class Graph:
     name: str = "graph"
 
     def copy(self) -> Graph:
-        """Return a copy; it shares the arrays, which nobody changes."""
+        """Return a copy that shares the arrays of constants, which must not be changed."""
         nodes = [
             replace(
                 node,
@@ -141,7 +141,10 @@ class Graph:
     # ---- looking ---------------------------------------------------------------------------
 
     def uses(self) -> dict[str, list[Node]]:
-        """Return the nodes that read each value, once per read; graph outputs do not count."""
+        """Return the nodes that read each value, by the name of the value.
+
+        A node that reads a value twice is listed twice. Outputs of the graph are not reads.
+        """
         readers: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in node.reads():
@@ -149,7 +152,7 @@ class Graph:
         return readers
 
     def read_constants(self) -> dict[str, Array]:
-        """Return the constants that nodes read, or that are outputs."""
+        """Return the constants that nodes read, or that are outputs of the graph."""
         read = {name for node in self.nodes for name in node.reads()} | set(self.outputs)
         return {name: array for name, array in self.constants.items() if name in read}
 
@@ -158,7 +161,7 @@ class Graph:
         return {output: node for node in self.nodes for output in node.outputs if output}
 
     def value(self, name: str) -> Value:
-        """Return the type of a value."""
+        """Return the dtype and shape of a value, as far as they are known."""
         constant = self.constants.get(name)
         if constant is not None:
             return Value(constant.dtype, constant.shape)

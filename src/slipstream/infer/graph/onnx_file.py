@@ -27,7 +27,8 @@ from onnx import (
 from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import SLIPSTREAM, Array, Attribute, Graph, Node, Subgraph, Value
 
-# Most elements of a constant from which a shape may follow. Chosen by hand, not measured.
+# Greatest number of elements of a constant on which a shape may depend. Chosen by hand, not
+# measured.
 LARGEST_SHAPE = 1024
 BFLOAT16 = helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16)
 
@@ -44,7 +45,7 @@ def read(source: str | Path | bytes) -> Graph:
         else:
             model = onnx.load(str(source))
         onnx.checker.check_model(model)
-    except Exception as error:  # protobuf, onnx and the file system have many
+    except Exception as error:  # protobuf, onnx and the file system raise many types
         subject = "these bytes are" if isinstance(source, bytes) else f"{source} is"
         raise UsageError(f"{subject} no valid ONNX model: {error}") from error
     return from_model(model)
@@ -113,10 +114,10 @@ def to_model(graph: Graph) -> ModelProto:
 
 
 def split_model(graph: Graph) -> tuple[ModelProto, dict[str, Array]]:
-    """Return the ONNX model of a graph without its large constants, and these by name.
+    """Return a pair: the ONNX model of a graph without its large constants, and these by name.
 
-    The model refers to another file for them. They are C-contiguous; nothing is copied, and the
-    limit of 2 GiB for a model does not apply.
+    The model describes the large constants as data of another file, so ONNX's limit of 2 GiB for a
+    model does not apply to them. Their arrays are C-contiguous, and copied only if they were not.
     """
     large = _large(graph)
     small = {name: array for name, array in graph.constants.items() if name not in large}
@@ -134,7 +135,8 @@ def bare_graph(
         graph: Graph, which is not changed.
         is_selected: Function that returns whether a large constant becomes an input.
 
-    Returns: the graph, whose new inputs follow its own, and the constants, C-contiguous.
+    Returns:
+        A pair: the new graph, whose additional inputs come last, and the C-contiguous constants.
     """
     large = {name: array for name, array in _large(graph).items() if is_selected(array)}
     inputs = {name: Value(array.dtype, array.shape) for name, array in large.items()}
@@ -143,7 +145,7 @@ def bare_graph(
 
 
 def _large(graph: Graph) -> dict[str, Array]:
-    """Return the constants that are too large for shapes and indices, C-contiguous."""
+    """Return the constants that are too large to describe shapes, C-contiguous, by name."""
     return {
         name: np.asarray(array, order="C")
         for name, array in graph.read_constants().items()
@@ -165,7 +167,7 @@ def _elsewhere(name: str, array: Array) -> TensorProto:
 def infer_shapes(graph: Graph) -> Graph:
     """Return the graph with newly inferred shapes.
 
-    Of large constants only the types are used, because no shape depends on their elements.
+    Only the dtypes and shapes of large constants are used; no shape depends on their elements.
     """
     bare = graph.copy()
     bare.nodes = [_stand_in(node) for node in graph.nodes if not _is_pixels(node)]
@@ -185,7 +187,7 @@ def infer_shapes(graph: Graph) -> Graph:
 
 
 def _stand_in(node: Node) -> Node:
-    """Return a node of ONNX whose output has the same type and shape."""
+    """Return a standard ONNX node whose output has the same dtype and shape as the node's."""
     if node.domain != SLIPSTREAM:
         return node
     op, num_inputs = ("MatMul", 2) if node.op == "Linear" else ("Identity", 1)
@@ -193,9 +195,9 @@ def _stand_in(node: Node) -> Node:
 
 
 def _is_pixels(node: Node) -> bool:
-    """Return whether a node is Pixels, whose output shape is known.
+    """Return whether a node is Slipstream's operator Pixels, whose output shape is always known.
 
-    It changes dtype and layout at once, so no single node of ONNX can replace it.
+    Pixels changes dtype and layout at once, so no single standard node can stand in for it.
     """
     return node.domain == SLIPSTREAM and node.op == "Pixels"
 

@@ -1,6 +1,6 @@
-"""Shapes of outputs, of which some sizes are open and the others are taken from a run.
+"""Complete the shapes of a graph's outputs with sizes that runs of the graph show.
 
-A size that depends on the numbers of an input, such as the number of boxes, is open.
+A size that depends on the numbers of an input, such as the number of boxes, stays open (None).
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ def with_output_shapes(graph: Graph, runs: Sequence[Mapping[str, Array]]) -> Gra
     """Return a copy of a graph in which the shapes of outputs are completed.
 
     Args:
-        graph: Graph, which is not changed. Shape inference does not follow every If and Loop.
+        graph: Graph, which is not changed. It may lack sizes, because shape inference does not
+            follow every If and Loop.
         runs: Outputs of one or more runs, by name.
 
-    Returns: the copy. A size that the graph lacks is taken from the runs, or is None if it depends
-    on numbers or differs between runs.
+    Returns:
+        The copy. A size that the graph lacks is taken from the runs; it is None if it depends on
+        the numbers of an input or differs between runs.
     """
     values: dict[str, Value] = {}
     for name in graph.outputs:
@@ -50,7 +52,7 @@ def _shape(
 
 
 def _is_counted(graph: Graph, name: str) -> bool:
-    """Return whether an output depends on an operator that counts."""
+    """Return whether an output depends on one of the operators `COUNTING`."""
     producers = graph.producers()
     left, seen = [name], {name}
     while left:

@@ -1,4 +1,4 @@
-"""Parts of graphs: some nodes as a graph of their own, and the values at which to cut a graph."""
+"""Divide a graph into parts that are graphs themselves, and find the values at which to cut it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from slipstream.infer.graph.graph import Graph, Node
 
 
 def part_of(graph: Graph, nodes: Sequence[Node]) -> Graph:
-    """Return the graph of some nodes.
+    """Return some nodes of a graph as a graph of their own.
 
-    Its inputs are the values that they read from other nodes, and its outputs are the values that
-    other nodes read from them.
+    Its inputs are the values that these nodes read but do not compute. Its outputs are the computed
+    values that other nodes read, or that are outputs of the graph.
     """
     inside = {id(node) for node in nodes}
     computed = {output for node in nodes for output in node.outputs}
@@ -34,9 +34,9 @@ def part_of(graph: Graph, nodes: Sequence[Node]) -> Graph:
 
 
 def cuts(graph: Graph) -> list[str]:
-    """Return the values at which the graph can be cut, in their order.
+    """Return the names of the values at which the graph can be cut, in execution order.
 
-    The nodes after such a value read no other value from before it. It is float32 of fixed shape,
+    The nodes after a cut read no other value from before it. The value is float32 of fixed shape,
     and neither an input nor an output of the graph.
     """
     last = {name: at for at, node in enumerate(graph.nodes) for name in node.reads()}
@@ -57,7 +57,7 @@ def cuts(graph: Graph) -> list[str]:
 
 
 def even_cuts(graph: Graph, most: int) -> list[str]:
-    """Return up to `most` of the cuts, with similar numbers of operations between neighbours."""
+    """Return up to `most` cuts, so that the parts have similar numbers of operations."""
     flops = {node.output: node.flops for node in analyse(graph).nodes}
     done, total = 0, sum(flops.values())
     ends: dict[str, float] = {}
@@ -73,7 +73,7 @@ def even_cuts(graph: Graph, most: int) -> list[str]:
 
 
 def pieces(graph: Graph, ends: Sequence[str]) -> list[Graph]:
-    """Return the parts of a graph that is cut at these values, in order: one more than values."""
+    """Return the parts of a graph that is cut at the values `ends`, in execution order."""
     at = {output: index + 1 for index, node in enumerate(graph.nodes) for output in node.outputs}
     bounds = [0, *(at[name] for name in ends), len(graph.nodes)]
     return [part_of(graph, graph.nodes[begin:end]) for begin, end in pairwise(bounds)]

@@ -1,4 +1,4 @@
-"""Constants that are mapped from a file, so that the system can reclaim their memory."""
+"""Map constants from a file, so that the operating system can reclaim their memory."""
 
 # NumPy's stubs leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -14,15 +14,15 @@ import numpy as np
 
 from slipstream.infer.graph.graph import Graph
 
-SMALL = 2**16  # bytes of a constant that is not mapped. Chosen by hand, not measured.
+SMALL = 2**16  # bytes; a smaller constant is not mapped. Chosen by hand, not measured.
 ALIGNMENT = 64  # bytes
 
 
 def spilled(graph: Graph, beside: Graph) -> Graph:
     """Return a graph whose constants are mapped from a file.
 
-    Small constants, and those that the graph `beside` contains too, stay in memory. The file is in
-    the folder for temporary files (`TMPDIR`). It has no name and exists as long as the arrays.
+    Small constants, and constants that the graph `beside` contains too, stay in memory. The file is
+    in the folder for temporary files (`TMPDIR`). It has no name, and is deleted with the arrays.
     """
     shared = {id(array) for array in beside.constants.values()}
     names = [

@@ -1,8 +1,9 @@
-"""Load a package for the first time, in a process that does not know how it was made.
+"""Load a package for the first time, in another process than the one that made it.
 
     python -m slipstream.infer.package.first_load model.slip
 
-loads the package and runs its example. If that fails, it exits with 1 and the reason in one line.
+This command loads the package and runs its example. If that fails, it exits with the status 1 and
+writes the reason in one line.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ def try_package(path: Path) -> None:
     """Load a package and call it once, in a fresh process. Blocks.
 
     Raises:
-        UnsupportedError: the package cannot be loaded; so the compilation fails, not the first
-            load.
+        UnsupportedError: the package cannot be loaded. The compilation then fails, so that no user
+            gets such a package.
     """
     command = [sys.executable, "-m", "slipstream.infer.package.first_load", str(path)]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -32,7 +33,7 @@ def try_package(path: Path) -> None:
 
 
 def main(path: Path) -> None:
-    """Load the package and run its example, whose results must be those of the compilation."""
+    """Load the package and run its example; exit with an error if the results are wrong."""
     from slipstream.infer.run.session import load
 
     try:

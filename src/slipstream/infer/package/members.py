@@ -1,4 +1,4 @@
-"""Read the members of a package's file one by one on demand, and check each."""
+"""Read the members of a package, which is a zip file, on demand, and check each of them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from slipstream.errors import UsageError, reason_of
 from slipstream.infer.graph.graph import Array
 
 MANIFEST = "manifest.json"
-# Bytes of a manifest, which is read before anything is checked. Chosen by hand, not measured.
+# Greatest size of a manifest in bytes, because it is read before anything is checked. Chosen by
+# hand, not measured.
 LARGEST_MANIFEST = 64 * 2**20
 NAME = re.compile(r"(blobs/)?[A-Za-z0-9_][A-Za-z0-9._-]{0,200}")
 REMEDY = "compile the model again, or copy the file again"
-# A member of a zip begins with a header of 30 bytes, whose last four are the lengths of the name
-# and of the extra field that follow (APPNOTE.TXT, section 4.3.7).
+# A member of a zip begins with a header of 30 bytes. Its last four bytes are the lengths of the
+# name and of the extra field, which follow the header (APPNOTE.TXT, section 4.3.7).
 LENGTHS_AT = 26
 HEADER = 30
 
@@ -90,7 +91,7 @@ class Members:
 
         Args:
             listed: Members that the manifest lists.
-            needed: Names that must be among them.
+            needed: Names of members that every package must have.
 
         Raises:
             UsageError: a member is missing, not listed, or of another size.
@@ -130,10 +131,10 @@ class Members:
             return dict(zip(members, threads.map(self.read, members), strict=True))
 
     def _bytes(self, name: str) -> Array:
-        """Return a member as the file has it.
+        """Return the bytes of a member without checking them.
 
-        Its CRC is not checked: that would take a fifth of the time of loading, and the SHA-256 is
-        checked instead.
+        Callers check the SHA-256. Checking the zip's CRC, too, would take a fifth of the time of
+        loading.
         """
         try:
             return self._read(name)
@@ -193,5 +194,5 @@ def _inspect(path: Path, info: zipfile.ZipInfo, file_size: int) -> None:
 
 
 def damaged(path: Path, reason: str) -> UsageError:
-    """Return the error for a file that is not a package as `write` makes them."""
+    """Return the error for a file that differs from what `write` makes."""
     return UsageError(f"{path} is damaged, or was made by something else: {reason}; {REMEDY}")

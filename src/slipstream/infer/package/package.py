@@ -10,8 +10,8 @@
     report.json     the candidates that were tried, and the reason of the choice
 
 Packages of earlier versions may have members blobs/..., which OpenVINO had compiled; they are not
-read. Members are not compressed, so any tool for ONNX reads them once the zip is unpacked. Nothing
-in a package is executed or unpickled, and each member is checked before it is used.
+read. Members are not compressed. Any tool for ONNX can read the model once the zip is unpacked.
+Nothing in a package is executed or unpickled, and each member is checked before it is used.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Tensor(BaseModel):
 
     Args:
         name: Name in the graph.
-        dtype: NumPy's name of its type.
-        shape: Its shape; -1 is a size of an output that follows from the numbers of an input.
+        dtype: NumPy's name of the dtype.
+        shape: Shape, in which -1 is a size of an output that depends on the numbers of an input.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -62,11 +62,11 @@ class Tensor(BaseModel):
 
 
 class Reading(BaseModel):
-    """The input that image files of any size become.
+    """Description of the input that is made from image files of any size.
 
     Args:
         input: Name of the input, which is uint8 (n, height, width, channels).
-        size: Pixels of the image's shorter side before the middle is cut out.
+        size: Pixels to which the shorter side of an image is resized before the centre crop.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -81,12 +81,12 @@ class Manifest(BaseModel):
     Args:
         format: Version of the file format.
         slipstream: Version of Slipstream that wrote the package.
-        graph: Member with the graph that the recipe runs.
+        graph: Name of the member that has the graph which the recipe runs.
         inputs: Inputs of the model.
         outputs: Outputs of the model.
-        images: Description of the input that is filled from image files (default None: the model
-            reads no images).
-        classes: Names of the classes by number (default none: they are not known).
+        images: Description of the input that is made from image files (default None: the model
+            reads no image files).
+        classes: Names of the classes by number (default: empty, because they are unknown).
         recipe: Engine and options that run the model.
         threads: Number of threads for which the recipe was chosen.
         accuracy: Accuracy that the package promises.
@@ -130,8 +130,8 @@ class Package:
         make_graph: Function that returns the graph that the recipe runs, the same at every call.
         report: Report of the compilation.
         check: One input and its results.
-        small: Constants that are stored in fewer bits, because the engine reads them so. It is
-            empty for a package that was read from a file.
+        small: Forms of the constants that are stored in fewer bits because the engine rounds them
+            anyway, by name; empty for a package that was read from a file.
     """
 
     manifest: Manifest
@@ -144,8 +144,8 @@ class Package:
     def graph(self) -> Graph:
         """The graph that the recipe runs.
 
-        The graph of a package that was read from a file is made at the first use. This raises
-        UsageError if its member is no graph, or if its inputs and outputs are not those of the
+        If the package was read from a file, the graph is read at the first use. This raises
+        UsageError if the member is no graph, or if its inputs and outputs are not those of the
         manifest.
         """
         return self.make_graph()
@@ -173,8 +173,8 @@ def write(path: Path, package: Package, check: Callable[[Path], None] = lambda p
     Args:
         path: File to write; an existing file is replaced in one step.
         package: Package to write.
-        check: Function that is called with the complete file before it gets its name (default: no
-            check). Its exceptions are passed on.
+        check: Function that is called with the path of the complete temporary file, before it is
+            renamed to `path` (default: no check). Its exceptions are passed on.
 
     Raises:
         UsageError: the file cannot be written.
@@ -220,7 +220,7 @@ def _check_bytes(check: Check) -> bytes:
     file = io.BytesIO()
     arrays = {f"input:{name}": array for name, array in check.inputs.items()}
     arrays |= {f"output:{name}": array for name, array in check.outputs.items()}
-    # Names of values may be no valid file names: arrays are numbered, and a list has the names.
+    # Names of values may be invalid file names, so arrays are numbered and a list has the names.
     names = np.array(json.dumps(list(arrays)))
     np.savez(file, names=names, **{str(at): array for at, array in enumerate(arrays.values())})  # type: ignore[arg-type]
     return file.getvalue()

@@ -22,8 +22,8 @@ class State(str, Enum):
     MEASURED = "measured"  # accurate enough, but slower or larger than the chosen one
     COMPARED = "compared"  # measured for comparison only: a package cannot contain it
     REJECTED = "rejected"  # its results differ too much from the reference's
-    FAILED = "failed"  # the engine cannot run the model so
-    UNTRIED = "untried"
+    FAILED = "failed"  # the engine cannot run the model in this form
+    UNTRIED = "untried"  # the engine is not available, or no time was left
 
 
 class Candidate(BaseModel):
@@ -33,22 +33,25 @@ class Candidate(BaseModel):
         engine: Name of the engine.
         precision: Precision; None if the engine was not tried at all.
         rewrites: Whether it ran the rewritten graph (default True), not the imported one.
-        streams: Calls that run at the same time (default 1).
-        method: Method that found the ranges of int8 values (default None: another precision).
-        kept: Number of values that could be bytes and stay in the precision `rest` (default 0).
-        rest: Precision of the values that stay (default "fp32").
+        streams: Number of calls that run at the same time (default 1).
+        method: Calibration method that found the ranges of int8 values (default None: the precision
+            needs no ranges).
+        kept: Number of values that could be int8, but have the precision `rest` (default 0).
+        rest: Precision of these values (default "fp32").
         state: Outcome.
         reason: Reason why it was not measured, was rejected or failed (default "").
         snr_db: Signal-to-noise ratio of its results against the reference's, in dB; 200 if equal.
-        top1_loss: Percentage points of right answers lost, if there are labels.
-        top1: Percent of right answers, if there are labels.
-        agreement: Percent of answers equal to the model's, if an output is scores of classes.
-        samples: Number of inputs on which it was judged.
-        median_ms, low_ms, high_ms: Median and quartiles of the time of one input. With several
-            streams this is the time of a round divided by their number.
-        rounds: Number of times it was timed.
-        weights_bytes: Size of its constants.
-        prepare_seconds: Time that the engine needed to prepare it.
+        top1_loss: Loss of top-1 accuracy in percentage points; None without labels.
+        top1: Top-1 accuracy in percent; None without labels.
+        agreement: Percentage of answers (predicted classes and integer outputs) that equal the
+            model's; None if no output has answers.
+        samples: Number of samples on which its outputs were compared (default 0).
+        median_ms, low_ms, high_ms: Median, lower and upper quartile of the time of one call in
+            milliseconds. With several streams, the time of simultaneous calls is divided by their
+            number.
+        rounds: Number of rounds in which it was timed (default 0).
+        weights_bytes: Size of its constants in bytes.
+        prepare_seconds: Time in seconds that the engine needed to prepare it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -88,8 +91,8 @@ class Segment(BaseModel):
     """One part of the model, measured by itself.
 
     Args:
-        end: Name of the value with which it ends; "" for the last part.
-        ms: Median milliseconds of each candidate that can run it, by title.
+        end: Name of the value at which the part ends; "" for the last part.
+        ms: Median time in milliseconds of each candidate that can run the part, by title.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -135,9 +138,9 @@ class Report(BaseModel):
         segments: Times of the model's parts (default none: the model cannot be cut, or only one
             engine is left).
         choice: Reason of the choice, in a sentence.
-        seconds: Duration of the import and of the search.
-        search_seconds: Duration of the search, which `--search-time` limits; None in reports of
-            earlier versions.
+        seconds: Duration of the import and of the search in seconds.
+        search_seconds: Duration of the search in seconds, which `--search-time` limits; None in
+            reports of earlier versions.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -237,7 +240,7 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _segments_line(segments: Sequence[Segment]) -> str:
-    """Return which candidate is fastest in how many parts, and the sum of the fastest times."""
+    """Return the line about parts: how often each candidate is fastest, and the sum of times."""
     fastest = [min(item.ms, key=lambda title: item.ms[title]) for item in segments]
     wins = ", ".join(f"{name} in {fastest.count(name)}" for name in dict.fromkeys(fastest))
     best = sum(min(item.ms.values()) for item in segments)

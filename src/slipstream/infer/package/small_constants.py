@@ -1,9 +1,9 @@
 """Store constants in a package in the precision that the recipe's engine computes with.
 
-They are int8, bfloat16 or float16 in place of float32, and standard ONNX operators turn them back:
-a DequantizeLinear of int8 with a scale per channel, or a Cast of bfloat16 or float16. So the file
-stays a model like any other. The engine rounds the restored constants to the same numbers again, so
-it computes the same results.
+They are int8, bfloat16 or float16 in place of float32. Standard ONNX operators turn them into
+float32 again: a DequantizeLinear of int8 with a scale per channel, or a Cast of bfloat16 or
+float16. So the file stays a valid ONNX model. The engine rounds the restored constants to the same
+numbers again, so it computes the same results.
 """
 
 # The stubs of onnx and NumPy leave some of their types open.
@@ -30,7 +30,7 @@ LEAST_OPSET = 13  # the first opset with scales per channel and with bfloat16
 def compress_constants(graph: Graph, small: Mapping[str, Small]) -> Graph:
     """Return a copy in which the constants in `small` are computed from smaller ones.
 
-    Constants with more than one reader stay as they are, and all do if the opset is too old.
+    Constants with more than one reader stay as they are. All constants do if the opset is too old.
     """
     if graph.opsets.get("", 1) < LEAST_OPSET:
         return graph
@@ -71,7 +71,7 @@ def restore_constants(graph: Graph) -> Graph:
 
 
 def _restored(node: Node, parts: Sequence[Array | None]) -> Array | None:
-    """Return the constant that a node restores; None if the node is any other."""
+    """Return the constant that a node restores; None if it is not such a node."""
     if not node.name.startswith(MARK) or len(node.outputs) != 1:
         return None
     match node.op, parts:

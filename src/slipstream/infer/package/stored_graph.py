@@ -1,7 +1,7 @@
-"""Store graphs so that they are read fast.
+"""Store graphs so that they can be read fast.
 
-The file contains all known shapes, so none has to be inferred. Large constants are in files beside
-the model, so none is copied.
+The file contains all known shapes, so that no shape has to be inferred. Large constants are in
+files beside the model, so that they are not copied.
 """
 
 # The stubs of onnx leave some of its types open.
@@ -24,12 +24,12 @@ from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.graph.onnx_file import from_model, split_model, tensors_in
 
 WEIGHTS = "weights-"  # prefix of the names of files that contain constants only
-# Bytes of a file of constants, unless one constant is larger. Several files are checked by several
-# threads at the same time. Chosen by hand, not measured.
+# Greatest size of a file of constants in bytes, unless a single constant is larger. Several threads
+# check several files at the same time. Chosen by hand, not measured.
 LARGEST_FILE = 64 * 2**20
 ALIGNMENT = 64  # bytes of a cache line
 
-Pieces: TypeAlias = "Sequence[bytes | memoryview]"  # content of a file, in order
+Pieces: TypeAlias = "Sequence[bytes | memoryview]"  # consecutive pieces of a file's content
 
 
 def graph_files(graph: Graph, name: str) -> dict[str, Pieces]:
@@ -64,9 +64,9 @@ def read_graph(data: bytes, weights: Mapping[str, Array], label: str) -> Graph:
 
     Args:
         data: Content of the ONNX model.
-        weights: Contents of the files of constants, uint8 (n,), by name. The graph keeps using
-            them.
-        label: Name of the graph in errors.
+        weights: Contents of the files of constants, uint8 (n,), by file name. The constants of the
+            graph use this memory.
+        label: Name of the graph in error messages.
 
     Raises:
         UsageError: the model is not valid, or refers to any other file.

@@ -1,7 +1,8 @@
-"""Observe the values that a graph computes on sample inputs, and choose ranges for bytes.
+"""Calibrate int8: observe values of a graph on sample inputs, and choose a range for each value.
 
-ONNX Runtime runs the graph with the observed values as outputs: first for the least and greatest
-values, then for histograms between them. Four methods choose a range from a histogram.
+ONNX Runtime runs the graph with the observed values as outputs, in two passes over the samples. The
+first pass finds the least and the greatest number of each value; the second pass counts a histogram
+between them. A range is chosen from the histogram by one of four methods.
 """
 
 # NumPy is typed but for its element types.
@@ -24,20 +25,26 @@ from slipstream.infer.rewrites.expand import expand
 
 Method = Literal["min-max", "percentile", "entropy", "error"]
 METHODS: tuple[Method, ...] = ("min-max", "percentile", "entropy", "error")
-BINS = 2048  # as TensorRT has (Migacz, "8-bit Inference with TensorRT", GTC 2017)
+BINS = 2048  # as in TensorRT (Migacz, "8-bit Inference with TensorRT", GTC 2017)
 # Percent of the numbers inside the range of the method "percentile": one of the values that Wu et
 # al. compare ("Integer Quantization for Deep Learning Inference", 2020).
 PERCENTILE = 99.99
-MOST_CACHED = 2**30  # bytes of results of the first pass. Chosen by hand, not measured.
-LEAST_BIN = 2.0**-20  # width as a share of the largest value: eight float32 numbers fit a bin
+MOST_CACHED = 2**30  # bytes of first-pass results that are stored. Chosen by hand, not measured.
+LEAST_BIN = 2.0**-20  # width as a share of the largest number: eight float32 numbers fit a bin
 
 
 @dataclass
 class Histogram:
-    """Histogram of a value: counts of BINS equal bins from `low` to `high`.
+    """Histogram of the numbers of one value of a graph, in BINS bins of equal width.
 
-    A range that follows from the graph is known in advance and is not observed. A value that was
-    infinite or NaN on any sample gets no histogram, because bytes cannot represent it.
+    Args:
+        low: Least number so far.
+        high: Greatest number so far.
+        is_known: Whether the range follows from the graph, so that no method chooses another one.
+        is_finite: Whether all numbers so far are finite; if not, bytes cannot represent them.
+        counts: Count of the numbers in each bin.
+        samples: Number of samples so far.
+        sums: Sum over all samples of the mean of each channel.
     """
 
     low: float = np.inf
@@ -46,10 +53,10 @@ class Histogram:
     is_finite: bool = True
     counts: Array = field(default_factory=lambda: np.zeros(BINS, np.int64))
     samples: int = 0
-    sums: Array = field(default_factory=lambda: np.zeros(1))  # of the means of all samples
+    sums: Array = field(default_factory=lambda: np.zeros(1))
 
     def widen(self, values: Array) -> None:
-        """Extend the range to the values of one sample."""
+        """Extend the range to the numbers of one sample."""
         self.is_finite = self.is_finite and bool(np.isfinite(values).all())
         if not self.is_finite:
             return
@@ -60,21 +67,21 @@ class Histogram:
         self.samples += 1
 
     def count(self, values: Array) -> None:
-        """Count values, which must be within the range."""
+        """Count the numbers of one sample, which must be within the range."""
         if self.is_finite:
-            # The edges of bins have the values' dtype; of 16 bits, neighbouring edges can be equal.
+            # Edges of bins get the dtype of the numbers; in 16 bits neighbours can be equal.
             values = values.astype(np.float32) if values.itemsize < 4 else values
             self.counts += np.histogram(values, BINS, (self.low, self.top))[0]
 
     def range(self, method: Method) -> tuple[float, float]:
-        """Return the range that bytes should cover."""
+        """Return the range of numbers that bytes should represent, according to a method."""
         if self.is_known or method == "min-max" or self.high <= self.low:
             return self.low, self.high
         return _RANGES[method](self)
 
     @property
     def means(self) -> Array:
-        """Mean of each channel: the second dimension of images, the last one of other values."""
+        """Mean of each channel; the channels are axis 1 of images, and the last axis otherwise."""
         return self.sums / max(self.samples, 1)
 
     @property
@@ -92,14 +99,14 @@ class Histogram:
 def observe(
     graph: Graph, samples: Iterable[Mapping[str, Array]], names: Iterable[str]
 ) -> dict[str, Histogram]:
-    """Return histograms of values over the samples.
+    """Return the histograms of values over all samples, by the name of the value.
 
     Values that were infinite or NaN on any sample are left out. A sample is drawn only after the
-    one before it has been run.
+    sample before it has been run.
 
     Args:
         graph: Graph that computes the values.
-        samples: Inputs of the graph.
+        samples: Inputs of the graph by name, for each sample.
         names: Names of the values.
 
     Raises:
@@ -171,8 +178,8 @@ def _candidates(histogram: Histogram) -> list[tuple[float, float]]:
 def _entropy(histogram: Histogram) -> tuple[float, float]:
     """Return the range whose 256 levels best preserve the distribution (Migacz, GTC 2017).
 
-    The measure is the Kullback-Leibler divergence. Zeros do not count, because every range
-    represents them exactly: half of the numbers that a ReLU gives would outweigh all others.
+    The measure is the Kullback-Leibler divergence. Zeros are not counted, because every range
+    represents them exactly, and the many zeros after a ReLU would outweigh all other numbers.
     """
     centres = (histogram.edges[:-1] + histogram.edges[1:]) / 2
     counts = histogram.counts.copy()

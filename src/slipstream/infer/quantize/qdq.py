@@ -1,4 +1,4 @@
-"""Write ranges as QuantizeLinear and DequantizeLinear, as ONNX Runtime and OpenVINO read them."""
+"""Quantise graphs by QuantizeLinear and DequantizeLinear, for ONNX Runtime and OpenVINO."""
 
 # NumPy is typed but for its element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -22,7 +22,7 @@ def insert(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
     """Return the graph in standard ONNX operators, quantised.
 
     Every value in `ranges` is rounded to 256 levels before it is read. The weights of products that
-    read one are rounded to int8 per output channel.
+    read such a value are rounded to int8, with a scale per output channel.
     """
     result = expand(graph)
     rounded = {name: f"{name}:rounded" for name in ranges}
@@ -89,6 +89,6 @@ def _round_weights(graph: Graph, node: Node) -> None:
 
 
 def _shared(graph: Graph, name: str, array: Array) -> str:
-    """Return the name of a constant, which is added at the first use."""
+    """Return the name of a constant, after adding it to the graph at the first use."""
     graph.constants.setdefault(name, np.ascontiguousarray(array))
     return name

@@ -1,9 +1,9 @@
 """Compute and correct the mean error of products whose weights are rounded to int8.
 
 The error of a rounded weight is the same for each input, and inputs have nonzero means. So every
-output channel is off by a constant, the sum of its weights' errors times the means of their inputs.
-The bias cancels it (Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias
-Correction", 2019; here the means are measured).
+output channel is off by a constant on average: the sum of its weights' errors times the means of
+their inputs. A change of the bias corrects it (Nagel et al., "Data-Free Quantization Through Weight
+Equalization and Bias Correction", 2019; here the means are measured on samples).
 """
 
 # NumPy is typed but for its element types.
@@ -24,7 +24,7 @@ DIGITS = 6  # significant digits of a shift in a recipe; float32 has about seven
 
 
 def shifts_of(graph: Graph, means: Mapping[str, Array]) -> dict[str, tuple[float, ...]]:
-    """Return the errors of the output channels, by the name of each product's output.
+    """Return the mean errors of a product's output channels, by the name of its output.
 
     Args:
         graph: Graph whose matrices and convolutions, dense or depthwise, are corrected.
@@ -49,7 +49,7 @@ def shifts_of(graph: Graph, means: Mapping[str, Array]) -> dict[str, tuple[float
 
 
 def _matrix(graph: Graph, node: Node) -> Array | None:
-    """Return constant weights as (output channels, input channels, taps), or None."""
+    """Return a product's weights as (output channels, input channels, taps), or None for others."""
     if node.op not in ("Conv", "Linear", "Gemm") or len(node.inputs) < 2:
         return None
     weights, shape = graph.constants.get(node.inputs[1]), graph.shape(node.inputs[0])
@@ -66,12 +66,12 @@ def _matrix(graph: Graph, node: Node) -> Array | None:
 def shifted(
     graph: Graph, shifts: Mapping[str, Sequence[float]], is_bytes: Container[str] | None = None
 ) -> Graph:
-    """Return a copy in which the biases of products that read bytes cancel their shifts.
+    """Return a copy in which the shifts are added to the biases of products that read bytes.
 
     Args:
         graph: Graph to copy.
         shifts: Number to add to each output channel, by the name of the product's output.
-        is_bytes: Names of the values that are bytes (default None: large matrices read bytes).
+        is_bytes: Names of the values that are bytes (default None: inputs of large matrices).
     """
     result = graph.copy()
     for node in result.nodes:
@@ -87,7 +87,7 @@ def shifted(
 
 
 def _bias(graph: Graph, node: Node, channels: int) -> Array | None:
-    """Return the constant bias of a product, zeros if it has none; None if it is computed."""
+    """Return the constant bias of a product; zeros if it has none, None if it is not constant."""
     if node.get("beta", 1.0) != 1:
         return None
     if len(node.inputs) < 3 or not node.inputs[2]:

@@ -23,7 +23,7 @@ ALIGNMENT = 64  # bytes of a cache line, and of the widest vector
 
 
 def copy_item(item: Any) -> Any:
-    """Return a copy of an item, so that the caller may write to theirs again.
+    """Return a copy of an item, so that the caller may overwrite the original.
 
     An object that no model accepts is returned as it is.
     """
@@ -60,11 +60,11 @@ class InputReader:
     def read(
         self, inputs: tuple[Any, ...], named: Mapping[str, Any], buffers: Buffers | None = None
     ) -> dict[str, Array]:
-        """Return every input by name, checked.
+        """Check the inputs, and return them by name.
 
         Args:
-            inputs: Arrays in the order of the model's inputs, or one dictionary by name.
-            named: More inputs by name.
+            inputs: Arrays in the order of the model's inputs, or one dictionary by input name.
+            named: Further inputs by name.
             buffers: Arrays of the right dtypes and shapes into which all inputs are copied (default
                 None: arrays that fit are used as they are).
 
@@ -81,7 +81,7 @@ class InputReader:
         return {name: self._one(name, values[name], buffers) for name in self._tensors}
 
     def buffers(self) -> dict[str, Array]:
-        """Return new arrays for all inputs, aligned to cache lines."""
+        """Return new arrays for all inputs by name, aligned to cache lines."""
         return {name: _aligned(tensor) for name, tensor in self._tensors.items()}
 
     def _one(self, name: str, value: Any, buffers: Buffers | None) -> Array:

@@ -29,8 +29,8 @@ from slipstream.infer.run.stream import Errors, Stages, run_preloaded, run_seria
 Inputs: TypeAlias = "Mapping[str, Any] | Sequence[Any] | Any"
 Outputs: TypeAlias = "Array | dict[str, Array]"
 
-# Least signal-to-noise ratio in dB of the example's results here against those of the compilation:
-# other processors round bytes a little differently. Chosen by hand, not measured.
+# Least signal-to-noise ratio in dB of the example's results against those at compile time. Other
+# processors round int8 a little differently. Chosen by hand, not measured.
 LEAST_DB = 15.0
 
 
@@ -50,7 +50,7 @@ class Model:
         Args:
             package: Package of the model.
             executable: Executable of the package, which `close` closes.
-            threads: Threads that one call uses.
+            threads: Number of threads that one call uses.
         """
         self._package = package
         self._manifest = package.manifest
@@ -58,7 +58,7 @@ class Model:
         self._threads = threads
         self._reader = InputReader(package.manifest)
         self._outputs = [item.name for item in package.manifest.outputs]
-        self._sharing: Sharing | None = None  # sharing of streams, once one has begun
+        self._sharing: Sharing | None = None  # sharing of the cores, once a stream has begun
         self._measuring = threading.Lock()
         self._callers = ThreadPoolExecutor(
             max(package.manifest.recipe.streams, 1), thread_name_prefix="slipstream-infer"
@@ -81,7 +81,7 @@ class Model:
         return self._package.report
 
     def __call__(self, *inputs: Any, **named: Any) -> Outputs:
-        """Run the model on one input, or on one batch if its shape has one.
+        """Run the model on one input, or on one batch if its inputs have a batch dimension.
 
         Args:
             inputs: Arrays in the order of the model's inputs, or one dictionary by name. An array
@@ -102,15 +102,19 @@ class Model:
         return self._run(self._checked(inputs, named))
 
     def submit(self, *inputs: Any, **named: Any) -> Future[Outputs]:
-        """Run the model in the background; see `__call__`.
+        """Run the model in the background, and return a future of the result; see `__call__`.
 
-        Inputs are checked at once, and must not be written to until the result is there. As many
-        calls run at the same time as the recipe has streams; the others wait in a queue.
+        Inputs are checked at once, and must not be written to until the future is done. The number
+        of simultaneous calls is the recipe's number of streams; further calls wait in a queue.
         """
         return self._callers.submit(self._run, self._checked(inputs, named))
 
     def batch(self, inputs_of_calls: Sequence[Inputs]) -> list[Outputs]:
-        """Return the results of several inputs, each as one call takes it, in their order."""
+        """Run the model on several inputs, and return the results in the same order.
+
+        Args:
+            inputs_of_calls: Inputs of each call; a tuple if the model has several inputs.
+        """
         checked = [
             self._checked((item,) if not isinstance(item, tuple) else item, {})
             for item in inputs_of_calls
@@ -128,25 +132,25 @@ class Model:
     ) -> Iterator[Any]:
         """Run the model on one input after another, on all cores that this process may use.
 
-        The first stream of a model measures for some seconds how runs share the cores best: all
-        cores for one run after another, or one core for each of several runs, which takes more
-        memory.
+        The first stream of a model measures for some seconds which number of simultaneous runs is
+        fastest. More runs have fewer cores each, and take more memory.
 
         Args:
-            items: Inputs, each as one call takes it; a tuple for several inputs. The iterable may
-                be endless, since at most `depth` items are drawn ahead. It may reuse its arrays,
-                since they are copied.
-            preload: Whether threads decode and arrange the next items while others run (default
-                True). Otherwise the caller's thread does one item after another.
-            depth: Most items that are drawn before their results are returned, 1 or more (default:
-                twice the number of cores, at least 4).
-            after: Function that the same threads apply to each result (default: none).
+            items: Inputs of each call; a tuple if the model has several inputs. The iterable may be
+                endless, because at most `depth` items are drawn ahead. It may reuse its arrays,
+                because they are copied.
+            preload: Whether threads prepare the next items while the model runs on earlier ones
+                (default True). Otherwise the caller's thread processes one item after another.
+            depth: Greatest number of items that are drawn before their results are returned, 1 or
+                more (default: twice the number of cores, at least 4).
+            after: Function to apply to each result, in the thread that ran the model (default
+                None: results are returned as they are).
             errors: "raise" ends at the first item that fails, with an ItemError that has its index
                 (default). "yield" returns the ItemError in place of the result and continues.
 
         Returns:
-            An iterator over the results, in the order of the items. They belong to the caller.
-            Closing it (`del`, `.close()`, leaving a generator) ends its threads.
+            An iterator over the results, in the order of the items. The results belong to the
+            caller. Closing the iterator (`del`, `.close()`, leaving a generator) ends its threads.
 
         Raises:
             UsageError: the model is closed, or an option is out of range.
@@ -166,7 +170,7 @@ class Model:
         return run_preloaded(stages, items, errors, threads=threads, runs=sharing.runs, depth=depth)
 
     def close(self) -> None:
-        """Wait for submitted calls, and release the engine. Streams have to be closed before."""
+        """Wait for submitted calls, and release the engine. Streams must be closed first."""
         if not self._is_closed:
             self._is_closed = True
             self._callers.shutdown()
@@ -206,7 +210,7 @@ class Model:
         return Stages(buffer=self._reader.buffers, keep=copy_item, prepare=prepare, run=run)
 
     def _stream_sharing(self, cores: int) -> Sharing:
-        """Return the sharing of streams, which is measured once."""
+        """Return the fastest sharing of the cores for streams, which is measured only once."""
         with self._measuring:
             if self._sharing is None:
                 streams = self._manifest.recipe.streams
@@ -227,7 +231,7 @@ class Model:
         return arrays[names[0]] if len(names) == 1 else {name: arrays[name] for name in names}
 
     def _checked(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Array]:
-        """Return every input by name, checked."""
+        """Check the inputs, and return them by name."""
         self._check_open()
         return self._reader.read(inputs, named)
 
@@ -242,8 +246,8 @@ class Loaded:
 
     Args:
         package: Content of the package.
-        executable: Executable of the package, whose calls use `threads`.
-        threads: Threads that one call uses.
+        executable: Executable of the package.
+        threads: Number of threads that one call uses.
     """
 
     package: Package
@@ -256,8 +260,8 @@ def load(path: str | Path, threads: int | None = None, *, check: bool = True) ->
 
     Args:
         path: File that `slipstream compile` or `infer.compile` made.
-        threads: Threads that one call uses, 1 or more (default: as many as the model was compiled
-            for, or the number of cores if that is less).
+        threads: Number of threads that one call uses, 1 or more (default: the number for which the
+            model was compiled, or the number of cores if that is less).
         check: Whether to run the package's example and compare its results with those of the
             compilation (default True).
 
@@ -271,7 +275,7 @@ def load(path: str | Path, threads: int | None = None, *, check: bool = True) ->
 
 
 def load_executable(path: str | Path, threads: int | None = None, *, check: bool = True) -> Loaded:
-    """Load a package like `load`, but return the executable without the interface for callers."""
+    """Load a package like `load`, but return its parts in place of a `Model`."""
     if threads is not None and threads < 1:
         raise UsageError(f"threads is {threads}; allowed: 1 and more")
     package = read(Path(path))
@@ -304,8 +308,8 @@ def _with_streams(recipe: Recipe, streams: int) -> Recipe:
 def _check_example(path: str | Path, check: Check, executable: Executable) -> None:
     """Check that the package's example has the same results as at compile time.
 
-    If the outputs are labels or boxes, only scores are compared, because entries with almost equal
-    scores may change places.
+    If the outputs are labels or boxes, only their scores are compared, because entries with almost
+    equal scores may change places.
 
     Raises:
         UnsupportedError: the results differ.

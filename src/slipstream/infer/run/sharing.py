@@ -1,4 +1,4 @@
-"""Measure which number of simultaneous runs of a model uses the cores best under load."""
+"""Measure which number of simultaneous runs of a model gives the most runs per second."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from slipstream.infer.engines import Executable
 from slipstream.infer.graph.graph import Array
 
-# The four are chosen by hand, not measured.
-ROUNDS = 7
-EVEN = 0.97  # rates above this ratio count as faster, so at equal rates more runs are preferred
+# These four constants are chosen by hand, not measured.
+ROUNDS = 7  # number of rounds, each of which times both sharings
+EVEN = 0.97  # a ratio of rates above this counts as faster, so more runs win at equal rates
 SECONDS = 0.1  # least duration of a round
 LEAST_RUNS = 2  # least number of runs of each thread in a round
 
@@ -34,14 +34,14 @@ def fastest_sharing(
 ) -> Sharing:
     """Return the sharing of the cores with the most runs per second.
 
-    Starting from `first`, the number of simultaneous runs doubles as long as that is faster. Only
+    Starting from `first`, the number of simultaneous runs is doubled while that is faster. Only
     runs are measured, because the work before and after a run takes the same time in any sharing.
     The call blocks for a few seconds, and for the time that `make` takes.
 
     Args:
-        first: Sharing to begin with; its executable stays open whatever the result.
+        first: Sharing to begin with; its executable stays open in any case.
         inputs: Inputs of one run.
-        cores: Cores that all runs share.
+        cores: Number of cores that all runs share.
         make: Function that returns an executable for a number of simultaneous runs. Executables
             that are not chosen are closed.
     """
@@ -60,7 +60,7 @@ def fastest_sharing(
 def _is_faster(one: Sharing, other: Sharing, inputs: Mapping[str, Array]) -> bool:
     """Tell whether `one` is faster than `other` in the median round.
 
-    They take turns, so a disturbance of the machine concerns both.
+    They run in turn, so a disturbance of the machine affects both.
     """
     for sharing in (one, other):
         _rate(sharing, inputs, 0.0)  # the first run may still allocate or compile

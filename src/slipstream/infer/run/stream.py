@@ -1,8 +1,8 @@
-"""Preload: threads decode and arrange the next inputs while the current ones run.
+"""Preload: threads prepare the next inputs while the model runs on earlier ones.
 
-Each thread does whatever can be done. It runs an input that is ready if fewer run than may;
-otherwise it makes the next item ready in a free buffer. So no core is idle while there is work. One
-thread that decodes while another runs is the special case in which one run uses all cores.
+Each thread takes the next job that can be done. If an input is prepared and fewer than the allowed
+number of threads run the model, it runs the model. Otherwise it draws the next item and prepares it
+in a free buffer. So no core is idle while there is work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Buffer = TypeVar("Buffer")
 
 
 class ItemError(UsageError):
-    """The failure of one item of a stream; its reason is the cause.
+    """The failure of one item of a stream. Its `__cause__` is the exception that was raised.
 
     Args:
         index: Index of the item, from 0.
@@ -35,11 +35,11 @@ class ItemError(UsageError):
 
 @dataclass(frozen=True, kw_only=True)
 class Stages(Generic[Buffer]):
-    """The work on each item, any part of which may run in any thread.
+    """The functions that process each item. Any thread may call them.
 
     Args:
         buffer: Function that makes a buffer; buffers are reused.
-        keep: Function that copies from an item whatever may change when the next one is drawn.
+        keep: Function that copies an item, because drawing the next item may change it.
         prepare: Function that fills a buffer from an item, and returns the inputs of `run`.
         run: Function that runs the model; its result must not refer to the buffer.
     """
@@ -51,7 +51,7 @@ class Stages(Generic[Buffer]):
 
 
 def run_serially(stages: Stages[Any], items: Iterable[Any], errors: Errors) -> Iterator[Any]:
-    """Yield the results in order, one item after another in the caller's thread."""
+    """Yield the results; the caller's thread processes one item after another."""
     buffer = stages.buffer()
     for index, item in enumerate(items):
         result = _attempt(index, lambda item=item: stages.run(stages.prepare(item, buffer)))
@@ -67,7 +67,7 @@ def run_preloaded(
     runs: int,
     depth: int,
 ) -> Iterator[Any]:
-    """Yield the results in order, with up to `depth` items in progress.
+    """Yield the results in the order of the items, with up to `depth` items in progress.
 
     Closing the iterator waits for the work in progress, even for an item that is being drawn.
 
@@ -79,7 +79,7 @@ def run_preloaded(
             it.
         threads: Number of threads, 1 or more.
         runs: Number of simultaneous runs, 1 or more.
-        depth: Most items that are drawn before their results are returned, 1 or more.
+        depth: Greatest number of items that are drawn before their results are returned, 1 or more.
     """
     pool = _StreamPool(stages, iter(items), runs, depth)
     workers = [
@@ -134,17 +134,17 @@ class _StreamPool(Generic[Buffer]):
     ready: deque[_Ready] = field(default_factory=deque[_Ready])
     results: dict[int, Any] = field(default_factory=dict[int, Any])
     running: int = 0
-    num_drawn: int = 0  # items that were drawn
-    num_returned: int = 0  # results that the caller got
-    is_drawing: bool = False  # a thread waits for the next item
-    is_over: bool = False  # there are no more items
+    num_drawn: int = 0  # number of items that were drawn
+    num_returned: int = 0  # number of results that the caller got
+    is_drawing: bool = False  # whether a thread waits for the next item
+    is_over: bool = False  # whether the iterable has ended
     failure: BaseException | None = None  # exception of the iterable
     is_closed: bool = False
 
     # ---- the caller ------------------------------------------------------------------------
 
     def next_result(self) -> Any:
-        """Return the result of the next item, its ItemError, or END."""
+        """Return the result of the next item, its ItemError, or END after the last item."""
         with self.changed:
             self.changed.wait_for(lambda: self.num_returned in self.results or self._is_done())
             if self.num_returned not in self.results:
@@ -157,7 +157,7 @@ class _StreamPool(Generic[Buffer]):
             return result
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Tell the threads to end."""
         with self.changed:
             self.is_closed = True
             self.changed.notify_all()
@@ -194,7 +194,7 @@ class _StreamPool(Generic[Buffer]):
         )
 
     def _draw(self) -> None:
-        """Draw an item and make it ready."""
+        """Draw an item and prepare it."""
         try:
             item = next(self.items)
         except BaseException as error:  # noqa: BLE001  # the caller gets it after the results
