@@ -10,11 +10,6 @@
 namespace slipstream {
 namespace {
 constexpr std::uint64_t kControlPerAcknowledgement = 16;
-constexpr std::uint32_t kNoStream = ~std::uint32_t{0};
-// Streams that would take this many times longer than the quickest one are not used. Over 24
-// streams to paths of which one is slow, 1.2 gives 1.57 to 1.64 s per allreduce, 2 gives 1.80 s
-// (ARCHITECTURE.md).
-constexpr double kPatience = 1.2;
 }  // namespace
 
 /// The order of an operation's segments. Over links that copy, the last step comes first, because
@@ -59,7 +54,10 @@ void Peer::drop_unsent() {
   control_.clear();
   unsent_ = 0;
   ready_ = Ready(Later{link_ != nullptr && link_->copies_payload()});
-  for (Stream& stream : streams_) stream.unacknowledged.clear();
+  for (Stream& stream : streams_) {
+    stream.unacknowledged.clear();
+    stream.pace = {};
+  }
 }
 
 void Peer::send_heartbeat(TimePoint now) {
@@ -134,28 +132,12 @@ void Peer::use_streams(std::uint32_t count) {
   in_use_ = count;
 }
 
-/// The stream in use that would deliver a segment first (Lim et al., ECF, CoNEXT 2017). There is
-/// none if a busy stream would still be quicker than those that can accept it now.
-std::uint32_t Peer::find_quickest(TimePoint now) const {
-  std::uint32_t quickest = kNoStream;
-  Nanoseconds least = Nanoseconds::max(), least_ready = Nanoseconds::max();
-  for (const std::uint32_t stream : std::span(order_).first(in_use_)) {
-    if (!link_->alive(stream)) continue;
-    const Nanoseconds delay = streams_[stream].delay(now);
-    least = std::min(least, delay);
-    if (link_->ready(stream) && delay < least_ready) {
-      least_ready = delay;
-      quickest = stream;
-    }
-  }
-  if (quickest == kNoStream || least_ready > kPatience * least) return kNoStream;
-  return quickest;
-}
-
 /// A stream that accepts a segment now. A stream that is not in use is taken only if no stream in
 /// use is left, and the control stream only if there is no other.
 std::uint32_t Peer::find_stream(TimePoint now) const {
-  const std::uint32_t quickest = find_quickest(now);
+  const std::uint32_t quickest =
+      quickest_stream(*link_, std::span(order_).first(in_use_),
+                      [&](std::uint32_t stream) { return streams_[stream].pace.delay(now); });
   if (quickest != kNoStream) return quickest;
   bool bulk_alive = std::ranges::any_of(std::span(order_).first(in_use_),
                                         [&](auto stream) { return link_->alive(stream); });
@@ -192,7 +174,7 @@ bool Peer::pump_segments(TimePoint now) {
     if (link_->copies_payload()) {
       source_.segment_done(segment);
     } else {
-      if (streams_[stream].unacknowledged.empty()) streams_[stream].moved = now;
+      streams_[stream].pace.sent(now);
       streams_[stream].unacknowledged.push_back(std::move(segment));
     }
   }
@@ -228,10 +210,7 @@ void Peer::acknowledge_segments(std::uint32_t stream, std::uint64_t count, TimeP
   if (stream >= streams_.size()) return;
   Stream& acknowledged = streams_[stream];
   if (count > acknowledged.acknowledged) {
-    const auto several = static_cast<Nanoseconds::rep>(count - acknowledged.acknowledged);
-    const Nanoseconds last = (now - acknowledged.moved) / several;
-    acknowledged.pace = acknowledged.pace.count() == 0 ? last : (3 * acknowledged.pace + last) / 4;
-    acknowledged.moved = now;
+    acknowledged.pace.acknowledged(count - acknowledged.acknowledged, now);
   }
   while (acknowledged.acknowledged < count && !acknowledged.unacknowledged.empty()) {
     ++acknowledged.acknowledged;
@@ -271,6 +250,7 @@ bool Peer::lose_stream(std::uint32_t stream) {
     queue(std::move(segment));
   }
   lost.unacknowledged.clear();
+  lost.pace = {};
   // Acknowledgements in flight are lost with the stream. They are counts, so they are simply
   // repeated.
   acknowledged_number_ = 0;

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "slipstream/stats.h"
+#include "transport/pace.h"
 #include "transport/transport.h"
 
 namespace slipstream {
@@ -116,14 +117,7 @@ class Peer {
     std::uint64_t acknowledged = 0;  // of our segments, by the peer
     std::uint64_t received = 0;      // of the peer's segments, by this rank
     std::uint64_t reported = 0;      // of the received ones, to the peer
-    Nanoseconds pace{};              // approximate time between two acknowledgements
-    TimePoint moved{};  // time of the last one, or the time at which the stream began to send again
-
-    /// An estimate of the time until one more segment would be acknowledged.
-    [[nodiscard]] Nanoseconds delay(TimePoint now) const {
-      const auto pending = static_cast<Nanoseconds::rep>(unacknowledged.size());
-      return (pending + 1) * (pending > 0 ? std::max(pace, now - moved) : pace);
-    }
+    Pace pace;
   };
 
   void queue(Segment segment);
@@ -133,7 +127,6 @@ class Peer {
   void drop_acknowledged_control(std::uint64_t number);
   bool write(std::uint32_t stream, Frame& frame, std::span<const std::byte> payload);
   [[nodiscard]] std::uint32_t find_stream(TimePoint now) const;
-  [[nodiscard]] std::uint32_t find_quickest(TimePoint now) const;
 
   const std::uint32_t rank_;
   const std::uint32_t epoch_;

@@ -133,8 +133,8 @@ std::vector<Descriptor> Dialler::take_sockets() {
 }
 
 std::string Dialler::reason() const {
-  std::string reason = concat("rank ", plan_.peer, " cannot be reached (tried for at most ",
-                              seconds(plan_.deadline), " s)");
+  std::string reason =
+      concat(plan_.name, " cannot be reached (tried for at most ", seconds(plan_.deadline), " s)");
   for (const Endpoint& endpoint : endpoints_) {
     if (!endpoint.failure.empty()) reason += concat("; ", endpoint.text, " ", endpoint.failure);
   }

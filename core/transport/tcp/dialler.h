@@ -24,6 +24,7 @@ class Dialler {
  public:
   struct Plan {
     std::uint32_t peer = 0;
+    std::string name;  ///< of the peer, in messages
     std::vector<std::string> endpoints;
     std::uint16_t num_streams = 2;  ///< including the control stream
     Clock::duration deadline = 30s;

@@ -10,12 +10,13 @@
 
 namespace slipstream {
 
-Stream::Stream(Poller& poller, Descriptor socket, const FrameReader::Source& source)
+Stream::Stream(Poller& poller, const std::string& peer, Descriptor socket,
+               const FrameReader::Source& source)
     : poller_(poller),
       socket_(std::move(socket)),
       source_(source),
-      name_(concat("stream ", source.stream, " of rank ", source.peer, " (",
-                   peer_address(socket_.get()).text(), ")")),
+      name_(concat("stream ", source.stream, " of ", peer, " (", peer_address(socket_.get()).text(),
+                   ")")),
       reader_(source) {
   poller_.watch(socket_.get(), *this);
 }

@@ -15,7 +15,9 @@ namespace slipstream {
 /// One connection to a peer whose handshake is done.
 class Stream final : public Watcher {
  public:
-  Stream(Poller& poller, Descriptor socket, const FrameReader::Source& source);
+  /// `peer` is the name of the peer in messages.
+  Stream(Poller& poller, const std::string& peer, Descriptor socket,
+         const FrameReader::Source& source);
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   ~Stream() override { close(); }

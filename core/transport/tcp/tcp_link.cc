@@ -29,8 +29,8 @@ std::string describe_connection(const Descriptor& socket) {
 
 }  // namespace
 
-TcpLink::TcpLink(Poller& poller, std::uint32_t peer, std::vector<Descriptor> sockets,
-                 std::uint32_t max_payload_bytes)
+TcpLink::TcpLink(Poller& poller, std::uint32_t peer, const std::string& name,
+                 std::vector<Descriptor> sockets, std::uint32_t max_payload_bytes)
     : description_(describe_connection(sockets.at(0))) {
   for (Descriptor& socket : sockets) {
     const bool control = streams_.empty();
@@ -39,7 +39,7 @@ TcpLink::TcpLink(Poller& poller, std::uint32_t peer, std::vector<Descriptor> soc
                    sizeof kUnsentBytes);
     }
     streams_.push_back(std::make_unique<Stream>(
-        poller, std::move(socket),
+        poller, name, std::move(socket),
         FrameReader::Source{
             .peer = peer,
             .stream = static_cast<std::uint32_t>(streams_.size()),

@@ -17,9 +17,10 @@ namespace slipstream {
 /// closed.
 class TcpLink final : public Link {
  public:
-  /// `sockets` are connected, with their handshakes done, in the order of the streams.
-  TcpLink(Poller& poller, std::uint32_t peer, std::vector<Descriptor> sockets,
-          std::uint32_t max_payload_bytes);
+  /// `name` is the peer's, in messages. `sockets` are connected, with their handshakes done, in the
+  /// order of the streams.
+  TcpLink(Poller& poller, std::uint32_t peer, const std::string& name,
+          std::vector<Descriptor> sockets, std::uint32_t max_payload_bytes);
 
   [[nodiscard]] std::uint32_t num_streams() const override;
   [[nodiscard]] bool alive(std::uint32_t stream) const override;

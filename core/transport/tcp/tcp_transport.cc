@@ -1,5 +1,7 @@
 #include "transport/tcp/tcp_transport.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -36,6 +38,20 @@ TcpOptions checked(TcpOptions options) {
   return options;
 }
 
+/// Breaks a connection whose peer acknowledges nothing for this time, whether data are in flight
+/// (TCP_USER_TIMEOUT) or not (keep-alive probes).
+void give_up_after(std::chrono::milliseconds silence, int socket) {
+  constexpr int kProbes = 4;
+  const auto timeout = static_cast<unsigned>(silence.count());
+  const int on = 1;
+  const int pause = std::max(1, static_cast<int>(silence.count() / 1000 / (kProbes + 1)));
+  ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, sizeof timeout);
+  ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &pause, sizeof pause);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &pause, sizeof pause);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
+}
+
 /// The peers of a large world open all their streams at once; dropping them would cost retries.
 std::size_t max_unfinished(const Identity& self, const TcpOptions& options) {
   const std::size_t diallers = self.world_size - std::min(self.world_size, self.rank + 1);
@@ -62,6 +78,7 @@ void TcpTransport::dial(std::uint32_t peer, std::vector<std::string> endpoints) 
   diallers_[peer] = std::make_unique<Dialler>(
       poller_, self_,
       Dialler::Plan{.peer = peer,
+                    .name = name_of(peer),
                     .endpoints = std::move(endpoints),
                     .num_streams = static_cast<std::uint16_t>(1 + options_.num_streams),
                     .deadline = options_.connect_deadline,
@@ -104,6 +121,10 @@ std::string TcpTransport::admit(const Hello& hello) const {
   return links_.contains(hello.from) ? concat("rank ", hello.from, " is connected already") : "";
 }
 
+std::string TcpTransport::name_of(std::uint32_t peer) const {
+  return options_.peer_name.empty() ? concat("rank ", peer) : options_.peer_name;
+}
+
 bool TcpTransport::connecting() const {
   return !diallers_.empty() || listener_.next_event() != TimePoint::max() || !assemblies_.empty();
 }
@@ -131,7 +152,7 @@ bool TcpTransport::gather_arrivals(Sink& sink) {
     connect(node.key(), std::move(node.mapped().sockets), sink);
   }
   for (auto& node : extract_if(assemblies_, [&](auto, auto& it) { return now >= it.deadline; })) {
-    options_.log(LogLevel::kWarning, "rank ", node.key(), " opened only some of its ",
+    options_.log(LogLevel::kWarning, name_of(node.key()), " opened only some of its ",
                  node.mapped().sockets.size(), " streams within ",
                  seconds(options_.connect_deadline), " s; this rank closed them");
   }
@@ -157,8 +178,12 @@ bool TcpTransport::settle_diallers(Sink& sink) {
 void TcpTransport::connect(std::uint32_t peer, std::vector<Descriptor> sockets, Sink& sink) {
   if (closed_) return;  // the sink has closed it while it was told about another peer
   auto& link = links_[peer];
-  for (const Descriptor& socket : sockets) apply(options_.traffic, socket.get());
-  link = std::make_unique<TcpLink>(poller_, peer, std::move(sockets), options_.max_payload_bytes);
+  for (const Descriptor& socket : sockets) {
+    apply(options_.traffic, socket.get());
+    if (options_.silence.count() > 0) give_up_after(options_.silence, socket.get());
+  }
+  link = std::make_unique<TcpLink>(poller_, peer, name_of(peer), std::move(sockets),
+                                   options_.max_payload_bytes);
   sink.connected(peer, *link);
 }
 

@@ -35,6 +35,11 @@ struct TcpOptions {
   Clock::duration handshake_deadline = kHandshakeDeadline;
   /// Raised to the number that the peers open at the same time.
   std::size_t max_unfinished_handshakes = 64;
+  /// Time without acknowledgements after which a connection is given up; 0: the system's, which is
+  /// a quarter of an hour.
+  std::chrono::milliseconds silence{};
+  /// The name of the peer in messages, in a world of two; empty: "rank N".
+  std::string peer_name;
   Log log{};
 };
 
@@ -56,6 +61,8 @@ class TcpTransport final : public Transport {
   /// Starts to connect to `peer`, a lower rank, at one of the endpoints that it has published, with
   /// the best first. poll() continues the attempt and calls Sink::connected or Sink::refused.
   void dial(std::uint32_t peer, std::vector<std::string> endpoints);
+  /// Closes the listening sockets; links and attempts to dial go on.
+  void stop_listening() { listener_.close(); }
 
   bool poll(Sink& sink) override;
   [[nodiscard]] int wait_fd() const override { return poller_.fd(); }
@@ -74,6 +81,7 @@ class TcpTransport final : public Transport {
   };
 
   [[nodiscard]] std::string admit(const Hello& hello) const;
+  [[nodiscard]] std::string name_of(std::uint32_t peer) const;
   [[nodiscard]] bool connecting() const;
   bool go_on_connecting(Sink& sink);
   bool gather_arrivals(Sink& sink);
