@@ -1,4 +1,4 @@
-"""Tables of results in one style."""
+"""One style for all tables of results."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ def make_table(
     caption: str | None = None,
     is_dense: bool = False,
 ) -> Table:
-    """Return a table without rows.
+    """Return a table without rows, in the style of the benchmarks.
 
     Args:
         title: Text above the table.
-        words: Headings of the columns of words, which come first, are aligned to the left and may
-            wrap.
-        numbers: Headings of the columns of numbers, which are aligned to the right.
+        words: Headings of the text columns. They come first, are aligned to the left and may wrap.
+        numbers: Headings of the number columns, which are aligned to the right.
         caption: Text below the table (default none).
-        is_dense: Whether columns stand one space apart instead of two (default False).
+        is_dense: Whether columns are separated by one space instead of two (default False).
     """
     table = Table(
         box=box.SIMPLE_HEAD,
@@ -42,5 +41,5 @@ def make_table(
 
 
 def yes_or_no(holds: bool) -> str:
-    """Return the cell that says whether a target is met."""
+    """Return the text of a cell that says whether a target is met."""
     return "yes" if holds else "no"

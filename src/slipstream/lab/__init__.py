@@ -1,4 +1,4 @@
-"""Simulated hosts on one machine: network namespaces with links of chosen rates between them.
+"""Simulated hosts on one machine: network namespaces, and links with chosen bit rates.
 
     with Lab(LabSpec(hosts=4, ranks_per_host=2, rate="1gbit", flow_rate="250mbit")) as lab:
         before = lab.counters()

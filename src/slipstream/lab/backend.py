@@ -1,8 +1,9 @@
-"""`python -m slipstream.lab.backend NAME FILE SCRIPT ARGUMENTS`: a script over another backend.
+"""`python -m slipstream.lab.backend NAME FILE SCRIPT ARGUMENTS` runs a script with a backend.
 
 The backend NAME replaces the backend of every process group that the script makes with
 `init_process_group`, or with `new_group` and a named backend. Rank 0 writes to FILE the seconds
-from its first process group to its end. SCRIPT may be `-m` and a module.
+from its first process group to the end of the script. SCRIPT may also be `-m` and the name of a
+module.
 """
 
 import atexit
@@ -17,11 +18,12 @@ from typing import Any
 
 
 def choose_backend(name: str, note_start: Callable[[int], None]) -> None:
-    """Make torch.distributed use a backend.
+    """Make torch.distributed use this backend, whichever backend the script names.
 
     Args:
         name: Name of the backend.
-        note_start: Function that receives the rank when the first process group is ready.
+        note_start: Function that is called with the rank's number when the first process group is
+            ready.
     """
     distributed: Any = importlib.import_module("torch.distributed")
     make_first, make_more = distributed.init_process_group, distributed.new_group

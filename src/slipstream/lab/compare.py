@@ -1,4 +1,4 @@
-"""Comparison of one script over several backends, in equal labs."""
+"""Comparison of one script with several backends, in labs with equal settings."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from slipstream.lab.outcome import RankFailure
 from slipstream.lab.ranks import LabRun
 
 BACKENDS = ("gloo", "slipstream")
-SAMPLE_SECONDS = 0.5  # time between two readings of the counters
+SAMPLE_SECONDS = 0.5  # seconds between two readings of the link counters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """Progress of one of the runs.
+    """Progress of the run with one backend.
 
     Args:
         backend: Name of the backend.
         state: State of the run: "waiting", "running", "done" or "failed".
         elapsed_seconds: Seconds since the start of the processes.
-        rates: Mean bits per second that a host sent, one value per half second.
-        traffic: Traffic on the links since the start; None while the run waits.
+        rates: Mean bit rate that a host sent, one value per half second, in bits per second.
+        traffic: Traffic on the links since the start of the run; None before the start.
         last_line: Last line that rank 0 wrote.
         training_seconds: Seconds from the first process group to the end; None before the end.
         failure: Failure of the rank that failed first, or None.
@@ -57,23 +57,24 @@ def compare(
     together: bool = False,
     on_progress: OnProgress,
 ) -> tuple[Progress, ...]:
-    """Run a script once per backend, and block until all runs have ended.
+    """Run a script once per backend, and return when all runs have ended.
 
     A failed run does not end the others.
 
     Args:
         lab: Lab in which the script runs.
         command: A .py file, or -m and a module, followed by its arguments.
-        backends: Names for `torch.distributed.init_process_group` (default gloo and slipstream).
-        together: Whether all backends run at the same time, each in a lab of its own (default
-            False: one after the other).
-        on_progress: Function that receives the progress of all runs, twice a second.
+        backends: Names of the backends for `torch.distributed.init_process_group` (default gloo and
+            slipstream).
+        together: Whether to run all backends at the same time, each in its own lab (default False:
+            one after another).
+        on_progress: Function that receives the progress of all runs; it is called twice a second.
 
     Returns:
         The final progress of each run, in the order of `backends`.
 
     Raises:
-        UsageError: the command is no Python script.
+        UsageError: the command is not a Python script.
     """
     if not command or not (command[0].endswith(".py") or command[0] == "-m"):
         raise UsageError(
@@ -100,7 +101,7 @@ def compare(
 
 
 class _LabContender:
-    """A run of the script over one backend."""
+    """Run of the script with one backend."""
 
     def __init__(self, lab: Lab, backend: str, command: Sequence[str], folder: Path) -> None:
         self._lab = lab
@@ -111,7 +112,7 @@ class _LabContender:
         self.run: LabRun = lab.start([*start, *command])
 
     def progress(self, last: Progress) -> Progress:
-        """Wait for half a second or for the end of the run, and return its progress."""
+        """Wait half a second or until the run ends, and return its progress."""
         ended = self.run.has_ended(SAMPLE_SECONDS)
         traffic = self._lab.counters().since(self._before)
         seconds = time.monotonic() - self._began

@@ -16,7 +16,8 @@ from slipstream.units import format_bit_rate, format_bytes
 
 _STYLES = ("cyan", "green", "magenta", "yellow", "blue", "bright_black")
 _STATE_STYLES = {"waiting": "dim", "running": "bold", "done": "green", "failed": "bold red"}
-_BLOCKS = " " + "".join(map(chr, range(0x2581, 0x2589)))  # one to eight eighths of a character
+# blocks that fill zero to eight eighths of a character
+_BLOCKS = " " + "".join(map(chr, range(0x2581, 0x2589)))
 _ASCII_BLOCKS = " .:-=+*#%"
 _NUM_BLOCKS = 24
 
@@ -29,7 +30,7 @@ def show_line(console: Console, host: int, rank: int, text: str) -> None:
 
 
 def lab_title(lab: Lab) -> str:
-    """Return a description of a lab in one line."""
+    """Return a one-line description of a lab."""
     spec = lab.spec
     ranks = f"{spec.ranks_per_host} rank{'s' if spec.ranks_per_host > 1 else ''}"
     rates = sorted(set(spec.link_rates), reverse=True)
@@ -45,7 +46,7 @@ def lab_title(lab: Lab) -> str:
 
 
 def lab_table(lab: Lab) -> Table:
-    """Return the hosts and links of a lab, with the traffic on them."""
+    """Return a table of the hosts and links of a lab, with the traffic on the links."""
     spec, counters = lab.spec, lab.counters()
     table = Table(title=lab_title(lab), title_justify="left")
     for name in ("link", "address", "rate", "state"):
@@ -63,7 +64,7 @@ def lab_table(lab: Lab) -> Table:
 
 
 def lab_fields(lab: Lab) -> dict[str, Any]:
-    """Return the contents of `lab_table` for JSON."""
+    """Return the contents of `lab_table` as a JSON-compatible dictionary."""
     spec, counters = lab.spec, lab.counters()
     hosts = [
         {
@@ -87,7 +88,7 @@ def lab_fields(lab: Lab) -> dict[str, Any]:
 
 
 def link_fields(link: LinkCounters) -> dict[str, int]:
-    """Return the counters of a link, for JSON."""
+    """Return the counters of a link as a JSON-compatible dictionary."""
     return {
         "sent_bytes": link.sent_bytes,
         "received_bytes": link.received_bytes,
@@ -118,7 +119,7 @@ def progress_screen(console: Console, lab: Lab, runs: Sequence[Progress]) -> Gro
 
 
 def result_table(runs: Sequence[Progress]) -> Table:
-    """Return the times and traffic of the runs of a comparison, relative to the first run."""
+    """Return a table of the runs' times and traffic; the speed is relative to the first run."""
     table = Table("backend")
     has_uplinks = any(run.traffic and run.traffic.uplinks for run in runs)
     names = ["seconds", "speed", "with start-up", "sent per host"]
@@ -141,7 +142,7 @@ def result_table(runs: Sequence[Progress]) -> Table:
 
 
 def result_fields(runs: Sequence[Progress]) -> list[dict[str, Any]]:
-    """Return the contents of `result_table` for JSON."""
+    """Return the contents of `result_table` as JSON-compatible dictionaries."""
     return [
         {
             "backend": run.backend,
@@ -157,7 +158,7 @@ def result_fields(runs: Sequence[Progress]) -> list[dict[str, Any]]:
 
 
 def speed_ratio(first: Progress, other: Progress) -> float | None:
-    """Return how many times faster a run was than the first; None if one of them has no time."""
+    """Return the speed of a run relative to the first; None if one of them has no time."""
     if first.failure or other.failure or not first.training_seconds or not other.training_seconds:
         return None
     return first.training_seconds / other.training_seconds

@@ -1,4 +1,4 @@
-"""Calls of the programs ip and tc, with many commands at once."""
+"""Calls of the programs ip and tc, each with many commands at once."""
 
 import json
 import os
@@ -9,11 +9,11 @@ from typing import Any
 
 from slipstream.errors import UnsupportedError
 
-LIMIT_SECONDS = 30.0  # time limit for one call
+LIMIT_SECONDS = 30.0  # time limit in seconds for one call
 
 
 def check_permission() -> None:
-    """Check that a lab can be made.
+    """Check that this process can make a lab.
 
     Raises:
         UnsupportedError: this process is not root, or ip, tc or setpriv is missing.
@@ -32,12 +32,12 @@ def check_permission() -> None:
 
 
 def run_batch(program: str, namespace: str | None, lines: Sequence[str]) -> None:
-    """Let ip or tc run commands in order in a network namespace, until one of them fails.
+    """Let ip or tc run commands one by one in a network namespace; the first failure ends the call.
 
     Args:
         program: "ip" or "tc".
-        namespace: Name of the network namespace; None for that of this process.
-        lines: Commands without the name of the program.
+        namespace: Name of the network namespace; None for the namespace of this process.
+        lines: Commands, without the name of the program.
 
     Raises:
         UnsupportedError: a command failed; the message has the command and the program's output.
@@ -56,7 +56,7 @@ def run_inside(namespace: str, command: Sequence[str]) -> None:
 
 
 def query(program: str, namespace: str | None, *arguments: str) -> list[dict[str, Any]]:
-    """Return the JSON output of ip or tc."""
+    """Return the parsed JSON output of ip or tc."""
     output = _run([program, *_in(namespace), "-s", "-j", *arguments], "")
     return json.loads(output) if output.strip() else []
 
@@ -67,7 +67,7 @@ def namespaces() -> set[str]:
 
 
 def processes(namespace: str) -> list[int]:
-    """Return the process ids of the processes in a network namespace; none if it was removed."""
+    """Return the ids of the processes in a network namespace; an empty list if it was removed."""
     try:
         output = _run(["ip", "netns", "pids", namespace], "")
     except UnsupportedError:
@@ -104,6 +104,6 @@ def _run(command: list[str], lines: str) -> str:
 
 
 def _failed_line(errors: str, lines: str) -> str:
-    """Return the failed command of a batch, which the program reports as `Command failed -:7`."""
+    """Return the command at which a batch failed, from the program's line `Command failed -:7`."""
     _, marker, number = errors.strip().rpartition("Command failed -:")
     return lines.splitlines()[int(number) - 1][:200] if marker and number.isdigit() else ""

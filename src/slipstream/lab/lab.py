@@ -1,4 +1,4 @@
-"""The lab, from its creation to its removal."""
+"""The class `Lab`, which makes, changes and removes a lab."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from slipstream.settings.variables import variables
 
 _log = logging.getLogger(__name__)
 
-# Ports of rank 0, below the kernel's range for outgoing connections; each run uses the next one
-# too.
+# Ports of rank 0, below the kernel's range of ports for outgoing connections. Each run uses two
+# successive ports.
 _PORTS = range(20000, 30000, 2)
 
 
 class Lab:
-    """Hosts on this machine, with links of chosen rates between them.
+    """Hosts on this machine, with links of chosen bit rates between them.
 
     Use it in a `with` statement, which makes and removes the lab, or call `up` and `down`. A lab is
-    not thread-safe, but any thread may read the counters.
+    not thread-safe, except that any thread may read the counters.
 
     Args:
         spec: Description of the lab (default `LabSpec()`).
-        name: Name by which the command line finds the lab (default: random).
+        name: Name by which the command line finds the lab (default: a random name).
         stays: Whether the lab stays until `down`, even after the end of this process (default
             False).
 
     Raises:
-        UsageError: the name is no file name.
+        UsageError: the name is not valid.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class Lab:
 
     @classmethod
     def attach(cls, name: str) -> Lab:
-        """Return the lab of a name that another process has made.
+        """Return the lab with this name, which another process has made.
 
         Raises:
-            UsageError: there is no lab of this name, or only the remains of one.
+            UsageError: there is no lab with this name, or its owner died and left only remains.
         """
         record = registry.load(name)
         if record is None:
@@ -86,18 +86,19 @@ class Lab:
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """Network namespaces of the hosts and of the switch."""
+        """Names of the network namespaces of the hosts and of the switch."""
         return self._network.namespaces
 
     def up(self) -> None:
-        """Make the lab, and block for some milliseconds per host.
+        """Make the lab, which takes some milliseconds per host.
 
-        The remains of an earlier lab of this name, after a kill or a reboot, are removed first.
+        If an earlier lab of this name was not removed, because of a kill or a reboot, its remains
+        are removed first.
 
         Raises:
             UnsupportedError: this process is not root, iproute2 is missing, or the kernel lacks a
                 feature.
-            UsageError: there is a lab of this name.
+            UsageError: there already is a lab of this name.
         """
         check_permission()
         if (earlier := registry.load(self._name)) is not None and earlier.is_stale:
@@ -113,7 +114,7 @@ class Lab:
         registry.store(self._record(), is_new=False)
 
     def down(self) -> None:
-        """Kill the processes in the lab and remove it; do nothing if it is gone already."""
+        """Kill the processes in the lab and remove it; do nothing if it was already removed."""
         registry.take_down(self._record())
 
     def __enter__(self) -> Lab:
@@ -124,18 +125,18 @@ class Lab:
         self.down()
 
     def change(self, host: int, *, rate: str) -> None:
-        """Change the rate of a host's link in both directions while it carries traffic.
+        """Change the bit rate of a host's link in both directions while it carries traffic.
 
-        Caps of flows stay, but they are at most the new rate.
+        Limits per connection stay, but never exceed the new rate.
         """
         self._replace(self._network.change(host, rate))
 
     def change_uplinks(self, *, rate: str) -> None:
-        """Change the rate of the links between the racks and the spine."""
+        """Change the bit rate of the links between the racks and the spine."""
         self._replace(self._network.change_uplinks(rate))
 
     def cut(self, host: int) -> None:
-        """Pull the cable of a host; its interface loses the carrier, and packets on it are lost."""
+        """Pull the cable of a host: its interface loses the carrier, and packets on it are lost."""
         self._network.set_carrier(host, up=False)
 
     def mend(self, host: int) -> None:
@@ -143,11 +144,12 @@ class Lab:
         self._network.set_carrier(host, up=True)
 
     def is_cut(self, host: int) -> bool:
-        """Return whether the cable of a host is out."""
+        """Return whether the cable of a host is pulled."""
         return not self._network.has_carrier(host)
 
     def counters(self) -> LabCounters:
-        """Return the traffic on every link since the start; subtract two readings with `since`."""
+        """Return the traffic on every link since the lab was made; `since` subtracts two readings.
+        """
         return self._network.counters()
 
     def start(
@@ -160,21 +162,23 @@ class Lab:
         pin: bool = False,
         on_line: OnLine | None = None,
     ) -> LabRun:
-        """Start a program with one process per rank. The calling thread must outlive the run.
+        """Start a program with one process per rank.
+
+        The ranks are killed if the calling thread ends before them.
 
         Args:
-            command: A .py file or any program, followed by its arguments.
+            command: Path of a .py file, or any program, followed by its arguments.
             environ: Environment variables that override those of this process and of the lab,
                 except the variables that identify a rank (default none).
-            hosts: Number of hosts to use, from the first (default: all).
-            ranks_per_host: Ranks on each host (default: as in the lab's description).
-            pin: Whether each rank gets one core; if there are too few cores, the ranks of a host
-                share one (default False).
-            on_line: Function that receives the rank and the text of each line that a rank writes,
-                in another thread (default None).
+            hosts: Number of hosts to use, starting with the first (default: all).
+            ranks_per_host: Number of ranks on each host (default: as in the lab's description).
+            pin: Whether to pin each rank to its own core. If there are too few cores, all ranks of
+                a host are pinned to the same core (default False).
+            on_line: Function that receives a rank's number and the text of each line that this rank
+                writes; it is called in another thread (default None).
 
         Returns:
-            The run; call its `wait` or `end`.
+            The run, whose `wait` or `end` must be called.
 
         Raises:
             UsageError: `hosts` exceeds the hosts of the lab.
@@ -208,17 +212,17 @@ class Lab:
     ) -> RunResult:
         """Run a program with one process per rank, and block until all ranks have ended.
 
-        The first failure of a rank ends all others. The arguments that are not listed are those of
-        `start`.
+        The first failure of a rank ends all other ranks. The arguments that are not listed here are
+        those of `start`.
 
         Args:
-            timeout_seconds: Time limit in seconds, after which ranks that still run are ended and
-                count as failed (default None: no limit).
-            check: Whether a failed rank raises an error (default True).
+            timeout_seconds: Time limit in seconds; ranks that still run are then ended and count as
+                failed (default None: no limit).
+            check: Whether to raise an error if a rank fails (default True).
 
         Raises:
-            SlipstreamError: a rank failed; the message has its number, its status and its last
-                lines.
+            SlipstreamError: a rank failed; the message has its number, its exit status and the last
+                lines of its output.
             UsageError: `hosts` exceeds the hosts of the lab.
         """
         run = self.start(
@@ -271,7 +275,8 @@ class Lab:
         return plans
 
     def _position(self, host: int) -> dict[str, str]:
-        """Return the variables with the host and, if there are several, the rack of a rank."""
+        """Return environment variables with the host of a rank and, if there are several, its rack.
+        """
         declared = variables()
         position = {"GROUP_RANK": str(host), declared["host_id"].name: f"lab-host{host}"}
         if self.spec.racks > 1:
@@ -292,7 +297,7 @@ class Lab:
 
 
 def _pinned(plans: Sequence[RankPlan]) -> list[RankPlan]:
-    """Give each rank a core of its own; if there are too few, the ranks of a host share one."""
+    """Give each rank its own core; if there are too few, the ranks of a host share one."""
     cores = sorted(os.sched_getaffinity(0))
     enough = len(plans) <= len(cores)
     return [

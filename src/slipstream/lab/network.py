@@ -1,10 +1,10 @@
-"""Hosts as network namespaces, connected by bridges in another namespace, the switch.
+"""Hosts as network namespaces, connected by bridges in a further namespace, the switch.
 
     host h, lab0 --- h<h> in the switch namespace, on bridge rack<r>
     rack<r>, up<r> --- down<r> on bridge spine           with two racks or more
 
-The outgoing side of each end is shaped. Caps of flows are set at the hosts' ends only, because one
-cap on the path of a flow is enough.
+At both ends of each link, the outgoing traffic is shaped. Limits per connection are set only at the
+hosts' ends, because one limit on the path of a connection is enough.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from slipstream.lab.spec import LabSpec
 PREFIX = "slipstream-lab-"
 INTERFACE = "lab0"  # name of the interface of every host
 _SPINE = "spine"
-# Settings of every host, whatever this machine has: the default congestion control of Linux, and no
-# memory of earlier connections, so that runs do not influence each other.
+# Settings of every host, independent of the settings of this machine: the default congestion
+# control of Linux, and no metrics of earlier connections, so that runs do not influence each other.
 _CONGESTION = "cubic"
 _TCP = {"tcp_congestion_control": _CONGESTION, "tcp_no_metrics_save": "1"}
 _ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 _NAMES = Path("/etc/netns")
-_KILL_SECONDS = 5.0  # time limit for killed processes to disappear
+_KILL_SECONDS = 5.0  # time limit in seconds for killed processes to disappear
 
 _log = logging.getLogger(__name__)
 
-# Headers of every segment: Ethernet 14 bytes, IPv4 20, TCP 20, and 12 for timestamps.
+# Bytes of the headers of every segment: Ethernet 14, IPv4 20, TCP 20, and 12 for timestamps.
 HEADER_BYTES = 66
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinkCounters:
-    """Frames that a link has carried since it was made, headers included.
+    """Traffic that a link has carried since it was made, including headers.
 
     Args:
-        sent_bytes: Bytes from the host into the network, or from the rack to the spine.
-        sent_packets: Packets in the same direction.
-        received_bytes: Bytes in the other direction.
-        received_packets: Packets in the other direction.
-        dropped_packets: Packets that were dropped by a full queue, in both directions together.
+        sent_bytes: Number of bytes from the host into the network, or from the rack to the spine.
+        sent_packets: Number of packets in the same direction.
+        received_bytes: Number of bytes in the other direction.
+        received_packets: Number of packets in the other direction.
+        dropped_packets: Number of packets that full queues dropped, in both directions together.
     """
 
     sent_bytes: int
@@ -68,16 +68,17 @@ class LinkCounters:
 
     @property
     def sent_payload_bytes(self) -> int:
-        """Bytes sent without the headers of TCP, IP and Ethernet; retransmitted segments count."""
+        """Sent bytes without headers of TCP, IP and Ethernet; retransmitted segments are included.
+        """
         return self.sent_bytes - HEADER_BYTES * self.sent_packets
 
     @property
     def received_payload_bytes(self) -> int:
-        """Bytes received without the headers of TCP, IP and Ethernet."""
+        """Received bytes without the headers of TCP, IP and Ethernet."""
         return self.received_bytes - HEADER_BYTES * self.received_packets
 
     def since(self, earlier: LinkCounters) -> LinkCounters:
-        """Return the traffic between two readings."""
+        """Return the traffic between an earlier reading and this one."""
         return LinkCounters(
             sent_bytes=self.sent_bytes - earlier.sent_bytes,
             sent_packets=self.sent_packets - earlier.sent_packets,
@@ -89,18 +90,18 @@ class LinkCounters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabCounters:
-    """Counters of all links at one moment.
+    """Counters of all links, read at the same time.
 
     Args:
         hosts: Counters of the link of each host.
-        uplinks: Counters of the link from each rack to the spine; empty with one rack.
+        uplinks: Counters of each rack's link to the spine; empty if there is only one rack.
     """
 
     hosts: tuple[LinkCounters, ...]
     uplinks: tuple[LinkCounters, ...]
 
     def since(self, earlier: LabCounters) -> LabCounters:
-        """Return the traffic between two readings."""
+        """Return the traffic between an earlier reading and this one."""
         return LabCounters(
             hosts=_differences(self.hosts, earlier.hosts),
             uplinks=_differences(self.uplinks, earlier.uplinks),
@@ -109,11 +110,11 @@ class LabCounters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Network:
-    """Names of the namespaces and links of one lab, which may not exist yet.
+    """Namespaces and links of one lab, whether they exist or not.
 
     Args:
-        identifier: Part of all names that distinguishes them from those of other labs.
-        spec: Description of hosts, racks and rates.
+        identifier: Part of all names, which distinguishes the namespaces of different labs.
+        spec: Description of the hosts, racks and rates.
     """
 
     identifier: str
@@ -121,11 +122,11 @@ class Network:
 
     @property
     def switch(self) -> str:
-        """Name of the namespace of the bridges."""
+        """Name of the namespace that has the bridges."""
         return f"{PREFIX}{self.identifier}-switch"
 
     def host(self, host: int) -> str:
-        """Return the name of the namespace of a host."""
+        """Return the name of a host's namespace."""
         return f"{PREFIX}{self.identifier}-host{host}"
 
     def address(self, host: int) -> str:
@@ -142,7 +143,7 @@ class Network:
         return namespaces().issuperset(self.namespaces)
 
     def create(self) -> None:
-        """Make and shape namespaces and links; remove everything after a failure.
+        """Make and shape all namespaces and links; if this fails, remove them.
 
         Raises:
             UnsupportedError: a command of ip or tc failed.
@@ -173,7 +174,7 @@ class Network:
             shutil.rmtree(_NAMES / name, ignore_errors=True)
 
     def change(self, host: int, rate: str) -> Network:
-        """Change the rate of a host's link, and return the network with its new description."""
+        """Change the rate of a host's link, and return a network with the new description."""
         bits = parse_rate(rate)
         rates = self.spec.rates or (self.spec.rate,) * self.spec.hosts
         self._check_host(host)
@@ -184,7 +185,7 @@ class Network:
         return replace(self, spec=replace(self.spec, rates=rates))
 
     def change_uplinks(self, rate: str) -> Network:
-        """Change the rate of the links between racks and spine, and return the changed network."""
+        """Change the rate of the uplinks, and return a network with the new description."""
         bits = parse_rate(rate)
         if self.spec.racks == 1:
             raise UsageError("the lab has no uplinks, because its hosts are in one rack")
@@ -194,7 +195,8 @@ class Network:
         return replace(self, spec=replace(self.spec, uplink=rate))
 
     def set_carrier(self, host: int, *, up: bool) -> None:
-        """Plug in or pull the cable of a host, so that its interface gets or loses the carrier."""
+        """Plug in or pull the cable of a host, by which its interface gains or loses the carrier.
+        """
         self._check_host(host)
         run_batch("ip", self.switch, [f"link set h{host} {'up' if up else 'down'}"])
 
@@ -207,8 +209,9 @@ class Network:
     def counters(self) -> LabCounters:
         """Read the counters of all links.
 
-        The counters are those of the root qdiscs, which count the headers of each segment. An
-        interface would count the headers of a segmentation-offload packet only once.
+        The counters are those of the root queueing disciplines (qdiscs), which count the headers of
+        each segment. The counters of an interface would count the headers of a segmentation-offload
+        packet only once.
         """
         inside = _qdisc_counts(self.switch)
         hosts = [
@@ -220,7 +223,7 @@ class Network:
         return LabCounters(hosts=tuple(hosts), uplinks=tuple(uplinks))
 
     def _write_names(self) -> None:
-        """Write the names host0, host1, ... of the hosts, because a lab has no name server.
+        """Write files with the host names host0, host1 and so on, because a lab has no name server.
 
         `ip netns exec` mounts these files over /etc/hosts and /etc/resolv.conf.
         """
@@ -232,12 +235,12 @@ class Network:
             for host in range(self.spec.hosts):
                 folder = _NAMES / self.host(host)
                 folder.mkdir(parents=True)
-                # All hosts of the lab have the host name of the machine.
+                # Inside the lab, every host also has the host name of this machine.
                 machine = f"{self.address(host)} {socket.gethostname()}"
                 lines = ["127.0.0.1 localhost", machine, *entries, ""]
                 (folder / "hosts").write_text("\n".join(lines))
                 (folder / "resolv.conf").write_text("")
-        except PermissionError as error:  # in a user namespace, which cannot write to /etc
+        except PermissionError as error:  # in a user namespace, the process must not write to /etc
             _log.info("hosts of the lab have no names, only addresses: %s", error)
 
     def _switch_commands(self) -> list[str]:
@@ -269,7 +272,7 @@ class Network:
     def _host_commands(self, host: int) -> list[str]:
         return [
             "link set lo up",
-            # IPv6 would bypass the caps of flows, and its control packets would be counted.
+            # IPv6 would bypass the limits per connection, and its control packets would be counted.
             f"link set {INTERFACE} addrgenmode none",
             f"address add {self.address(host)}/16 dev {INTERFACE}",
             _offload(min(self.spec.link_rates[host], self.spec.uplink_rate or MAX_RATE)),
@@ -290,7 +293,7 @@ def _offload(rate: int) -> str:
 
 
 def _allow_congestion() -> None:
-    """Allow an algorithm of congestion control on the machine, so that namespaces can use it."""
+    """Add `_CONGESTION` to the congestion controls that the kernel allows in namespaces."""
     allowed = _ALLOWED.read_text().split()
     if _CONGESTION in allowed:
         return

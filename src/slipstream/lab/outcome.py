@@ -1,4 +1,4 @@
-"""Result of a run in a lab."""
+"""Results of a run in a lab."""
 
 import signal
 from dataclasses import dataclass
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankFailure:
-    """The first failure of a rank.
+    """Failure of the rank that failed first in a run.
 
     Args:
         rank: Number of the rank.
         host: Host on which the rank ran.
         status: Exit code, or the negative number of the signal that ended the rank; None if the
-            rank was still running.
+            rank was still running at the time limit.
         seconds: Seconds from the start of the run to the failure.
-        last_lines: Last lines that the rank wrote, at most twenty.
+        last_lines: Last lines of the rank's output, at most twenty.
     """
 
     rank: int
@@ -25,7 +25,7 @@ class RankFailure:
 
     @property
     def reason(self) -> str:
-        """Description of the failure."""
+        """Exit status of the rank in words."""
         if self.status is None:
             return "still running"
         if self.status < 0:
@@ -44,12 +44,12 @@ class RankFailure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunResult:
-    """Result of a run.
+    """Result of a run in a lab.
 
     Args:
-        seconds: Seconds from the start of the first rank to the end of the last.
-        lines: Last 10,000 lines that each rank wrote, by rank.
-        failure: Failure of the rank that failed first, or None.
+        seconds: Seconds from the start of the first rank to the end of the last rank.
+        lines: Last 10,000 lines of the output of each rank, by number of the rank.
+        failure: Failure of the rank that failed first; None if no rank failed.
     """
 
     seconds: float

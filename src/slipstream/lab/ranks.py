@@ -1,8 +1,8 @@
-"""The ranks of one run: processes in the namespaces of the hosts, which end together.
+"""The ranks of one run: processes in the namespaces of the hosts, which all end with the run.
 
-A rank leads a session and a process group of its own. Linux kills the rank when the thread that
-started it dies (PR_SET_PDEATHSIG, set by setpriv). At the end, every other process in a namespace
-of the lab whose environment has the key of the run is killed.
+Every rank leads its own session and process group. Linux kills the rank when the thread that
+started it dies (PR_SET_PDEATHSIG, set by setpriv). At the end of the run, other processes are
+killed if they are in a namespace of the lab and have the run's key in their environment.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import IO
 from slipstream.lab.iproute import processes
 from slipstream.lab.outcome import RankFailure, RunResult
 
-MAX_LINES = 10_000  # lines of each rank that are kept
-NUM_LAST_LINES = 20  # lines of a failed rank that an error quotes
+MAX_LINES = 10_000  # number of each rank's last lines that are stored
+NUM_LAST_LINES = 20  # last lines of a failed rank's output, which the error quotes
 MAX_LINE_BYTES = 65_536
-GRACE_SECONDS = 3.0  # time from SIGTERM to SIGKILL
+GRACE_SECONDS = 3.0  # seconds from SIGTERM to SIGKILL
 
 OnLine = Callable[[int, str], None]
 
@@ -38,8 +38,8 @@ class RankPlan:
         rank: Number of the rank.
         host: Host on which the rank runs.
         namespace: Network namespace of that host.
-        environ: Complete environment of the rank.
-        core: Only core that the rank may use; None for all cores.
+        environ: Complete environment variables of the rank.
+        core: Number of the only core that the rank may use; None for all cores.
     """
 
     rank: int
@@ -50,7 +50,7 @@ class RankPlan:
 
 
 class _LabRank:
-    """One rank and the lines that it has written."""
+    """A running rank and the lines of its output."""
 
     def __init__(self, plan: RankPlan, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
@@ -59,11 +59,12 @@ class _LabRank:
         self.output: IO[bytes] = process.stdout
         self.lines: deque[str] = deque(maxlen=MAX_LINES)
         self.is_running = True
-        self.is_open = True  # whether the output has not ended
-        self._partial = b""  # bytes of the line that is not complete
+        self.is_open = True  # whether the output has not reached its end
+        self._partial = b""  # bytes of the last line, which is not complete
 
     def read(self) -> list[str] | None:
-        """Return the lines that the available output completes; None if no output is available."""
+        """Return the lines that were completed by the available output; None if there is no output.
+        """
         try:
             data = os.read(self.output.fileno(), 1 << 16)
         except BlockingIOError:
@@ -79,14 +80,14 @@ class _LabRank:
 
 
 class LabRun:
-    """A run of ranks; `wait` blocks until they have ended, and `end` ends them.
+    """Running ranks; `wait` blocks until they have ended, and `end` ends them.
 
     Args:
-        argv: Program and its arguments.
-        plans: Settings of each rank, by number.
-        key: Key of the run, in the environment of all its processes.
-        on_line: Function that receives the rank and the text of each line, in a thread of the run
-            (default None).
+        argv: Program and its arguments, the same for all ranks.
+        plans: Settings of each rank, in the order of the ranks' numbers.
+        key: Key of the run, which all its processes have in their environment.
+        on_line: Function that receives a rank's number and the text of each line that this rank
+            writes; it is called in a thread of the run (default None).
     """
 
     def __init__(
@@ -103,7 +104,8 @@ class LabRun:
         self._failure: RankFailure | None = None
         self._error: Exception | None = None  # raised by the caller's `on_line`
         self._kill_at: float | None = None
-        self._lock = threading.Lock()  # guards _wake_write, which is None when the run is over
+        # protects _wake_write, which is None after the end of the run
+        self._lock = threading.Lock()
         self._wake_write: int | None
         self._wake_read, self._wake_write = os.pipe()
         self._selector = selectors.DefaultSelector()
@@ -126,7 +128,7 @@ class LabRun:
         return self._thread.is_alive()
 
     def last_line(self, rank: int) -> str:
-        """Return the last line that a rank has written; "" if there is none."""
+        """Return the last line of a rank's output; "" if there is none."""
         lines = self._ranks[rank].lines
         return lines[-1] if lines else ""
 
@@ -136,15 +138,15 @@ class LabRun:
         return tuple(rank.process.pid for rank in self._ranks)
 
     def has_ended(self, within_seconds: float) -> bool:
-        """Wait for the end of all ranks up to a time limit, and return whether they have ended."""
+        """Wait up to a time limit for the end of all ranks, and return whether they have ended."""
         self._thread.join(within_seconds)
         return not self.is_running
 
     def wait(self, timeout_seconds: float | None = None) -> RunResult:
-        """Block until all ranks have ended, and end them at the time limit.
+        """Block until all ranks have ended; at the time limit, end those that still run.
 
-        Ctrl-C, or any other exception in this thread, ends the ranks as well. An exception in
-        `on_line` also ends them, and is raised here.
+        Ctrl-C, or any other exception in the calling thread, ends the ranks, too. An exception in
+        `on_line` also ends them, and this method raises it.
 
         Args:
             timeout_seconds: Time limit in seconds (default None: no limit).
@@ -165,7 +167,9 @@ class LabRun:
         )
 
     def end(self, *, is_late: bool = False) -> None:
-        """End all ranks, and block until they are gone: SIGTERM, and SIGKILL three seconds later.
+        """End all ranks, and return when they are gone.
+
+        Ranks get SIGTERM, and SIGKILL three seconds later.
 
         Args:
             is_late: Whether ranks that still run count as failed (default False).
@@ -268,7 +272,7 @@ class LabRun:
                 _signal_group(rank.process.pid, number)
 
     def _kill_leftovers(self) -> None:
-        """Kill the processes that ranks have left behind, and wait until they are gone."""
+        """Kill processes that the ranks started and left running, and wait until they are gone."""
         until = time.monotonic() + GRACE_SECONDS
         while (pids := self._leftovers()) and time.monotonic() < until:
             for pid in pids:
@@ -288,7 +292,7 @@ class LabRun:
             rank.output.close()
         for key in list(self._selector.get_map().values()):
             if isinstance(key.fileobj, int) and key.fd != self._wake_read:
-                os.close(key.fd)  # the pidfd of a rank whose end was not noticed
+                os.close(key.fd)  # the pidfd of a rank, if the end of the rank was not handled
         self._selector.close()
         with self._lock:
             os.close(self._wake_read)
@@ -298,7 +302,7 @@ class LabRun:
 
 
 def _last_state(line: bytes) -> str:
-    """Return a line as a terminal shows it, without text that carriage returns have overwritten."""
+    """Return a line as a terminal shows it: a carriage return starts the line anew."""
     return line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace")
 
 
@@ -312,7 +316,7 @@ def _environment(pid: int) -> bytes:
 def _signal_group(leader: int, number: int) -> None:
     try:
         os.killpg(leader, number)
-    except ProcessLookupError:  # the process does not lead its group yet, or has ended
+    except ProcessLookupError:  # the process has not made its group yet, or has ended
         _signal_process(leader, number)
 
 

@@ -1,9 +1,10 @@
-"""Rates that a link of a lab may have."""
+"""Bit rates that the links of a lab may have."""
 
 from slipstream.errors import UsageError
 from slipstream.units import ALLOWED_BIT_RATES, parse_bit_rate
 
-MIN_RATE = 100_000  # at a lower rate one full frame takes longer than most timeouts allow
+# bits per second; below it, one full frame takes longer than most timeouts allow
+MIN_RATE = 100_000
 MAX_RATE = 100_000_000_000
 
 
@@ -11,11 +12,11 @@ def parse_rate(text: str, name: str = "rate") -> int:
     """Return the rate of a link in bits per second.
 
     Args:
-        text: Rate as `parse_bit_rate` reads it, such as "1gbit".
+        text: Rate in the format of `parse_bit_rate`, such as "1gbit".
         name: Name of the rate, for the error message (default "rate").
 
     Raises:
-        UsageError: the text is no rate, or the rate is not from 100kbit to 100gbit.
+        UsageError: the text is not a rate, or the rate is not between 100kbit and 100gbit.
     """
     rate = parse_bit_rate(text, name)
     if not MIN_RATE <= rate <= MAX_RATE:

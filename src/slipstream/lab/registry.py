@@ -1,8 +1,8 @@
 """Registry of the labs on this machine, with one file per lab under /run.
 
 A reboot removes both the labs and their files. The owner of a lab is the process that will remove
-it; a lab without an owner stays until `down`. If an owner is killed, the file still leads to the
-remains of its lab.
+it. A lab without an owner stays until `down` is called. If the owner is killed, the remains of its
+lab can still be found with the file.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """Content of the file of a lab.
+    """Content of a lab's file.
 
     Args:
-        name: Name from the user, or the identifier.
+        name: Name that the user chose, or the identifier of the network.
         network: Namespaces and links of the lab.
-        owner: Process id and start time of the process that removes the lab; None if it stays.
-        boot: Boot identifier of the kernel under which the lab was made.
+        owner: Process id and start time of the process that will remove the lab; None if there is
+            no owner.
+        boot: Boot identifier of the kernel when the lab was made.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Record:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the owner of the lab has died, or the lab is gone already."""
+        """Whether the owner of the lab has died, or the lab no longer exists."""
         if self.boot != boot_identifier():
             return True
         if self.owner is not None:
@@ -50,7 +51,7 @@ class Record:
 
 
 def check_name(name: str) -> str:
-    """Return a name if it is a valid name of a lab.
+    """Return the name if it is valid for a lab.
 
     Raises:
         UsageError: the name is not valid.
@@ -68,7 +69,7 @@ def boot_identifier() -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """Return the start time of a process in ticks since boot; None if there is no such process."""
+    """Return a process's start time in ticks since boot; None if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -89,10 +90,10 @@ def store(record: Record, *, is_new: bool) -> None:
 
     Args:
         record: Content of the file.
-        is_new: Whether the file must not exist yet.
+        is_new: Whether the file must not exist before.
 
     Raises:
-        UsageError: `is_new` is true, but there is a lab of that name.
+        UsageError: `is_new` is true, but there already is a lab with this name.
     """
     FOLDER.mkdir(parents=True, exist_ok=True, mode=0o700)
     fields: dict[str, Any] = {
@@ -118,7 +119,7 @@ def store(record: Record, *, is_new: bool) -> None:
 
 
 def load(name: str) -> Record | None:
-    """Return the record of a lab by its name; None if there is no such lab."""
+    """Return the record of the lab with this name; None if there is no such lab."""
     try:
         fields = json.loads(_path(name).read_text())
     except FileNotFoundError:
@@ -134,7 +135,7 @@ def load(name: str) -> Record | None:
 
 
 def load_all() -> list[Record]:
-    """Return the records of all labs in the order of their names."""
+    """Return the records of all labs, sorted by name."""
     names = sorted(path.stem for path in FOLDER.glob("[!.]*.json"))
     return [record for name in names if (record := load(name)) is not None]
 
@@ -145,7 +146,7 @@ def remove(name: str) -> None:
 
 
 def take_down(record: Record) -> None:
-    """Kill the processes in a lab, and remove the lab and its file, as far as they exist."""
+    """Kill the processes in a lab, and remove whatever exists of the lab and its file."""
     record.network.destroy()
     remove(record.name)
 

@@ -1,42 +1,45 @@
-"""Commands of tc that limit the rate of a link and of each flow on it.
+"""Commands of tc that limit the rate of a link and of each connection on it.
 
-One HTB class has the rate of the link. Without caps it is a leaf. With caps it has one child per
-path (ceil: the cap) and one child for traffic other than TCP over IPv4. The guaranteed rate of a
-child is its even share of the link, because HTB grants guaranteed rates even if they exceed the
-parent's. A classic BPF program hashes the destination and both ports of a packet to a path.
+One class of the queueing discipline HTB has the rate of the link. Without limits per connection, it
+is a leaf. Otherwise, connections are hashed to paths, and the class has one child per path, whose
+`ceil` is the limit of the path, and one child for traffic other than TCP over IPv4. The guaranteed
+rate of a child is an equal share of the link's rate, because HTB grants guaranteed rates even if
+they exceed the parent's rate. A classic BPF program hashes the destination address and both ports
+of a packet to a path.
 
 HTB counts a segmentation-offload packet of up to 64 KB with the headers of all its segments, and
-sends it as soon as the bucket is not empty. Therefore the bucket may be smaller than the packet.
-The rate is that of Ethernet frames without preamble and checksum: 1448 bytes of payload in 1514
+sends it if the token bucket is not empty. Therefore the bucket may be smaller than the packet. The
+limited rate is that of Ethernet frames without preamble and checksum: 1448 bytes of payload in 1514
 bytes.
 """
 
-# Time that a burst after a pause takes at the rate of the link. With a smaller value, a timer that
-# fires late on a busy machine costs bandwidth. With a larger value, short transfers are faster than
-# the link; this one adds 0.2 % to 100 MB at 1 Gbit/s.
+# Size of the token bucket, as seconds at the rate of the link. With a smaller bucket, bandwidth is
+# lost if a timer fires late on a busy machine. With a larger bucket, short transfers are faster
+# than the link. This size adds 0.2 % to 100 MB at 1 Gbit/s.
 BURST_SECONDS = 0.002
 MIN_BURST_BYTES = 3028  # two full frames
 
-# Time that the largest offload packet takes at the rate of the link. Because the round trips of a
-# lab are short, the kernel would make packets of 64 KB at any rate. A full queue would then drop 44
-# segments at once, and connections would share a slow uplink unfairly.
+# Size of the largest offload packet, as seconds at the rate of the link. Because the round trips of
+# a lab are short, the kernel would make packets of 64 KB at any rate. A full queue would then drop
+# 44 segments at once, and connections would share a slow uplink unfairly.
 OFFLOAD_SECONDS = 0.0005
 MAX_OFFLOAD_BYTES = 65_536
 
-# Lengths of queues, in seconds and, for slow links, in bytes. A real host drops nothing in its own
-# queue, which TCP keeps short. With 5 ms, four connections together reached 0.80 to 0.92 of a link
-# of 1 Gbit/s; with 20 ms they reached 0.91 to 0.96, and ping took 2 to 5 ms. A switch drops
-# packets; a port of a common switch has a queue of 10 ms at 1 Gbit/s.
+# Lengths of queues, in seconds at the rate of the link; for slow links, a minimum in bytes. A real
+# host drops nothing in its own queue, because TCP keeps the queue short. With 5 ms, four
+# connections together reached 0.80 to 0.92 of a link of 1 Gbit/s. With 20 ms they reached 0.91 to
+# 0.96, and ping took 2 to 5 ms. A switch does drop packets; the port of a common switch has a queue
+# of 10 ms at 1 Gbit/s.
 HOST_QUEUE_SECONDS = 0.020
 SWITCH_QUEUE_SECONDS = 0.010
 MIN_QUEUE_BYTES = 131_072
 
-QUANTUM_BYTES = 65_536  # bytes that a flow may send in its turn: one offload packet
+QUANTUM_BYTES = 65_536  # bytes that a class may send in its turn: one offload packet
 
 LINK_CLASS = 0x1
 OTHER_CLASS = 0x2
 FIRST_PATH_CLASS = 0x10
-_HANDLE = 0x10000  # number of qdisc 1, in the upper half of a class identifier
+_HANDLE = 0x10000  # number of the qdisc "1:", in the upper half of a class identifier
 
 _LDH, _LDB, _LDX_HEADER, _LD_INDIRECT, _LD = 0x28, 0x30, 0xB1, 0x40, 0x20
 _JEQ, _ST, _LDX, _TAX = 0x15, 0x02, 0x61, 0x07
@@ -47,13 +50,13 @@ _RETURN, _RETURN_A = 0x06, 0x16
 def shape_link(
     device: str, rate: int, queue_seconds: float, flow_caps: tuple[int, ...] = ()
 ) -> list[str]:
-    """Return the commands of tc that limit the outgoing rate of a device.
+    """Return the tc commands that limit the rate of a device's outgoing traffic.
 
     Args:
-        device: Name of a device without a qdisc.
-        rate: Rate of the link, in bits per second.
-        queue_seconds: Time in which a full queue is sent, in seconds.
-        flow_caps: Cap of each path, in bits per second (default empty: no caps).
+        device: Name of a device that has no qdisc yet.
+        rate: Bit rate of the link in bits per second.
+        queue_seconds: Seconds in which the link sends a full queue.
+        flow_caps: Limit of each path in bits per second (default empty: no limits).
     """
     default = OTHER_CLASS if flow_caps else LINK_CLASS
     lines = [
@@ -75,13 +78,13 @@ def shape_link(
 def change_link(
     device: str, rate: int, flow_caps: tuple[int, ...] = (), *, verb: str = "change"
 ) -> list[str]:
-    """Return the commands of tc that change the rates of a shaped device.
+    """Return the tc commands that change the rates of a shaped device.
 
     Args:
         device: Name of the device.
-        rate: Rate of the link, in bits per second.
-        flow_caps: Cap of each path, in bits per second; as many as the device has paths.
-        verb: "change", or "add" for a device without classes (default "change").
+        rate: Bit rate of the link in bits per second.
+        flow_caps: Limit of each path in bits per second; the number of paths must not change.
+        verb: tc verb: "change", or "add" for a device without classes (default "change").
     """
     lines = [_class(device, LINK_CLASS, "1:", rate, rate, verb)]
     if flow_caps:
@@ -93,14 +96,14 @@ def change_link(
 
 
 def offload_bytes(rate: int) -> int:
-    """Return the size of the largest offload packet in bytes for a rate in bits per second."""
+    """Return the size of the largest offload packet in bytes, for a rate in bits per second."""
     return min(max(int(rate * OFFLOAD_SECONDS / 8), MIN_BURST_BYTES), MAX_OFFLOAD_BYTES)
 
 
 def flow_hash(num_paths: int) -> str:
-    """Return a classic BPF program for tc that maps a packet to the class of its path.
+    """Return a classic BPF program for tc that maps a packet to the HTB class of its path.
 
-    The program returns 0, which is no class, for everything except TCP over IPv4.
+    For everything except TCP over IPv4, the program returns 0, which stands for no class.
     """
     other = 22
     program = [
@@ -112,7 +115,7 @@ def flow_hash(num_paths: int) -> str:
         (_LD_INDIRECT, 0, 0, 14),  # both ports
         (_MUL, 0, 0, 0x9E3779B1),
         (_ST, 0, 0, 0),
-        (_LD, 0, 0, 30),  # destination
+        (_LD, 0, 0, 30),  # destination address
         (_LDX, 0, 0, 0),
         (_XOR_X, 0, 0, 0),
         # Ports and addresses are often consecutive, so the final rounds of MurmurHash3 mix them.

@@ -12,22 +12,25 @@ MAX_FLOW_CLASSES = 1024
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabSpec:
-    """Hosts on one switch, or in racks whose switches are connected by a spine.
+    """Hosts on one switch, or in racks whose switches are connected by a spine switch.
 
-    Rates are texts such as 1gbit or 12.5mbit. Every link has its rate in each direction.
+    Rates are texts such as 1gbit or 12.5mbit, and apply to each direction of a link.
 
     Args:
         hosts: Number of hosts, 1 to 64 (default 4).
-        ranks_per_host: Ranks that `run` starts on each host, 1 to 64 (default 1).
-        rate: Rate of the link of every host (default "1gbit").
-        rates: Rates of the links, one per host, instead of `rate` (default empty).
-        flow_rate: Highest rate of one TCP connection (default None: no cap).
-        flow_rates: Caps of several paths, instead of `flow_rate`. The hash of its addresses and
-            ports assigns a connection to a path, which it may share (default empty).
-        flow_classes: Number of paths to which connections are hashed under `flow_rate`, 1 to 1024
-            (default 64).
-        racks: Number of racks, among which the hosts are divided evenly in order (default 1).
-        uplink: Rate between a rack and the spine; needed with two or more racks (default None).
+        ranks_per_host: Number of ranks that `run` starts on each host, 1 to 64 (default 1).
+        rate: Bit rate of every host's link (default "1gbit").
+        rates: Bit rates of the hosts' links, one per host, which replace `rate` (default empty).
+        flow_rate: Highest bit rate of one TCP connection (default None: no limit).
+        flow_rates: Highest bit rates of several paths, which replace `flow_rate`. A hash of its
+            addresses and ports assigns each connection to a path, which connections may share
+            (default empty).
+        flow_classes: Number of paths, 1 to 1024, to which connections are hashed if `flow_rate` is
+            set (default 64).
+        racks: Number of racks, to which the hosts are assigned evenly, in order of their numbers
+            (default 1).
+        uplink: Bit rate of the link between a rack and the spine; required with two or more racks
+            (default None).
 
     Raises:
         UsageError: a value is not allowed, or two values contradict each other.
@@ -54,24 +57,24 @@ class LabSpec:
 
     @property
     def world_size(self) -> int:
-        """Number of ranks of a run over all hosts."""
+        """Number of ranks if a run uses all hosts."""
         return self.hosts * self.ranks_per_host
 
     @property
     def link_rates(self) -> tuple[int, ...]:
-        """Bits per second of each host's link."""
+        """Bit rate of each host's link in bits per second."""
         return tuple(parse_rate(text) for text in self.rates or (self.rate,) * self.hosts)
 
     @property
     def flow_caps(self) -> tuple[int, ...]:
-        """Bits per second of each path to which connections are hashed; empty without a cap."""
+        """Highest rate of each path in bits per second; empty if connections are not limited."""
         if self.flow_rates:
             return tuple(parse_rate(text) for text in self.flow_rates)
         return (parse_rate(self.flow_rate),) * self.flow_classes if self.flow_rate else ()
 
     @property
     def uplink_rate(self) -> int | None:
-        """Bits per second between a rack and the spine; None without a spine."""
+        """Bit rate between a rack and the spine in bits per second; None without a spine."""
         return parse_rate(self.uplink) if self.uplink else None
 
     def rack_of(self, host: int) -> int:

@@ -1,4 +1,4 @@
-"""Compilation of the checkpoint of the demo's training, for images as bytes."""
+"""Compilation of the network that the tour trained, for images given as bytes."""
 
 # The stubs of PyTorch leave some of its types open.
 # pyright: reportUnknownMemberType=false
@@ -15,20 +15,21 @@ import torch
 from slipstream import infer
 from slipstream.tour import example
 
-NUM_SAMPLES = 2000  # test images that the compiler uses
-BUDGET = 0.3  # largest loss of accuracy, in percentage points
+NUM_SAMPLES = 2000  # number of test images that the compiler uses
+BUDGET = 0.3  # largest allowed loss of accuracy, in percentage points
 
 
 def compile_checkpoint(
     checkpoint: Path, package: Path, *, seconds: float, tell: Callable[[str, float], None]
 ) -> infer.Report:
-    """Compile the trained network, with test images for calibration and judging.
+    """Compile the trained network; test images are used for calibration and to measure accuracy.
 
     Args:
-        checkpoint: File that the training wrote.
-        package: File to write; the model's input is uint8 (1, 28, 28, 1).
-        seconds: Time of the search in seconds.
-        tell: Function that receives the current activity and the share of the time that has passed.
+        checkpoint: Path of the checkpoint file that the training wrote.
+        package: Path of the package to write; its input is an image, uint8 (1, 28, 28, 1).
+        seconds: Time limit of the search in seconds.
+        tell: Function that receives the name of the current activity and the share of the time
+            limit that has passed.
     """
     network = example.module("model").small_resnet()
     network.load_state_dict(torch.load(checkpoint, weights_only=True)["model"])

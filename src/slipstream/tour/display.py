@@ -1,4 +1,4 @@
-"""The display of the tour on a terminal."""
+"""Display of the tour on a terminal."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _BAR_WIDTH = 24
 
 
 class Terminal:
-    """The display of the tour, with a progress bar for each step.
+    """Display of the tour, with a progress bar for each step.
 
     Args:
-        console: Console for the results.
-        bars: Console for the progress bars.
+        console: Console on which results are shown.
+        bars: Console on which the progress bars are shown.
     """
 
     def __init__(self, console: Console, bars: Console) -> None:
@@ -67,7 +67,7 @@ class Terminal:
         )
 
     def trained(self, forecasts: Forecasts, trained: Trained) -> None:
-        """Show the training beside its forecasts."""
+        """Show the results of the training beside its forecasts."""
         table = Table(title="Forecasts and measurements", title_justify="left")
         for name in ("", "from kernels", "error", "and from steps", "error", "measured"):
             style = "dim" if name == "error" else "bold" if name == "measured" else None
@@ -103,7 +103,7 @@ class Terminal:
         )
 
     def end(self, package: Path, seconds: float) -> None:
-        """Show the duration of the tour, and possible next steps."""
+        """Show the duration of the tour, and possible next steps for the user."""
         minutes, remainder = divmod(round(seconds), 60)
         self._say(f"\nThe tour took {minutes}:{remainder:02d}. Go on with:")
         self._say(f"slipstream serve {package}", soft_wrap=True)
@@ -126,7 +126,7 @@ def _bounds(texts: tuple[str, str]) -> tuple[str, ...]:
 
 
 def _forecast(compared: Compared, interval: Interval) -> tuple[str, str]:
-    """Return a forecast with its interval, and its error against the measurement."""
+    """Return two texts: a forecast with its interval, and its error relative to the measurement."""
     texts = {"s": duration, "": share, "1/s": rounded}[compared.unit](interval)
     if compared.unit:
         error = f"{interval.value / compared.measured - 1:+.1%}"
@@ -142,7 +142,7 @@ def _number(unit: str, value: float) -> str:
 
 
 def _image(pixels: Pixels, colors: str | None) -> Text:
-    """Return a grey image as text, with two rows of pixels per line: half blocks, or ASCII."""
+    """Return a grey image as text; each line shows two rows of pixels, as half blocks or ASCII."""
     text = Text()
     for upper, lower in zip(pixels[::2].tolist(), pixels[1::2].tolist(), strict=True):
         for above, below in zip(upper, lower, strict=True):

@@ -1,4 +1,4 @@
-"""The demo: a small ResNet on Fashion-MNIST, with the scripts in examples/01_fashion_mnist."""
+"""The demo: a small ResNet on Fashion-MNIST, whose scripts are in examples/01_fashion_mnist."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from types import ModuleType
 import slipstream
 from slipstream.errors import ConfigError, UnsupportedError
 
-BATCH = 64  # images of one rank in a step, as in train.py
+BATCH = 64  # number of images per rank and step, as in train.py
 EPOCHS = 10
-THREADS = 1  # threads of a rank
-SAMPLES = 60_000  # training images
+THREADS = 1  # number of threads of a rank
+SAMPLES = 60_000  # number of training images
 SIDE = 28  # width and height of an image in pixels
 SHAPE = (1, SIDE, SIDE)
 # Xiao, Rasul and Vollgraf, "Fashion-MNIST" (2017), table 2.
@@ -21,7 +21,7 @@ CLASSES = (
     "ankle boot",
 )  # fmt: skip
 
-_PACKAGES = {  # packages that the tour needs, by the extra that installs them
+_PACKAGES = {  # packages that the tour needs, grouped by the pip extra that installs them
     "torch": ("torch",),
     "forecast": ("pydantic", "scipy"),
     "serve": ("onnx", "onnxruntime", "onnxscript", "openvino", "orjson", "starlette", "uvloop"),
@@ -47,7 +47,7 @@ def check_packages() -> None:
 
 
 def folder() -> Path:
-    """Return the folder of the demo's scripts, in the checkout or in an installed wheel.
+    """Return the folder with the demo's scripts, in the checkout or in an installed wheel.
 
     Raises:
         UnsupportedError: neither folder exists.
@@ -63,7 +63,7 @@ def folder() -> Path:
 
 
 def module(name: str) -> ModuleType:
-    """Import one of the demo's self-contained modules, "data" or "model"."""
+    """Import the demo's module "data" or "model"; neither imports other modules of the demo."""
     path = folder() / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"slipstream_demo_{name}", path)
     assert spec is not None, path
@@ -74,10 +74,10 @@ def module(name: str) -> ModuleType:
 
 
 def fetch() -> None:
-    """Download the images unless they are already on this machine.
+    """Download the images unless this machine already has them.
 
     Raises:
-        ConfigError: the images cannot be downloaded; the message has the remedy.
+        ConfigError: the images cannot be downloaded; the message says what to do.
     """
     data = module("data")
     try:

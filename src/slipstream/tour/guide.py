@@ -1,4 +1,4 @@
-"""The steps of the tour in order."""
+"""The tour: its options, and its steps one after another."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from slipstream.tour.results import Forecasts, Toured
 from slipstream.tour.serving import Answered, ask, served
 from slipstream.tour.training import Trained, train
 
-TRAIN_SECONDS = 140.0  # forecast duration of the training, so that the tour takes five minutes
-ALONE_STEPS = 150  # steps that measure a rank without communication
+# limit for the forecast duration of the training, so that the tour takes about five minutes
+TRAIN_SECONDS = 140.0
+ALONE_STEPS = 150  # number of steps in which the rate without communication is measured
 QUICK_SAMPLES = 4096
 SEARCH_SECONDS, QUICK_SEARCH_SECONDS = 40.0, 4.0
 
@@ -29,12 +30,12 @@ class TourSpec:
     """Options of the tour.
 
     Args:
-        output: Folder for all files of the tour.
-        ranks: Ranks of the training, each with one core.
-        epochs: Epochs of the training; None chooses as many of the demo's ten as fit into the time
-            of the tour by the forecast.
-        quick: Whether to use a part of the images, which makes the numbers less exact.
-        stream: Stream for the output of the training.
+        output: Folder for all files that the tour writes.
+        ranks: Number of ranks of the training, each with one core.
+        epochs: Number of epochs of the training. None chooses the largest number, up to the demo's
+            ten, that the forecast says the tour has time for.
+        quick: Whether to use only a part of the images, which makes the numbers less exact.
+        stream: Stream to which the output of the training is written.
     """
 
     output: Path
@@ -50,14 +51,14 @@ class TourSpec:
 
 
 class TourView(Protocol):
-    """Interface of the displays of the tour."""
+    """Interface of the tour's displays."""
 
     def begin(self, title: str) -> None:
         """Begin the next step."""
         ...
 
     def progress(self, what: str, share: float) -> None:
-        """Show the current activity of a step, and the share that is finished."""
+        """Show the current activity of a step, and the finished share of the step, 0 to 1."""
         ...
 
     def forecast(self, forecasts: Forecasts) -> None:
@@ -65,7 +66,7 @@ class TourView(Protocol):
         ...
 
     def trained(self, forecasts: Forecasts, trained: Trained) -> None:
-        """Show the training beside its forecasts."""
+        """Show the results of the training beside its forecasts."""
         ...
 
     def compiled(self, report: Report, package: Path) -> None:
@@ -78,14 +79,14 @@ class TourView(Protocol):
 
 
 def tour(spec: TourSpec, view: TourView) -> Toured:
-    """Run the tour, and block for up to five minutes.
+    """Run the tour, which takes up to five minutes.
 
     Args:
         spec: Options of the tour.
-        view: Display that receives each step.
+        view: Display that is called during each step.
 
     Raises:
-        UsageError: there are more ranks than the images of one step allow.
+        UsageError: there are too many ranks for the images of an epoch to fill one step.
         ConfigError: the images cannot be downloaded.
         SlipstreamError: a step failed; the message quotes its output.
     """
@@ -129,7 +130,8 @@ def tour(spec: TourSpec, view: TourView) -> Toured:
 
 
 def _forecast(spec: TourSpec, view: TourView) -> Forecasts:
-    """Measure this machine and ranks that train alone, and forecast their joint training."""
+    """Measure this machine and ranks that train without communication, and forecast the training.
+    """
     hardware = spec.output / "here.toml"
     calibrate(
         hardware,
@@ -152,9 +154,9 @@ def _forecast(spec: TourSpec, view: TourView) -> Forecasts:
 
 
 def _alone(output: Path, ranks: int) -> float:
-    """Return the images per second of one rank while the other ranks train at the same time.
+    """Return the mean images per second of a rank while all ranks train without communication.
 
-    The ranks do not communicate, but their cores share caches and memory.
+    The cores of the ranks share caches and memory, which slows them down.
     """
     samples = ALONE_STEPS * example.BATCH
 

@@ -1,4 +1,4 @@
-"""The forecast of the demo's training on this machine, made before the training."""
+"""Forecast of the demo's training on this machine, made before the training."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """A forecast of the training.
+    """Forecast of the training.
 
     Args:
         step: Duration of one step on all ranks, in seconds.
         rate: Images per second of all ranks together.
-        efficiency: Rate divided by the product of the number of ranks and the rate of one alone.
-        epoch: Duration of the steps of an epoch, in seconds.
-        limit: Part of a step that takes the most time, in words.
+        efficiency: Rate of all ranks divided by the number of ranks and by the rate of a single
+            rank.
+        epoch: Duration of all steps of an epoch, in seconds.
+        limit: Readable name of the part of a step that takes the most time.
     """
 
     step: Interval
@@ -40,7 +41,7 @@ def calibrate(target: Path, *, quick: bool, progress: Progress) -> None:
     """Measure the performance of a rank with one core, and write it to a hardware file.
 
     Args:
-        target: File to write.
+        target: Path of the file to write.
         quick: Whether to measure for some seconds only, which makes the numbers less exact.
         progress: Function that receives the name of the next stage, the number of finished stages
             and the number of all stages.
@@ -53,10 +54,11 @@ def predict(hardware: Path, *, ranks: int, samples: int, alone: float | None = N
     """Forecast the training without running it.
 
     Args:
-        hardware: File that `calibrate` wrote.
+        hardware: Path of the file that `calibrate` wrote.
         ranks: Number of ranks on this host.
         samples: Number of samples in an epoch.
-        alone: Measured images per second of one rank that trains alone; None if not measured.
+        alone: Measured images per second of a rank without communication; None if it was not
+            measured.
     """
     result = forecast(
         f"{example.folder() / 'model.py'}:small_resnet",

@@ -17,14 +17,14 @@ from slipstream.tour.training import Trained
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """A quantity with its forecasts and its measurement.
+    """A quantity: its two forecasts and its measurement.
 
     Args:
-        name: Name of the quantity, for people.
-        unit: Unit: "s", "1/s" for images per second, or "" for a share.
-        kernels: Forecast from the performance of this machine's kernels.
-        steps: Forecast from the kernels and from steps without exchange.
-        measured: Value measured in the training.
+        name: Readable name of the quantity.
+        unit: Unit of the quantity: "s", "1/s" for images per second, or "" for a share.
+        kernels: Forecast from the measured speed of this machine's kernels.
+        steps: Forecast from the kernels and from measured steps without communication.
+        measured: Value that was measured during the training.
     """
 
     name: str
@@ -41,9 +41,9 @@ class Forecasts:
     Args:
         ranks: Number of ranks in the training.
         epochs: Number of epochs in the training.
-        alone: Images per second of a rank while every rank trains alone.
-        kernels: Forecast from the performance of this machine's kernels.
-        steps: Forecast from the kernels and from `alone`.
+        alone: Images per second of a rank while all ranks train without communication.
+        kernels: Forecast from the measured speed of this machine's kernels.
+        steps: Forecast from the kernels and from `alone`, the measured steps without communication.
     """
 
     ranks: int
@@ -53,11 +53,11 @@ class Forecasts:
     steps: Prediction
 
     def seconds(self, prediction: Prediction) -> Interval:
-        """Return the duration of all steps in seconds by one of the forecasts."""
+        """Return the duration in seconds of all training steps, from one of the two forecasts."""
         return scaled(prediction.epoch, self.epochs)
 
     def beside(self, trained: Trained) -> Iterator[Compared]:
-        """Yield the quantities that can be compared with a training."""
+        """Yield the quantities that were both forecast and measured."""
         efficiency = trained.rate / (self.ranks * self.alone)
         quantities = (
             ("a step", "s", trained.step),
@@ -76,14 +76,14 @@ class Forecasts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toured:
-    """Results of the complete tour.
+    """Results of the whole tour.
 
     Args:
         forecasts: Forecasts of the training.
         trained: Results of the training.
         report: Report of the compilation.
-        package: File of the compiled model.
-        answered: Answers of a server of the model.
+        package: Path of the compiled model's file.
+        answered: Answers of the server.
         seconds: Duration of the tour in seconds.
     """
 
@@ -96,7 +96,7 @@ class Toured:
 
 
 def as_json(toured: Toured) -> dict[str, Any]:
-    """Return the numbers of the tour for programs: seconds, images per second, shares of 1."""
+    """Return the results as JSON-compatible data: seconds, images per second, and shares of 1."""
     chosen, answered = toured.report.chosen, toured.answered
     return {
         "ranks": toured.forecasts.ranks,

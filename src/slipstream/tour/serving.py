@@ -1,4 +1,4 @@
-"""Serving of the compiled model by `slipstream serve`, and classification of images over REST."""
+"""Serving of the compiled model with `slipstream serve`, and classification of images over REST."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from slipstream.errors import SlipstreamError
 from slipstream.tour import example
 
 MODEL = "fashion"
-NUM_ASKED = 500  # last test images, which the compiler did not see
+NUM_ASKED = 500  # number of images, the last of the test set, which the compiler did not use
 
 _TIMEOUT_SECONDS = 30.0
 
@@ -32,12 +32,12 @@ Pixels = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """Answers of the server.
+    """Answers of the server to the sent images.
 
     Args:
         pixels: First image that was sent, uint8 (28, 28).
-        label: True class of this image.
-        likeliest: Three likeliest classes of this image, with their probabilities.
+        label: Name of the right class of this image.
+        likeliest: Three most likely classes of this image, with their probabilities.
         asked: Number of images that were sent.
         right: Number of images that were classified correctly.
         middle_ms: Median time from a request to its answer, in milliseconds.
@@ -53,10 +53,10 @@ class Answered:
 
 @contextmanager
 def served(package: Path) -> Generator[str]:
-    """Start a server of the package on a free port, yield its address, and end it.
+    """Serve the package on a free port; yield the server's address, and end the server afterwards.
 
     Args:
-        package: File of the compiled model.
+        package: Path of the compiled model's file.
 
     Raises:
         SlipstreamError: the server ended before it answered.
@@ -67,13 +67,13 @@ def served(package: Path) -> Generator[str]:
 
 
 def ask(url: str) -> Answered:
-    """Classify test images over the Open Inference Protocol, one after the other.
+    """Classify test images one after another over the Open Inference Protocol.
 
     Args:
         url: Address of the server.
 
     Raises:
-        SlipstreamError: an answer has another status than 200.
+        SlipstreamError: an answer has a status other than 200.
     """
     images, labels = example.module("data").load("t10k")
     pixels: Pixels = images[-NUM_ASKED:, 0].numpy()

@@ -1,4 +1,4 @@
-"""Training of the demo, as its users run it: `slipstream run -n RANKS train.py`."""
+"""Training of the demo, in the way its users run it: `slipstream run -n RANKS train.py`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Trained:
     """Results of a training.
 
     Args:
-        checkpoint: File of the weights.
-        accuracy: Share of the test images that are classified correctly, 0 to 1.
-        rate: Images per second of all ranks together during steps.
+        checkpoint: Path of the file with the trained weights.
+        accuracy: Share of correctly classified test images, 0 to 1.
+        rate: Images per second of all ranks together, measured during steps.
         step: Duration of a step in seconds.
         seconds: Duration of all steps in seconds.
-        whole_seconds: Duration in seconds with reading, tests and checkpoints.
+        whole_seconds: Duration in seconds, including reading data, tests and checkpoints.
     """
 
     checkpoint: Path
@@ -36,19 +36,19 @@ class Trained:
 
 
 def train(output: Path, *, ranks: int, epochs: int, samples: int, stream: TextIO | None) -> Trained:
-    """Train the network of the demo, and block until the training has ended.
+    """Train the network of the demo, and wait until the training has ended.
 
     Args:
         output: Folder for the checkpoint and the results.
-        ranks: Number of processes on this host.
+        ranks: Number of ranks on this host.
         epochs: Number of epochs.
-        samples: Number of images in an epoch, and largest number of test images; at least the
-            images of one step.
-        stream: Stream for the output of the training, live on a terminal; None shows errors only,
-            on stderr.
+        samples: Number of images in an epoch, and highest number of test images; at least the
+            number of images in one step.
+        stream: Stream to which the output of the training is written as it appears; None writes
+            only errors, to stderr.
 
     Raises:
-        SlipstreamError: the training failed; its output was shown.
+        SlipstreamError: the training failed; its output has been written.
     """
     command = [sys.executable, "-m", "slipstream.cli", "run", "-n", str(ranks)]
     if stream is None:

@@ -1,4 +1,4 @@
-"""Data-parallel training with two more lines in a script for one process, as in PAISoar.
+"""Data-parallel training with two additional lines in a script for one process, as in PAISoar.
 
 optimizer = ReplicatedVarsOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
 schedule = smooth_exponential_decay(optimizer, warmup_steps=500, decay_steps=1000)

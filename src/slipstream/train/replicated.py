@@ -1,4 +1,4 @@
-"""Optimizer that keeps the replicas of all ranks the same."""
+"""Optimizer wrapper that keeps the model's copies on all ranks identical."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import slipstream.horovod.torch as hvd
 def ReplicatedVarsOptimizer(  # noqa: N802  PAISoar's name
     optimizer: Optimizer, compression: type[Any] = hvd.Compression.none
 ) -> Any:
-    """Return an optimizer that makes the training of one process data-parallel.
+    """Return an optimizer that turns the training of one process into data-parallel training.
 
     The call joins the job and copies the parameters and the optimizer state of rank 0 to all ranks.
-    It blocks until all ranks have joined. `step()` then averages the gradients of all ranks, which
-    are sent during the backward pass. The data are not divided among ranks; use
-    torch.utils.data.distributed.DistributedSampler for that. Buffers, such as those of batch
-    normalization, are not synchronized.
+    It returns when all ranks have joined. `step()` then averages the gradients of all ranks, which
+    are sent during the backward pass. The data are not divided among the ranks; use
+    torch.utils.data.distributed.DistributedSampler for this. Buffers, such as the statistics of
+    batch normalization, are not synchronized.
 
     Args:
-        optimizer: Optimizer of all trained parameters, which are on the CPU.
-        compression: Compression of gradients between hosts, a member of `hvd.Compression` (default:
-            none).
+        optimizer: Optimizer of all trained parameters, which must be on the CPU.
+        compression: Compression of gradients between hosts, an attribute of `hvd.Compression`
+            (default: none).
 
     Returns:
-        An optimizer of the same class, to use instead of the one that was passed.
+        An optimizer of the same class, which replaces the argument `optimizer`.
 
     Raises:
         ConfigError, PeerTimeoutError: The job cannot be joined.

@@ -1,4 +1,4 @@
-"""Learning-rate schedules for many workers."""
+"""Learning-rate schedules for training with many workers."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ import slipstream.horovod.torch as hvd
 from slipstream.errors import UsageError
 
 
-@dataclass(frozen=True, kw_only=True)  # schedulers read __dict__, so there are no slots
+@dataclass(frozen=True, kw_only=True)  # without slots, because PyTorch's schedulers read __dict__
 class SmoothExponentialDecay:
-    """A factor for the learning rate, which rises to the number of workers and then decays.
+    """Factor of the learning rate, which first rises to the number of workers and then decays.
 
-    With n workers, w steps of warm-up, s decay steps and decay rate d, the factor in step t (from
-    0) is
+    With n workers, w warm-up steps, s decay steps and decay rate d, the factor in step t (counted
+    from 0) is
 
         t < w:  1 + (n - 1) t / w
         else:   n d^((t - w) / s)
 
-    A batch n times as large takes a learning rate n times as large (the linear scaling rule), which
-    needs a warm-up (Goyal et al., 2017, arXiv 1706.02677).
+    If the batch is n times as large, the learning rate should be n times as large, too (the linear
+    scaling rule). This needs a warm-up (Goyal et al., 2017, arXiv 1706.02677).
 
     Args:
         workers: Number of workers that train together, 1 or more.
-        warmup_steps: Number of steps of the rise, 0 or more.
-        decay_steps: Number of steps in which the rate is multiplied by `decay_rate`, 1 or more.
+        warmup_steps: Number of steps in which the factor rises, 0 or more.
+        decay_steps: Number of steps after which the factor has been multiplied by `decay_rate`, 1
+            or more.
         decay_rate: Factor of the decay, above 0 and at most 1.
     """
 
@@ -38,7 +39,7 @@ class SmoothExponentialDecay:
     decay_rate: float
 
     def __post_init__(self) -> None:
-        """Raise an error for values that are not allowed."""
+        """Check the values."""
         for name, least in (("workers", 1), ("warmup_steps", 0), ("decay_steps", 1)):
             if getattr(self, name) < least:
                 raise UsageError(f"{name} is {getattr(self, name)}; allowed: {least} and more")
@@ -46,7 +47,7 @@ class SmoothExponentialDecay:
             raise UsageError(f"decay_rate is {self.decay_rate}; allowed: above 0, at most 1")
 
     def __call__(self, step: int) -> float:
-        """Return the factor on the learning rate of one worker.
+        """Return the factor by which the learning rate of one worker is multiplied.
 
         Args:
             step: Number of the step, 0 or more.
@@ -65,15 +66,15 @@ def smooth_exponential_decay(
     decay_rate: float = 0.9,
     workers: int | None = None,
 ) -> Any:
-    """Return a scheduler of the learning rate; call its step() after each optimizer.step().
+    """Return a learning-rate scheduler; call its step() after each optimizer.step().
 
     Args:
-        optimizer: Optimizer with the learning rate of one worker.
-        warmup_steps: Number of steps of the rise, 0 or more.
+        optimizer: Optimizer with the learning rate for one worker.
+        warmup_steps: Number of steps in which the rate rises, 0 or more.
         decay_steps: Number of steps in which the rate is multiplied by `decay_rate`, 1 or more.
         decay_rate: Factor of the decay, above 0 and at most 1 (default 0.9).
-        workers: Number of workers that train together (default: all ranks of the job, or 1 without
-            a job).
+        workers: Number of workers that train together (default: number of ranks of the job; 1
+            without a job).
 
     Raises:
         UsageError: A value is not allowed.

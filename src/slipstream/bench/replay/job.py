@@ -50,7 +50,7 @@ class ReplayJob:
         warmup: Number of steps before the measured ones; DDP forms its buckets anew in the second
             step.
         busy: Whether the ranks multiply matrices instead of sleeping.
-        sparse: Whether embeddings have sparse gradients if the model allows it.
+        sparse: Whether embeddings that the model marks as sparse have sparse gradients.
         output: Path of the file to which rank 0 writes the step times.
     """
 

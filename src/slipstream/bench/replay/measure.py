@@ -114,7 +114,8 @@ class ReplaySpec:
             forms its buckets anew in the second step.
         rounds: Number of rounds, at least 1; every peer has one turn in each.
         busy: Whether the ranks multiply matrices instead of sleeping (default False).
-        sparse: Whether embeddings have sparse gradients if the model allows it (default False).
+        sparse: Whether embeddings that the model marks as sparse have sparse gradients (default
+            False).
     """
 
     models: tuple[str, ...]

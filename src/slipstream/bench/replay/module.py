@@ -32,7 +32,8 @@ class ReplayModule(torch.nn.Module):
         compute_seconds: Seconds of the forward and backward passes together.
         seed: Seed of the gradients (default 0); the rank is used, so that gradients differ between
             ranks.
-        sparse: Whether embeddings have sparse gradients if the model allows it (default False).
+        sparse: Whether embeddings that the model marks as sparse have sparse gradients (default
+            False).
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""Our server beside FastAPI around the same engine."""
+"""Benchmark of our server beside FastAPI with the same engine."""

@@ -1,6 +1,6 @@
-"""Chart of latency over throughput, drawn by Vega-Altair."""
+"""Chart of latency against throughput, drawn with Vega-Altair."""
 
-# The types of Altair are incomplete.
+# Altair's type annotations are incomplete.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 def check_chart(path: Path) -> None:
-    """Check the suffix of a chart's file.
+    """Check the suffix of a chart's file name.
 
     Raises:
         UsageError: the suffix is not one of `SUFFIXES`.
@@ -35,23 +35,23 @@ def check_chart(path: Path) -> None:
 
 
 def draw(report: ServeReport, path: Path) -> None:
-    """Draw latency over throughput for each number of clients and, for open loops, memory.
+    """Draw latency against throughput and, if open loops were run, the memory of the servers.
 
     Args:
-        report: Report of a run.
-        path: Path of the chart; its suffix is one of `SUFFIXES`. An HTML page needs no network.
+        report: Report of a run of the benchmark.
+        path: Path of the chart, with a suffix from `SUFFIXES`. An HTML chart needs no network.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     chart = _curves(report)
     if report.overloads:
         chart = alt.vconcat(chart, _memory(report))
-    # An HTML page contains the library that draws it.
+    # An HTML file includes the JavaScript library that draws the chart.
     options: Row = {"inline": True} if path.suffix == ".html" else {"scale_factor": 2.0}
     chart.save(str(path), **options)
 
 
 def curve_rows(report: ServeReport) -> list[Row]:
-    """Return a row for each point and quantile, without the calls in the process."""
+    """Return a row for each point of the curves of p50 and p99."""
     return [
         {
             "by": point.contender, "clients": point.clients, "of": name,

@@ -1,11 +1,11 @@
-"""The clients of `slipstream bench serve`, in a process of their own.
+"""Clients of `slipstream bench serve`, which run in a separate process.
 
     python -m slipstream.bench.serve.clients LOAD
 
 LOAD is a `Load` as JSON. The program prints a `ServeTurn` as JSON. In a closed loop, every
-connection sends the next request as soon as it has its answer. An open loop sends requests at the
-times of a random process, however slow the answers are, and counts each latency from the time at
-which the request should have been sent.
+connection sends its next request when the previous answer has arrived. An open loop sends requests
+at random times, independent of the answers. It measures each latency from the time at which the
+request should have been sent.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-WARM_UP_SHARE = 0.2  # share of a turn at its beginning that does not count
-MOST_CONNECTIONS = 512  # connections of an open loop, at most
-IDLE_SECONDS = 2.0  # idle time after which a connection is not reused; servers close them after 5 s
-DRAIN_SECONDS = 2.0  # time limit for the last answers of an open loop
-SAMPLE_SECONDS = 0.25  # time between two samples of a server's memory
-NO_ANSWER = 0  # status of a request without an answer
+WARM_UP_SHARE = 0.2  # share of a turn, at its beginning, that is not measured
+MOST_CONNECTIONS = 512  # highest number of connections of an open loop
+# seconds without a request, after which a connection is not reused; servers close it after 5 s
+IDLE_SECONDS = 2.0
+DRAIN_SECONDS = 2.0  # time limit in seconds for the last answers of an open loop
+SAMPLE_SECONDS = 0.25  # seconds between two samples of a server's memory
+NO_ANSWER = 0  # stands for the HTTP status if a request gets no answer
 
 _SEED = 11
 _LENGTH = b"content-length:"
@@ -37,16 +38,16 @@ _LENGTH = b"content-length:"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Load:
-    """Load of one turn.
+    """Load that the clients put on a server in one turn.
 
     Args:
-        url: Address of the server; "" for calls of the package in this process.
-        request: Path of a file with the bytes of a request; without a server, path of the package.
-        seconds: Seconds of the turn.
-        clients: Number of connections of a closed loop; 0 for an open loop (default).
-        rate: Requests per second of an open loop.
-        pid: Process id of the server whose memory is sampled; 0 for none (default).
-        threads: Threads of a call in this process (default 1).
+        url: Address of the server; "" to run the package in this process instead.
+        request: Path of a file with the bytes of a request; if `url` is "", path of the package.
+        seconds: Length of the turn in seconds.
+        clients: Number of connections of a closed loop; 0 for an open loop (default 0).
+        rate: Mean number of requests per second of an open loop.
+        pid: Process id of the server whose memory is sampled; 0 for no samples (default 0).
+        threads: Number of threads of a run in this process (default 1).
     """
 
     url: str
@@ -72,12 +73,12 @@ class ServeTurn:
     """Result of one turn.
 
     Args:
-        seconds: Seconds in which the counted requests were sent or, in a closed loop, answered.
-        latencies: Seconds of each answer with a result.
-        statuses: Number of answers by HTTP status; status 0 counts requests without an answer.
-        lags: Seconds by which the clients sent the requests of an open loop too late, because they
-            lacked processor time or a connection.
-        memory: Memory of the server in bytes, sampled from start to end.
+        seconds: Length of the measured part of the turn in seconds.
+        latencies: Seconds until the answer, for each answer with a result.
+        statuses: Number of answers by HTTP status; the key 0 counts requests without an answer.
+        lags: Seconds by which each request of an open loop was sent too late, because the clients
+            lacked processor time or a free connection.
+        memory: Resident memory of the server in bytes, sampled during the turn.
     """
 
     seconds: float
@@ -119,13 +120,13 @@ class Connection:
 
     @classmethod
     async def to(cls, url: str) -> Connection:
-        """Open a connection to the server at an address."""
+        """Open a connection to the server with this address."""
         parts = urlsplit(url)
         assert parts.hostname is not None
         return cls(*await asyncio.open_connection(parts.hostname, parts.port))
 
     async def ask(self, request: bytes) -> int:
-        """Send a request, and return the status after the complete answer has arrived.
+        """Send a request, wait for the complete answer, and return its HTTP status.
 
         Raises:
             OSError: the connection broke.
@@ -147,7 +148,7 @@ class Connection:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of answers during a turn."""
+    """Latencies, statuses and other measurements that are collected during a turn."""
 
     latencies: list[float] = field(default_factory=list[float])
     statuses: Counter[int] = field(default_factory=Counter[int])
@@ -155,16 +156,16 @@ class Tally:
     memory: list[int] = field(default_factory=list[int])
 
     def add(self, status: int, seconds: float) -> None:
-        """Count an answer with its status and its latency."""
+        """Record an answer with its HTTP status and its latency in seconds."""
         self.statuses[status] += 1
         if status == 200:
             self.latencies.append(seconds)
 
     def turn(self, seconds: float) -> ServeTurn:
-        """Return the result of the turn.
+        """Return the collected measurements as the result of the turn.
 
         Args:
-            seconds: Seconds that the counts cover.
+            seconds: Length of the measured part of the turn in seconds.
         """
         return ServeTurn(
             seconds=seconds,
@@ -176,7 +177,7 @@ class Tally:
 
 
 async def closed_loop(load: Load, request: bytes) -> ServeTurn:
-    """Run a closed loop, and return its result.
+    """Run a closed loop for one turn, and return its result.
 
     Raises:
         OSError: a connection broke.
@@ -202,7 +203,7 @@ async def closed_loop(load: Load, request: bytes) -> ServeTurn:
 
 
 class OpenLoop:
-    """Requests at random times, which do not wait for earlier answers.
+    """Requests that are sent at random times, without waiting for earlier answers.
 
     Args:
         load: Load on the server.
@@ -217,7 +218,7 @@ class OpenLoop:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> ServeTurn:
-        """Run the loop, and return its result; very late answers count as missing."""
+        """Run the loop for one turn, and return its result; very late answers count as missing."""
         with _watched(self._load.pid, self._tally.memory):
             await self._send_all()
             if self._tasks:
@@ -236,7 +237,7 @@ class OpenLoop:
         at = time.perf_counter()
         end = at + self._load.seconds
         while (at := at + draw.expovariate(self._load.rate)) < end:
-            # Timers have a resolution of 1 ms. A late request is better than an early one, because
+            # Timers have a resolution of 1 ms. A request is sent late rather than early, because
             # lags are recorded.
             while (remaining := at - time.perf_counter()) > 0:
                 await asyncio.sleep(max(remaining, 1e-3))
@@ -252,11 +253,12 @@ class OpenLoop:
                 status = await self._ask()
         except (OSError, EOFError):
             status = NO_ANSWER
-        finally:  # cancelled requests count too
+        finally:  # also for cancelled requests
             self._tally.add(status, time.perf_counter() - intended)
 
     async def _connection(self) -> Connection:
-        """Return the connection that was used last, or a new one if it has been idle for long."""
+        """Return the most recently used connection; open a new one if that has been idle too long.
+        """
         if self._free:
             connection = self._free.pop()
             if time.perf_counter() - connection.used < IDLE_SECONDS:
@@ -276,7 +278,7 @@ class OpenLoop:
 
 
 def calls(load: Load) -> ServeTurn:
-    """Run the package in this process as a server runs it, call after call; return the result."""
+    """Run the package repeatedly in this process, as a server would, and return the result."""
     from slipstream.infer.run.session import load_executable
 
     loaded = load_executable(load.request, load.threads)
@@ -300,7 +302,7 @@ def memory_of(pid: int) -> int:
 
 @contextmanager
 def _watched(pid: int, samples: list[int]) -> Generator[None]:
-    """Sample the memory of a process inside the block; for process 0, do nothing."""
+    """Sample the memory of a process inside the `with` block; do nothing if `pid` is 0."""
 
     async def watch() -> None:
         while True:
@@ -321,7 +323,7 @@ async def _run(load: Load) -> ServeTurn:
 
 
 def main(text: str) -> None:
-    """Put a load on a server, and print the result."""
+    """Run the load that `text` describes, and print the result."""
     load = Load.from_text(text)
     if not load.url:
         print(calls(load).as_text())

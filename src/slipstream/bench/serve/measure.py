@@ -1,8 +1,8 @@
-"""Our server beside a peer: throughput, latency, overhead of serving, and overload.
+"""Measurement of our server beside a peer: throughput, latency, overhead and overload.
 
     report = measure(ServeSpec(package=Path("model.slip"), onnx=Path("model.onnx")))
 
-Servers and clients have processes of their own and share the cores of the machine. Contenders take
+Servers and clients have their own processes and share the cores of the machine. The contenders take
 turns. Nothing else should run on the machine.
 """
 
@@ -33,11 +33,13 @@ from slipstream.infer.package.package import Package, read
 from slipstream.serve.protocol.messages import JSON_LENGTH
 
 PEERS = ("fastapi", "none")
-ONNX_RUNTIME = ("onnxruntime", "fp32")  # engine and precision of an unchanged ONNX file
-SURE_DB = 10.0  # ratio to the package's outputs below which a contender must run another model
+# engine and precision with which the peer runs the ONNX file
+ONNX_RUNTIME = ("onnxruntime", "fp32")
+# signal-to-noise ratio, relative to the package's outputs, below which a model is not the same
+SURE_DB = 10.0
 
-_END_SECONDS = 40.0  # time limit for the start, the first answer and the end of a server
-_LAST_LINES = 5  # lines of a failed server that an error quotes
+_END_SECONDS = 40.0  # time limit in seconds for the start, the first answer and the end of a server
+_LAST_LINES = 5  # last lines of a failed server's output, which the error quotes
 _POLL_SECONDS = 0.01
 
 Tell = Callable[[str], None]
@@ -48,20 +50,20 @@ class ServeSpec:
     """Settings of a measurement.
 
     Args:
-        package: Package that `slipstream compile` wrote.
-        onnx: ONNX file of the same model, which the peer runs by ONNX Runtime (default None: the
-            peer runs the package by the same engine).
-        clients: Numbers of clients of closed loops, each at least 1. One client shows the overhead
-            of serving.
+        package: Path of a package that `slipstream compile` wrote.
+        onnx: Path of an ONNX file of the same model, which the peer runs with ONNX Runtime (default
+            None: the peer runs the package with the package's engine).
+        clients: Numbers of clients of the closed loops, each at least 1. The overhead of serving is
+            measured with one client.
         rounds: Number of rounds, at least 1; every contender has one turn with each number of
             clients.
-        seconds: Seconds of a turn of a closed loop.
-        threads: Threads of a run by every contender (default None: the number that the package was
-            compiled for).
-        overload: Request rate of the open loop, as a multiple of the contender's capacity (default
-            2); 0 for no open loop.
-        overload_seconds: Seconds of the open loop.
-        deadline: Deadline of a request of the open loop, in seconds.
+        seconds: Length in seconds of a turn of a closed loop.
+        threads: Number of threads of a run of every contender (default None: the number for which
+            the package was compiled).
+        overload: Request rate of the open loop, as a multiple of the contender's best rate in
+            closed loops (default 2); 0 for no open loop.
+        overload_seconds: Length of the open loop in seconds.
+        deadline: Deadline of each request of the open loop, in seconds.
         peer: Name from `PEERS` (default "fastapi").
     """
 
@@ -99,11 +101,12 @@ class ServeSpec:
 
 
 def measure(spec: ServeSpec, tell: Tell = lambda text: None) -> ServeReport:
-    """Run the measurement, and block for some minutes.
+    """Run the measurement, which takes some minutes.
 
     Args:
         spec: Settings of the measurement.
-        tell: Function that receives a line about each step (default: none).
+        tell: Function that receives a line of progress about each step (default: lines are
+            dropped).
 
     Raises:
         UsageError: the package cannot be read, or a peer runs another model.
@@ -121,10 +124,10 @@ def measure(spec: ServeSpec, tell: Tell = lambda text: None) -> ServeReport:
 
 
 class ServerProcess:
-    """A server in a process of its own; see `started`.
+    """Running server in a separate process, which `started` makes.
 
     Args:
-        process: Running process.
+        process: Process of the server.
         url: Address of the server.
     """
 
@@ -146,7 +149,7 @@ def started(name: str, command: Sequence[str]) -> Generator[ServerProcess]:
         command: Command that prints "REST" and an address once it listens.
 
     Raises:
-        ProcessError: the server failed; the message quotes its last lines.
+        ProcessError: the server failed; the message quotes the last lines of its output.
     """
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -172,11 +175,11 @@ def started(name: str, command: Sequence[str]) -> Generator[ServerProcess]:
 
 
 class _Files:
-    """Files with the requests of the clients.
+    """Files with the requests that the clients send.
 
     Args:
-        folder: Folder of the files.
-        package: Package whose example is sent.
+        folder: Folder in which the files are written.
+        package: Package whose example inputs are sent.
         deadline: Deadline of the requests of the open loop, in seconds.
     """
 
@@ -189,7 +192,7 @@ class _Files:
 
 @dataclass
 class _ServerTrial:
-    """Measurement of running servers."""
+    """Measurement of servers that are already running."""
 
     spec: ServeSpec
     package: Package
@@ -202,7 +205,8 @@ class _ServerTrial:
     )
 
     def report(self) -> ServeReport:
-        """Check that all servers run the same model, then measure closed loops and open loops."""
+        """Check that all servers run the same model, then run the closed loops and the open loops.
+        """
         recipe = self.package.manifest.recipe
         snr_db = {name: self._compare(name, server) for name, server in self.servers.items()}
         for number in range(self.spec.rounds):
@@ -226,7 +230,7 @@ class _ServerTrial:
     # ---- comparison ----------------------------------------------------------------------------
 
     def _compare(self, name: str, server: ServerProcess) -> float:
-        """Return the signal-to-noise ratio of a contender's outputs, in dB."""
+        """Return the signal-to-noise ratio of a contender's outputs to the package's, in dB."""
         self.tell(f"comparing the outputs of {name}")
         check = self.package.check
         body, length = body_of(check.inputs)
@@ -263,9 +267,10 @@ class _ServerTrial:
     # ---- closed loops --------------------------------------------------------------------------
 
     def _round(self, number: int) -> None:
-        """Give every contender a turn with each number of clients; every second round is reversed.
+        """Give every contender a turn with each number of clients.
 
-        Calls in this process have their turn between the turns of one client.
+        Every second round has the reverse order. Runs in this process have a turn between the turns
+        with one client.
         """
         names = [*self.servers]
         for clients in self.spec.clients:
@@ -298,7 +303,7 @@ class _ServerTrial:
     # ---- open loops ----------------------------------------------------------------------------
 
     def _overload(self, name: str, points: Sequence[Point]) -> Overload:
-        """Send requests to a contender at a multiple of its best rate in a closed loop."""
+        """Send requests to a contender at a multiple of its best rate in closed loops."""
         capacity = max(
             point.middle.rate for point in points if point.contender == name and point.clients
         )
@@ -316,7 +321,8 @@ class _ServerTrial:
 
 
 def _wait_for(url: str) -> None:
-    """Wait until a server accepts connections, which may be a moment after its announcement."""
+    """Wait until a server accepts connections, which may be a moment after it prints its address.
+    """
     parts = urlsplit(url)
     assert parts.hostname is not None
     assert parts.port is not None
@@ -334,7 +340,7 @@ def _wait_for(url: str) -> None:
 
 
 def _commands(spec: ServeSpec, threads: int) -> dict[str, list[str]]:
-    """Return the command of each contender's server, ours first."""
+    """Return the command that starts each contender's server; ours is the first."""
     commands = {
         OURS: [
             sys.executable, "-m", "slipstream.cli", "serve", f"{MODEL}={spec.package}",
@@ -345,7 +351,7 @@ def _commands(spec: ServeSpec, threads: int) -> dict[str, list[str]]:
         module = "slipstream.bench.serve.peer"
         file = spec.onnx or spec.package
         peer = [sys.executable, "-m", module, str(file), "0", str(threads)]
-        # The clients decide which of the two is faster; ours is compared with the better one.
+        # The peer runs with one and with two batches at a time, and the faster variant is compared.
         commands[spec.peer] = [*peer, "1"]
         commands[f"{spec.peer} x2"] = [*peer, "2"]
     return commands

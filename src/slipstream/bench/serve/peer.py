@@ -1,14 +1,14 @@
-"""The peer of `slipstream bench serve`: FastAPI around an engine, as users write it by hand.
+"""Peer of `slipstream bench serve`: FastAPI around an engine, as users would write it.
 
     python -m slipstream.bench.serve.peer MODEL PORT THREADS [RUNS]
 
-MODEL is an ONNX file for ONNX Runtime, or a package for the engine that it names. The server
-accepts and returns the same bytes as ours. It prints its address once it is ready, and ends with
-SIGTERM. Port 0 stands for any free port. RUNS is the number of batches that may execute at the same
-time (default 1).
+MODEL is an ONNX file, which ONNX Runtime runs, or a package, which its own engine runs. The server
+accepts and returns the same bytes as our server. It prints its address when it is ready, and ends
+with SIGTERM. Port 0 stands for any free port. RUNS is the number of batches that may execute at the
+same time (default 1).
 """
 
-# ONNX Runtime has no types, and the stubs of NumPy leave the types of results open.
+# ONNX Runtime has no type annotations, and NumPy's type stubs leave result types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 
@@ -43,8 +43,8 @@ def runner_of(path: str, threads: int, runs: int) -> Run:
 
     Args:
         path: Path of an ONNX file or of a package.
-        threads: Threads of a run if no other run executes at the same time.
-        runs: Batches that may execute at the same time.
+        threads: Number of threads of a run while no other run executes.
+        runs: Number of batches that may execute at the same time.
     """
     make = _onnx_runner if path.endswith(".onnx") else _package_runner
     return make(path, threads, runs)
@@ -69,7 +69,7 @@ def _onnx_runner(path: str, threads: int, runs: int) -> Run:
 
 
 def _package_runner(path: str, threads: int, runs: int) -> Run:
-    """Return a package's engine, called as our server calls it; concurrent runs share threads."""
+    """Return a function that runs a package's engine as our server does."""
     from slipstream.infer.package.package import read
     from slipstream.infer.run.session import prepare_executable
 
@@ -78,11 +78,11 @@ def _package_runner(path: str, threads: int, runs: int) -> Run:
 
 
 def application(run: Run, runs: int) -> FastAPI:
-    """Return the application.
+    """Return the web application.
 
-    Args:
+    run: Function that runs the model.
         run: Function that runs the only model.
-        runs: Batches that may execute at the same time.
+        runs: Number of batches that may execute at the same time.
     """
     app = FastAPI(openapi_url=None)
     pool = ThreadPoolExecutor(runs)
@@ -90,7 +90,7 @@ def application(run: Run, runs: int) -> FastAPI:
     @app.post("/v2/models/{model}/infer")
     async def infer(model: str, request: Request) -> Response:
         inputs = inputs_of(await request.body(), int(request.headers[JSON_LENGTH]))
-        # The event loop goes on reading other requests meanwhile.
+        # Meanwhile the event loop reads other requests.
         outputs = await asyncio.get_running_loop().run_in_executor(pool, run, inputs)
         head, raw = response_of(model, outputs)
         return Response(
@@ -99,12 +99,12 @@ def application(run: Run, runs: int) -> FastAPI:
             media_type="application/octet-stream",
         )
 
-    del infer  # FastAPI has registered it
+    del infer  # FastAPI keeps the function
     return app
 
 
 def inputs_of(body: bytes, json_length: int) -> dict[str, Any]:
-    """Return the tensors of a body by name, as views of its memory.
+    """Return the input tensors of a request body by name, as views of its memory.
 
     Args:
         body: JSON, followed by the bytes of the tensors.
@@ -121,7 +121,7 @@ def inputs_of(body: bytes, json_length: int) -> dict[str, Any]:
 
 
 def response_of(model: str, outputs: dict[str, Any]) -> tuple[bytes, list[bytes]]:
-    """Return the JSON of a response, and the bytes of its tensors."""
+    """Return a pair: the JSON of a response, and the bytes of its tensors."""
     raw = {name: np.ascontiguousarray(array).tobytes() for name, array in outputs.items()}
     tensors = [
         {
@@ -134,9 +134,9 @@ def response_of(model: str, outputs: dict[str, Any]) -> tuple[bytes, list[bytes]
 
 
 def main(path: str, port: int, threads: int, runs: int) -> None:
-    """Serve a model until SIGTERM."""
+    """Serve a model until the process gets SIGTERM."""
     app = application(runner_of(path, threads, runs), runs)
-    # asyncio and uvloop turn Nagle's algorithm off only if the socket names its protocol.
+    # asyncio and uvloop turn off Nagle's algorithm only if the socket was created with IPPROTO_TCP.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.bind(("127.0.0.1", port))
     listening.listen(1024)

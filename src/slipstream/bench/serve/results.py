@@ -1,4 +1,4 @@
-"""Results of `slipstream bench serve`, and its targets."""
+"""Results of `slipstream bench serve`, and its performance targets."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from slipstream.bench.serve.clients import ServeTurn
 
 OURS = "slipstream"
 
-# Targets.
-CROWD = 8  # number of clients for the targets beside a peer
+# Performance targets.
+CROWD = 8  # number of clients in the comparison with the peer
 RATE = 1.1  # smallest ratio of our throughput to the peer's
-TAIL = 1.0  # smallest ratio of the peer's p99 to ours
-ADDED_SECONDS = 0.5e-3  # largest overhead of serving, p50
+TAIL = 1.0  # smallest ratio of the peer's 99th percentile of latency to ours
+ADDED_SECONDS = 0.5e-3  # largest overhead of serving in seconds, as the median latency
 KEPT = 0.99  # smallest share of accepted requests that are answered by their deadline
 GROWTH = 0.05  # largest relative growth of a server's memory under overload
 
@@ -23,12 +23,12 @@ OK, BUSY, LATE = 200, 429, 504
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """Rate and latencies of one turn of a closed loop, or of calls in the process.
+    """Rate and latencies in one turn of a closed loop, or of runs without a server.
 
     Args:
         rate: Answers per second.
-        p50: Median latency, in seconds.
-        p99: 99th percentile of the latencies, in seconds.
+        p50: Median latency in seconds.
+        p99: 99th percentile of the latency in seconds.
     """
 
     rate: float
@@ -37,20 +37,19 @@ class TurnResult:
 
     @classmethod
     def of(cls, turn: ServeTurn) -> TurnResult:
-        """Return the rate and latencies of a turn with at least one answer."""
+        """Return the rate and the latencies of a turn, which must have at least one answer."""
         latencies = turn.latencies
         return cls(len(latencies) / turn.seconds, quantile(latencies, 50), quantile(latencies, 99))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """Result of a contender with a number of clients.
+    """Result of one contender with one number of clients.
 
     Args:
         contender: Name of the contender.
-        clients: Clients of the closed loop; 0 if the model was called in the process, without a
-            server.
-        turns: Results of the turns, one per round.
+        clients: Number of clients of the closed loop; 0 if the model was run without a server.
+        turns: Result of one turn per round.
     """
 
     contender: str
@@ -59,7 +58,7 @@ class Point:
 
     @property
     def middle(self) -> TurnResult:
-        """Medians over the rounds."""
+        """Rate, p50 and p99, each the median over the rounds."""
         return TurnResult(
             statistics.median(turn.rate for turn in self.turns),
             statistics.median(turn.p50 for turn in self.turns),
@@ -69,13 +68,13 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overload:
-    """Result of a contender that receives more requests than it can answer.
+    """Result of a contender that receives more requests per second than it can answer.
 
     Args:
         contender: Name of the contender.
-        rate: Planned requests per second.
-        deadline: Deadline of each request, in seconds.
-        turn: Counts of the answers.
+        rate: Planned number of requests per second.
+        deadline: Deadline of each request in seconds.
+        turn: Result of the open loop.
     """
 
     contender: str
@@ -85,27 +84,30 @@ class Overload:
 
     @property
     def num_requests(self) -> int:
-        """Number of requests that were sent or planned."""
+        """Number of requests, including those that could not be sent."""
         return sum(self.turn.statuses.values())
 
     @property
     def num_accepted(self) -> int:
-        """Number of requests with a result, or whose deadline passed while they waited."""
+        """Number of requests that the server accepted, even if their deadline passed in the queue.
+        """
         return self.turn.statuses.get(OK, 0) + self.turn.statuses.get(LATE, 0)
 
     @property
     def num_refused(self) -> int:
-        """Number of requests that the server refused at once for lack of time."""
+        """Number of requests that the server refused immediately, because time would not suffice.
+        """
         return self.turn.statuses.get(BUSY, 0)
 
     @property
     def num_failed(self) -> int:
-        """Number of requests with any other answer or without an answer."""
+        """Number of requests with any other answer, or with none."""
         return self.num_requests - self.num_accepted - self.num_refused
 
     @property
     def num_kept(self) -> int:
-        """Number of requests with a result by their deadline, counted from the planned time."""
+        """Number of requests with a result by the deadline, counted from the planned sending time.
+        """
         return sum(latency <= self.deadline for latency in self.turn.latencies)
 
     @property
@@ -115,15 +117,15 @@ class Overload:
 
     @property
     def useful_rate(self) -> float:
-        """Results by their deadline, per second."""
+        """Number of results by the deadline, per second."""
         return self.num_kept / self.turn.seconds
 
     @property
     def growth(self) -> float:
-        """Relative growth of the memory from the second quarter of the loop to the last.
+        """Relative growth of the server's memory from the second quarter of the loop to the last.
 
-        The server allocates its buffers in the first quarter. The growth is 0 for fewer than four
-        samples.
+        The first quarter is left out, because the server allocates its buffers in it. The growth is
+        0 if there are fewer than four samples.
         """
         memory = self.turn.memory
         quarter = len(memory) // 4
@@ -135,12 +137,12 @@ class Overload:
 
 @dataclass(frozen=True, slots=True)
 class ServeBar:
-    """A target and the measured value.
+    """A performance target and the measured value.
 
     Args:
-        name: Name of the target.
-        measured: Measured value, formatted.
-        target: Required value, formatted.
+        name: Readable name of the target.
+        measured: Measured value as text.
+        target: Required value as text.
         holds: Whether the measured value meets the target.
     """
 
@@ -152,16 +154,16 @@ class ServeBar:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServeReport:
-    """Results of a run.
+    """Results of a run of the benchmark.
 
     Args:
         package: Name of the package's file.
-        engine: Engine and precision of ours.
-        threads: Threads of a run by every contender.
-        points: Results of closed loops and of calls in the process.
+        engine: Engine and precision of our server, as text.
+        threads: Number of threads of a run of every contender.
+        points: Results of closed loops and of runs without a server.
         overloads: Results of open loops.
-        snr_db: Signal-to-noise ratio of each contender's outputs against the package's, in dB.
-        notes: Sentences about the comparison.
+        snr_db: Signal-to-noise ratio of each contender's outputs relative to the package's, in dB.
+        notes: Sentences that warn about limits of the comparison.
     """
 
     package: str
@@ -174,7 +176,7 @@ class ServeReport:
 
     @property
     def contenders(self) -> tuple[str, ...]:
-        """Names of the contenders that served, ours first."""
+        """Names of the contenders; ours is the first."""
         return tuple(self.snr_db)
 
     @property
@@ -184,12 +186,12 @@ class ServeReport:
 
     @property
     def crowd(self) -> int:
-        """Number of clients for the targets: 8, or the largest number if 8 was not measured."""
+        """Number of clients in the comparison: 8, or the largest number if 8 was not measured."""
         counts = {point.clients for point in self.points}
         return CROWD if CROWD in counts else max(counts)
 
     def point(self, contender: str, clients: int) -> Point | None:
-        """Return the point of a contender; None if it was not measured."""
+        """Return a contender's result with this number of clients; None if it was not measured."""
         points = (
             point
             for point in self.points
@@ -201,8 +203,8 @@ class ServeReport:
     def added(self) -> float | None:
         """Overhead of serving in seconds; None if it was not measured.
 
-        It is the median over rounds of the difference between the p50 of one client and the p50 of
-        calls in the process.
+        The overhead of a round is the p50 with one client minus the p50 of runs without a server.
+        The median over the rounds is returned.
         """
         served, called = self.point(OURS, 1), self.point(OURS, 0)
         if served is None or called is None:
@@ -212,7 +214,7 @@ class ServeReport:
 
     @property
     def bars(self) -> list[ServeBar]:
-        """Targets whose values were measured."""
+        """Performance targets whose values were measured."""
         ours = next((result for result in self.overloads if result.contender == OURS), None)
         return [*self._beside_peer(), *self._added(), *(_overload(ours) if ours else ())]
 
@@ -223,7 +225,7 @@ class ServeReport:
         peers = [point for point in points if point is not None]
         if ours is None or not peers:
             return []
-        # Each target refers to the better peer. Ratios are taken within a round, because a
+        # The faster peer counts for each target. Ratios are computed within a round, because a
         # disturbance affects both contenders of a round.
         rates = min(
             statistics.median(one.rate / other.rate for one, other in _rounds(ours, peer))
@@ -253,7 +255,7 @@ class ServeReport:
         added = self.added
         if added is None:
             return []
-        # A negative overhead is no result: another program must have run meanwhile.
+        # A negative overhead is invalid: another program must have run at the same time.
         holds = 0 <= added <= ADDED_SECONDS
         target = f"0 to {ADDED_SECONDS * 1e3:g} ms"
         return [ServeBar("overhead of serving, p50", f"{added * 1e3:.3f} ms", target, holds)]
@@ -264,7 +266,7 @@ def quantile(values: Sequence[float], percent: int) -> float:
 
     Args:
         values: Values, at least one.
-        percent: Number of the percentile, 1 to 99.
+        percent: Percentile, 1 to 99.
     """
     if len(values) == 1:
         return values[0]

@@ -1,4 +1,4 @@
-"""Serving benchmarks as tables and as JSON."""
+"""Tables and JSON of the serving benchmark."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ OPEN_HEADINGS = (
 
 
 def tables(report: ServeReport) -> list[Table]:
-    """Return tables of closed loops, of open loops if there were any, and of the targets."""
+    """Return tables of the closed loops, of any open loops, and of the performance targets."""
     overloads = [_overloads(report.overloads)] if report.overloads else []
     return [_closed(report), *overloads, _bars(report)]
 
 
 def caption(report: ServeReport) -> str:
-    """Return the meaning of the columns, and the machine."""
+    """Return a caption that explains the columns and names the machine."""
     ratios = ", ".join(f"{name} {db:.0f}" for name, db in report.snr_db.items())
     return (
         "/s: results per second. p50, p99: latencies as clients see them. All are medians over"
@@ -41,11 +41,13 @@ def caption(report: ServeReport) -> str:
 
 
 def as_json(report: ServeReport, spec: dict[str, Any]) -> dict[str, Any]:
-    """Return everything that was measured, and how; latencies of open loops become quantiles.
+    """Return all measurements as a JSON-compatible dictionary.
+
+    Latencies of open loops are given as quantiles.
 
     Args:
         report: Report of the run.
-        spec: Fields of the settings.
+        spec: Settings of the run, by name.
     """
     return {
         "spec": {

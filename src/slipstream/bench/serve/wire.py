@@ -1,4 +1,5 @@
-"""Requests and answers of `slipstream bench serve`, in the binary Open Inference Protocol."""
+"""Requests and answers of `slipstream bench serve`, in the binary form of Open Inference Protocol.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ PATH = f"/v2/models/{MODEL}/infer"
 
 
 def body_of(inputs: Mapping[str, Array], deadline: float | None = None) -> tuple[bytes, int]:
-    """Return the body of a request, and the length of its JSON.
+    """Return a pair: the body of a request, and the length of its JSON in bytes.
 
     Args:
-        inputs: Inputs by name.
-        deadline: Deadline of the request in seconds (default None: the server decides).
+        inputs: Input arrays by name.
+        deadline: Deadline of the request in seconds (default None: that of the server).
     """
     arrays = {name: np.asarray(array, order="C") for name, array in inputs.items()}
     tensors = [
@@ -38,7 +39,7 @@ def body_of(inputs: Mapping[str, Array], deadline: float | None = None) -> tuple
 
 
 def tensors_of(body: bytes, json_length: int) -> dict[str, Array]:
-    """Return the outputs of a response by name.
+    """Return the output tensors of a response body by name.
 
     Args:
         body: JSON, followed by the bytes of the tensors.
@@ -56,7 +57,7 @@ def tensors_of(body: bytes, json_length: int) -> dict[str, Array]:
 
 
 def request_of(body: bytes, json_length: int) -> bytes:
-    """Return the bytes of a request: its head and its body.
+    """Return the bytes of an HTTP request with its header and its body.
 
     Args:
         body: Body from `body_of`.

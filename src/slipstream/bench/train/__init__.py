@@ -1,1 +1,1 @@
-"""Complete training over Slipstream and over gloo."""
+"""Benchmark of complete training over Slipstream and over gloo."""

@@ -1,4 +1,4 @@
-"""Jobs of the ranks in a training benchmark, and their results."""
+"""The job of the ranks in the training benchmark, and their results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slipstream.bench.comm.job import with_tuples
 
-NOTE = "bench: "  # beginning of lines from rank 0 about its progress
+NOTE = "bench: "  # prefix of the lines of progress that rank 0 prints
 
 ALONE = "no communication"  # contender that trains without communication
 ACROSS = "across"
@@ -16,16 +16,16 @@ ACROSS = "across"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainJob:
-    """Job of every rank.
+    """Job that every rank runs.
 
     Args:
-        model: Name from `models.MODELS`.
-        contenders: Names of the contenders: `ALONE`; "gloo" and "slipstream" with DDP;
-            "slipstream across" or "slipstream across CODEC".
+        contenders: Names of the contenders: `ALONE`; "gloo" and "slipstream", which use DDP;
+            "slipstream across" and "slipstream across CODEC", which overlap communication across
+            steps.
         steps: Number of steps of each contender in each round.
         rounds: Number of measured rounds.
         warmup: Number of steps of each contender before the first round.
-        output: Path of the file that rank 0 writes.
+        output: Path of the file to which rank 0 writes the results.
     """
 
     model: str
@@ -51,10 +51,10 @@ class TrainSamples:
 
     Args:
         contender: Name of the contender.
-        samples_per_step: Samples of a step on all ranks together.
-        parameters: Number of parameters of the model.
-        seconds: Mean seconds of a step on the slowest rank, one value per round.
-        losses: Losses of all steps, warm-up included, each averaged over all ranks.
+        samples_per_step: Number of samples in a step, on all ranks together.
+        parameters: Number of trained numbers in the model.
+        seconds: Mean seconds per step on the slowest rank, one value per round.
+        losses: Loss of every step, including warm-up, averaged over all ranks.
     """
 
     contender: str

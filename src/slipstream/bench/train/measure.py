@@ -1,4 +1,4 @@
-"""Real training on lab hosts: samples per second over Slipstream and over gloo.
+"""Measurement of real training on lab hosts: samples per second over Slipstream and over gloo.
 
     results = train(TrainSpec(models=("large",), lab=LabSpec(hosts=4)))
 
@@ -25,11 +25,11 @@ MODELS = ("resnet", "large")
 PEERS = ("gloo",)
 OURS = "slipstream"
 
-# Steps of a round, which take some seconds.
+# Default number of steps in a round, which takes some seconds.
 DEFAULT_STEPS = {"resnet": 20, "large": 2}
 
-# Largest differences of the loss, relative to the first loss. Sums in another order differ in their
-# last bits, and training makes the difference grow. Chosen by hand, not measured.
+# Largest allowed differences of the loss, relative to the first loss. Sums in a different order
+# differ in their last bits, and training amplifies the difference. Chosen by hand, not measured.
 EXACT_TOLERANCE = 0.01
 CODEC_TOLERANCE = 0.05
 
@@ -41,16 +41,16 @@ class TrainSpec:
     """Settings of a training benchmark.
 
     Args:
-        models: Names from `MODELS`.
+        models: Names of the models, from `MODELS`.
         lab: Description of the lab.
         steps: Number of steps of each contender in each round, at least 1 (default None: a number
-            for each model, which takes a few seconds).
+            that takes a few seconds for each model).
         rounds: Number of rounds, at least 1.
-        warmup: Number of steps of each contender before the first round, at least 2; DDP makes new
-            buckets in the second step.
-        peers: Names from `PEERS`.
-        codecs: Codecs of gradients between hosts for the contenders that overlap across steps, from
-            `bench.comm.limits.CODEC_SHARE`.
+        warmup: Number of steps of each contender before the first round, at least 2, because DDP
+            forms its buckets anew in the second step.
+        peers: Names of the peers, from `PEERS`.
+        codecs: Codecs of gradients between hosts, from `bench.comm.limits.CODEC_SHARE`. Each gives
+            a contender that overlaps communication across steps.
     """
 
     models: tuple[str, ...] = MODELS
@@ -79,7 +79,7 @@ class TrainSpec:
             raise UsageError("steps is 0; allowed: at least 1")
 
     def contenders(self) -> tuple[str, ...]:
-        """Return the contenders, in the order of their turns."""
+        """Return the names of the contenders, in the order of their turns."""
         across = [
             f"{OURS} {ACROSS}" if codec == "none" else f"{OURS} {ACROSS} {codec}"
             for codec in self.codecs
@@ -93,7 +93,7 @@ class TrainResult:
 
     Args:
         model: Name of the model.
-        trained: Measurements by contender.
+        trained: Measurements of all contenders.
     """
 
     model: str
@@ -104,17 +104,17 @@ class TrainResult:
         return next((result for result in self.trained if result.contender == contender), None)
 
     def times_faster(self, trained: TrainSamples, other: str) -> float | None:
-        """Return the samples per second divided by those of another contender."""
+        """Return the ratio of samples per second to another contender; None if that did not run."""
         reference = self.of(other)
         if reference is None:
             return None
         return samples_per_second(trained) / samples_per_second(reference)
 
     def loss_difference(self, trained: TrainSamples) -> float | None:
-        """Return the difference of the last losses from the reference, relative to the first loss.
+        """Return the relative difference of the last loss from the reference's; None without one.
 
-        The last losses are those of the last quarter of the steps. The reference is gloo or,
-        without it, Slipstream with DDP.
+        The last loss is the mean over the last quarter of the steps, and the difference is divided
+        by the first loss. The reference is gloo or, without gloo, Slipstream with DDP.
         """
         reference = self.of(PEERS[0]) or self.of(OURS)
         if reference is None or trained.contender == ALONE:
@@ -122,7 +122,7 @@ class TrainResult:
         return abs(last_loss(trained) - last_loss(reference)) / reference.losses[0]
 
     def agrees(self, trained: TrainSamples) -> bool:
-        """Return whether the losses differ from the reference by no more than the tolerance."""
+        """Return whether the loss differs from the reference's by no more than the tolerance."""
         is_exact = trained.contender in (*PEERS, OURS, f"{OURS} {ACROSS}")
         difference = self.loss_difference(trained)
         return difference is None or difference <= (
@@ -131,7 +131,7 @@ class TrainResult:
 
 
 def samples_per_second(trained: TrainSamples) -> float:
-    """Return the samples per second of all ranks together, as the median of the rounds."""
+    """Return the samples per second of all ranks together, the median over the rounds."""
     return trained.samples_per_step / statistics.median(trained.seconds)
 
 
@@ -141,10 +141,10 @@ def last_loss(trained: TrainSamples) -> float:
 
 
 def train(spec: TrainSpec, on_note: OnNote | None = None) -> list[TrainResult]:
-    """Run the training, and block for some minutes.
+    """Run the benchmark, which takes some minutes.
 
     Args:
-        spec: Settings of the training.
+        spec: Settings of the benchmark.
         on_note: Function that receives the name of the next measurement (default None).
 
     Raises:

@@ -1,6 +1,6 @@
-"""Models that the training benchmark trains, with inputs that need no data set.
+"""Models of the training benchmark, with generated inputs instead of a data set.
 
-`resnet` is the network of the demo; it has 166,000 parameters, so there is little to communicate.
+`resnet` is the network of the demo. It has 166,000 parameters, so there is little to communicate.
 `large` is a transformer over bytes with 25 million parameters and 100 MB of gradients. Its
 sequences are so short that a step of four processes takes about a second on two cores.
 """
@@ -25,14 +25,15 @@ VOCABULARY = 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trainable:
-    """A model and the settings of its training.
+    """A model and the settings with which it is trained.
 
     Args:
-        build: Function that makes the model, with weights drawn from PyTorch's random state.
-        batch: Function that draws the inputs and targets of a batch from a generator.
-        batch_size: Samples of one rank in a step.
+        build: Function that makes the model, with weights from PyTorch's global random state.
+        batch: Function that draws the inputs and targets of a batch, from the number of samples and
+            a random generator.
+        batch_size: Number of samples per rank and step.
         learning_rate: Learning rate of SGD with momentum 0.9.
-        bucket_megabytes: Size of the buckets of DDP in MB.
+        bucket_megabytes: Size of DDP's buckets in MB.
     """
 
     build: Callable[[], nn.Module]
@@ -43,11 +44,11 @@ class Trainable:
 
 
 class TrainResidualBlock(nn.Module):
-    """Two 3 x 3 convolutions beside a shortcut.
+    """Two 3 x 3 convolutions with a shortcut around them.
 
     Args:
-        in_channels: Input channels.
-        out_channels: Output channels.
+        in_channels: Number of input channels.
+        out_channels: Number of output channels.
         stride: Stride of the first convolution; 2 halves the image.
     """
 
@@ -73,7 +74,7 @@ class TrainResidualBlock(nn.Module):
 
 
 def resnet() -> nn.Module:
-    """Return the network of the demo: float [batch, 1, 28, 28] to logits [batch, 10]."""
+    """Return the network of the demo, which maps float [batch, 1, 28, 28] to logits [batch, 10]."""
     blocks = [
         TrainResidualBlock(16, 32, 2),
         TrainResidualBlock(32, 32, 1),
@@ -89,17 +90,17 @@ def resnet() -> nn.Module:
         nn.Flatten(),
         nn.Linear(64, NUM_CLASSES),
     )
-    untyped: Any = network  # the stubs of some releases lack this overload of to()
+    untyped: Any = network  # the type stubs of some PyTorch releases lack this overload of to()
     return untyped.to(memory_format=torch.channels_last)
 
 
 class Transformer(nn.Module):
-    """A transformer that predicts the next byte.
+    """A causal transformer that predicts the next byte of a sequence.
 
     Args:
         width: Width of the embedding (default 512).
-        num_layers: Number of layers of attention and a feed-forward network (default 8).
-        longest: Length of the longest sequence in bytes (default 32).
+        num_layers: Number of layers, each with attention and a feed-forward network (default 8).
+        longest: Highest length of a sequence in bytes (default 32).
     """
 
     def __init__(self, width: int = 512, num_layers: int = 8, longest: int = 32) -> None:
@@ -131,9 +132,9 @@ def images(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def sequences(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return sequences of bytes, and for every byte the one that follows; both int64 [count, 16].
+    """Return sequences of bytes, and for each byte its successor; both int64 [count, 16].
 
-    Each sequence begins with a random byte, and grows by the same random step from byte to byte.
+    Each sequence starts with a random byte and increases by a constant random step.
     """
     start = torch.randint(VOCABULARY, (count, 1), generator=generator)
     stride = torch.randint(1, 4, (count, 1), generator=generator)

@@ -1,7 +1,8 @@
 """One rank of a training benchmark: python -m slipstream.bench.train.rank JOB.
 
-The variables of torchrun identify the rank. Every contender trains its own copy of a model, from
-the same weights and on the same samples. In each round every contender has a turn of some steps.
+Environment variables with the names that torchrun uses identify the rank. Every contender trains
+its own copy of a model, with the same initial weights and the same samples. In each round every
+contender trains for some steps in its turn.
 """
 
 # The stubs of PyTorch leave some of its types open.
@@ -26,9 +27,9 @@ from slipstream.torch import overlap
 
 
 class TrainingRun:
-    """Training of one contender's model.
+    """Training of a model by one contender.
 
-    All ranks make the contenders in the same order.
+    All ranks must construct the contenders in the same order.
 
     Args:
         model: Name from `models.MODELS`.
@@ -50,7 +51,7 @@ class TrainingRun:
         self._losses: list[torch.Tensor] = []
 
     def run(self, steps: int) -> float:
-        """Train for some steps, and return the mean seconds of a step."""
+        """Train for some steps, and return the mean seconds per step."""
         dist.barrier()
         start = time.perf_counter()
         for _ in range(steps):
@@ -59,7 +60,7 @@ class TrainingRun:
         return (time.perf_counter() - start) / steps
 
     def result(self) -> TrainSamples:
-        """Return the measurements; all ranks call this together."""
+        """Return the measurements, combined over the ranks; all ranks must call this together."""
         seconds = torch.tensor(self.seconds, dtype=torch.float64)
         losses = torch.stack(self._losses).double()
         dist.all_reduce(seconds, dist.ReduceOp.MAX)
@@ -73,7 +74,8 @@ class TrainingRun:
         )
 
     def _connected(self, network: torch.nn.Module) -> tuple[torch.nn.Module, Callable[[], None]]:
-        """Return the callable model, and a function that waits for the last step."""
+        """Return the network to call, and a function that waits for the last step's communication.
+        """
         if self.contender == ALONE:
             return network, _nothing
         backend, _, overlapping = self.contender.partition(" ")
@@ -83,7 +85,8 @@ class TrainingRun:
             wrapped = DistributedDataParallel(
                 network, process_group=group, bucket_cap_mb=self._trainable.bucket_megabytes
             )
-            wrapped.broadcast_buffers = False  # steps send gradients only, as in the demo
+            # as in the demo, steps communicate nothing but gradients
+            wrapped.broadcast_buffers = False
             return wrapped, _nothing
         codec = overlapping.removeprefix(ACROSS).strip()
         across = overlap(network, self._optimizer, group=group, codec=codec or "none")
@@ -117,7 +120,7 @@ def main(text: str) -> None:
 
 
 def measure(job: TrainJob) -> list[TrainSamples]:
-    """Train the models of all contenders, which take turns.
+    """Train the models of all contenders in turns, and return their measurements.
 
     Args:
         job: Job of all ranks.

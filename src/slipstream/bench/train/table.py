@@ -1,4 +1,4 @@
-"""Training benchmarks as tables and as JSON."""
+"""Table and JSON of the training benchmark."""
 
 from __future__ import annotations
 

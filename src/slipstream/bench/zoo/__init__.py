@@ -1,7 +1,7 @@
 """The eight networks that `slipstream bench infer` measures, with random weights.
 
-They are written from their papers in plain PyTorch, for a batch of one sample.
-`torch.onnx.export(..., dynamo=False, opset_version=17)` exports each.
+The networks are written after their papers, in plain PyTorch, for a batch of one sample.
+`torch.onnx.export(..., dynamo=False, opset_version=17)` can export each of them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ class ZooModel:
 
     Args:
         name: Name on the command line and in tables.
-        build: Function that makes the network in eval mode, with the same weights each time.
-        inputs: Function that returns the inputs for a seed, by name, in the network's order.
-        outputs: Names of the outputs, in the network's order.
+        build: Function that makes the network in eval mode; it always has the same weights.
+        inputs: Function that returns the inputs for a seed by name, in the order of the network's
+            parameters.
+        outputs: Names of the outputs, in the order in which the network returns them.
     """
 
     name: str

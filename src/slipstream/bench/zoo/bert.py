@@ -1,6 +1,6 @@
-"""The encoder BERT-base, with attention written as matrix products and softmax.
+"""The encoder BERT-base, whose attention is written as matrix products and a softmax.
 
-Shapes: b is the batch, n the tokens, d the width 768, h the heads.
+Shapes: b is the batch size, n the number of tokens, d the width 768, h the number of heads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OUTPUT_GAIN = 0.3
 
 
 class Embedding(nn.Module):
-    """The normalised sum of the vectors of symbol, position and first segment."""
+    """Normalised sum of the embeddings of token, position and segment; the segment is the first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Embedding(nn.Module):
 
 
 class BertAttention(nn.Module):
-    """Self-attention with several heads, and one matrix each for queries, keys and values."""
+    """Multi-head self-attention with separate matrices for queries, keys and values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,8 @@ class BertAttention(nn.Module):
 
 
 class BertLayer(nn.Module):
-    """Attention and a feed-forward network with GELU, each beside a shortcut and before a norm."""
+    """Attention and a feed-forward network with GELU, each with a shortcut and post-normalisation.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,13 +77,13 @@ class BertLayer(nn.Module):
         self.norm = nn.LayerNorm(WIDTH, eps=EPSILON)
 
     def forward(self, x_bnd: Tensor, mask: Tensor) -> Tensor:
-        """Map float32 [b, n, d] to the same shape; mask as in `BertAttention`."""
+        """Map float32 [b, n, d] to the same shape; the mask is that of `BertAttention`."""
         x_bnd = self.attention_norm(x_bnd + self.attention(x_bnd, mask))
         return self.norm(x_bnd + self.feed_forward(x_bnd))
 
 
 class Bert(nn.Module):
-    """An embedding, twelve layers, and a pooler over the first token."""
+    """BERT: an embedding, twelve layers, and a pooler, which uses the first token."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +92,7 @@ class Bert(nn.Module):
         self.pooler = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Map two int64 [b, n] to the last hidden state float32 [b, n, d] and pooled [b, d]."""
+        """Map two int64 [b, n] to two float32: last hidden state [b, n, d], and pooled [b, d]."""
         lowest = torch.finfo(torch.float32).min
         mask = (1.0 - attention_mask[:, None, None, :].float()) * lowest
         x_bnd = self.embedding(input_ids)
@@ -101,15 +102,15 @@ class Bert(nn.Module):
 
 
 def bert_base() -> nn.Module:
-    """Return BERT-base: int64 input_ids and attention_mask [1, 128] to hidden state and pooled.
+    """Return BERT-base, which maps input_ids and attention_mask, int64 [1, 128], to two outputs.
 
-    The hidden state is float32 [1, 128, 768], pooled is [1, 768]. The network has 109,482,240
-    parameters and takes 11.17 GMAC. Devlin et al., "BERT: Pre-training of Deep Bidirectional
-    Transformers for Language Understanding" (2018).
+    The outputs are the last hidden state, float32 [1, 128, 768], and the pooled state, float32 [1,
+    768]. The network has 109,482,240 parameters and takes 11.17 GMAC. Source: Devlin et al., "BERT:
+    Pre-training of Deep Bidirectional Transformers for Language Understanding" (2018).
 
-    Queries are scaled up and outputs of attention down, as training does: with plain random
-    weights, all tokens are alike after a few layers (Dong et al., "Attention is Not All You Need",
-    2021).
+    Query weights are scaled up, and output weights of attention are scaled down, with an effect
+    like that of training. With plain random weights, all tokens become similar after a few layers
+    (Dong et al., "Attention is Not All You Need", 2021).
     """
     model = settle(Bert)
     for module in model.modules():
@@ -120,7 +121,7 @@ def bert_base() -> nn.Module:
 
 
 def sentence(seed: int) -> dict[str, NDArray[np.int64]]:
-    """Return random symbols [1, 128]; the mask leaves out up to half of them, at the end."""
+    """Return random token ids [1, 128], and a mask that hides up to half of them, at the end."""
     random = np.random.default_rng(seed)
     num_present = random.integers(LENGTH // 2, LENGTH, endpoint=True)
     return {
@@ -130,5 +131,5 @@ def sentence(seed: int) -> dict[str, NDArray[np.int64]]:
 
 
 def _split(x_bnd: Tensor) -> Tensor:
-    """Return the vectors of [b, n, d] by heads: [b, h, n, d/h]."""
+    """Split the vectors [b, n, d] into heads: return [b, h, n, d/h]."""
     return x_bnd.reshape(-1, x_bnd.shape[1], NUM_HEADS, WIDTH // NUM_HEADS).transpose(1, 2)

@@ -1,6 +1,6 @@
-"""Convolutional classifiers, from the architectures that forecasts know by name.
+"""Convolutional classifiers, built from the architectures of `slipstream.forecast`.
 
-Each function returns a network of float32 [1, 3, 224, 224] to logits [1, 1000].
+Each function returns a network that maps float32 [1, 3, 224, 224] to logits [1, 1000].
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from slipstream.forecast.trace.architectures.resnet import ResidualBlock, resnet
 
 
 def resnet50() -> nn.Module:
-    """Return ResNet-50 v1.5, which strides in the 3 x 3 convolution of a bottleneck.
+    """Return ResNet-50 v1.5, which has the stride in the 3 x 3 convolution of a bottleneck.
 
     It has 25,557,032 parameters and takes 4.09 GMAC. He et al., "Deep Residual Learning for Image
     Recognition" (2015).
@@ -26,7 +26,7 @@ def resnet50() -> nn.Module:
 
 
 def resnet26d() -> nn.Module:
-    """Return ResNet-26-D: a stem of three convolutions, and shortcuts that pool.
+    """Return ResNet-26-D, whose first layer is three convolutions and whose shortcuts pool.
 
     It has 16,014,408 parameters and takes 2.58 GMAC. He et al., "Bag of Tricks for Image
     Classification with Convolutional Neural Networks" (2018), section 4.2.
@@ -53,7 +53,8 @@ def efficientnet_b0() -> nn.Module:
 
 
 def with_branch_norms(network: nn.Module) -> nn.Module:
-    """Let a `BranchNorm2d` normalise the branch beside each shortcut; return the network."""
+    """Replace the last norm of each branch beside a shortcut by `BranchNorm2d`; return the network.
+    """
     for block in network.modules():
         if isinstance(block, ResidualBlock) or (isinstance(block, InvertedBlock) and block.added):
             assert isinstance(block.main, nn.Sequential)

@@ -1,4 +1,4 @@
-"""The convolutions of ResNet-50 alone, to compare their speed with the processor's peak.
+"""Single convolutions of ResNet-50, to compare their speed with the processor's peak rate.
 
 slipstream bench infer slipstream.bench.zoo.convolutions:POINTWISE
 """
@@ -21,7 +21,7 @@ from slipstream.bench.zoo import ZooModel
 
 
 def chain(*layers: nn.Module) -> nn.Module:
-    """Return the layers in a chain, each followed by a ReLU, with the same weights each time."""
+    """Return a sequence of layers, each followed by a ReLU; the weights are always the same."""
     torch.manual_seed(0)
     steps: list[nn.Module] = []
     for layer in layers:
@@ -30,17 +30,17 @@ def chain(*layers: nn.Module) -> nn.Module:
 
 
 def pointwise() -> nn.Module:
-    """Return 1x1 convolutions: 64 to 256 channels and back, twice, at 56 x 56."""
+    """Return four 1x1 convolutions at 56 x 56: from 64 to 256 channels and back, twice."""
     return chain(*(nn.Conv2d(*sizes, 1) for sizes in ((64, 256), (256, 64)) * 2))
 
 
 def square() -> nn.Module:
-    """Return 3x3 convolutions: 128 channels at 28 x 28, three times."""
+    """Return three 3x3 convolutions with 128 channels at 28 x 28."""
     return chain(*(nn.Conv2d(128, 128, 3, padding=1) for _ in range(3)))
 
 
 def stem() -> nn.Module:
-    """Return a 7x7 convolution with stride 2: 3 to 64 channels at 224 x 224."""
+    """Return a 7x7 convolution with stride 2, from 3 to 64 channels at 224 x 224."""
     return chain(nn.Conv2d(3, 64, 7, stride=2, padding=3))
 
 

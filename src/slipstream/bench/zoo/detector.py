@@ -1,4 +1,4 @@
-"""A small one-stage detector in the manner of YOLO: CSP backbone, PAN neck, three heads."""
+"""A small one-stage detector like YOLO: a CSP backbone, a PAN neck, and three heads."""
 
 # PyTorch's stubs leave some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -14,9 +14,9 @@ from slipstream.bench.zoo.layers import BranchNorm2d, calibration_images, settle
 
 SIZE = 320
 NUM_CLASSES = 80
-NUM_FIELDS = 5 + NUM_CLASSES  # centre x and y, width, height, objectness, scores of the classes
+NUM_FIELDS = 5 + NUM_CLASSES  # centre x and y, width, height, objectness, and a score per class
 STRIDES = (8, 16, 32)
-ANCHORS = (  # widths and heights in pixels, for each stride
+ANCHORS = (  # widths and heights of the anchor boxes in pixels, for each stride
     ((8.0, 10.0), (14.0, 24.0), (27.0, 19.0)),
     ((25.0, 48.0), (50.0, 36.0), (47.0, 95.0)),
     ((93.0, 72.0), (125.0, 158.0), (299.0, 261.0)),
@@ -26,10 +26,11 @@ ANCHORS = (  # widths and heights in pixels, for each stride
 def conv(
     in_channels: int, out_channels: int, kernel: int, stride: int = 1, *, ends_branch: bool = False
 ) -> nn.Module:
-    """Return a convolution without bias, a batch normalisation and SiLU.
+    """Return a sequence: a convolution without bias, a batch normalisation, and SiLU.
 
-    Maps float32 [batch, in_channels, h, w] to [batch, out_channels, h/stride, w/stride] if the
-    stride divides both. The end of a branch beside a shortcut is scaled to `BRANCH_GAIN`.
+    The sequence maps float32 [batch, in_channels, h, w] to [batch, out_channels, h/stride,
+    w/stride] if the stride divides both sides. If `ends_branch`, its output is scaled by
+    `BRANCH_GAIN`, because it is added to a shortcut.
     """
     padding = (kernel - 1) // 2
     norm = BranchNorm2d if ends_branch else nn.BatchNorm2d
@@ -41,7 +42,7 @@ def conv(
 
 
 class DetectorBottleneck(nn.Module):
-    """Convolutions of 1 x 1 and 3 x 3, with a shortcut beside them if `shortcut` is true."""
+    """Convolutions of 1 x 1 and 3 x 3, with a shortcut around them if `shortcut` is true."""
 
     def __init__(self, channels: int, *, shortcut: bool) -> None:
         super().__init__()
@@ -56,9 +57,9 @@ class DetectorBottleneck(nn.Module):
 
 
 class CrossStage(nn.Module):
-    """Bottlenecks for half of the channels, and a bypass for the other half.
+    """A sequence of bottlenecks beside a bypass, each for half of the output channels.
 
-    Wang et al., "CSPNet" (2019).
+    Source: Wang et al., "CSPNet" (2019).
     """
 
     def __init__(
@@ -77,10 +78,10 @@ class CrossStage(nn.Module):
 
 
 class PoolPyramid(nn.Module):
-    """Maximum poolings over 5 x 5, 9 x 9 and 13 x 13 pixels, concatenated.
+    """Max poolings with windows of 5 x 5, 9 x 9 and 13 x 13 pixels, whose results are concatenated.
 
-    Each pooling reads the result of the smaller one. He et al., "Spatial Pyramid Pooling in Deep
-    Convolutional Networks" (2014), with the sizes of YOLO.
+    Each pooling reads the result of the pooling with the next smaller window. Source: He et al.,
+    "Spatial Pyramid Pooling in Deep Convolutional Networks" (2014), with the window sizes of YOLO.
     """
 
     def __init__(self, channels: int) -> None:
@@ -113,14 +114,15 @@ class Backbone(nn.Module):
         self.to_32 = nn.Sequential(conv(256, 512, 3, 2), CrossStage(512, 512, 1), PoolPyramid(512))
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Map float32 [batch, 3, s, s] to [batch, 128 k, s/8k, s/8k] for k of 1, 2 and 4."""
+        """Map float32 [batch, 3, s, s] to features [batch, 128 k, s/8k, s/8k] for k = 1, 2 and 4.
+        """
         at_8 = self.to_8(image)
         at_16 = self.to_16(at_8)
         return at_8, at_16, self.to_32(at_16)
 
 
 class Neck(nn.Module):
-    """A path of features from coarse to fine and back (Liu et al., "PANet", 2018)."""
+    """Fusion of features from coarse to fine and back to coarse (Liu et al., "PANet", 2018)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,12 +145,12 @@ class Neck(nn.Module):
 
 
 class Head(nn.Module):
-    """The prediction of boxes for the anchors at every position of one stride.
+    """Prediction of boxes, for each anchor box at every position of one stride.
 
     Args:
-        channels: Channels of the features.
-        stride: Distance of two positions in pixels.
-        anchors: Widths and heights of the anchors in pixels.
+        channels: Number of channels of the features.
+        stride: Distance between two positions in pixels.
+        anchors: Widths and heights of the anchor boxes in pixels.
     """
 
     grid: Tensor
@@ -167,7 +169,7 @@ class Head(nn.Module):
         self.register_buffer("sizes", torch.tensor(anchors).reshape(1, len(anchors), 1, 1, 2))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map float32 [batch, channels, side, side] to [batch, 3 side side, 85]."""
+        """Map float32 [batch, channels, side, side] to boxes [batch, 3 side^2, 85]."""
         fields = self.fields(x).reshape(-1, self.sizes.shape[1], NUM_FIELDS, self.side, self.side)
         fields = fields.permute(0, 1, 3, 4, 2).sigmoid()
         centre = (2 * fields[..., :2] + self.grid) * self.stride
@@ -178,7 +180,7 @@ class Head(nn.Module):
 
 
 class Detector(nn.Module):
-    """A backbone, a neck and a head for each stride."""
+    """A backbone, a neck, and one head for each stride."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,17 +192,17 @@ class Detector(nn.Module):
         )
 
     def forward(self, image: Tensor) -> Tensor:
-        """Map float32 [batch, 3, 320, 320] to [batch, 6300, 85]."""
+        """Map float32 [batch, 3, 320, 320] to boxes [batch, 6300, 85]."""
         features = self.neck(*self.backbone(image))
         return torch.cat([head(x) for head, x in zip(self.heads, features, strict=True)], dim=1)
 
 
 def detector() -> nn.Module:
-    """Return the detector: float32 [1, 3, 320, 320] to boxes [1, 6300, 85].
+    """Return the detector, which maps float32 [1, 3, 320, 320] to boxes [1, 6300, 85].
 
-    A box is its centre and size in pixels, its objectness and the probabilities of 80 classes.
-    The network has 8,261,693 parameters and takes 2.32 GMAC. It follows Redmon et al., "You Only
-    Look Once" (2015), with the later parts that the classes above name.
+    Each box has centre and size in pixels, objectness, and the probabilities of 80 classes. The
+    network has 8,261,693 parameters and takes 2.32 GMAC. It follows Redmon et al., "You Only Look
+    Once" (2015), with newer parts, whose papers the classes above cite.
     """
     return settle(Detector, calibration_images(SIZE))
 

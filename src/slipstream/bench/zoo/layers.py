@@ -1,13 +1,13 @@
 """Random weights and random images for the networks of the zoo.
 
-Although weights are random, no activation vanishes or explodes: convolutions start as He et al.
-(2015) propose, and batch normalisation takes its running statistics from one pass of random
-images. Channels differ in range as they do in trained networks.
+The weights are random, but no activation vanishes or explodes. Convolutions are initialised as He
+et al. (2015) propose, and the running statistics of batch normalisation come from one pass of
+random images. Channels differ in range, as they do in trained networks.
 
 Small errors stay small, as they do in trained networks. With plain random weights, each normalised
 layer with ReLU makes two similar inputs less similar (Yang et al., "A Mean Field Theory of Batch
-Normalization", 2019); after fifty such layers, an answer computed in bytes is all noise. Therefore
-branches beside a shortcut are scaled down, and most inputs of an activation are above 0.
+Normalization", 2019). After fifty such layers, a result computed in int8 is all noise. Therefore
+the branches beside shortcuts are scaled down, and most inputs of activations are positive.
 """
 
 # PyTorch's stubs leave some of its types open.
@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 NUM_CLASSES = 1000
-IMAGE_SIZE = 224  # width and height of a classifier's images, in pixels
+IMAGE_SIZE = 224  # width and height of a classifier's input images, in pixels
 SEED = 20
 NUM_CALIBRATION_IMAGES = 4
-NUM_COMPARED_IMAGES = 12  # images whose features the last layer of a classifier compares with
-# Chosen by hand so that int8 keeps about the accuracy that it has on trained networks; without
-# them ResNet-50 in int8 had a signal-to-noise ratio of 3 dB in every engine.
+NUM_COMPARED_IMAGES = 12  # number of images whose features determine the last layer of a classifier
+# Chosen by hand, so that int8 loses about as much accuracy as on trained networks. Without these
+# scales, ResNet-50 in int8 had a signal-to-noise ratio of 3 dB in every engine.
 BRANCH_GAIN = 0.2  # scale of a branch relative to its shortcut
 SHIFT = 0.4  # mean of a batch normalisation's output, in its standard deviations
 
@@ -41,15 +41,15 @@ class BranchNorm2d(nn.BatchNorm2d):
 
 
 def settle(make: Callable[[], nn.Module], calibration: Tensor | None = None) -> nn.Module:
-    """Return a network with the same random weights each time, ready for inference.
+    """Return a network in eval mode, whose random weights are always the same.
 
-    The random state of PyTorch does not change.
+    PyTorch's global random state stays unchanged.
 
     Args:
-        make: Function that constructs the network; it draws the parameters that belong to no
-            layer.
+        make: Function that constructs the network. It draws the parameters that belong to no
+            standard layer.
         calibration: Input of the pass that sets the running statistics of batch normalisation,
-            float32 [batch, ...] (default None: the network has no batch normalisation).
+            float32 [batch, ...] (default None, for networks without batch normalisation).
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(SEED)
@@ -63,15 +63,15 @@ def settle(make: Callable[[], nn.Module], calibration: Tensor | None = None) -> 
 
 
 def settle_classifier(make: Callable[[], nn.Module]) -> nn.Module:
-    """Return a settled network whose logits differ from image to image and have a mean of 0.
+    """Return a network whose logits differ between images and have a mean of 0.
 
-    A random last layer gives nearly the same answer for every image, so that small errors look
-    large beside the differences. This last layer therefore compares features with the features of
-    some images, just as a trained one compares them with the features of classes.
+    With a random last layer, the logits are nearly the same for every image, so small errors look
+    large compared with their differences. Therefore the weights of this last layer are computed
+    from the features of some images, just as a trained layer contains features of the classes.
 
     Args:
-        make: Function that constructs a network of float32 [batch, 3, 224, 224] to logits
-            [batch, 1000]; its last layer is linear.
+        make: Function that constructs a network that maps float32 [batch, 3, 224, 224] to logits
+            [batch, 1000]; its last layer must be linear.
     """
     model = settle(make, calibration_images(IMAGE_SIZE))
     *_, head = (module for module in model.modules() if isinstance(module, nn.Linear))
@@ -89,7 +89,7 @@ def settle_classifier(make: Callable[[], nn.Module]) -> nn.Module:
 
 
 def random_image(seed: int, size: int) -> NDArray[np.float32]:
-    """Return noise with the spectrum of photographs, 1/f (Field 1987): float32 [1, 3, size, size].
+    """Return noise with the 1/f spectrum of photographs (Field 1987): float32 [1, 3, size, size].
 
     Each channel has mean 0 and standard deviation 1.
     """
@@ -111,7 +111,8 @@ def _draw(module: nn.Module) -> None:
     if isinstance(module, (nn.Conv2d, nn.Linear)):
         gain = 2.0 if isinstance(module, nn.Conv2d) else 1.0
         nn.init.normal_(module.weight, std=math.sqrt(gain / module.weight[0].numel()))
-        bias: Any = module.bias  # None for a layer without bias, though declared a Tensor
+        # None if the layer has no bias, although the declared type is Tensor
+        bias: Any = module.bias
         if bias is not None:
             nn.init.normal_(bias, std=0.1)
     elif isinstance(module, (nn.BatchNorm2d, nn.LayerNorm)):
@@ -119,7 +120,8 @@ def _draw(module: nn.Module) -> None:
         nn.init.normal_(module.bias, std=0.1)
     if isinstance(module, nn.BatchNorm2d):
         nn.init.normal_(module.bias, SHIFT, std=0.3)
-        module.momentum = None  # average of all passes: after one pass, its own statistics
+        # None averages over all passes: after one pass, the statistics are those of this pass
+        module.momentum = None
     if isinstance(module, BranchNorm2d):
         module.weight.mul_(BRANCH_GAIN)
         module.bias.mul_(BRANCH_GAIN)

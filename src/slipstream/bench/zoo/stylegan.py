@@ -1,9 +1,10 @@
-"""A small StyleGAN2 generator without noise; its input scales the weights of its convolutions.
+"""A small StyleGAN2 generator without noise inputs; its input scales the weights of convolutions.
 
-Karras et al., "Analyzing and Improving the Image Quality of StyleGAN" (2019), section 2.2 and
-appendix B. The weights contain the scales of its "equalized learning rate".
+Source: Karras et al., "Analyzing and Improving the Image Quality of StyleGAN" (2019), section 2.2
+and appendix B. The scales of the paper's "equalized learning rate" are part of the weights.
 
-Shapes: b is the batch, i the input channels, o the output channels, k the side of a kernel.
+Shapes: b is the batch size, i the number of input channels, o the number of output channels, and k
+    the side of a kernel.
 """
 
 # PyTorch's stubs leave some of its types open.
@@ -23,9 +24,10 @@ from torch.nn import functional
 
 from slipstream.bench.zoo.layers import settle
 
-WIDTH = 512  # length of z and of styles
+WIDTH = 512  # length of the latent z and of the styles
 NUM_MAPPING_LAYERS = 8
-CHANNELS = (512, 512, 512, 256, 128, 64)  # at sides 4, 8, 16, 32, 64 and 128
+# number of channels at the image sides 4, 8, 16, 32, 64 and 128
+CHANNELS = (512, 512, 512, 256, 128, 64)
 SLOPE = 0.2
 EPSILON = 1e-8
 
@@ -34,10 +36,11 @@ class ModulatedConvolution(nn.Module):
     """A convolution whose weights are scaled by a style, per sample and input channel.
 
     Args:
-        in_channels: Input channels.
-        out_channels: Output channels.
+        in_channels: Number of input channels.
+        out_channels: Number of output channels.
         kernel: Side of the kernel, 1 or 3.
-        demodulated: Whether weights are scaled back to length 1 per output channel (default True).
+        demodulated: Whether the weights of each output channel are normalised to length 1 (default
+            True).
     """
 
     def __init__(
@@ -68,7 +71,8 @@ class ModulatedConvolution(nn.Module):
 
 
 class ModulatedUp(ModulatedConvolution):
-    """A transposed modulated convolution with stride 2, blurred: the sides of the image double."""
+    """Transposed modulated convolution with stride 2 and a blur, which doubles the image's sides.
+    """
 
     fir: Tensor
 
@@ -99,7 +103,7 @@ class Styled(nn.Module):
 
 
 class ToRgb(nn.Module):
-    """The sum of the image of half the size, enlarged by a filter, and an image of the features."""
+    """Sum of an image made from the features and the enlarged image of the previous size."""
 
     fir: Tensor
 
@@ -110,7 +114,8 @@ class ToRgb(nn.Module):
         self.register_buffer("fir", _fir().repeat(3, 1, 1, 1))
 
     def forward(self, x: Tensor, style: Tensor, smaller: Tensor | None) -> Tensor:
-        """Map float32 [b, i, h, w], styles and an image [b, 3, h/2, w/2] to [b, 3, h, w]."""
+        """Map float32 [b, i, h, w], styles [b, 512] and an image [b, 3, h/2, w/2] to [b, 3, h, w].
+        """
         image = self.convolution(x, style) + self.bias
         if smaller is None:
             return image
@@ -118,7 +123,7 @@ class ToRgb(nn.Module):
 
 
 class Mapping(nn.Module):
-    """Eight layers that map a normalised z to a style."""
+    """Eight layers that map a normalised latent z to a style."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,7 +138,8 @@ class Mapping(nn.Module):
 
 
 class Generator(nn.Module):
-    """A mapping, a constant of 4 x 4, and two convolutions and an image per size from 8 x 8."""
+    """The generator: a mapping, a constant input of 4 x 4 pixels, and layers for each doubled size.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,16 +164,16 @@ class Generator(nn.Module):
 
 
 def stylegan() -> nn.Module:
-    """Return the generator: z float32 [1, 512] to an image [1, 3, 128, 128].
+    """Return the generator, which maps z, float32 [1, 512], to an image [1, 3, 128, 128].
 
-    It has 19,258,322 parameters and takes 3.74 GMAC. From 32 x 32 on, it has half of the paper's
-    channels.
+    It has 19,258,322 parameters and takes 3.74 GMAC. From 32 x 32 pixels on, it has half as many
+    channels as in the paper.
     """
     return settle(Generator)
 
 
 def latent(seed: int) -> dict[str, NDArray[np.float32]]:
-    """Return a random z: float32 [1, 512]."""
+    """Return a random latent z: float32 [1, 512]."""
     return {"z": np.random.default_rng(seed).standard_normal((1, WIDTH), dtype=np.float32)}
 
 
@@ -176,6 +182,6 @@ def _activated(x: Tensor) -> Tensor:
 
 
 def _fir() -> Tensor:
-    """Return the outer product of [1, 3, 3, 1] with itself, of sum 4: float32 [1, 1, 4, 4]."""
+    """Return a 4 x 4 blur filter, the outer square of [1, 3, 3, 1] / 4: float32 [1, 1, 4, 4]."""
     taps = torch.tensor([1.0, 3.0, 3.0, 1.0]) / 4
     return torch.outer(taps, taps)[None, None]

@@ -1,6 +1,7 @@
-"""A vision transformer, ViT-S/16, with the fused attention of PyTorch.
+"""A vision transformer, ViT-S/16, with PyTorch's fused attention.
 
-Shapes: b is the batch, n the tokens (196 patches and the class token), d the width 384.
+Shapes: b is the batch size, n the number of tokens (196 patches and the class token), and d the
+    width 384.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ EPSILON = 1e-6
 
 
 class VitAttention(nn.Module):
-    """Self-attention with several heads; one matrix computes queries, keys and values."""
+    """Multi-head self-attention, in which one matrix computes queries, keys and values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +39,8 @@ class VitAttention(nn.Module):
 
 
 class VitLayer(nn.Module):
-    """Attention and a feed-forward network with GELU, each behind a norm and beside a shortcut."""
+    """Attention and a feed-forward network with GELU, each with pre-normalisation and a shortcut.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +59,7 @@ class VitLayer(nn.Module):
 
 
 class ZooVisionTransformer(nn.Module):
-    """A transformer over the patches of an image; a class token in front collects the answer."""
+    """Transformer over the patches of an image and a class token, which yields the logits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,10 +79,10 @@ class ZooVisionTransformer(nn.Module):
 
 
 def vit_small() -> nn.Module:
-    """Return ViT-S/16: float32 [1, 3, 224, 224] to logits [1, 1000].
+    """Return ViT-S/16, which maps float32 [1, 3, 224, 224] to logits [1, 1000].
 
-    It has 22,050,664 parameters and takes 4.60 GMAC. Dosovitskiy et al., "An Image is Worth 16x16
-    Words" (2020), in the small size of Touvron et al., "Training data-efficient image transformers"
-    (2020).
+    It has 22,050,664 parameters and takes 4.60 GMAC. Source: Dosovitskiy et al., "An Image is Worth
+    16x16 Words" (2020), in the small size of Touvron et al., "Training data-efficient image
+    transformers" (2020).
     """
     return settle_classifier(ZooVisionTransformer)
