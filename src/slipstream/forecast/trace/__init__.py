@@ -2,7 +2,7 @@
 
 from slipstream.forecast.trace import trace
 
-workload = trace("package.module:factory", {"image": (8, 3, 224, 224)})
+workload = trace(MyModel, lambda: (torch.zeros(8, 3, 224, 224),), name="my-model", samples=8)
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The backward pass that belongs to the operators of a forward pass, as a workload.
 
-A product has one more product for each of its gradients. Every other operator reads the gradients
-of its outputs and the values that it kept, and writes the gradients of its inputs. If a value has
-several gradients, they are added.
+The backward pass of a matrix product is one product per gradient. The backward pass of every other
+operator reads the gradients of its outputs and the values that the forward pass saved, and writes
+the gradients of its inputs. If a value has several gradients, they are added.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Forward:
     Args:
         name: Name of the model.
         samples: Number of samples in the micro-batch.
-        steps: Operators, in order.
-        tensors: All values by name.
-        parameters: Public name of each trained value, by the name of the value.
+        steps: Operators in order of execution.
+        tensors: Types of all values, by name of the value.
+        parameters: Public name of each parameter, by the name of its value.
         inputs: Names of the model's inputs.
         outputs: Names of the model's outputs.
         buffer_bytes: Bytes of the state that the model does not train.
@@ -151,11 +151,12 @@ class _Passes:
         """Run an operator that makes gradients.
 
         Args:
-            step: Operator of the forward pass that it belongs to.
+            step: Operator of the forward pass to which the new operator belongs.
             name: Name of the operator.
-            inputs: Inputs, each as the value that has its size and as the index of its memory.
-            targets: Values whose gradients it makes.
-            products: Products that it computes.
+            inputs: Inputs as pairs: the name of a value of the same size, and the index of the
+                input's memory.
+            targets: Names of the values whose gradients the operator makes.
+            products: Products that the operator computes.
         """
         made = [self._tape.fresh(target) for target in targets]
         reads = [memory for _, memory in inputs]
@@ -175,7 +176,7 @@ class _Passes:
             self._add(step, target, gradient)
 
     def _add(self, step: ForwardStep, name: str, gradient: int) -> None:
-        """Record a gradient of a value, and add it to the earlier one if there is one."""
+        """Record a gradient of a value, and add it to the earlier gradient if there is one."""
         before = self._gradients.pop(name, None)
         if before is None:
             self._gradients[name] = gradient
@@ -208,7 +209,7 @@ class _Passes:
     def _multiply(
         self, step: ForwardStep, gradients: Sequence[tuple[str, int]], targets: Sequence[str]
     ) -> None:
-        """Run one product per gradient of a factor, and a sum per gradient of an addend."""
+        """Run one product for the gradient of each factor, and one sum for that of each addend."""
         multiplied: set[str] = set()
         for term in step.terms:
             for_left, for_right = _halves(term.product)
@@ -236,7 +237,7 @@ class _Passes:
 
 
 def _gradients(step: ForwardStep, targets: Sequence[str]) -> Iterable[Product]:
-    """Yield the products of a backward pass that is one operator."""
+    """Yield the products of a backward pass that runs as a single operator."""
     if step.kind is OperatorKind.ATTENTION:
         # The backward pass computes the scores once more.
         yield step.terms[0].product

@@ -14,7 +14,7 @@ class Config:
     """The fields of a config.json.
 
     Args:
-        origin: Path of the file, for people.
+        origin: Path of the file, for error messages.
         fields: Fields by name.
     """
 
@@ -23,7 +23,7 @@ class Config:
         self.model_type = str(fields.get("model_type", ""))
 
     def number(self, key: str, default: int | None = None) -> int:
-        """Return a positive integer, which must exist if there is no default.
+        """Return a field that is a positive integer; a field without a default must exist.
 
         Raises:
             ConfigError: If the field is missing or is not a positive integer.
@@ -37,7 +37,7 @@ class Config:
         return value
 
     def share(self, key: str, default: float) -> float:
-        """Return a number from 0 to 1.
+        """Return a field that is a number from 0 to 1.
 
         Raises:
             ConfigError: If the field is not a number from 0 to 1.
@@ -58,7 +58,7 @@ class Config:
         return str(self._fields.get(key) or default)
 
     def inside(self, key: str) -> Config:
-        """Return the object under a key; it is empty if there is none."""
+        """Return the nested object under a key; it has no fields if the key is missing."""
         stated = self._fields.get(key)
         fields: Mapping[str, Any] = {}
         if isinstance(stated, Mapping):
@@ -66,7 +66,7 @@ class Config:
         return Config(f"{self.origin}: {key}", {"model_type": self.model_type, **fields})
 
     def count(self, key: str) -> int | None:
-        """Return the number of entries of a list or an object; None if there is neither."""
+        """Return the number of entries of a list or an object; None if the field is neither."""
         stated = self._fields.get(key)
         return (
             len(cast("Mapping[str, Any]", stated)) if isinstance(stated, Mapping | list) else None

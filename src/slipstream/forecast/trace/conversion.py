@@ -1,6 +1,6 @@
 """Conversions of modules whose parameters are fake tensors."""
 
-# PyTorch's types of parameters and hooks are open.
+# PyTorch's parameters and hooks are only partly typed.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportPrivateUsage=false
 
@@ -17,9 +17,9 @@ from torch import Tensor, nn
 def conversions() -> Generator[None]:
     """Allow factories to convert the module that they make, by `.half()` for example.
 
-    PyTorch swaps a fake parameter with the converted one, and refuses if its fake mode has a weak
-    reference to either, which it has after it first meets an operator. Here a new parameter
-    replaces the old one; modules that shared the old one share the new one.
+    PyTorch swaps a fake parameter with its converted version. It refuses to do so if the fake mode
+    has a weak reference to either of them, which is the case after the first operator. Here a new
+    parameter replaces the old one instead; modules that shared the old parameter share the new one.
     """
     before = nn.Module._apply
     replaced: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}

@@ -1,4 +1,4 @@
-"""Dimensions of decoders from configs of Hugging Face: one function per model_type.
+"""Dimensions of decoders, read from Hugging Face configs by one function per model_type.
 
 If a config leaves a number out, the defaults of `transformers` apply; a number without a default
 is an error.
@@ -127,7 +127,7 @@ def _phi(config: Config) -> CausalSize:
     )  # fmt: skip
 
 
-# By model_type, with the key for the largest number of tokens in a sequence.
+# Functions by model_type, each with the config's key for the maximum number of tokens.
 DECODERS: Mapping[str, tuple[Callable[[Config], CausalSize], str]] = {
     "gpt2": (_gpt2, "n_positions"),
     "gpt_neox": (_gpt_neox, "max_position_embeddings"),

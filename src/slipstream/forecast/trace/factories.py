@@ -20,19 +20,20 @@ def architecture(
 ) -> Architecture:
     """Return the architecture that a function of the user makes.
 
-    The arguments of its module come from `make.inputs(batch)` or from a second function, named
-    after a comma. Without either, the module gets one tensor: tokens (batch, tokens) of int64, or
-    (batch, *shape).
+    The arguments of the module come from the attribute `inputs(batch)` of the function, or from a
+    second function that `text` names after a comma. Without either of them, the module gets one
+    tensor: int64 tokens of shape (batch, tokens), or a tensor of shape (batch, *shape).
 
     Args:
-        text: Module or file, ":", the function, and optionally ",inputs".
+        text: Module or file, ":", name of the function, and optionally "," and the name of a second
+            function that makes the arguments.
         shape: Shape of one sample, or None.
         dtype: Element type of the tensor that has `shape`, such as "float32" or "uint8".
         tokens: Number of tokens in a sequence, or None.
 
     Raises:
-        UsageError: If there is no such module, file or function; it fails on import; it is not
-            callable; or nothing defines the arguments of its module.
+        UsageError: If the module, file or function does not exist, fails on import or is not
+            callable, or if nothing defines the arguments of the module.
     """
     place, _, names = text.rpartition(":")
     module = import_user_module(place)
@@ -60,7 +61,7 @@ def architecture(
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """Return PyTorch's dtype of a given name.
+    """Return the PyTorch dtype with a given name.
 
     Args:
         name: Name such as "float32".

@@ -12,7 +12,8 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 _NEEDS_NUMBERS = (
     DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode,
 )  # fmt: skip
-# An environment may use the packages of another one, whose folder Python does not report.
+# Folders of installed packages. They are recognised by name, because an environment may use the
+# packages of another environment, whose path Python does not report.
 _INSTALLED = {"site-packages", "dist-packages"}
 _STANDARD = Path(sysconfig.get_path("stdlib"))
 _OURS = Path(__file__).parents[1]
@@ -23,8 +24,8 @@ def failure(error: Exception, name: str, samples: int) -> str:
 
     Args:
         error: Error that the model's code raised.
-        name: Name of the model, for people.
-        samples: Number of samples in the batch that it ran on.
+        name: Human-readable name of the model.
+        samples: Number of samples in the batch on which the model ran.
     """
     where = _line(error)
     if isinstance(error, _NEEDS_NUMBERS):
@@ -39,7 +40,7 @@ def failure(error: Exception, name: str, samples: int) -> str:
 
 
 def _line(error: Exception) -> str:
-    """Return the last line outside of libraries that led to an error, with its position."""
+    """Return the last traceback line outside of libraries, with its file; "" if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     for frame in reversed(frames):
         path = Path(frame.filename)

@@ -1,7 +1,7 @@
-"""Architectures from a config.json of Hugging Face: modules of this package with its dimensions.
+"""Architectures with the dimensions that a config.json of Hugging Face describes.
 
-Neither `transformers` nor any weights are needed. Sliding attention windows, like Mistral's, are as
-wide as the sequence here.
+The modules are those of this package; neither `transformers` nor any weights are needed. Attention
+with a sliding window, like Mistral's, is modelled as attention to the whole sequence.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from slipstream.forecast.trace.architectures.transformer import TransformerSize
 from slipstream.forecast.trace.config import Config, read
 from slipstream.forecast.trace.decoders import DECODERS
 
-# Tokens of a sequence if the user gives no number and the config allows more: the sequence length
-# at which Llama 3 was pretrained (arXiv 2407.21783).
+# Number of tokens in a sequence if the user gives no number and the config allows more. Llama 3 was
+# pretrained at this sequence length (arXiv 2407.21783).
 MOST_TOKENS = 8192
 
 
@@ -66,7 +66,7 @@ def _decoder(name: str, config: Config, tokens: int | None) -> Architecture:
 
 
 def _length(config: Config, tokens: int | None, places: int, *, learned: bool) -> int:
-    """Return the tokens of a sequence, which learned position embeddings limit."""
+    """Return the number of tokens in a sequence, which learned position embeddings limit."""
     if tokens is None:
         return min(places, MOST_TOKENS)
     if learned and tokens > places:

@@ -46,7 +46,8 @@ def kind_of(name: str, products: Sequence[Product]) -> OperatorKind:
 def _is_narrow(first: Product, *for_weight: Product) -> bool:
     """Return whether a convolution's groups have few channels.
 
-    The gradient of a weight sums over pixels, whose number depends on the batch.
+    The product that computes the gradient of the weight sums over pixels, whose number depends on
+    the batch; so only the columns of this product are compared.
     """
     few = DEPTHWISE_CHANNELS * 9
     return first.batch > 1 and min(first.k, first.n) < few and all(p.n < few for p in for_weight)
@@ -73,7 +74,7 @@ def _mm(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
 
 
 def _is_odd(matrix: Any) -> bool:
-    """Return whether rows (or columns, if those are contiguous) begin at odd numbers."""
+    """Return whether the stride of rows (of columns, if columns are contiguous) is odd."""
     return min(matrix.shape[-2:]) > 1 and max(matrix.stride()[-2:]) % 2 == 1
 
 
@@ -95,7 +96,7 @@ def _convolution_backward(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[
 
 
 def _window(weight: Any, stride: Sequence[int]) -> int:
-    """Return the number of pixels under a window, or 1 if strides skip some."""
+    """Return the number of pixels in a convolution window, or 1 if a stride is not 1."""
     return math.prod(weight.shape[2:]) if all(step == 1 for step in stride) else 1
 
 
@@ -131,7 +132,7 @@ def _attention_of(tensors: Sequence[Any], fill: float) -> tuple[Product, Product
 
 
 def _both(product: Product) -> tuple[Product, Product]:
-    """Return the products of both gradients of a product."""
+    """Return the products that compute the gradients of the two factors of a product."""
     return (
         replace(product, n=product.k, k=product.n),
         replace(product, m=product.n, n=product.k, k=product.m),

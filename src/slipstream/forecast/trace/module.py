@@ -37,10 +37,10 @@ def trace(
     Args:
         make: Function that makes the module; its weights take no memory.
         inputs: Function that makes the arguments of one call.
-        name: Name of the model, for people.
-        samples: Number of samples in those arguments.
+        name: Human-readable name of the model.
+        samples: Number of samples in the arguments that `inputs` makes.
         autocast: Dtype of mixed precision (default None: no autocast).
-        dtype: Dtype of the module's parameters (default None: the one that `make` gives them).
+        dtype: Dtype of the module's parameters (default None: the dtype that `make` gives them).
 
     Raises:
         UsageError: If no output of the model has a gradient.
@@ -90,7 +90,7 @@ def _run(
 
 
 def _watch(module: torch.nn.Module, recorder: Recorder) -> dict[str, int]:
-    """Return a dict that receives, for each gradient, the operator after which it is complete."""
+    """Return a dict that the backward pass fills: the operator that completes each gradient."""
     ready: dict[str, int] = {}
     for key, parameter in module.named_parameters():
         if parameter.requires_grad:

@@ -1,4 +1,4 @@
-"""Numbers for the open dimensions of an ONNX model: its batch, images and sequences."""
+"""Sizes for the open dimensions of an ONNX model, such as its batch and sequence length."""
 
 # The stubs of onnx leave some types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -19,13 +19,13 @@ _BATCH = "batch"
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Numbers for open dimensions.
+    """Sizes for a model's open dimensions, which have a name but no size in the ONNX file.
 
     Args:
         samples: Number of samples in the micro-batch, at least 1.
         shape: Shape of one sample of the first input; None: the shape in the model.
-        tokens: Number for the one dimension that the other fields leave open; None: they must leave
-            none open.
+        tokens: Size of the only dimension that the other fields leave open; None: the other fields
+            must leave no dimension open.
     """
 
     samples: int
@@ -36,11 +36,11 @@ class Batch:
 def bind(
     inputs: Sequence[ValueInfoProto], batch: Batch
 ) -> tuple[dict[str, tuple[int, ...]], Fraction]:
-    """Return the shapes of a model's inputs, and the number of such batches in a micro-batch.
+    """Return the shapes of a model's inputs, and the micro-batch divided by the model's batch.
 
     Args:
         inputs: Inputs of the model; the first dimension of the first input is the batch.
-        batch: Numbers for open dimensions.
+        batch: Sizes for open dimensions.
 
     Raises:
         UsageError: If a dimension stays open, or the batch contradicts the inputs.
@@ -74,7 +74,7 @@ def bind(
 
 
 def _dimensions(item: ValueInfoProto) -> tuple[int | str, ...]:
-    """Return sizes, and names of open dimensions; nameless ones are named by position."""
+    """Return the size of each dimension; an open one has its name, or a name made from its axis."""
     kind = item.type.tensor_type
     if not item.type.HasField("tensor_type") or not kind.HasField("shape"):
         raise UsageError(
@@ -91,7 +91,7 @@ def _dimensions(item: ValueInfoProto) -> tuple[int | str, ...]:
 def _of_batch(
     shapes: Mapping[str, tuple[int | str, ...]], samples: int
 ) -> tuple[dict[str, int], Fraction]:
-    """Return the sizes of the batch dimensions, and the factor from this batch to all samples."""
+    """Return the sizes of open batch dimensions, and `samples` divided by the model's batch."""
     first = next((shape[0] for shape in shapes.values() if shape), 1)
     size = samples if isinstance(first, str) else first
     # Exporters name the first dimension of each input differently unless the user names it.
@@ -100,7 +100,7 @@ def _of_batch(
 
 
 def _of_shape(shapes: Mapping[str, tuple[int | str, ...]], sample: Sequence[int]) -> dict[str, int]:
-    """Return the sizes of the dimensions that the shape of a sample fixes."""
+    """Return the sizes of the open dimensions that the shape of a sample determines, by name."""
     name, shape = next(iter(shapes.items()), ("", ()))
     dimensions = shape[1:]
     fits = len(dimensions) == len(sample) and all(

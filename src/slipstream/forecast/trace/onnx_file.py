@@ -1,4 +1,4 @@
-"""Workloads of ONNX files: the file has the forward pass, and the backward pass is derived.
+"""Workloads of ONNX files: the file has the forward pass, from which the backward pass follows.
 
 Parameters are the floating-point initialisers that operators compute with, except for the limits of
 `Clip`, the running statistics of norms, and single numbers.
@@ -30,10 +30,12 @@ def workload(
 
     Args:
         model: Model that `read` returned.
-        name: Name of the model, for people.
-        batch: Number of samples, and numbers for other open dimensions.
-        precision: "fp32", "tf32", "fp16" or "bf16"; the 16-bit ones cast the factors of products.
-        whole: Whether all floating-point numbers are in 16 bits, parameters included.
+        name: Human-readable name of the model.
+        batch: Number of samples, and sizes for other open dimensions.
+        precision: "fp32" (default), "tf32", "fp16" or "bf16"; with "fp16" and "bf16" the factors of
+            products are cast.
+        whole: Whether all floating-point numbers are in 16 bits, parameters included (default
+            False).
 
     Raises:
         UsageError: If a shape or an operator is unknown, or the model has no parameters.
@@ -70,14 +72,15 @@ def _steps(
     graph: ShapedGraph, tensors: dict[str, TensorType], root: str, trained: dict[str, str]
 ) -> list[ForwardStep]:
     steps = [step_of(node, tensors, graph.constants, root) for node in graph.nodes]
-    # Views of weights come first, because a fused step must not read a later value.
+    # Views of weights move to the front, because a fused step must not read a value that a later
+    # step makes.
     steps.sort(key=lambda step: not tensors[step.outputs[0]].fixed)
     steps = with_biases(steps, graph.outputs, trained, tensors)
     return with_functions(steps, graph.outputs, tensors)
 
 
 def _trained(graph: ShapedGraph) -> dict[str, str]:
-    """Return the public name of each parameter: its module's name if the exporter renamed it."""
+    """Return the public name of each parameter; a renamed one is named after its module."""
     names: dict[str, str] = {}
     stored = {key for key in graph.stored if graph.tensors[key].is_float}
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""Steps fused the way PyTorch runs them although an exporter split them, and cast for autocast."""
+"""Fusion of steps that an exporter split and PyTorch runs as one kernel, and casts of autocast."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from slipstream.forecast.trace.steps import ForwardStep, TensorType
 from slipstream.forecast.work.workload import OperatorKind
 
-# Elementwise operators, and below them the sums over the last dimensions.
+# Elementwise operators, and below them reductions over the last dimensions.
 _POINTWISE = {
     "abs", "add", "cast", "ceil", "clip", "cos", "div", "elu", "equal", "erf", "exp", "floor",
     "greater", "hardsigmoid", "hardswish", "leakyrelu", "less", "log", "max", "min", "mul", "neg",
@@ -25,13 +25,13 @@ def with_biases(
     trained: Collection[str],
     tensors: dict[str, TensorType],
 ) -> list[ForwardStep]:
-    """Return steps in which a product adds its bias if no other step reads the product.
+    """Return steps in which a product also adds its bias, unless another step reads the product.
 
     Args:
-        steps: Steps, in order.
+        steps: Steps in order of execution.
         outputs: Names of the model's outputs.
         trained: Names of the parameters.
-        tensors: All values by name.
+        tensors: Types of all values, by name of the value.
     """
     readers = Counter(name for step in steps for name in step.inputs)
     made: dict[str, int] = {}
@@ -60,16 +60,16 @@ def _is_row(tensor: TensorType, width: int) -> bool:
 def with_functions(
     steps: Sequence[ForwardStep], outputs: Collection[str], tensors: dict[str, TensorType]
 ) -> list[ForwardStep]:
-    """Return steps in which each function of one value is one kernel, for example GELU or a norm.
+    """Return steps in which a function of one value, such as GELU or a norm, is one kernel.
 
-    Elementwise operators and sums over rows join the steps before them as long as together they
-    read only one value, parameters and constants. The backward pass of the kernel reads that value
-    again.
+    Elementwise operators and reductions over rows join the steps before them as long as the group
+    reads only one value besides parameters and constants. The backward pass of the kernel reads
+    this value again.
 
     Args:
-        steps: Steps, in order.
+        steps: Steps in order of execution.
         outputs: Names of the model's outputs.
-        tensors: All values by name.
+        tensors: Types of all values, by name of the value.
     """
     groups = _Groups(tensors)
     for index, step in enumerate(steps):
@@ -103,13 +103,14 @@ class _Groups:
 
     def __init__(self, tensors: dict[str, TensorType]) -> None:
         self._tensors = tensors
-        # The first step of the group that made each value, and the value that it is a function of.
+        # For each value, the first step of the group that makes it, and the value of which it is a
+        # function.
         self._made: dict[str, tuple[int, str]] = {}
         self._members: dict[int, list[int]] = {}
         self._first: dict[int, int] = {}
 
     def take(self, index: int, step: ForwardStep) -> None:
-        """Add a step to the groups of its inputs if they are functions of the same value."""
+        """Add a step to the groups of its inputs if all inputs are functions of the same value."""
         moving = [name for name in step.inputs if not self._tensors[name].fixed]
         origins = [self._made[name] for name in moving if name in self._made]
         roots = {root for _, root in origins}
@@ -129,7 +130,7 @@ class _Groups:
         self._made.update(dict.fromkeys(step.outputs, (first, root)))
 
     def members(self, index: int) -> Sequence[int]:
-        """Return the steps in the group of a step, in order; only itself if it has no group."""
+        """Return the steps in a step's group in execution order; without a group, only the step."""
         return self._members.get(self._first.get(index, -1), [index])
 
 
@@ -138,7 +139,7 @@ def _roots(origins: Sequence[tuple[int, str]]) -> set[str]:
 
 
 def _joined(steps: Sequence[ForwardStep], outputs: Sequence[str]) -> ForwardStep:
-    """Return several steps as one."""
+    """Return one step that does the work of several steps."""
     made = {name for step in steps for name in step.outputs}
     inputs = [name for step in steps for name in step.inputs if name not in made]
     reduces = any(step.name in _REDUCES for step in steps)
@@ -164,11 +165,13 @@ def with_casts(
 ) -> list[ForwardStep]:
     """Return steps whose products read 16 bits; each value is cast once, before its first product.
 
-    Other steps keep the dtype of their inputs: 16 bits if all inputs that depend on data have them.
+    Other steps keep the dtype of their inputs: 16 bits if all inputs that depend on data are in 16
+    bits.
 
     Args:
-        steps: Steps, in order.
-        tensors: All values by name; the call changes their dtypes and adds the copies.
+        steps: Steps in order of execution.
+        tensors: Types of all values, by name of the value; the call changes dtypes and adds the
+            cast copies.
         half: Name of the 16-bit dtype: "float16" or "bfloat16".
     """
     cast_steps: list[ForwardStep] = []
@@ -188,7 +191,7 @@ def with_casts(
 def _cast(
     step: ForwardStep, tensors: dict[str, TensorType], half: str, cast_steps: list[ForwardStep]
 ) -> ForwardStep:
-    """Return a step whose inputs are in 16 bits, after it added the missing casts to `found`."""
+    """Return a step whose inputs are in 16 bits; append the missing casts to `cast_steps`."""
     names: dict[str, str] = {}
     for name in step.inputs:
         if tensors[name].dtype != "float32":

@@ -1,4 +1,4 @@
-"""ONNX models as values: models without their weights, and graphs with all shapes."""
+"""Reader of ONNX models without their weights, and the type of a graph with known shapes."""
 
 # The stubs of onnx leave some of its types open.
 # pyright: reportUnknownMemberType=false
@@ -21,9 +21,9 @@ from slipstream.errors import UsageError
 from slipstream.forecast.trace.steps import TensorType
 
 # Largest number of elements of a constant that may be a shape or an index. Only the shapes of
-# larger ones are kept.
+# larger constants are kept.
 LARGEST_SHAPE = 1024
-# Keys of the metadata that PyTorch's exporter (`torch.export`) writes for an operator.
+# Key under which PyTorch's exporter (`torch.export`) writes the module paths of an operator.
 _SCOPES = "pkg.torch.onnx.name_scopes"
 
 
@@ -32,11 +32,12 @@ class OnnxNode:
     """An operator that runs on the device.
 
     Args:
-        op: Type of the operator.
+        op: Type of the operator, such as "MatMul".
         name: Name of the operator in the model.
-        module: Path of the module that it belongs to; "" if the exporter does not record it.
-        inputs: Names of its inputs; "" for one that is left out.
-        outputs: Names of its outputs.
+        module: Path of the module that the operator belongs to; "" if the exporter does not record
+            it.
+        inputs: Names of the operator's inputs; "" for an optional input that is left out.
+        outputs: Names of the operator's outputs.
         attributes: Attributes as Python values.
     """
 
@@ -50,15 +51,15 @@ class OnnxNode:
 
 @dataclass(frozen=True, slots=True)
 class ShapedGraph:
-    """A graph with all shapes.
+    """A graph in which every shape is known.
 
     Args:
-        nodes: Operators that run, in order.
-        tensors: All values by name.
-        stored: Names of the initialisers, in their order.
+        nodes: Operators that run on the device, in order of execution.
+        tensors: Types of all values, by name of the value.
+        stored: Names of the initialisers (stored values), in the order of the file.
         inputs: Names of the model's inputs.
         outputs: Names of the model's outputs.
-        constants: Values that are known and not trained.
+        constants: Values that are known before the model runs and are not trained, by name.
     """
 
     nodes: tuple[OnnxNode, ...]
@@ -73,7 +74,7 @@ def read(path: Path) -> ModelProto:
     """Return a model without its large constants and with its functions inlined.
 
     Args:
-        path: Path of an .onnx file; files of weights beside it are not read.
+        path: Path of an .onnx file; separate files of weights are not read.
 
     Raises:
         UsageError: If the file cannot be read or is no ONNX model.
@@ -85,7 +86,7 @@ def read(path: Path) -> ModelProto:
             model = onnx.inliner.inline_local_functions(model)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
-    except Exception as error:  # protobuf and onnx have many
+    except Exception as error:  # protobuf and onnx raise many kinds
         raise UsageError(f"{path} is no ONNX model: {error}") from error
     if len(model.graph.node) == 0 or len(model.opset_import) == 0:
         raise UsageError(f"{path} is no ONNX model: it has no operators")
@@ -103,8 +104,8 @@ def module_path(node: NodeProto) -> str:
     """Return the path of the module that an operator belongs to; "" if there is none.
 
     Args:
-        node: Operator whose metadata lists the paths from the root to it, or whose name does, like
-            "/blocks/blocks.0/mlp/MatMul" of older exporters of PyTorch.
+        node: Operator whose metadata lists the modules from the root to it. Older exporters of
+            PyTorch list them in the name instead, such as "/blocks/blocks.0/mlp/MatMul".
     """
     for item in node.metadata_props:
         if item.key == _SCOPES:

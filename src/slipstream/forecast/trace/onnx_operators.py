@@ -1,4 +1,4 @@
-"""Steps of a forward pass from operators of ONNX: PyTorch's operators, and the values they keep."""
+"""Conversion of ONNX operators to the steps that PyTorch would run, with the values they save."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from slipstream.forecast.trace.onnx_products import terms_of
 from slipstream.forecast.trace.steps import Back, ForwardStep, TensorType, Term
 from slipstream.forecast.work.workload import OperatorKind
 
-# Operators that only make another view; other operators of these names copy.
+# Operators that only make another view of their input.
 _VIEWS = {
     "Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
     "Unsqueeze",
 }  # fmt: skip
-# PyTorch's names if they differ from ONNX's in lower case.
+# PyTorch's name of each operator whose ONNX name in lower case is different.
 _NAMES = {
     "Attention": "scaled_dot_product_attention", "BatchNormalization": "native_batch_norm",
     "Concat": "cat", "Conv": "convolution", "ConvTranspose": "convolution", "Dropout": "dropout",
@@ -29,14 +29,15 @@ _NAMES = {
     "NegativeLogLikelihoodLoss": "nll_loss_forward", "RMSNormalization": "rms_norm",
     "SoftmaxCrossEntropyLoss": "nll_loss_forward", "Sum": "add",
 }  # fmt: skip
-# Values that the backward pass reads: the output or nothing; for all others the inputs.
+# Operators whose backward pass reads the output or nothing; that of all others reads the inputs.
 _KEEP_OUTPUT = {"Exp", "LogSoftmax", "Reciprocal", "Relu", "Sigmoid", "Softmax", "Sqrt", "Tanh"}
 _KEEP_NOTHING = {
     "Add", "AveragePool", "Cast", "Concat", "CumSum", "DepthToSpace", "Expand", "GlobalAveragePool",
     "Mean", "Neg", "Pad", "ReduceMean", "ReduceSum", "Resize", "SpaceToDepth", "Sub", "Sum", "Tile",
 }  # fmt: skip
 _PASS = {"Add", "Sub", "Sum"}
-# Inputs from this index on are settings or statistics, and never trained.
+# Index of the first input that is a setting or a statistic; this input and later ones are never
+# trained.
 _SETTINGS = {
     "BatchNormalization": 3, "Clip": 1, "CumSum": 1, "Dropout": 1, "Expand": 1, "OneHot": 1,
     "Pad": 1, "Pow": 1, "Resize": 1, "SoftmaxCrossEntropyLoss": 1, "NegativeLogLikelihoodLoss": 1,
@@ -63,9 +64,9 @@ def step_of(
 
     Args:
         node: Operator of a graph.
-        tensors: Types of all values, by name. The function adds the further values that PyTorch
-            keeps for the backward pass.
-        constants: Values that are known.
+        tensors: Types of all values, by name of the value. The function adds further values that
+            PyTorch saves for the backward pass.
+        constants: Values that are known before the model runs, by name.
         root: Name of the outermost module.
 
     Raises:
@@ -116,7 +117,7 @@ def _is_view(
 def _beside(
     output: str, dtype: str, tensors: dict[str, TensorType]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the outputs and the kept value: a second output of another dtype."""
+    """Return the names of two outputs, and of the second one, whose dtype differs, to save."""
     first = tensors[output]
     tensors[f"{output}:kept"] = TensorType(first.shape, dtype, first.times)
     return (output, f"{output}:kept"), (f"{output}:kept",)
@@ -143,7 +144,7 @@ def _saved(node: OnnxNode, inputs: tuple[str, ...], outputs: tuple[str, ...]) ->
         return inputs[1:]
     if node.op == "Where":
         return tuple(name for name in node.inputs[:1] if name in inputs)
-    # A constant factor does not need the value of the other factor.
+    # The gradient of a product with a constant does not depend on the other factor.
     if node.op in ("Mul", "Div") and len(inputs) == 1:
         return ()
     return inputs

@@ -1,4 +1,4 @@
-"""The products of matrices that operators of ONNX compute."""
+"""The matrix products that ONNX operators compute."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _Tensors = Mapping[str, TensorType]
 
 
 def terms_of(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
-    """Return the products of an operator; none if it computes no products.
+    """Return the matrix products of an operator; the tuple is empty if there are none.
 
     Args:
         node: Operator of a graph.
-        tensors: All values by name.
+        tensors: Types of all values, by name of the value.
 
     Raises:
-        UsageError: If it is an Einsum of more than two inputs, or with an ellipsis.
+        UsageError: If the operator is an Einsum of more than two inputs, or with an ellipsis.
     """
     find = _FINDERS.get(node.op)
     return find(node, tensors) if find else ()
 
 
 def _term(product: Product, left: str, right: str, tensors: _Tensors) -> Term:
-    """Return a product with its count scaled from the batch of the graph to all samples."""
+    """Return a product that is scaled from the batch of the graph to all samples."""
     times = tensors[right if tensors[left].fixed else left].times
     if tensors[right].fixed:
         product = replace(product, m=_scaled(product.m, times))
@@ -123,7 +123,7 @@ def _attention(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
 
 
 def _recurrent(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
-    """Return the products of LSTM, GRU and RNN: one for all inputs, then one per moment."""
+    """Return the products of LSTM, GRU and RNN: one for the inputs, one per time step."""
     source, weight, again = node.inputs[:3]
     shape = tensors[source].shape
     directions, wide, narrow = tensors[weight].shape

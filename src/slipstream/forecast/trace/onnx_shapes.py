@@ -1,7 +1,8 @@
-"""Shapes of all values of an ONNX model, once its open dimensions have numbers.
+"""Shapes of all values of an ONNX model, for given sizes of its open dimensions.
 
-The walk takes nodes in order. It computes the values that depend only on shapes and constants, and
-infers the shapes of all others, node by node; so a Reshape to a computed shape has a shape too.
+The nodes are visited in order of execution. Values that depend only on shapes and constants are
+computed; of all other values, only the shape is inferred. So the shape of a Reshape is known even
+if the model computes it.
 """
 
 # The stubs of onnx and NumPy leave some types open.
@@ -31,14 +32,14 @@ _UNRUN = {"If", "Loop", "Scan", "SequenceMap"}
 
 
 def settle(model: ModelProto, batch: Batch) -> ShapedGraph:
-    """Return the graph of a model for a batch, with every shape.
+    """Return the graph of a model for a batch; every shape in it is known.
 
     The first dimension of the inputs is the batch. If it is open, it gets the number of samples.
-    Otherwise, everything that depends on inputs counts samples / batch times.
+    Otherwise, the size of every value that depends on inputs is multiplied by samples / batch.
 
     Args:
         model: Model that `read` returned.
-        batch: Numbers for open dimensions.
+        batch: Number of samples, and sizes for other open dimensions.
 
     Raises:
         UsageError: If a dimension stays open, `batch` contradicts the model, or an operator is
@@ -80,7 +81,7 @@ class _Walk:
         self._put(item.name, item.data_type, tuple(item.dims), times=Fraction(1), fixed=True)
         if math.prod(item.dims) <= LARGEST_SHAPE and item.data_location != TensorProto.EXTERNAL:
             self._data[item.name] = item
-            # An initialiser that may be trained is no constant, however small it is.
+            # An initialiser that may be trained is not a constant, even if it is small.
             if not item.dims or not self._tensors[item.name].is_float:
                 self._constants[item.name] = numpy_helper.to_array(item)
 
@@ -137,7 +138,7 @@ class _Walk:
         try:
             with np.errstate(all="ignore"):
                 results: Any = ReferenceEvaluator(model).run(None, feeds)
-        except Exception as error:  # of any operator's reference
+        except Exception as error:  # any reference implementation may fail
             raise UsageError(f"{_called(node)} cannot be computed: {error}") from error
         return list(results)
 
@@ -153,7 +154,7 @@ class _Walk:
                 opset_imports=list(self._model.opset_import),
                 ir_version=self._model.ir_version,
             )
-        except Exception as error:  # of the schemas and of protobuf
+        except Exception as error:  # schemas and protobuf raise many kinds
             raise UsageError(f"{_called(node)} has no shape: {error}") from error
         moving = [self._tensors[name].times for name in inputs if not self._tensors[name].fixed]
         times, fixed = max(moving, default=Fraction(1)), bool(inputs) and not moving

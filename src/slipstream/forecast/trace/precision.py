@@ -27,12 +27,12 @@ def traced(
     """Return the workload of a named architecture.
 
     Args:
-        name: Name that `names.find` knows.
+        name: Name or alias of the architecture, as in `architectures.names.find`.
         samples: Number of samples in the micro-batch, at least 1.
         sizes: Keyword arguments of the function that makes the architecture.
         inputs: Keyword arguments of the function that makes its batch.
-        precision: "fp32" (default), "tf32", "fp16" or "bf16"; the 16-bit ones use autocast.
-        whole: Whether the whole module is in 16 bits, without autocast.
+        precision: "fp32" (default), "tf32", "fp16" or "bf16"; "fp16" and "bf16" use autocast.
+        whole: Whether the whole module is in 16 bits, without autocast (default False).
 
     Raises:
         UsageError: If no architecture has that name.

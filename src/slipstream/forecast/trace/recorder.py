@@ -1,6 +1,6 @@
 """A record of every operator that PyTorch dispatches, and of the memory that it makes and frees."""
 
-# PyTorch's modes of dispatch are not typed.
+# PyTorch's dispatch modes are not typed.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Recorder(TorchDispatchMode):
     """A dispatch mode in which a model runs once, on tensors without memory.
 
     Args:
-        modules: Tracker that knows the running module.
+        modules: Tracker of the module that is running.
 
-    The attribute `phase` is the phase of the operators that run next.
+    The attribute `phase` is the phase (forward or backward) of the operators that run next.
     """
 
     def __init__(self, modules: ModuleTracker) -> None:
@@ -59,9 +59,10 @@ class Recorder(TorchDispatchMode):
         return result
 
     def _drops(self, func: Any, inputs: list[torch.Tensor], reads: tuple[int, ...]) -> bool:
-        """Return whether an operator makes the mask of a dropout, a part of the next operator.
+        """Return whether an operator only makes the mask of a dropout, so that it is not recorded.
 
-        Devices have one kernel, whose mask has a byte per number; the trace has four operators.
+        On a device, dropout is one kernel, whose mask has one byte per element. The trace has four
+        operators instead.
         """
         name = func._schema.name.split("::")[-1]
         if name == "bernoulli_":
@@ -135,7 +136,7 @@ def _touched(name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor])
 
 
 def _nbytes(tensor: torch.Tensor) -> int:
-    """Return the bytes of a tensor's elements; an expanded tensor has fewer than its shape says."""
+    """Return the bytes of a tensor; an expanded tensor has fewer than its shape suggests."""
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
 
 

@@ -38,13 +38,14 @@ class Tracer(Protocol):
     ) -> Workload:
         """Return the workload of one forward and backward pass.
 
-        The call blocks for some milliseconds per operator: seconds if a model has thousands of
-        them.
+        The call blocks for some milliseconds per operator, which is seconds for thousands of
+        operators.
 
         Args:
             samples: Number of samples in the micro-batch, at least 1.
-            precision: Precision of products (default "fp32"); 16-bit ones use autocast.
-            whole: Whether all floating-point numbers are in 16 bits, parameters included.
+            precision: Precision of products (default "fp32"); "fp16" and "bf16" use autocast.
+            whole: Whether all floating-point numbers are in 16 bits, parameters included (default
+                False).
 
         Raises:
             UsageError: If the model cannot be made or run with these inputs.
@@ -57,7 +58,7 @@ class Source:
     """A model that can be traced.
 
     Args:
-        name: Name of the model, for people.
+        name: Human-readable name of the model.
         unit: Kind of a sample: "image", "sequence", "token" or "example".
         trace: Function that traces a micro-batch.
         made: Functions that make the module and a batch; None for a model in an ONNX file.
@@ -146,7 +147,7 @@ def _onnx(path: Path, shape: Sequence[int] | None, tokens: int | None) -> Source
     return Source(path.stem, "example" if tokens is None else "sequence", run, tokens=tokens)
 
 
-# Four workloads, because that of a large model takes ten megabytes.
+# The cache has four entries, because the workload of a large model takes ten megabytes.
 @lru_cache(maxsize=4)
 def _named_source(text: str, shape: tuple[int, ...] | None, tokens: int | None) -> Source:
     """Return a named architecture that caches its traces for the next forecast."""
@@ -218,7 +219,7 @@ def _traced(architecture: Architecture) -> Source:
 
 
 def _tokens(architecture: Architecture) -> int | None:
-    """Return the tokens of a sample: the longest dimension of integer inputs after the batch."""
+    """Return the number of tokens in a sample, or None if a sample has no tokens."""
     if architecture.samples_are == "token":
         return 1
     if architecture.samples_are != "sequence":
@@ -232,7 +233,7 @@ def _tokens(architecture: Architecture) -> int | None:
 def _inputs(
     make: Callable[..., tuple[Any, ...]], samples: int, dtype: torch.dtype | None
 ) -> tuple[Any, ...]:
-    """Return the arguments for a batch; floating-point tensors get the dtype if there is one."""
+    """Return the arguments for a batch; cast floating-point tensors to `dtype` if it is set."""
     return tuple(
         x.to(dtype) if dtype and isinstance(x, torch.Tensor) and x.is_floating_point() else x
         for x in make(samples)

@@ -1,4 +1,4 @@
-"""Operators of a forward pass, from which those of the backward pass follow."""
+"""Operators of a forward pass, from which the operators of the backward pass follow."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class TensorType:
     """The shape and type of a value of a graph.
 
     Args:
-        shape: Sizes of all dimensions, as numbers.
+        shape: Size of each dimension.
         dtype: Name of the element type, such as "float32".
-        times: Samples divided by the batch of the graph, for values that depend on inputs
-            (default 1).
-        fixed: Whether no input of the model changes the value.
+        times: Factor on the number of elements: for values that depend on inputs, the samples of
+            the micro-batch divided by the batch of the graph (default 1).
+        fixed: Whether the value is independent of the model's inputs (default False).
     """
 
     shape: tuple[int, ...]
@@ -57,7 +57,7 @@ class Back(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A product and the names of its factors; "" is a factor that the operator itself makes."""
+    """A product and the names of its factors; "" is a factor that the operator computes itself."""
 
     product: Product
     left: str
@@ -70,15 +70,16 @@ class ForwardStep:
 
     Args:
         name: Name of the operator in PyTorch.
-        module: Path of the module that runs it.
-        kind: Kind, which decides the share of the device's peak rates that it reaches.
-        terms: Products that it computes.
-        inputs: Names of its inputs; the factors of its products come last.
-        outputs: Names of its outputs.
-        saved: Inputs and outputs that its backward pass reads.
-        back: Work of its backward pass.
-        view: Whether it only makes another view of its first input.
-        moved: Bytes that it reads and writes (default None: all inputs and outputs).
+        module: Path of the module that runs the operator.
+        kind: Kind of the operator, which determines the share of the device's peak rates that it
+            reaches.
+        terms: Products that the operator computes.
+        inputs: Names of the inputs; the factors of the products come last.
+        outputs: Names of the outputs.
+        saved: Names of inputs and outputs that the backward pass of the operator reads.
+        back: Work of the operator's backward pass (default `COMPUTES`).
+        view: Whether the operator only makes another view of its first input (default False).
+        moved: Bytes that the operator reads and writes (default None: all inputs and outputs).
     """
 
     name: str

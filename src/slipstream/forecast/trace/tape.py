@@ -1,4 +1,4 @@
-"""The operators written so far, and the memory that they touch."""
+"""A growing list of operators, and the memory that they read and write."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from slipstream.forecast.work.workload import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """The facts about an operator.
+    """An operator to append to a tape.
 
     Args:
-        step: Step that it belongs to.
+        step: Step of the forward pass to which the operator belongs.
         name: Name of the operator.
         phase: Forward or backward pass.
-        products: Products that it computes.
-        reads: Indices of the memory that it reads.
-        writes: Indices of the memory that it writes.
-        moved: Bytes that it reads and writes.
+        products: Products that the operator computes.
+        reads: Indices of the memory that the operator reads.
+        writes: Indices of the memory that the operator writes.
+        moved: Bytes that the operator reads and writes.
     """
 
     step: ForwardStep
@@ -42,7 +42,7 @@ class Tape:
     """Operators in the order in which they run. Not thread-safe.
 
     Args:
-        tensors: All values of the model by name.
+        tensors: Types of all values of the model, by name of the value.
 
     The attribute `operators` contains the operators so far.
     """
@@ -50,29 +50,29 @@ class Tape:
     def __init__(self, tensors: Mapping[str, TensorType]) -> None:
         self.operators: list[Operator] = []
         self._tensors = tensors
-        # Bytes and first operator of each memory, and its last operator.
+        # Size in bytes and first operator of each piece of memory; `_last` has the last operator.
         self._values: list[tuple[int, int]] = []
         self._last: dict[int, int] = {}
         self._indices: dict[str, int] = {}
 
     def value(self, name: str) -> int:
-        """Return the memory of a named value, which existed before if no operator makes it."""
+        """Return the index of a value's memory, which predates the step if nothing makes it."""
         if name not in self._indices:
             self._indices[name] = len(self._values)
             self._values.append((self._tensors[name].num_bytes, -1))
         return self._indices[name]
 
     def make(self, name: str) -> int:
-        """Return new memory for a named value, which the next operator makes."""
+        """Return the index of new memory for a named value that the next operator makes."""
         self._indices[name] = self.fresh(name)
         return self._indices[name]
 
     def view(self, name: str, base: str) -> None:
-        """Record that a value is a view of another."""
+        """Record that a value is a view of another value."""
         self._indices[name] = self.value(base)
 
     def fresh(self, name: str) -> int:
-        """Return further memory with the size of a named value, which the next operator makes."""
+        """Return the index of new memory of a value's size, into which the next operator writes."""
         self._values.append((self._tensors[name].num_bytes, len(self.operators)))
         return len(self._values) - 1
 
@@ -96,7 +96,7 @@ class Tape:
         )
 
     def values(self, staying: set[int], to_the_end: set[int]) -> tuple[TensorValue, ...]:
-        """Return all memory, with the operators that make and free it.
+        """Return all pieces of memory, with the operators that make and free them.
 
         Args:
             staying: Indices of memory that outlives the step.

@@ -1,4 +1,4 @@
-"""Arguments of architectures for a batch size. All numbers are zero, because only shapes matter."""
+"""Input batches of architectures. All elements are zero, because only shapes matter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def images(batch: int, *, side: int) -> tuple[Tensor, ...]:
 
 
 def faces(batch: int) -> tuple[Tensor, ...]:
-    """Return images (batch, 3, 112, 112) and the people on them (batch).
+    """Return images (batch, 3, 112, 112) and the person on each image as an index, (batch).
 
     Args:
         batch: Number of images.
@@ -37,7 +37,7 @@ def tokens(batch: int, *, length: int) -> tuple[Tensor, ...]:
 
     Args:
         batch: Number of sequences.
-        length: Tokens of a sequence.
+        length: Number of tokens in a sequence.
     """
     return (_integers(batch, length),)
 
@@ -47,8 +47,8 @@ def masked(batch: int, *, length: int, predictions: int) -> tuple[Tensor, ...]:
 
     Args:
         batch: Number of sequences.
-        length: Tokens of a sequence.
-        predictions: Masked tokens of a sequence.
+        length: Number of tokens in a sequence.
+        predictions: Number of masked tokens in a sequence.
     """
     sequences, guesses = (batch, length), (batch, predictions)
     shapes = (sequences, sequences, guesses, guesses, (batch,))
@@ -60,20 +60,20 @@ def questions(batch: int, *, length: int) -> tuple[Tensor, ...]:
 
     Args:
         batch: Number of sequences.
-        length: Tokens of a sequence.
+        length: Number of tokens in a sequence.
     """
     return tuple(_integers(shape) for shape in ((batch, length), (batch, length), (batch, 2)))
 
 
 def translations(batch: int, *, length: int = 32) -> tuple[Tensor, ...]:
-    """Return sentences of two languages (batch / length, length).
+    """Return sentences of two languages, two tensors (batch / length, length).
 
     Args:
         batch: Number of tokens of each language.
-        length: Tokens of a sentence.
+        length: Number of tokens in a sentence (default 32).
 
     Raises:
-        UsageError: If `batch` is less than one sentence.
+        UsageError: If `batch` has fewer tokens than one sentence.
     """
     if batch < length:
         raise UsageError(
@@ -101,7 +101,7 @@ def clicks(batch: int, *, fields: int, dense: int = 13) -> tuple[Tensor, ...]:
     Args:
         batch: Number of examples.
         fields: Number of embedding tables.
-        dense: Numbers of an example.
+        dense: Number of dense features of an example (default 13).
     """
     return (torch.zeros(batch, dense), _integers(batch, fields))
 
@@ -113,9 +113,9 @@ def wide_clicks(
 
     Args:
         batch: Number of examples.
-        wide: Number of fields of the wide part.
-        fields: Number of fields of the deep part.
-        dense: Numbers of an example.
+        wide: Number of fields of the wide part (default 2).
+        fields: Number of fields of the deep part (default 26).
+        dense: Number of dense features of an example (default 13).
     """
     return (_integers(batch, wide), _integers(batch, fields), torch.zeros(batch, dense))
 

@@ -1,6 +1,6 @@
 """Decoders that predict the next token; `CausalSize` describes how the families differ.
 
-Shapes: b batch, t tokens, c hidden width, h heads, d numbers of a head.
+Shapes: b batch size, t tokens, c hidden size, h heads, d elements of a head.
 """
 
 from __future__ import annotations
@@ -29,30 +29,36 @@ class CausalSize:
     """Dimensions and options of a decoder.
 
     Args:
-        hidden: Width of a token.
+        hidden: Hidden size, the number of elements per token.
         layers: Number of blocks.
         heads: Number of attention heads.
         key_value_heads: Number of heads of keys and values; groups of query heads share them.
-        head: Numbers of a head.
-        inner: Width inside the feed-forward part.
+        head: Number of elements of a head.
+        inner: Number of elements per token inside the feed-forward part.
         vocabulary: Number of tokens in the vocabulary.
         positions: Number of learned position embeddings (default 0: none).
-        root_mean_square: Whether norms are RMS norms, without mean and bias.
+        root_mean_square: Whether norms are RMS norms, which subtract no mean and have no bias
+            (default False).
         norm_bias: Whether layer norms have a bias (default True).
-        gated: Whether the feed-forward part multiplies two products.
+        gated: Whether the feed-forward part multiplies two products, as in SwiGLU (default False).
         activation: Activation of the feed-forward part (default "gelu").
-        merged: Whether one product computes queries, keys and values.
-        qkv_bias: Whether the products of queries, keys and values have a bias.
-        out_bias: Whether the product after attention has a bias.
-        mlp_bias: Whether the products of the feed-forward part have a bias.
-        head_bias: Whether the last product has a bias.
-        turned: Share of a head that rotary embeddings rotate by its position (default 0: none).
-        parallel: Whether attention and feed-forward part read the same tokens.
-        norms: Norms of a block (default 2); with 1, parallel parts share one norm.
-        experts: Number of feed-forward parts of a block; each token takes some of them (default 1).
-        active: Number of experts that a token takes (default 1).
-        tied: Whether the embedding and the last product share their weights.
-        dropout: Share of numbers that are dropped after each part (default 0).
+        merged: Whether one product computes queries, keys and values (default False).
+        qkv_bias: Whether the products that compute queries, keys and values have a bias (default
+            False).
+        out_bias: Whether the product after attention has a bias (default False).
+        mlp_bias: Whether the products of the feed-forward part have a bias (default False).
+        head_bias: Whether the last product, which scores the vocabulary, has a bias (default
+            False).
+        turned: Share of each head that rotary position embeddings rotate (default 0: none).
+        parallel: Whether attention and feed-forward part of a block have the same input; otherwise
+            the feed-forward part reads the result of attention (default False).
+        norms: Number of norms of a block (default 2); with 1, parallel attention and feed-forward
+            part share one norm.
+        experts: Number of experts (feed-forward parts) of a block, of which each token uses
+            `active` (default 1).
+        active: Number of experts that each token uses (default 1).
+        tied: Whether the embedding and the last product share their weights (default False).
+        dropout: Dropout probability after the embedding and after each part of a block (default 0).
     """
 
     hidden: int
@@ -81,14 +87,14 @@ class CausalSize:
     dropout: float = 0.0
 
     def norm(self) -> nn.Module:
-        """Return a norm of the tokens."""
+        """Return a new norm for the tokens."""
         if self.root_mean_square:
             return nn.RMSNorm(self.hidden)
         return nn.LayerNorm(self.hidden, bias=self.norm_bias)
 
 
 class CausalDecoder(nn.Module):
-    """A causal language model: an embedding, blocks, and a product that scores all tokens.
+    """A causal language model: an embedding, blocks, and a product that scores the vocabulary.
 
     Args:
         size: Dimensions of the model.
@@ -107,7 +113,7 @@ class CausalDecoder(nn.Module):
             self.head.weight = self.tokens.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return the mean loss of predicting the tokens, int64 (b, t)."""
+        """Return the mean loss of predicting `tokens`, which are int64 (b, t)."""
         x = self.tokens(tokens)
         if self.places is not None:
             x = x + self.places.weight[: tokens.shape[1]]
@@ -143,7 +149,7 @@ class CausalBlock(nn.Module):
 
         Args:
             x: Tokens (b, t, c).
-            angles: Cosines and sines (t, rotated numbers of a head), or None.
+            angles: Cosines and sines of rotary embeddings (t, rotated elements of a head), or None.
         """
         normed = self.norm1(x)
         mixed = self.drop(self.attention(normed, angles))
@@ -155,7 +161,7 @@ class CausalBlock(nn.Module):
 
 
 class CausalAttention(nn.Module):
-    """Causal attention of heads, in one kernel.
+    """Causal multi-head attention in one kernel.
 
     Args:
         size: Dimensions of the model.
@@ -175,7 +181,7 @@ class CausalAttention(nn.Module):
 
         Args:
             x: Tokens (b, t, c).
-            angles: Cosines and sines (t, rotated numbers of a head), or None.
+            angles: Cosines and sines of rotary embeddings (t, rotated elements of a head), or None.
         """
         heads = [product(x).unflatten(-1, (-1, self.size.head)) for product in self.qkv]
         if self.size.merged:
@@ -211,7 +217,7 @@ class Inner(nn.Module):
 
 
 def _angles(x: Tensor, size: CausalSize) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines (t, rotated numbers), which all blocks share."""
+    """Return cosines and sines (t, rotated elements of a head), which all blocks share."""
     width = int(size.head * size.turned) // 2 * 2
     exponents = torch.arange(0, width, 2, device=x.device, dtype=torch.float32) / width
     places = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)
@@ -223,11 +229,12 @@ def _angles(x: Tensor, size: CausalSize) -> tuple[Tensor, Tensor]:
 def turned(x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
     """Return heads with rotary embeddings (Su et al., 2021, arXiv 2104.09864).
 
-    The computation takes several operators, not one kernel, because that of `transformers` does.
+    The computation takes several operators and not one kernel, as in `transformers`.
 
     Args:
         x: Heads (b, h, t, d).
-        angles: Cosines and sines (t, e) with e <= d; the other numbers of a head stay as they are.
+        angles: Cosines and sines (t, e) with e <= d; elements of a head after the first e do not
+            change.
     """
     cosines, sines = (part.to(x.dtype) for part in angles)
     width = cosines.shape[-1]

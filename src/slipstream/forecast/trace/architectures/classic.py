@@ -1,4 +1,4 @@
-"""Networks of convolutions one after another: AlexNet and VGG."""
+"""Sequential convolutional networks: AlexNet and VGG."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from slipstream.forecast.trace.architectures.convolutions import relu
 
-# Convolutions of 64, 128, 256, 512 and 512 channels, by the number of layers with weights.
+# Numbers of convolutions with 64, 128, 256, 512 and 512 channels, by depth of the network.
 _VGG_STAGES = {11: (1, 1, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 _VGG_CHANNELS = (64, 128, 256, 512, 512)
 
@@ -18,7 +18,7 @@ class AlexNet(nn.Module):
 
     Args:
         num_classes: Number of classes.
-        dropout: Share of numbers that are dropped before the first two products.
+        dropout: Dropout probability before each of the first two linear layers.
     """
 
     def __init__(self, num_classes: int = 1000, dropout: float = 0.5) -> None:
@@ -57,7 +57,7 @@ class VGG(nn.Module):
     Args:
         depth: Number of layers with weights: 11, 16 or 19.
         num_classes: Number of classes.
-        dropout: Share of numbers that are dropped after the first two products.
+        dropout: Dropout probability after each of the first two linear layers.
     """
 
     def __init__(self, depth: int, num_classes: int = 1000, dropout: float = 0.5) -> None:

@@ -1,4 +1,4 @@
-"""Parts of image architectures: convolutions with norms, branches, squeeze and excitation."""
+"""Parts of image architectures: convolutions with norms, branches, squeeze-and-excitation."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def conv_norm(
         inputs: Number of input channels.
         outputs: Number of output channels.
         kernel: Side of the window, or its height and width, in pixels.
-        stride: Pixels from one window to the next.
-        padding: Pixels around the image; None: half the kernel, which keeps the size.
-        groups: Number of groups of channels that are convolved apart.
+        stride: Number of pixels from one window to the next (default 1).
+        padding: Number of pixels around the image (default None: half the kernel, which keeps the
+            image size).
+        groups: Number of groups of channels that are convolved separately (default 1).
         activation: Function that makes the activation; None: no activation.
     """
     height, width = kernel if isinstance(kernel, tuple) else (kernel, kernel)
@@ -64,18 +65,18 @@ class Branches(nn.Module):
         self.branches = nn.ModuleList(branches)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the channels of all branches for x (batch, channels, height, width)."""
+        """Return the joined channels of all branches for x (batch, channels, height, width)."""
         return torch.cat([branch(x) for branch in self.branches], dim=1)
 
 
 class SqueezeExcite(nn.Module):
-    """A scale for each channel, computed from the means of all channels (Hu et al., 2018).
+    """Scaling of each channel by a function of all channels' means (Hu et al., 2018).
 
     Args:
         channels: Number of input channels.
-        squeezed: Number of channels between the two products.
-        activation: Activation between the products.
-        gate: Activation after the products.
+        squeezed: Number of channels between the two 1x1 convolutions.
+        activation: Activation between the two convolutions (default ReLU).
+        gate: Activation after the second convolution (default sigmoid).
     """
 
     def __init__(
@@ -95,5 +96,5 @@ class SqueezeExcite(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the scaled input for x (batch, channels, height, width)."""
+        """Return `x` (batch, channels, height, width) with scaled channels."""
         return x * self.scale(x)

@@ -8,22 +8,23 @@ from torch import Tensor, nn
 from slipstream.forecast.trace.architectures.convolutions import conv_norm
 from slipstream.forecast.trace.architectures.resnet import ResNetSize, trunk
 
-# Channels and boxes per pixel of the six maps from which boxes are read. The backbone's map is the
-# first; the maps have 38, 19, 10, 5, 3 and 1 pixels a side and 8732 boxes in total.
+# Channels and boxes per pixel of the six feature maps from which boxes are predicted. The first map
+# is the output of the backbone; the maps have 38, 19, 10, 5, 3 and 1 pixels a side and 8732 boxes
+# in total.
 _CHANNELS = (1024, 512, 512, 256, 256, 256)
 _BOXES = (4, 6, 6, 6, 4, 4)
-# For each further map: channels between its two convolutions, and stride and padding of the second.
+# Channels between the two convolutions of each further map, and stride and padding of the second.
 _FURTHER = ((256, 2, 1), (256, 2, 1), (128, 2, 1), (128, 1, 0), (128, 1, 0))
 
 
 class SSD300(nn.Module):
     """Single shot detector (Liu et al., 2016, arXiv 1512.02325) on a ResNet-50 cut after conv4.
 
-    The form of DeepLearningExamples, SSD300 v1.1: strides of conv4 are 1, and the convolutions
-    after the backbone have batch norms.
+    This is SSD300 v1.1 of DeepLearningExamples: strides of conv4 are 1, and the convolutions after
+    the backbone have batch norms.
 
     Args:
-        num_classes: Number of classes with the background (default 81, as in COCO).
+        num_classes: Number of classes, including the background (default 81, as in COCO).
     """
 
     def __init__(self, num_classes: int = 81) -> None:
@@ -43,7 +44,7 @@ class SSD300(nn.Module):
         self.scores = _heads(num_classes)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Return places (batch, 4, boxes) and scores (batch, classes, boxes) of all boxes.
+        """Return the positions (batch, 4, boxes) and scores (batch, classes, boxes) of all boxes.
 
         Args:
             images: Images (batch, 3, 300, 300).

@@ -17,12 +17,13 @@ from slipstream.forecast.trace.architectures.convolutions import (
     relu,
 )
 
-# Per stage: factor of expansion, channels, blocks, stride.
+# Fields of each stage: expansion factor, output channels, number of blocks, stride.
 _MOBILENET2 = (
     (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2),
     (6, 320, 1, 1),
 )  # fmt: skip
-# Per block: kernel, expanded channels, channels, whether it squeezes, whether hard swish, stride.
+# Fields of each block: kernel size, expanded channels, output channels, whether it has
+# squeeze-and-excitation, whether its activation is hard swish (otherwise ReLU), stride.
 _MOBILENET3 = (
     (3, 16, 16, False, False, 1), (3, 64, 24, False, False, 2), (3, 72, 24, False, False, 1),
     (5, 72, 40, True, False, 2), (5, 120, 40, True, False, 1), (5, 120, 40, True, False, 1),
@@ -30,7 +31,7 @@ _MOBILENET3 = (
     (3, 184, 80, False, True, 1), (3, 480, 112, True, True, 1), (3, 672, 112, True, True, 1),
     (5, 672, 160, True, True, 2), (5, 960, 160, True, True, 1), (5, 960, 160, True, True, 1),
 )  # fmt: skip
-# Per stage: the fields of MobileNet v2, then the kernel.
+# Fields of each stage: those of MobileNet v2, then the kernel size.
 _EFFICIENTNET = (
     (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5),
     (6, 192, 4, 2, 5), (6, 320, 1, 1, 3),
@@ -42,10 +43,10 @@ class CompoundScale:
     """Compound scaling of EfficientNet.
 
     Args:
-        width: Factor of the number of channels.
-        depth: Factor of the number of blocks.
+        width: Factor on the number of channels.
+        depth: Factor on the number of blocks.
         side: Width and height of an image, in pixels.
-        dropout: Share of numbers that are dropped before the last product.
+        dropout: Dropout probability before the last linear layer.
     """
 
     width: float
@@ -68,7 +69,7 @@ SCALES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvertedSize:
-    """Dimensions of an inverted residual.
+    """Dimensions of an inverted residual block.
 
     Args:
         inputs: Number of input channels.
@@ -76,8 +77,9 @@ class InvertedSize:
         outputs: Number of output channels.
         kernel: Side of the depthwise convolution, in pixels.
         stride: Stride of the depthwise convolution, in pixels.
-        squeezed: Number of channels inside squeeze and excitation; 0: the block has none.
-        drop: Share of samples for which the block is skipped; only a block with a shortcut can be.
+        squeezed: Number of channels inside squeeze-and-excitation (default 0: the block has none).
+        drop: Probability that the block is skipped for a sample; blocks without a shortcut are
+            never skipped (default 0).
     """
 
     inputs: int
@@ -90,13 +92,13 @@ class InvertedSize:
 
 
 class InvertedBlock(nn.Module):
-    """Expand channels, convolve each alone, and reduce them (Sandler et al., 2018).
+    """Inverted residual: expansion, depthwise convolution and reduction (Sandler et al., 2018).
 
     Args:
         size: Dimensions of the block.
         activation: Activation after the first two convolutions.
-        squeeze_activation: Activation inside squeeze and excitation.
-        gate: Last activation of squeeze and excitation.
+        squeeze_activation: Activation inside squeeze-and-excitation (default ReLU).
+        gate: Last activation of squeeze-and-excitation (default sigmoid).
     """
 
     def __init__(
@@ -137,9 +139,9 @@ class Mobile(nn.Module):
     Args:
         stem: Number of channels of the 3x3 convolution.
         blocks: All blocks, in order.
-        head: Number of channels of the last convolution.
-        activation: Activation after both convolutions.
-        classifier: Module that takes a vector of `head` numbers.
+        head: Numbers of input and output channels of the last convolution.
+        activation: Activation after the first and after the last convolution.
+        classifier: Module that computes scores from the averaged output of the last convolution.
     """
 
     def __init__(
@@ -170,7 +172,7 @@ def mobilenet_v2(num_classes: int = 1000, dropout: float = 0.2) -> Mobile:
 
     Args:
         num_classes: Number of classes.
-        dropout: Share of numbers that are dropped before the last product.
+        dropout: Dropout probability before the last linear layer.
     """
     active = partial(nn.ReLU6, inplace=True)
     blocks: list[InvertedBlock] = []
@@ -193,7 +195,7 @@ def mobilenet_v3_large(num_classes: int = 1000, dropout: float = 0.2) -> Mobile:
 
     Args:
         num_classes: Number of classes.
-        dropout: Share of numbers that are dropped before the last product.
+        dropout: Dropout probability before the last linear layer.
     """
     blocks: list[InvertedBlock] = []
     inputs = 16
@@ -222,10 +224,11 @@ def efficientnet(
 
     Args:
         number: Size of the network, from 0 ("B0") to 7 ("B7").
-        wide_squeeze: Whether squeeze and excitation has a quarter of the expanded channels, not
-            of the input channels ("widese" of DeepLearningExamples).
+        wide_squeeze: Whether squeeze-and-excitation has a quarter of the expanded channels, not of
+            the input channels, as in "widese" of DeepLearningExamples (default False).
         num_classes: Number of classes.
-        drop: Share of samples for which the last block is skipped; less for earlier blocks.
+        drop: Probability of skipping a block for a sample, which grows from 0 for the first block
+            almost to this value for the last block (default 0.2).
     """
     scale = SCALES[number]
     blocks: list[InvertedBlock] = []
@@ -255,6 +258,6 @@ def _last(channels: int, num_classes: int, dropout: float) -> nn.Sequential:
 
 
 def _rounded(channels: float) -> int:
-    """Return the next multiple of 8 that is at least nine tenths of the number of channels."""
+    """Return the nearest multiple of 8, or the next one if that is below 90 % of `channels`."""
     nearest = max(8, int(channels + 4) // 8 * 8)
     return nearest + 8 if nearest < 0.9 * channels else nearest

@@ -1,4 +1,4 @@
-"""Transformers whose tokens attend to all others: BERT and the Vision Transformer."""
+"""Transformers in which each token attends to all tokens: BERT and the Vision Transformer."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _VIT = {
 
 
 class NormedBlock(nn.Module):
-    """Attention and feed-forward part with a norm after each, like in the first transformers.
+    """Attention and feed-forward part with a norm after each, as in the first transformer.
 
     Args:
         size: Dimensions of the model.
-        causal: Whether tokens attend only to earlier ones.
-        activation: Activation of the feed-forward part.
+        causal: Whether each token attends only to itself and to earlier tokens (default False).
+        activation: Activation of the feed-forward part (default GELU).
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class NormedBlock(nn.Module):
         self.drop = nn.Dropout(size.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the tokens after this block; x: (batch, tokens, hidden)."""
+        """Return the tokens after this block, (batch, tokens, hidden) like `x`."""
         x = self.norm1(x + self.drop(self.attention(x)))
         return self.norm2(x + self.drop(self.mlp(x)))
 
 
 class Encoder(nn.Module):
-    """BERT below its heads (Devlin et al., 2019, arXiv 1810.04805).
+    """BERT without its heads (Devlin et al., 2019, arXiv 1810.04805).
 
     Args:
         size: Dimensions of the model.
@@ -161,8 +161,8 @@ class ImageTransformer(nn.Module):
     """Vision Transformer (Dosovitskiy et al., 2021, arXiv 2010.11929).
 
     Args:
-        width: Width of the model: "tiny", "small", "base" or "large".
-        patch: Width and height of the patch of a token, in pixels.
+        width: Size of the model: "tiny", "small", "base" or "large".
+        patch: Width and height of the image patch of a token, in pixels (default 16).
         side: Width and height of an image, in pixels.
         num_classes: Number of classes.
     """

@@ -1,6 +1,6 @@
 """Sparse mixtures of experts: a router chooses the few experts of each token.
 
-Shapes: e experts, a of them active for a token, n tokens of a batch, c hidden.
+Shapes: e number of experts, a experts per token, n tokens in a batch, c hidden size.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from torch.nn import functional
 class Experts(nn.Module):
     """Gated feed-forward experts (Jiang et al., 2024, arXiv 2401.04088), as grouped products.
 
-    The expert of a token depends on the data. Here all experts get equally many tokens, as from a
-    balanced router; n * a is rounded up to a multiple of e.
+    The choice of experts depends on the data. Here all experts get the same number of tokens, as
+    with a balanced router; n * a is rounded up to a multiple of e.
 
     Args:
-        hidden: Width of a token, c.
-        inner: Width inside of an expert.
+        hidden: Hidden size c, the number of elements per token.
+        inner: Number of elements per token inside an expert.
         experts: Number of experts, e.
         active: Number of experts per token, a.
     """
@@ -32,7 +32,7 @@ class Experts(nn.Module):
         self.down = nn.Parameter(torch.empty(experts, inner, hidden))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the transformed tokens; x: (batch, tokens, c)."""
+        """Return the transformed tokens, (batch, tokens, c) like `x`."""
         tokens = x.flatten(0, 1)
         chances = self.router(tokens).float().softmax(-1)
         shares, chosen = chances.topk(self.active, dim=-1)

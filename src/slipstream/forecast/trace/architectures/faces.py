@@ -1,6 +1,6 @@
-"""Face recognition: IResNet, MobileFaceNet and the softmax with a margin above them."""
+"""Face recognition: IResNet, MobileFaceNet and the softmax with a margin that trains them."""
 
-# PyTorch's functions with gradients and hooks are not typed.
+# PyTorch's autograd functions and hooks are not typed.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ _MOBILE_STAGES = ((64, 128, 128, 4), (128, 256, 256, 6), (128, 512, 256, 2))
 class IResNet(nn.Module):
     """Residual network of ArcFace (Deng et al., 2019, arXiv 1801.07698), "R100".
 
-    Blocks are norm, 3x3, norm, PReLU, 3x3 and norm; no activation follows the sum.
+    A block consists of a norm, a 3x3 convolution, a norm, PReLU, a 3x3 convolution and a norm. No
+    activation follows the sum with the shortcut.
 
     Args:
         depth: Number of layers with weights: 50 or 100 (default).
-        embedding: Numbers of an embedding, which describes a face (default 512).
-        dropout: Share of numbers that are dropped before the product (default 0.4).
+        embedding: Number of elements of an embedding, the vector that describes a face (default
+            512).
+        dropout: Dropout probability before the linear layer (default 0.4).
     """
 
     def __init__(self, depth: int = 100, embedding: int = 512, dropout: float = 0.4) -> None:
@@ -58,7 +60,8 @@ class MobileFaceNet(nn.Module):
     """MobileFaceNet (Chen et al., 2018, arXiv 1804.07573), "Y1" of InsightFace.
 
     Args:
-        embedding: Numbers of an embedding, which describes a face (default 128).
+        embedding: Number of elements of an embedding, the vector that describes a face (default
+            128).
     """
 
     def __init__(self, embedding: int = 128) -> None:
@@ -87,12 +90,13 @@ class MarginSoftmax(nn.Module):
     """Softmax of cosines between embeddings and the centres of classes, with an angular margin.
 
     Args:
-        embedding: Numbers of an embedding, which describes a face.
-        classes: Number of people.
+        embedding: Number of elements of an embedding, the vector that describes a face.
+        classes: Number of classes, which are people.
         sampled: Share of the centres that a step computes with, drawn anew for each step (Partial
-            FC, arXiv 2010.05222).
-        margin: Radians that are added to the angle between a face and its centre.
-        scale: Factor of the cosines.
+            FC, arXiv 2010.05222) (default 1).
+        margin: Angle in radians that is added to the angle between a face and its centre (default
+            0.5).
+        scale: Factor on the cosines (default 64).
     """
 
     def __init__(
@@ -114,8 +118,8 @@ class MarginSoftmax(nn.Module):
 
         Args:
             embeddings: Embeddings of faces (batch, embedding).
-            labels: Number of the centre of the person on each image, int64 (batch), counted among
-                the centres that the step computes with.
+            labels: Centre of the person on each image, int64 (batch), as an index into the centres
+                that the step computes with.
         """
         centres = self.weight
         if self.num_sampled < len(centres):
@@ -128,22 +132,23 @@ class MarginSoftmax(nn.Module):
 
 
 class PartialFc(nn.Module):
-    """`MarginSoftmax` as its authors run it: in fp32, one operator after the other.
+    """`MarginSoftmax` as the authors of Partial FC run it: in fp32 and without fused operators.
 
     The ranks divide the centres; each rank compares its centres with the faces of all ranks.
 
-    Here all faces belong to centres of this rank, like on one rank of the authors' benchmark, whose
-    data have a single label.
+    All faces are assumed to belong to centres of this rank, as on one rank of the authors'
+    benchmark, whose data have a single label.
 
     Source: insightface, recognition/arcface_torch in 2021: partial_fc.py, losses.py, dataset.py.
 
     Args:
-        embedding: Numbers of an embedding, which describes a face.
-        classes: Number of people.
+        embedding: Number of elements of an embedding, the vector that describes a face.
+        classes: Number of classes, which are people.
         ranks: Number of ranks that divide the centres, at least 1.
-        sampled: Share of the centres that a step computes with.
-        margin: Radians that are added to the angle between a face and its centre.
-        scale: Factor of the cosines.
+        sampled: Share of the centres that a step computes with (default 1).
+        margin: Angle in radians that is added to the angle between a face and its centre (default
+            0.5).
+        scale: Factor on the cosines (default 64).
     """
 
     def __init__(
@@ -169,8 +174,8 @@ class PartialFc(nn.Module):
 
         Args:
             embeddings: Embeddings of the faces of this rank (batch, embedding).
-            labels: Number of the centre of the person on each image, int64 (batch), counted among
-                the centres that the step computes with.
+            labels: Centre of the person on each image, int64 (batch), as an index into the centres
+                that the step computes with.
         """
         targets = labels.repeat(self.ranks).unsqueeze(1)
         # Autocast would multiply in 16 bits.
@@ -179,7 +184,7 @@ class PartialFc(nn.Module):
             cosines: Tensor = _apply(_Cosines, faces, self._centres())
             scores = self._with_margin(cosines, targets)
             softmax: tuple[Tensor, ...] = _apply(_SharedSoftmax, scores, targets)
-        # Variables of the authors' function live until the backward pass of this function has run.
+        # Local variables of the authors' function stay alive until its backward pass has run.
         held = [scores, *softmax[1:]]
 
         def end(_: Tensor) -> None:
@@ -193,7 +198,7 @@ class PartialFc(nn.Module):
         return functional.normalize(centres)
 
     def _with_margin(self, cosines: Tensor, targets: Tensor) -> Tensor:
-        """Return scores (faces, centres) in the memory of their cosines.
+        """Return scores (faces, centres), which overwrite the cosines in memory.
 
         Args:
             cosines: Cosines of the angles between faces and centres (faces, centres).
@@ -225,7 +230,7 @@ class _Own(torch.autograd.Function):
 
 
 class _Cosines(torch.autograd.Function):
-    """A product whose gradients are in fp32 too, because a trace runs backward under autocast."""
+    """A product with gradients in fp32, although a trace runs the backward pass under autocast."""
 
     @staticmethod
     def forward(ctx: Any, faces: Tensor, centres: Tensor) -> Tensor:
@@ -278,7 +283,7 @@ class FaceTraining(nn.Module):
 
         Args:
             images: Images (batch, 3, 112, 112).
-            labels: People, int64 (batch).
+            labels: Class of each image, int64 (batch).
         """
         return self.head(self.network(images), labels)
 
@@ -294,10 +299,10 @@ def face_training(
     """Return a network with its head.
 
     Args:
-        network: Function that makes the network for a width of embeddings.
-        embedding: Numbers of an embedding, which describes a face.
+        network: Function that makes the network for a number of embedding elements.
+        embedding: Number of elements of an embedding, the vector that describes a face.
         classes: Number of people; MS1M-ArcFace ("emore") has 85742 (default), Glint360k 360232.
-        sampled: Share of the centres that a step multiplies (default 1).
+        sampled: Share of the centres that a step computes with (default 1).
         ranks: Number of ranks that divide the centres with `PartialFc` (default None:
             `MarginSoftmax`).
     """

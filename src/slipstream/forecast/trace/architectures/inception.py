@@ -6,8 +6,9 @@ from torch import Tensor, nn
 
 from slipstream.forecast.trace.architectures.convolutions import Branches, conv_norm
 
-# Channels of each module of GoogLeNet: the 1x1 convolution; two pairs of a 1x1 and a 3x3; the 1x1
-# after the pooling. None stands for a pooling between modules.
+# Output channels of the convolutions of each module of GoogLeNet: a 1x1 convolution; two pairs of a
+# 1x1 and a 3x3 convolution; the 1x1 convolution after the pooling. None stands for a pooling
+# between modules.
 _GOOGLENET: tuple[tuple[int, int, int, int, int, int] | None, ...] = (
     (64, 96, 128, 16, 32, 32),
     (128, 128, 192, 32, 96, 64),
@@ -30,7 +31,7 @@ class GoogLeNet(nn.Module):
 
     Args:
         num_classes: Number of classes.
-        dropout: Share of numbers that are dropped before the last product.
+        dropout: Dropout probability before the last linear layer.
     """
 
     def __init__(self, num_classes: int = 1000, dropout: float = 0.2) -> None:
@@ -62,7 +63,7 @@ class InceptionV3(nn.Module):
 
     Args:
         num_classes: Number of classes.
-        dropout: Share of numbers that are dropped before the last product.
+        dropout: Dropout probability before the last linear layer.
     """
 
     def __init__(self, num_classes: int = 1000, dropout: float = 0.5) -> None:
@@ -117,7 +118,7 @@ def _averaged(inputs: int, outputs: int) -> nn.Sequential:
 
 
 def _square(inputs: int, pooled: int) -> Branches:
-    """Return the module of figure 5 of the paper, with one 5x5 convolution left."""
+    """Return the module of figure 5 of the paper, in which one branch keeps a 5x5 convolution."""
     return Branches(
         conv_norm(inputs, 64),
         nn.Sequential(conv_norm(inputs, 48), conv_norm(48, 64, 5)),
@@ -137,7 +138,7 @@ def _square_to_long(inputs: int) -> Branches:
 
 
 def _long(inputs: int, width: int) -> Branches:
-    """Return the module of figure 6 of the paper: 7x7 convolutions as 1x7 and 7x1."""
+    """Return the module of figure 6 of the paper, with 1x7 and 7x1 instead of 7x7 convolutions."""
     return Branches(
         conv_norm(inputs, 192),
         nn.Sequential(
@@ -170,7 +171,7 @@ def _long_to_wide(inputs: int) -> Branches:
 
 
 def _wide(inputs: int) -> Branches:
-    """Return the module of figure 7 of the paper, whose branches split once more."""
+    """Return the module of figure 7 of the paper, in which two branches split once more."""
     return Branches(
         conv_norm(inputs, 320),
         nn.Sequential(conv_norm(inputs, 384), _crossed(384)),

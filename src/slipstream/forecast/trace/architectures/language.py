@@ -23,8 +23,9 @@ GPT2 = {
     "gpt2-xl": _gpt(hidden=1600, layers=48, heads=25),
 }
 
-# Brown et al., 2020, arXiv 2005.14165, table 2.1, but 16 heads for 1.3B and width 5120 for 13B,
-# which are multiples of 128: the printed 24 heads and 5140 do not divide. All attention is full.
+# Brown et al., 2020, arXiv 2005.14165, table 2.1, with two corrections, because the printed heads
+# do not divide the printed widths: 1.3B has 16 heads instead of 24, and 13B has width 5120 instead
+# of 5140. All attention is full, not sparse.
 GPT3 = {
     "gpt3-125m": _gpt3(hidden=768, layers=12, heads=12),
     "gpt3-350m": _gpt3(hidden=1024, layers=24, heads=16),
@@ -51,8 +52,8 @@ LLAMA3 = {
     "llama3-405b": _llama3(hidden=16384, layers=126, heads=128, inner=53248),
 }
 
-# github.com/mosaicml/llm-foundry, scripts/train/benchmarking. Positions are learned, so longer
-# sequences need more parameters.
+# github.com/mosaicml/llm-foundry, scripts/train/benchmarking. Position embeddings are learned, so
+# longer sequences need more parameters.
 MPT = {
     "mpt-125m": _mpt(hidden=768, layers=12, heads=12),
     "mpt-350m": _mpt(hidden=1024, layers=24, heads=16),

@@ -65,7 +65,7 @@ class Architecture:
         inputs: Function that makes the arguments of one call for a number of samples; keywords such
             as length=512 change them.
         samples_are: Unit that a batch counts, such as "image"; an "example" is a row of a table.
-        note: Peculiarity of the architecture, for tables.
+        note: Peculiarity of the architecture, printed in tables (default none).
     """
 
     name: str
@@ -77,7 +77,7 @@ class Architecture:
 
 
 def find(text: str) -> Architecture:
-    """Return the architecture of a name or alias.
+    """Return the architecture with a given name or alias.
 
     Args:
         text: Name; case, spaces, "-" and "_" do not matter.

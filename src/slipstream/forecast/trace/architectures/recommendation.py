@@ -1,6 +1,7 @@
 """Recommendation: DLRM, Wide & Deep and neural collaborative filtering.
 
-The embeddings here have dense gradients; NVIDIA and OneFlow train theirs with sparse ones.
+The embeddings here have dense gradients; NVIDIA and OneFlow train these models with sparse
+gradients.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from torch.nn import functional
 
 from slipstream.forecast.trace.architectures.convolutions import relu
 
-# Rows of the 26 tables of Criteo Terabyte in DeepLearningExamples. "Small" keeps values that occur
-# 15 times or more (16 GiB at a width of 128), "large" 3 times or more (85 GiB).
+# Rows of the 26 tables of Criteo Terabyte in DeepLearningExamples. "Small" keeps categorical values
+# that occur 15 times or more (16 GiB at a width of 128), "large" 3 times or more (85 GiB).
 CRITEO_SMALL = (
     7912889, 33823, 17139, 7339, 20046, 4, 7105, 1382, 63, 5554114, 582469, 245828, 11, 2209, 10667,
     104, 4, 968, 15, 8165896, 2675940, 7156453, 302516, 12022, 97, 35,
@@ -30,11 +31,12 @@ class DLRM(nn.Module):
     """Deep learning recommendation model (Naumov et al., 2019, arXiv 1906.00091).
 
     Args:
-        tables: Number of rows of each embedding.
-        width: Width of each embedding, and of the last layer of the bottom network.
-        dense: Numbers of an example.
-        bottom: Widths of the layers that read the numbers.
-        top: Widths of the layers that read the products of all pairs of embeddings.
+        tables: Number of rows of each embedding table.
+        width: Number of elements of an embedding, and of the last layer of the bottom network
+            (default 128).
+        dense: Number of dense features of an example (default 13).
+        bottom: Widths of the layers that process the dense features.
+        top: Widths of the layers that process the products of all pairs of embeddings.
     """
 
     def __init__(
@@ -58,8 +60,8 @@ class DLRM(nn.Module):
         """Return scores (batch, 1).
 
         Args:
-            dense: Numbers of the examples, (batch, numbers).
-            categories: Rows of the tables, int64 (batch, tables).
+            dense: Dense features of the examples, (batch, features).
+            categories: Row of each example in each table, int64 (batch, tables).
         """
         numbers = self.bottom(dense)
         columns = categories.unbind(1)
@@ -76,14 +78,15 @@ class WideDeep(nn.Module):
     """Wide & Deep (Cheng et al., 2016, arXiv 1606.07792), trained on Criteo like in DLPerf.
 
     Args:
-        vocabulary: Rows of the one table that all deep fields share.
-        wide_vocabulary: Rows of the wide table, which has width 1; 0: `vocabulary`.
+        vocabulary: Number of rows of the table that all deep fields share.
+        wide_vocabulary: Number of rows of the wide table, which has width 1 (default 0:
+            `vocabulary` rows).
         width: Width of the deep embedding.
         hidden: Width of a hidden layer.
         layers: Number of hidden layers.
         fields: Number of deep fields.
-        dense: Numbers of an example.
-        dropout: Share of numbers that are dropped after each hidden layer.
+        dense: Number of dense features of an example (default 13).
+        dropout: Dropout probability after each hidden layer (default 0.5).
     """
 
     def __init__(
@@ -110,7 +113,7 @@ class WideDeep(nn.Module):
         Args:
             wide: Rows of the wide table, int64 (batch, wide fields).
             deep: Rows of the deep table, int64 (batch, deep fields).
-            dense: Numbers of the examples, (batch, numbers).
+            dense: Dense features of the examples, (batch, features).
         """
         x = torch.cat([self.table(deep).flatten(1), dense], dim=1)
         return self.score(self.deep(x)) + self.wide(wide).sum(1)
@@ -122,9 +125,10 @@ class NeuMF(nn.Module):
     Args:
         users: Number of users.
         items: Number of items that users rate.
-        factors: Numbers of a user and of an item that are multiplied.
-        layers: Widths from the input to the last hidden layer.
-        dropout: Share of numbers that are dropped after each layer.
+        factors: Number of elements of the user and item embeddings that are multiplied with each
+            other.
+        layers: Widths of the layers, from the input to the last hidden layer.
+        dropout: Dropout probability after each layer (default 0.5).
     """
 
     def __init__(
@@ -149,8 +153,8 @@ class NeuMF(nn.Module):
         """Return scores (batch, 1).
 
         Args:
-            users: Users, int64 (batch).
-            items: Items, int64 (batch).
+            users: Index of the user of each example, int64 (batch).
+            items: Index of the item of each example, int64 (batch).
         """
         multiplied = self.user_factors(users) * self.item_factors(items)
         x = self.mlp(torch.cat([self.users(users), self.items(items)], dim=1))
@@ -158,7 +162,7 @@ class NeuMF(nn.Module):
 
 
 def _layers(inputs: int, widths: Sequence[int], dropout: float = 0.0) -> nn.Sequential:
-    """Return products with their activations, and dropout if its share is above 0."""
+    """Return linear layers with ReLU, and with dropout if its probability is above 0."""
     layers: list[nn.Module] = []
     for before, after in pairwise((inputs, *widths)):
         layers += [nn.Linear(before, after), relu()]

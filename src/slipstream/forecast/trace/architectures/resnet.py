@@ -1,4 +1,4 @@
-"""Residual networks: ResNet, ResNeXt, SE-ResNeXt and the D form."""
+"""Residual networks: ResNet, ResNeXt, SE-ResNeXt and ResNet-D."""
 
 from __future__ import annotations
 
@@ -18,15 +18,19 @@ class ResNetSize:
     """Dimensions of a residual network.
 
     Args:
-        blocks: Blocks of each stage; a stage has twice the channels of the stage before.
+        blocks: Number of blocks of each stage; a stage has twice the channels of the stage before
+            it.
         strides: Stride of the first block of each stage, in pixels.
         bottleneck: Whether blocks are 1x1, 3x3 and 1x1 convolutions with four times the channels
             outside; otherwise they are two 3x3 convolutions.
-        groups: Groups of the 3x3 convolution of a bottleneck.
-        group_width: Channels of a group in the first stage.
-        squeezed: Whether blocks end in squeeze and excitation with a reduction of 16.
-        stride_first: Whether the first 1x1 convolution has the stride (v1), not the 3x3 one (v1.5).
-        deep: Whether three 3x3 convolutions replace the first 7x7 one, and shortcuts average (D).
+        groups: Number of groups of the 3x3 convolution of a bottleneck (default 1).
+        group_width: Number of channels of a group in the first stage (default 64).
+        squeezed: Whether blocks end in squeeze-and-excitation with a reduction of 16 (default
+            False).
+        stride_first: Whether the first 1x1 convolution has the stride (v1), not the 3x3 convolution
+            (v1.5) (default False).
+        deep: Whether three 3x3 convolutions replace the first 7x7 convolution, and shortcuts with a
+            stride begin with average pooling, as in ResNet-D (default False).
         num_classes: Number of classes.
     """
 
@@ -78,7 +82,8 @@ def resnet(name: str, **changes: Any) -> ResNet:
 class ResNet(nn.Module):
     """ResNet (He et al., 2016, arXiv 1512.03385) and its successors.
 
-    The successors are ResNeXt (arXiv 1611.05431), SE (arXiv 1709.01507) and D (arXiv 1812.01187).
+    The successors are ResNeXt (arXiv 1611.05431), squeeze-and-excitation (arXiv 1709.01507) and
+    ResNet-D (arXiv 1812.01187).
 
     Args:
         size: Dimensions of the network.
@@ -117,7 +122,7 @@ def trunk(size: ResNetSize) -> nn.Sequential:
     """Return the convolutions of a residual network.
 
     Args:
-        size: Dimensions of the network; its classes do not matter.
+        size: Dimensions of the network; `num_classes` is not used.
     """
     layers: list[nn.Module] = [_stem(size), nn.MaxPool2d(3, 2, 1)]
     inputs = _STEM

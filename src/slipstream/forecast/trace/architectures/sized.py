@@ -1,4 +1,4 @@
-"""Encoders of any dimensions: one of text with a head for masked tokens, and one of images."""
+"""Encoders of any size: a text encoder that predicts masked tokens, and a vision transformer."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class VisionTransformer(nn.Module):
         self.classifier = nn.Linear(size.hidden, num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return scores (batch, classes); images: (batch, channels, side, side)."""
+        """Return scores (batch, classes) of images (batch, channels, side, side)."""
         patches = self.patches(images).flatten(2).transpose(1, 2)
         x = torch.cat([self.first.expand(images.shape[0], -1, -1), patches], dim=1) + self.places
         return self.classifier(self.norm(self.blocks(x))[:, 0])

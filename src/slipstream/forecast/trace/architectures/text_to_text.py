@@ -1,6 +1,6 @@
-"""Encoder and decoder of the family of T5, which read and write text.
+"""Models of the T5 family, whose encoder reads text and whose decoder writes text.
 
-Shapes: b batch, t tokens, s attended tokens, c hidden width, h heads, d numbers of a head.
+Shapes: b batch size, t tokens, s attended tokens, c hidden size, h heads, d elements of a head.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-# Tokens that the decoder writes, by the tokens that the encoder reads, in the pretraining of T5.
+# Tokens that the decoder writes per token that the encoder reads, in the pretraining of T5.
 WRITTEN = 114 / 512
 
 
@@ -23,17 +23,18 @@ class TextSize:
     """Dimensions of an encoder and a decoder.
 
     Args:
-        hidden: Width of a token.
-        layers: Blocks of the encoder.
-        decoder_layers: Blocks of the decoder.
+        hidden: Hidden size, the number of elements per token.
+        layers: Number of blocks of the encoder.
+        decoder_layers: Number of blocks of the decoder.
         heads: Number of attention heads.
-        head: Numbers of a head; all heads together may be wider than a token.
-        inner: Width inside the feed-forward part.
+        head: Number of elements of a head; all heads together may have more elements than a token.
+        inner: Number of elements per token inside the feed-forward part.
         vocabulary: Number of tokens in the vocabulary.
-        buckets: Number of buckets of distances; each bucket has a bias per head.
-        gated: Whether the feed-forward part multiplies two products.
-        tied: Whether the embedding and the last product share their weights.
-        dropout: Share of numbers that are dropped.
+        buckets: Number of buckets of distances between tokens; each bucket has a bias per head
+            (default 32).
+        gated: Whether the feed-forward part multiplies two products (default False).
+        tied: Whether the embedding and the last product share their weights (default True).
+        dropout: Dropout probability, 0 to 1 (default 0.1).
     """
 
     hidden: int
@@ -78,12 +79,13 @@ class TextToText(nn.Module):
 
 
 class Stack(nn.Module):
-    """Blocks that share one table of biases by distance.
+    """Blocks that share a table of attention biases by the distance between two tokens.
 
     Args:
         size: Dimensions of the model.
         layers: Number of blocks.
-        writes: Whether tokens attend only to earlier ones and to the output of the encoder.
+        writes: Whether the blocks are those of the decoder, in which tokens attend only to
+            themselves, to earlier tokens and to the output of the encoder.
     """
 
     def __init__(self, size: TextSize, layers: int, *, writes: bool) -> None:

@@ -14,17 +14,19 @@ class TransformerSize:
     """Dimensions of a transformer.
 
     Args:
-        hidden: Width of a token.
+        hidden: Hidden size, the number of elements per token.
         layers: Number of blocks.
         heads: Number of attention heads.
-        key_value_heads: Number of heads of keys and values; 0: as many as `heads`.
-        inner: Width inside the feed-forward part; 0: four times `hidden`.
+        key_value_heads: Number of heads of keys and values (default 0: the number in `heads`).
+        inner: Number of elements per token inside the feed-forward part (default 0: four times
+            `hidden`).
         vocabulary: Number of tokens in the vocabulary.
         positions: Largest number of tokens in a sequence.
-        gated: Whether the feed-forward part multiplies two products (SwiGLU).
-        fused: Whether attention is one kernel; otherwise scores are written to memory.
-        dropout: Share of numbers that are dropped.
-        tied: Whether the embedding and the output share their weights.
+        gated: Whether the feed-forward part multiplies two products (SwiGLU) (default False).
+        fused: Whether attention is one kernel; otherwise scores are written to memory (default
+            True).
+        dropout: Dropout probability, 0 to 1 (default 0.1).
+        tied: Whether the embedding and the last product share their weights (default True).
     """
 
     hidden: int
@@ -41,16 +43,16 @@ class TransformerSize:
 
     @property
     def inner_width(self) -> int:
-        """Width inside the feed-forward part."""
+        """Number of elements per token inside the feed-forward part."""
         return self.inner or 4 * self.hidden
 
 
 class SelfAttention(nn.Module):
-    """Causal or full attention of heads.
+    """Multi-head attention, causal or full.
 
     Args:
         size: Dimensions of the model.
-        causal: Whether tokens attend only to earlier ones.
+        causal: Whether each token attends only to itself and to earlier tokens.
     """
 
     def __init__(self, size: TransformerSize, *, causal: bool) -> None:
@@ -78,7 +80,7 @@ class SelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two products with a GELU between, or three with a gate.
+    """Two products with a GELU between them, or three products with a gate (SwiGLU).
 
     Args:
         size: Dimensions of the model.
@@ -105,7 +107,7 @@ class PreNormBlock(nn.Module):
 
     Args:
         size: Dimensions of the model.
-        causal: Whether tokens attend only to earlier ones.
+        causal: Whether each token attends only to itself and to earlier tokens.
     """
 
     def __init__(self, size: TransformerSize, *, causal: bool) -> None:
@@ -141,7 +143,7 @@ class Decoder(nn.Module):
             self.head.weight = self.tokens.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return the mean loss of predicting the tokens, int64 (batch, length)."""
+        """Return the mean loss of predicting `tokens`, which are int64 (batch, length)."""
         x = self.tokens(tokens)
         if self.places is not None:
             x = x + self.places.weight[: tokens.shape[1]]

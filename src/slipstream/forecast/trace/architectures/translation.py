@@ -1,6 +1,6 @@
-"""Transformers of text: the translator of the first paper, and Transformer-XL.
+"""Text transformers: the translator of the first transformer paper, and Transformer-XL.
 
-Shapes: b batch, h heads, t tokens, m tokens of memory, d numbers of a head.
+Shapes: b batch size, h heads, t tokens, m tokens of memory, d elements of a head.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ TRANSFORMER_XL_LARGE = TransformerSize(
     dropout=0.2,
 )  # fmt: skip
 
-# Words of WikiText-103 in the order of their frequency. The head of the adaptive softmax has the
-# words before the first cutoff. The shares of tokens in the tails are estimates by Zipf's law, with
-# three occurrences of the rarest word.
+# Positions that divide the words of WikiText-103, sorted by frequency, into clusters. The head of
+# the adaptive softmax has the words before the first cutoff; its tails have the others. The shares
+# of tokens in the tails are estimates by Zipf's law, with three occurrences of the rarest word.
 _CUTOFFS = (19997, 39997, 199997)
 _SHARES = (0.02, 0.025, 0.0025)
 
@@ -78,8 +78,8 @@ class TransformerXL(nn.Module):
     """Transformer-XL (Dai et al., 2019, arXiv 1901.02860), trained like DeepLearningExamples does.
 
     Args:
-        size: Dimensions of the model; `positions` is the number of predicted tokens and also of
-            remembered ones.
+        size: Dimensions of the model; `positions` is the number of predicted tokens, and also the
+            number of tokens in the memory.
         shrink: Factor by which each cluster of rarer words has narrower embeddings (default 1).
     """
 
@@ -97,8 +97,8 @@ class TransformerXL(nn.Module):
 
         Args:
             tokens: Tokens that the model reads, int64 (batch, length).
-            targets: Tokens to predict, int64 (batch, length); each below the size of the smallest
-                part of the softmax.
+            targets: Tokens to predict, int64 (batch, length); each number is below the size of the
+                smallest part of the softmax.
             memory: Inputs of the blocks in the step before, (layers, batch, length, hidden).
         """
         length = tokens.shape[1] + memory.shape[2]
@@ -116,11 +116,13 @@ class TransformerXL(nn.Module):
 class AdaptiveWords(nn.Module):
     """Embeddings in clusters, narrower for rarer words (Baevski, Auli, 2018, arXiv 1809.10853).
 
-    The data decide which tokens are rare words, so a fixed share of the tokens stands in for them.
+    The data decide which tokens are rare words. Here a fixed share of the tokens is treated as rare
+    instead.
 
     Args:
         size: Dimensions of the model.
-        shrink: Factor by which each cluster is narrower than the one before.
+        shrink: Factor by which the embeddings of each cluster are narrower than those of the
+            cluster before it.
     """
 
     def __init__(self, size: TransformerSize, shrink: int) -> None:
@@ -139,7 +141,8 @@ class AdaptiveWords(nn.Module):
         """Return the embeddings of tokens, (batch, length, hidden).
 
         Args:
-            tokens: Tokens, int64 (batch, length); each below the size of the smallest cluster.
+            tokens: Tokens, int64 (batch, length); each number is below the size of the smallest
+                cluster.
         """
         rows = tokens.flatten()
         x = self._projected(0, self.tables[0](rows))
@@ -171,8 +174,8 @@ class AdaptiveWords(nn.Module):
 class AdaptiveSoftmax(nn.Module):
     """Softmax over frequent words, with tails for the rare ones (Grave et al., arXiv 1609.04309).
 
-    The data decide which tokens are rare words, so an approximation of equal cost stands in: each
-    tail multiplies a fixed share of the tokens, the first ones.
+    The data decide which tokens are rare words. Here each tail scores a fixed share of the tokens
+    instead, the first ones of the batch, which costs the same.
 
     Args:
         size: Dimensions of the model.
@@ -190,7 +193,7 @@ class AdaptiveSoftmax(nn.Module):
         Args:
             x: Tokens after the last block, (batch, length, hidden).
             targets: Tokens to predict, int64 (batch, length).
-            words: Embeddings, which the softmax shares.
+            words: Embeddings, whose weights the softmax shares.
         """
         rows, labels = x.flatten(0, 1), targets.flatten()
         loss = torch.zeros((), device=x.device)
@@ -272,7 +275,7 @@ class _RecurrentBlock(nn.Module):
         return self.norm2(x + self.drop(self.mlp(x)))
 
     def _mixed(self, x: Tensor, memory: Tensor, places: Tensor, biases: Tensor) -> Tensor:
-        """Return the result of attention that scores content and distance (section 3.3)."""
+        """Return the result of attention that scores content and distance (paper, section 3.3)."""
         tokens, remembered = x.shape[1], memory.shape[1]
         parts = _heads(self.qkv(torch.cat([memory, x], dim=1)), self.head)
         q, k, v = parts.chunk(3, dim=1)
@@ -300,8 +303,9 @@ def _joined(x: Tensor) -> Tensor:
 def _shifted(x: Tensor) -> Tensor:
     """Return x (b, h, t, t + m) with each row moved left, the first row by the most columns.
 
-    A column of zeros in front makes each row longer by one. If the same memory is read in rows of
-    the old length, each row starts one column later than the row before (appendix B of the paper).
+    A column of zeros in front makes each row longer by one. If the same memory is then read in rows
+    of the old length, each row starts one column later than the row before it (appendix B of the
+    paper).
     """
     batch, heads, rows, columns = x.shape
     padded = functional.pad(x, (1, 0)).view(batch, heads, columns + 1, rows)
