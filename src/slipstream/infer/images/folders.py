@@ -30,7 +30,7 @@ class Folder:
             there are no sub-folders, or if their names are numbers, which then are the labels.
         read: Reader that returns the pixels of a file.
         has_channels_first: Whether the channels come before the rows and columns.
-        dtype: Dtype of the model's input. Pixels are normalised unless it is uint8.
+        dtype: Dtype of the model's input. If it is uint8, pixels are not normalised.
         options: Options for reading images.
     """
 

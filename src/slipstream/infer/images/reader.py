@@ -96,7 +96,7 @@ class ImageReader:
             target: Array to write to, uint8 (height, width, channels), C-contiguous (default: a new
                 array).
 
-        Resizing averages the pixels that become one, with the weights of Pillow's BILINEAR filter.
+        Resizing averages all pixels that are merged into one, like Pillow's BILINEAR filter.
         JPEG files of at least twice the needed size are decoded at 1/2, 1/4 or 1/8 of their size.
         The rotation in EXIF data is ignored. Files of more than 4 million pixels are decoded one at
         a time. The call blocks, and releases the GIL.
@@ -143,10 +143,7 @@ class ImageReader:
         return self._of_file(data)
 
     def _of_jpeg(self, data: bytes) -> Pixels | None:
-        """Return the pixels, or None if only Pillow may be able to read the file.
-
-        This is so for CMYK colours and for damaged files.
-        """
+        """Return the pixels; None for files that simplejpeg cannot decode, such as CMYK files."""
         import simplejpeg
 
         try:
@@ -184,7 +181,7 @@ _large = threading.Lock()  # held while a large file is decoded
 
 @contextmanager
 def _room(rows: int, columns: int) -> Generator[None]:
-    """Refuse an image that is too large to be decoded; let only one large image in at a time."""
+    """Refuse an image that is too large to be decoded; admit only one large image at a time."""
     pixels = rows * columns
     if pixels > MOST_PIXELS:
         raise TooManyPixelsError(

@@ -52,7 +52,7 @@ class Imported:
         notes: Sentences for the user about assumptions and measurements of the import.
         is_module: Whether the model was imported directly from a PyTorch module.
         is_classifier: Whether the last axis of the first output has one number for each class, even
-            if these are not probabilities (default False: this is decided by the outputs' values).
+            if these are not probabilities. If False (default), the outputs' values decide.
     """
 
     graph: Graph
@@ -74,12 +74,12 @@ def load_model(
     """Import a model.
 
     Args:
-        source: Model to import. It is an object (a PyTorch module, an exported program, a Keras
-            model, or a function of TensorFlow or JAX), the bytes of an ONNX model, or a path: an
-            .onnx, .pt2, .keras or .h5 file, a SavedModel folder, a .prototxt file of Caffe, a
-            -symbol.json file of MXNet or a .mdl file of Kaldi. It may also be the name of a factory
-            that returns such an object, "package.module:function". A factory takes no arguments,
-            and may return a pair of model and example inputs.
+        source: Model to import: an object, a path, the bytes of an ONNX model, or the name of a
+            factory. Objects are PyTorch modules, exported programs, Keras models, and functions of
+            TensorFlow or JAX. Paths are those of .onnx, .pt2, .keras and .h5 files, SavedModel
+            folders, .prototxt files of Caffe, -symbol.json files of MXNet and .mdl files of Kaldi.
+            A factory, "package.module:function", takes no arguments and returns an object, or a
+            pair of an object and example inputs.
         example_inputs: Inputs of a module or function: an array, a sequence in the order of the
             arguments, or a dictionary by argument name (default none).
         shapes: Input shapes by name, for inputs whose shape the model leaves open (default none).

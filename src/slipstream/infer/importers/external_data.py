@@ -30,7 +30,7 @@ PACKED = frozenset(
 
 
 def read_with_external(path: Path) -> tuple[ModelProto, dict[str, Array]]:
-    """Return a model, and its large external constants by name, which become inputs of the model.
+    """Return a model, and its large external constants by name; they become inputs of the model.
 
     Raises:
         UsageError: If a file is missing, too short or in another folder. Errors of `onnx.load` are

@@ -23,7 +23,8 @@ class Windows:
     Args:
         kernel: Window sizes.
         strides: Distances from one window to the next.
-        pads: Numbers of padding elements before the axis. Means count the same padding after it.
+        pads: Numbers of padding elements at the beginning of each axis. Means count the same
+            padding at its end.
         counts: Numbers of windows.
     """
 

@@ -87,8 +87,8 @@ def export(
         example_inputs: Array or tensor, sequence of them, or dictionary by argument name. If it is
             None, the example in an exported program is used, or random numbers in the given shapes.
         shapes: Shapes of random inputs, by argument name.
-        large_bytes: Size of a module's parameters in bytes from which the exporter based on
-            torch.export is tried first, because it does not copy them (default 1 GiB).
+        large_bytes: Size in bytes (default 1 GiB). If a module has parameters of this size or more,
+            the exporter based on torch.export is tried first, because it does not copy them.
 
     Raises:
         UsageError: If there is no example, if both exporters fail (the message lists every operator
@@ -130,7 +130,7 @@ def _arguments(module: Any, program: Any, example: object) -> list[str]:
 
 
 def _tensors(names: Sequence[str], example: object, shapes: Shapes, program: Any) -> dict[str, Any]:
-    """Return the example's tensors by argument."""
+    """Return the example's tensors by argument name."""
     import torch
 
     if example is None and program is not None and program.example_inputs is not None:
@@ -257,7 +257,7 @@ def _by_program(
 
 
 def _quietly(exporter: Callable[[], T]) -> T:
-    """Call an exporter and suppress its output and warnings; its errors are exceptions."""
+    """Call an exporter and suppress its output and warnings, but not its exceptions."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -54,7 +54,7 @@ class BoxLayout:
         scores: Function that returns the scores of all boxes, given the arrays of the outputs.
         read: Function that adds nodes which compute corners and scores from the outputs.
         is_sure: Function that returns whether the arrays of the outputs prove this layout (default:
-            always true). A layout needs it if its scores result from a sigmoid or softmax, because
+            always true). Layouts with scores from a sigmoid or softmax need this function, because
             such scores are always between 0 and 1.
     """
 
@@ -155,7 +155,7 @@ def _hint(shapes: Shapes) -> str:
 
 
 def _has_rows(least: int) -> Callable[[Shapes], bool]:
-    """Return a test for one output with at least `least` fields on the shorter of its last axes."""
+    """Return a test for one output with `least` or more fields on the shorter of two last axes."""
     return lambda shapes: len(shapes) == 1 and len(shapes[0]) == 3 and min(shapes[0][1:]) >= least
 
 
@@ -198,7 +198,7 @@ def _has_two_in_rows(shapes: Shapes) -> bool:
 
 
 def _has_none(shapes: Shapes) -> bool:
-    """Return whether there are two or more classes, as the last one of DETR means no object."""
+    """Return whether the shapes fit DETR: two classes or more, of which the last is "no object"."""
     return _has_two_in_rows(shapes) and shapes[_order(shapes)[1]][2] > 1
 
 

@@ -1,8 +1,9 @@
-"""Reduce a detector's boxes by non-maximum suppression: boxes that overlap better ones are removed.
+"""Reduce a detector's boxes by non-maximum suppression.
 
-Standard ONNX nodes at the end of the graph do this, so every engine can run them. All outputs have
-fixed shapes; an image with fewer boxes gets padding. The module `box_layouts` converts the model's
-own outputs to corners and scores.
+Boxes that overlap a box with a higher score are removed. Standard ONNX nodes at the end of the
+graph do this, so every engine can run them. All outputs have fixed shapes; if an image has fewer
+boxes, they are padded. The module `box_layouts` converts the model's own outputs to corners and
+scores.
 """
 
 # NumPy's stubs do not state element types.
@@ -29,7 +30,7 @@ from slipstream.infer.outputs.outputs import (
 )
 
 INT64 = 7  # ONNX's number of the type int64
-MOST_BOXES = 100_000  # per image, against typing errors. Chosen by hand, not measured.
+MOST_BOXES = 100_000  # per image; a limit against typing errors. Chosen by hand, not measured.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,10 +62,10 @@ def with_boxes(graph: Graph, options: BoxOptions) -> Graph:
 
     Returns:
         A graph with four outputs. `boxes`, float32 (n, most, 4), has left, top, right and bottom in
-        the units of the model. `scores`, float32 (n, most), are sorted, the highest first. `labels`
-        is int64 (n, most). `counts`, int64 (n,), is the number of boxes of each image; the other
-        rows are padding with coordinates and scores of 0 and the label -1. A box that is selected
-        for several classes is repeated with each label.
+        the units of the model. `scores`, float32 (n, most), are sorted, the highest first.
+        `labels`, int64 (n, most), are the classes. `counts`, int64 (n,), is the number of boxes of
+        each image; the other rows are padding with coordinates and scores of 0 and the label -1. A
+        box that is selected for several classes is repeated with each label.
 
     Raises:
         UsageError: the graph has other outputs, or an option is out of range.

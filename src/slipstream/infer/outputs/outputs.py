@@ -73,7 +73,7 @@ def with_room(graph: Graph) -> Graph:
 
 
 class Ending:
-    """Builder that appends nodes to a copy of a graph, in which names of new outputs are unused."""
+    """Builder that appends nodes to a copy of a graph, which `with_room` makes."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = with_room(graph)
@@ -95,7 +95,7 @@ class Ending:
         return self.constant("numbers", np.array(values, np.int64))
 
     def done(self, outputs: dict[str, tuple[type[np.generic], tuple[int, ...]]]) -> Graph:
-        """Return the graph, whose outputs become these names with their dtypes and shapes."""
+        """Set the graph's outputs, by name with dtype and shape, and return the graph."""
         self.graph.outputs = list(outputs)
         for name, (dtype, shape) in outputs.items():
             self.graph.values[name] = Value(np.dtype(dtype), shape)

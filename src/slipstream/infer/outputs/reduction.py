@@ -12,7 +12,7 @@ from slipstream.infer.outputs.boxes import BoxOptions, shapes_of, with_boxes
 from slipstream.infer.outputs.outputs import describe_outputs, with_room, with_top
 from slipstream.infer.samples import Samples, synthetic
 
-EXAMPLES = 4  # number of inputs to recognise a layout of boxes by. Chosen by hand, not measured.
+EXAMPLES = 4  # inputs that are run to recognise a layout. Chosen by hand, not measured.
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class OutputReduction:
         Call this before the search, which refers to values by name.
 
         Raises:
-            UsageError: the outputs cannot be reduced. The error thus appears before the search.
+            UsageError: the outputs cannot be reduced.
         """
         self.apply(imported.graph)
         if self.top is None and self.boxes is None:

@@ -1,4 +1,4 @@
-"""Activations that exporters write as several operators, merged into one to read elements once.
+"""Activations that exporters write as several operators become one, which reads elements once.
 
 `slipstream.Silu(x)` is x sigmoid(x). `slipstream.Gelu(x)` is x Phi(x) with the normal distribution
 Phi; its attribute `approximate` says whether Phi is computed by erf ("none") or by tanh ("tanh").

@@ -294,8 +294,8 @@ REWRITES = (
     ),
 )
 
-# These rewrites remove scales and shifts, so they come after the rewrites that match patterns with
-# several operators, of which scales and shifts are part.
+# These rewrites remove scales and shifts. They come after the rewrites that merge several
+# operators, because scales and shifts are parts of those patterns.
 LATE_REWRITES = (
     rewrite(
         "lone-batch-norm",

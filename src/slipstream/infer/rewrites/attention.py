@@ -126,7 +126,7 @@ def _product(editor: Editor, name: str) -> Scores | None:
 
 
 def _scaled(editor: Editor, name: str) -> tuple[float, str]:
-    """Return the scalar factor of a value (1 if there is none), and the name of the rest."""
+    """Return a value's scalar factor (1 if there is none), and the value without the factor."""
     node = editor.only(name, "Mul", "Div")
     if node is None:
         return 1.0, name

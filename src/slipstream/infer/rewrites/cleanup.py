@@ -22,8 +22,8 @@ MAY_DIFFER = (
     *("RandomUniform", "RandomUniformLike", "Scan"),
 )
 COMMUTATIVE = ("Add", "And", "Equal", "Max", "Mean", "Min", "Mul", "Or", "Sum", "Xor")
-# Number of elements that are compared before all elements of two constants are. Chosen by hand,
-# not measured.
+# Approximate number of elements of two constants that are compared first. All elements are compared
+# if these are equal. Chosen by hand, not measured.
 SAMPLES = 64
 
 
@@ -54,7 +54,7 @@ def _merge_duplicates(graph: Graph) -> int:
 
 
 def _key(node: Node) -> Hashable:
-    """Return a key that nodes with equal outputs share; None if equal nodes may differ in them."""
+    """Return a key shared by nodes with equal outputs; None for nodes in `MAY_DIFFER`."""
     if node.op in MAY_DIFFER:
         return None
     inputs = sorted(node.inputs) if node.op in COMMUTATIVE else node.inputs

@@ -127,8 +127,8 @@ def _run(editor: Editor, node: Node, arrays: dict[str, Array]) -> list[Array]:
 Entry: TypeAlias = "int | str | tuple[str, int]"
 """An element of an integer vector.
 
-It is a number, or the name of a dimension, or the length of an axis, as the value's name and the
-axis.
+It is a number, the name of a dimension, or a pair of a value's name and an axis. The pair stands
+for the length of this axis.
 """
 
 SHAPE_OPS = (
@@ -149,7 +149,10 @@ def _fold_shape(editor: Editor, node: Node) -> Replacement:
 
 
 def _fixed_target(editor: Editor, node: Node) -> Replacement:
-    """Match a Reshape whose target can be written with 0 (copy a size) and one -1 (infer it)."""
+    """Match a Reshape whose computed target can be replaced by a constant.
+
+    A size of the constant is a number, or 0 (the size of the input), or once -1 (inferred).
+    """
     data, target_shape = node.inputs
     entries = _entries(editor, target_shape)
     if entries is None or (node.get("allowzero", 0) and 0 in entries):
@@ -165,7 +168,7 @@ def _fixed_target(editor: Editor, node: Node) -> Replacement:
 
 
 def _copied(sizes: list[int], dimensions: Sequence[Entry] | None) -> list[int]:
-    """Return the sizes with -1 (infer) replaced by 0 (copy from the input) if both are equal."""
+    """Return the sizes, with 0 (copy) instead of -1 (infer) if both mean the same size."""
     at = sizes.index(-1) if sizes.count(-1) == 1 else len(sizes)
     if dimensions is None or at >= len(dimensions) or isinstance(dimensions[at], int):
         return sizes

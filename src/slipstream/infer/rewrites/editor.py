@@ -2,7 +2,8 @@
 
 A rule reads the graph through an `Editor`, which keeps track of the producer and the readers of
 each value. The replacement must compute the node's outputs. Nodes whose outputs only the replaced
-node read are removed with it. Values that another node reads and outputs of the graph always stay.
+node read are removed with it. Values that another node reads always stay, and so do outputs of the
+graph.
 """
 
 # NumPy's stubs do not state the types of many results.
@@ -82,7 +83,7 @@ class Editor:
         return id(node) not in self._gone
 
     def producer(self, name: str, *kinds: str) -> Node | None:
-        """Return the node that computes the value, or None if it is of none of these kinds."""
+        """Return the node that computes the value, if it is of one of these kinds, else None."""
         node = self._producers.get(name)
         return node if node is not None and (not kinds or kind(node) in kinds) else None
 

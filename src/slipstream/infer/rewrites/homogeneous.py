@@ -22,7 +22,7 @@ HOMOGENEOUS = ("LeakyRelu", "Relu")
 
 
 def _before(editor: Editor, node: Node) -> Replacement:
-    """Move a Mul by a positive number from after a (leaky) ReLU to before it."""
+    """Move a Mul by a positive number, which follows a (leaky) ReLU, before the ReLU."""
     matched = operands(editor, node)
     bend = None if matched is None else editor.only(matched.value, *HOMOGENEOUS)
     if matched is None or bend is None or matched.constant.size != 1 or matched.constant.ndim > 1:
@@ -38,7 +38,7 @@ def _before(editor: Editor, node: Node) -> Replacement:
 
 
 def _through(editor: Editor, node: Node) -> Replacement:
-    """Move a Mul by a number from after to before an Add of a constant or a Mul by a value."""
+    """Move a Mul by a number, which follows an Add of a constant or another Mul, before it."""
     matched = operands(editor, node)
     if matched is None or matched.constant.size != 1 or matched.constant.ndim > 1:
         return None

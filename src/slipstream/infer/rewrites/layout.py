@@ -108,7 +108,7 @@ class _Moved:
         attributes: Mapping[str, Attribute] | None = None,
         order: list[int] | None = None,
     ) -> list[Node]:
-        """Return the node before the Transpose, and a Transpose by `order` after each output.
+        """Return the node, moved before the Transpose, and a Transpose after each of its outputs.
 
         Args:
             inputs: Operands in the axis order before the Transpose.
@@ -233,7 +233,7 @@ RULES: dict[str, Callable[[_Moved], Replacement]] = {
 
 
 def _images(graph: Graph) -> set[str]:
-    """Return the outputs of convolutions and pools, and of nodes after them that have a rule."""
+    """Return the outputs of convolutions and pools, and of nodes after them that can be moved."""
     matched: set[str] = set()
     for node in graph.nodes:
         if kind(node) in SOURCES or (kind(node) in RULES and not matched.isdisjoint(node.inputs)):

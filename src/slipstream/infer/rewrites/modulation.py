@@ -33,7 +33,7 @@ class ModulatedProduct:
     """Weights that are the product of a constant and a style, normalised or not.
 
     Args:
-        weight: Constant.
+        weight: Constant factor.
         style: Name of the style, which has one number per input channel.
         style_axis: Axis of the constant along which the style varies.
         epsilon: Number that is added to the sum of squares; None if the weights are not normalised.

@@ -1,4 +1,4 @@
-"""Activations after changes of layout, which move before these changes to follow their layers."""
+"""Activations that follow a change of layout move before it, next to the layer before them."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _keeps_maximum(
 ) -> bool:
     """Return whether MaxPool keeps its results if it ignores the padding instead of reading zeros.
 
-    It does if the values are not negative and each window contains some of them.
+    It does if no value is negative and each window contains at least one value.
     """
     kernel = node.get("kernel_shape")
     is_narrow = all(size < length for size, length in zip(sums, (*kernel, *kernel), strict=True))

@@ -124,7 +124,7 @@ def plus_epsilon(editor: Editor, name: str) -> tuple[str, float] | None:
 
 
 def axes(editor: Editor, node: Node) -> list[int] | None:
-    """Return the axes of a reduction, Squeeze or Unsqueeze, 0 or more; None if they are unknown."""
+    """Return the axes of a reduction, Squeeze or Unsqueeze, counted from 0; None if unknown."""
     numbers = node.get("axes")
     if numbers is None and len(node.inputs) > 1:
         array = editor.constant(node.inputs[1])

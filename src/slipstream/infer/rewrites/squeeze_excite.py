@@ -1,4 +1,4 @@
-"""Squeeze-and-excitation (Hu et al. 2017): each channel is scaled by a function of all means.
+"""Squeeze-and-excitation (Hu et al. 2017): a function of all channels' means scales each channel.
 
 `slipstream.SqueezeExcite(x, w1[C, R], b1[R], w2[R, C], b2[C])` is x gate(act(mean(x) w1 + b1) w2 +
 b2), with the mean over height and width. The attribute `activation` names the operator for act

@@ -1,4 +1,4 @@
-"""Boxes of SSD: detections, and prior boxes, which are constants because shapes define them."""
+"""Boxes of SSD: detections, and prior boxes, which are constants that depend only on shapes."""
 
 # NumPy's stubs do not state all types.
 # pyright: reportUnknownMemberType=false

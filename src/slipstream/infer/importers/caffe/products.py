@@ -160,7 +160,7 @@ def _bias(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _stored_shape(builder: Builder, options: Message, x: str) -> tuple[int, ...]:
-    """Return the shape in which a blob broadcasts that has `num_axes` axes of x from `axis` on."""
+    """Return the shape of a stored blob: `num_axes` axes of x from `axis` on, and then ones."""
     shape = builder.shape(x)
     axis = axis_of(options, "axis", 1, len(shape))
     count = options.integer("num_axes", 1)

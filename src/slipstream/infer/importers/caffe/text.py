@@ -27,7 +27,7 @@ ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 @dataclass(frozen=True)
 class Token:
-    """Piece of the text: a word, a string without its quotes, or a mark."""
+    """A token of the text: a word, a string without its quotes, or a punctuation mark."""
 
     kind: str
     text: str

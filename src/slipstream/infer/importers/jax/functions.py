@@ -83,7 +83,7 @@ def _arguments(example: object, what: str) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _example(leaf: Any) -> Any:
-    """Return a leaf as an array; for a ShapeDtypeStruct, return random floats, or zeros."""
+    """Return the array of an example input; a ShapeDtypeStruct gives random floats, or zeros."""
     import jax
 
     if not isinstance(leaf, jax.ShapeDtypeStruct):

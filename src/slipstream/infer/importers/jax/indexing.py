@@ -323,7 +323,7 @@ def _dynamic_slice(step: Step) -> str:
 
 
 def _dynamic_update(step: Step) -> str:
-    """Replace a window of the operand by ScatterND."""
+    """Add a ScatterND that replaces a window of the operand."""
     b, sizes = step.b, step.operands[1].shape
     starts = _starts(step, 2, sizes)
     cut_axes = [axis for axis, size in enumerate(sizes) if size != step.operands[0].shape[axis]]

@@ -166,7 +166,7 @@ class JaxReader:
         ]
 
     def _cond(self, equation: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """Import the chosen branch, or all and a selection if the model computes the choice."""
+        """Import the chosen branch; if the choice depends on inputs, import all and select."""
         branches, (index, *arguments) = equation.params["branches"], operands
         if index.is_known:
             at = int(np.clip(int(index.value), 0, len(branches) - 1))

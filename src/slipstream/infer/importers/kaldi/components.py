@@ -1,7 +1,7 @@
 """Kaldi's components, which process each frame of a value of the shape (1, frames, dim).
 
 The classes in https://github.com/kaldi-asr/kaldi/tree/master/src/nnet3 describe the components.
-Their test mode is imported: dropout does nothing, and batch norms use stored statistics.
+Components are imported in test mode: dropout does nothing, and batch norms use stored statistics.
 """
 
 # NumPy's stubs do not state all types.
@@ -102,7 +102,7 @@ def _same(layers: Layers, component: Component, x: str) -> str:
 
 
 def _dims(layers: Layers, component: Component, x: str, array: Array) -> Array:
-    """Repeat an array, which may be stored for one block of dimensions, for all dimensions."""
+    """Repeat an array that is stored for one block of dimensions, until it has all dimensions."""
     dim = layers.builder.shape(x)[2]
     if not array.size or dim % array.size:
         raise UsageError(
@@ -229,7 +229,7 @@ def _lstm(layers: Layers, component: Component, x: str) -> str:
         return layers.cut(x, number * dim, number * dim + dim, 2)
 
     def gate(name: str, number: int, cell: str) -> str:
-        """Compute a gate, which adds the cell times a row of the weights (rows i, f and o)."""
+        """Compute a gate from its input and the cell, times its row of weights (i, f or o)."""
         row = "ifo".index(name)
         peephole = layers.constant(component, f"weight_{name}", lambda: params[row])
         total = builder.add("Add", part(number), builder.add("Mul", cell, peephole))

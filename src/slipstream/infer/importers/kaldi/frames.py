@@ -1,4 +1,4 @@
-"""Nodes of an nnet3 model as values of a graph: of all frames, or of single frames in cycles."""
+"""Conversion of nnet3 nodes to graph values, which have all frames, or one frame in cycles."""
 
 from __future__ import annotations
 
@@ -422,7 +422,7 @@ class Frames:
 
 
 def _offsets(source: Descriptor | None, frames: int) -> list[tuple[str, int]]:
-    """Return the nodes that a descriptor reads at moving times, each with its offset in frames."""
+    """Return the nodes that a descriptor reads at offsets, each with its offset in frames."""
     if isinstance(source, Reads):
         return [(source.node, frames)]
     if source is None or isinstance(source, (At, Round)):

@@ -166,7 +166,8 @@ class KaldiStream:
         """Decode a compressed matrix to float32.
 
         CM stores elements as bytes that interpolate between four percentiles of their column. CM2
-        and CM3 store 16 and 8 bits that interpolate between the smallest and the largest element.
+        stores elements as 16-bit steps between the smallest and the largest element, and CM3 as
+        8-bit steps.
         """
         least, span, *shape = struct.unpack("<ffii", self._bytes(16))
         rows, columns = shape

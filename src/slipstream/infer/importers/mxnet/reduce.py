@@ -15,7 +15,7 @@ Convert = Callable[[Builder, SymbolOptions, list[str]], str]
 
 
 def _axes(builder: Builder, options: SymbolOptions, x: str) -> list[int]:
-    """Return the axes to reduce: those in `axis`, by default all, or with `exclude` the others."""
+    """Return the axes to reduce: the axes in `axis` (default all), or with `exclude` all others."""
     rank = len(builder.shape(x))
     named = options.integers("axis")
     if any(not -rank <= axis < rank for axis in named):
@@ -36,7 +36,7 @@ def _reduced(op: str) -> Convert:
         if keeps:
             return result
         shape = [size for at, size in enumerate(builder.shape(x[0])) if at not in axes]
-        return reshape(builder, result, shape or [1])  # MXNet has no arrays of no dimensions
+        return reshape(builder, result, shape or [1])  # MXNet has no arrays without dimensions
 
     return convert
 

@@ -138,7 +138,7 @@ class TensorFlowReader:
         return self._functions[name]
 
     def _branch(self, op: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """Import the chosen branch, or both and a selection if the model computes the choice."""
+        """Import the chosen branch; if the choice depends on inputs, import both and select."""
         condition_operand, *arguments = operands
         names = [op.get_attr(f"{name}_branch").name for name in ("then", "else")]
         if condition_operand.is_known:
