@@ -1,6 +1,7 @@
 """The `slipstream` command. One file per sub-command: parse, build a config, make one call.
 
-Exit codes: 0 success; 1 it failed; 2 wrong usage or setting; `run` adds those of the ranks.
+The exit code is 0 for success, 1 if the command failed, and 2 for wrong usage or a wrong setting;
+`run` also returns the exit codes of ranks.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ EXAMPLES = """\b
 [bold]Exit code[/bold]: 1 if the command failed, 2 for wrong usage or a wrong setting.
 """
 
-# The order of --help: a first look, then the life of a model, then measurements.
+# The order of the commands in --help: a first look, then the life of a model, then measurements.
 ORDER = ("tour", "doctor", "forecast", "run", "compile", "serve", "ask", "lab", "bench")
 
 
@@ -50,7 +51,7 @@ app = CommandLine(
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
-        from importlib.metadata import version  # 20 ms, which --help does without
+        from importlib.metadata import version  # imported here because it takes 20 ms
 
         print(f"slipstream {version('slipstream')}")
         raise typer.Exit
@@ -68,7 +69,7 @@ def start(
         ),
     ] = False,
 ) -> None:
-    """Take the options that stand before a sub-command."""
+    """Accept the options that precede a sub-command."""
     del show_version
 
 
@@ -84,7 +85,7 @@ tour.add_to(app)
 
 
 def main() -> None:
-    """Run the command line; an error of ours is one line, not a traceback."""
+    """Run the command line; print an error of Slipstream as one line, without a traceback."""
     try:
         _check_folder()
         app(prog_name="slipstream")

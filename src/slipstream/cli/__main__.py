@@ -1,4 +1,4 @@
-"""`python -m slipstream.cli`, for where the command is not on the path."""
+"""`python -m slipstream.cli`, for use if the command `slipstream` is not on the path."""
 
 from slipstream.cli import main
 

@@ -30,7 +30,7 @@ If the server demands a token, --token-file is the file that the server was star
 
 [bold]Exit code[/bold]: 1 if the model cannot answer, 2 for wrong usage.
 """
-NUM_SHOWN = 8  # numbers of an output that are printed
+NUM_SHOWN = 8  # how many numbers of an output are printed
 
 
 def add_to(app: typer.Typer) -> None:
@@ -56,7 +56,7 @@ def ask(
     as_json: AsJson = False,
 ) -> None:
     """Ask a compiled model about files, and show its answers."""
-    _ = infer.load  # raises first if a package is not installed
+    _ = infer.load  # raises an error at once if a package is not installed
     from slipstream.serve.access import read_tokens
     from slipstream.serve.client import open_predictor
 

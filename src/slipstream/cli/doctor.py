@@ -1,4 +1,4 @@
-"""`slipstream doctor`: one screen about what this host has and what it lacks."""
+"""`slipstream doctor`: one screen about the abilities of this host and the parts that it lacks."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def doctor(
 
 def _rules() -> list[dict[str, str]]:
     """Return the rules by which algorithms are chosen, in the order of their precedence."""
-    from slipstream import _core  # absent where the rest of the doctor must still work
+    from slipstream import _core  # imported here, because the doctor must work without the core
 
     names = ("collective", "algorithm", "bytes", "ranks")
     lines = _core.algorithm_table().splitlines()

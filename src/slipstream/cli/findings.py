@@ -39,9 +39,10 @@ class Finding:
     Args:
         topic: Heading under which the finding stands.
         name: Subject of the finding, such as a library.
-        state: `absent` is harmless, `wrong` is not.
-        text: Result of the check.
-        remedy: Advice that mends it; empty if there is nothing to do.
+        state: Result of the check: `ok`, `absent` for an optional part that is missing, or `wrong`
+            for a problem.
+        text: Result of the check in words.
+        remedy: Advice that solves the problem; empty if there is nothing to do.
     """
 
     topic: str
@@ -117,8 +118,8 @@ def _network(state: State, text: str, remedy: str = "") -> Finding:
 def _congestion(environ: Mapping[str, str]) -> Finding:
     """Return the congestion control in use.
 
-    Bulk data in both directions makes queues on the way of acknowledgements. BBR takes such a queue
-    for a slower network, so cubic is faster within a cluster.
+    If bulk data flows in both directions, acknowledgements wait in queues. BBR mistakes these
+    delays for a slower network, so cubic is faster within a cluster.
     """
     name = "congestion control"
     try:
@@ -181,7 +182,7 @@ def _framework(name: str) -> Finding:
 
 
 def _version_of(module: str) -> str:
-    """Return the version of a module's distribution: tensorflow-cpu installs tensorflow."""
+    """Return the version of the package that installs a module: tensorflow-cpu for tensorflow."""
     try:
         return version(module)
     except PackageNotFoundError:

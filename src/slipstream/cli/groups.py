@@ -13,7 +13,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from slipstream.cli.help_text import columns_of_help, help_text, usage
 
-# Allowed values by the kind of error with which pydantic, inside typer, refuses a value.
+# Descriptions of allowed values, by the kind of error with which pydantic (inside typer) refuses a
+# value.
 ALLOWED_VALUES = {
     "int_parsing": "a whole number",
     "float_parsing": "a number",
@@ -26,7 +27,7 @@ class Command(TyperCommand):
     """A command with our help text."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse arguments; the message of an error has the value and what is allowed."""
+        """Parse arguments; the message of an error has the value and the allowed values."""
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
@@ -46,7 +47,7 @@ class CommandGroup(TyperGroup):
     """A group of commands with our help text.
 
     Attributes:
-        load: Function that adds the commands when they are needed; None if all are there.
+        load: Function that adds the commands when they are needed; None once they are added.
     """
 
     load: Callable[[typer.Typer], None] | None = None
@@ -72,7 +73,7 @@ class CommandGroup(TyperGroup):
         return super().list_commands(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, or None if there is none of that name."""
+        """Return the command of this name, or None if there is none."""
         self._load()
         return super().get_command(ctx, cmd_name)
 
@@ -104,7 +105,7 @@ class CommandLine(typer.Typer):
         return super().command(name, cls=cls, **settings)
 
     def add_lazy(self, name: str, load: Callable[[typer.Typer], None], **settings: Any) -> None:
-        """Add a group whose commands are imported when it is called.
+        """Add a group whose commands are imported when the group is called.
 
         Args:
             name: Name of the group.

@@ -1,7 +1,7 @@
 """The text of `--help`: usage, arguments, options in groups, commands, and examples.
 
-It is as wide as the terminal and breaks lines between words only. The value of an option has a
-name of one word: `--num-hosts N`. Only typer is imported, so that the text appears at once.
+The text is as wide as the terminal, and its lines break between words only. The value of an option
+has a name of one word: `--num-hosts N`. Only typer is imported, so that the text appears at once.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typer.core import TyperGroup
 # Widest left column; the help of a longer option begins on the next line.
 MAX_NAME_COLUMNS = 26
 MIN_COLUMNS, MAX_COLUMNS = 40, 120
-# Columns if no stream is a terminal: those of the first terminals.
+# Number of columns if no stream is a terminal, as on the first terminals.
 USUAL_COLUMNS = 80
-# Longest remark in brackets, such as "[default: 3.0; x>=0]", that stands in one line.
+# Longest remark in brackets, such as "[default: 3.0; x>=0]", that is never broken into lines.
 MAX_UNBROKEN = 28
 NO_BREAK_SPACE = "\u00a0"
-# Typer's and Click's names of types, and ours.
+# Names of types in Typer and Click, and our names for them.
 VALUE_WORDS = {
     "int": "N", "int range": "N", "integer": "N", "integer range": "N",
     "float": "NUMBER", "float range": "NUMBER", "number": "NUMBER", "number range": "NUMBER",
@@ -59,7 +59,7 @@ def help_text(command: Any, context: Any, columns: int) -> str:
 
 
 def usage(command: Any, context: Any) -> str:
-    """Return the words of a command line: its command, options and arguments."""
+    """Return the usage of a command: its name, options and arguments."""
     pieces = [" ".join(context.command_path.split()), "[OPTIONS]"]
     for param in command.get_params(context):
         if param.param_type_name == "argument":
@@ -142,7 +142,7 @@ def _definitions(rows: list[tuple[str, str]], columns: int) -> list[str]:
 
 
 def _paragraphs(text: str, columns: int) -> list[str]:
-    """Return paragraphs in lines; a line that begins with two spaces is an example."""
+    """Return the lines of wrapped paragraphs; a line that begins with two spaces is an example."""
     lines: list[str] = []
     for paragraph in filter(None, text.split("\n\n")):
         prose: list[str] = []
@@ -165,7 +165,7 @@ def _prose(lines: list[str], columns: int) -> list[str]:
 
 
 def _example(line: str, columns: int) -> list[str]:
-    """Return a command and its remark, in one line where both fit."""
+    """Return the lines of an example: a command and its remark, on one line if both fit."""
     if len(line) <= columns:
         return [line.rstrip()] if line.strip() else []
     command, *remark = re.split(r"\s{2,}", line.strip(), maxsplit=1)
@@ -199,6 +199,6 @@ def _wrap(text: str, columns: int) -> list[str]:
 def _heading(text: str) -> str:
     if not sys.stdout.isatty():
         return text
-    from slipstream.settings.terminal import has_styles  # 25 ms, which only a terminal takes
+    from slipstream.settings.terminal import has_styles  # takes 25 ms; only terminals need it
 
     return typer.style(text, bold=True) if has_styles() else text

@@ -31,10 +31,10 @@ def lab_spec(
     """Return a lab.
 
     Args:
-        num_hosts: Number of hosts; if None, as many as there are rates, or 4 for a single rate.
-        ranks_per_host: Ranks on each host (default 1).
-        rate: Bit rate of the links, or several with commas, one for each host (default 1gbit).
-        flow_rate: Highest bit rate of a connection, or several with commas, one for each path
+        num_hosts: Number of hosts; if None, the number of rates, or 4 for a single rate.
+        ranks_per_host: Number of ranks on each host (default 1).
+        rate: Bit rate of all links, or a list with commas of one rate per host (default 1gbit).
+        flow_rate: Highest bit rate of a connection, or a list with commas of one rate per path
             (default None, no limit).
         racks: Number of racks (default 1).
         uplink: Bit rate between a rack and the spine (default None).

@@ -10,7 +10,7 @@ from rich.table import Column, Table
 
 # Spaces around a cell: top, right, bottom, left. Most boxes add a space between columns.
 PADDINGS = ((0, 1, 0, 0), (0, 0, 0, 0))
-# Columns in which every table has its natural width.
+# Number of terminal columns in which every table has its natural width.
 UNBOUNDED_COLUMNS = 2000
 
 
@@ -26,8 +26,8 @@ class FittingConsole(Console):
 def fitted(table: Table, console: Console) -> RenderableType:
     """Return a table that fits a console, or its rows as paragraphs if no table does.
 
-    Where its natural width does not fit, a table loses the spaces between columns first; then
-    columns wrap between words, the widest ones first.
+    If the natural width of a table does not fit, first the spaces between columns are removed; then
+    columns wrap between words, the widest columns first.
     """
     paddings = iter(PADDINGS if table.box else ())
     while (surplus := _natural_width(table, console) - console.width) > 0:
@@ -39,7 +39,7 @@ def fitted(table: Table, console: Console) -> RenderableType:
 
 
 def _wrapped(table: Table, surplus: int, console: Console) -> RenderableType:
-    """Return a table that is narrower by some columns, or its rows as paragraphs."""
+    """Return a table that is narrower by `surplus` characters, or its rows as paragraphs."""
     ranges = [_range_of(column, console) for column in table.columns]
     widths = [most for _, most in ranges]
     for _ in range(surplus):
@@ -60,7 +60,7 @@ def _natural_width(table: Table, console: Console) -> int:
 
 
 def _range_of(column: Column, console: Console) -> tuple[int, int]:
-    """Return the width of the longest word of a column, and that of its longest cell."""
+    """Return the width of the longest word of a column, and the width of its longest cell."""
     if column.width is not None:
         return column.width, column.width
     options = console.options.update(max_width=UNBOUNDED_COLUMNS)

@@ -67,17 +67,17 @@ def peers_option(show_default: str | bool = True) -> Any:
         "--peers",
         metavar="LIST",
         show_default=show_default,
-        help="Peers to compare with, with commas between, or none.",
+        help="Peers for comparison, with commas between, or none.",
     )
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """Return the parts of a text with commas, without spaces around them."""
+    """Return the parts of a text that is separated by commas, without spaces around the parts."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def split_peers(text: str) -> tuple[str, ...]:
-    """Return the peers in a text with commas; `none` stands for no peer.
+    """Return the peers in a list separated by commas; `none` stands for no peer.
 
     Raises UsageError for an empty text, and for `none` beside a peer.
     """
@@ -88,7 +88,7 @@ def split_peers(text: str) -> tuple[str, ...]:
 
 
 def split_counts(text: str, option: str) -> tuple[int, ...]:
-    """Return the whole numbers in a text with commas, such as "2,4"; raise UsageError otherwise."""
+    """Return the numbers in a list such as "2,4"; raise UsageError if they are not whole."""
     parts = split_list(text)
     if not parts or not all(part.isdecimal() and int(part) for part in parts):
         raise UsageError(f"{option} is {text!r}; allowed: whole numbers from 1, such as 2,4")
@@ -177,7 +177,7 @@ SearchTime = Annotated[
     typer.Option(
         metavar="TIME",
         rich_help_panel=MEASUREMENT,
-        help="Time limit of each compilation of ours, such as 5m.",
+        help="Time limit of each compilation by Slipstream, such as 5m.",
     ),
 ]
 CacheFolder = Annotated[

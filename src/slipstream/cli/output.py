@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-# Columns of an output that is no terminal: wider than every table, so that no cell is wrapped.
+# Columns of an output that is not a terminal: more than any table has, so that no cell is wrapped.
 UNBOUNDED_COLUMNS = 2000
 
 
 def make_console(stream: TextIO) -> Console:
-    """Return a console on a stream, which uses bold and dim only where it uses colours.
+    """Return a console on a stream; if colours are turned off, so are bold and dim text.
 
-    Its width is that of the terminal, or COLUMNS if that is set; otherwise nothing is wrapped.
+    The console is as wide as the terminal, or as COLUMNS if it is set. Without both, nothing is
+    wrapped.
     """
     from slipstream.cli.narrow import FittingConsole
 
@@ -55,8 +56,8 @@ def emit(
     Args:
         result: Lists, dictionaries, texts and numbers; a number that is not finite becomes null.
         shown: Tables and texts that show the result to people.
-        as_json: Whether stdout gets the JSON in place of the tables.
-        output: File that gets the JSON (default None).
+        as_json: Whether to print the JSON on stdout in place of the tables.
+        output: File to which the JSON is written (default None).
         notes: Sentences for stderr, such as the reason why a peer is left out (default none).
     """
     for note in notes:
@@ -98,12 +99,12 @@ def write_file(path: Path, text: str) -> None:
 
 
 def written(path: Path) -> None:
-    """Name a file on stderr that has been written."""
+    """Print the name of a file that has been written, on stderr."""
     remark(f"written: {path}", style="")
 
 
 def as_text(result: Any) -> str:
-    """Return a result as JSON that every reader accepts."""
+    """Return a result as JSON that every reader accepts: NaN and infinities become null."""
     try:
         return json.dumps(result, indent=1, allow_nan=False) + "\n"
     except ValueError:

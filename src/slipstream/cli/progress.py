@@ -11,7 +11,7 @@ from slipstream.cli.output import stderr_console
 
 @contextmanager
 def ending_on_signals() -> Generator[None]:
-    """Let SIGTERM and SIGHUP end this process as Ctrl-C does, with nothing left behind."""
+    """Make SIGTERM and SIGHUP end this process like Ctrl-C, so that contexts are cleaned up."""
 
     def leave(number: int, _: object) -> None:
         raise SystemExit(128 + number)
@@ -27,6 +27,6 @@ def ending_on_signals() -> Generator[None]:
 
 @contextmanager
 def status_line(first: str = "the ranks start") -> Generator[Callable[[str], None]]:
-    """Yield a function that shows the present action on a terminal, until a signal or the end."""
+    """Yield a function that shows the current action on a terminal; signals end the process."""
     with ending_on_signals(), stderr_console().status(first) as status:
         yield status.update

@@ -84,7 +84,7 @@ def run(
     num_processes: Annotated[
         int | None,
         typer.Option(
-            "-np", "--num-proc", min=1, help="Ranks in total; the hosts are filled in turn."
+            "-np", "--num-proc", min=1, help="Total number of ranks; the first hosts fill first."
         ),
     ] = None,
     hostfile: Annotated[
@@ -98,13 +98,13 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="NAME[=VALUE]",
-            help="Variable of every rank; without =VALUE, its value here is sent; may be repeated.",
+            help="Variable for every rank; without =VALUE, its value on this host; repeatable.",
         ),
     ] = None,
     cwd: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", show_default="the one here", help="Working directory on every host."
+            metavar="FOLDER", show_default="this folder", help="Working directory on every host."
         ),
     ] = None,
     grace: Annotated[
@@ -117,7 +117,7 @@ def run(
         str | None,
         typer.Option(
             metavar="PATH",
-            show_default="the path of this one",
+            show_default="the path of this Python",
             rich_help_panel=OTHER_HOSTS,
             help="Python on the other hosts.",
         ),
@@ -127,7 +127,7 @@ def run(
         typer.Option(
             metavar="NAME=VALUE",
             rich_help_panel=OTHER_HOSTS,
-            help="Option for ssh's -o, such as Port=2222; may be repeated.",
+            help="Option that ssh gets with -o, such as Port=2222; may be repeated.",
         ),
     ] = None,
     ssh_port: Annotated[
@@ -163,7 +163,7 @@ def run(
         typer.Option(
             "--tty",
             rich_help_panel=OUTPUT,
-            help="Let rank 0 use this terminal; the others stay silent.",
+            help="Let rank 0 use this terminal; hide the output of other ranks.",
         ),
     ] = False,
     no_color: Annotated[

@@ -45,7 +45,7 @@ def serve(
         list[str],
         typer.Argument(
             metavar="MODEL...",
-            help="Packages: file.slip, name=file.slip, or name=file.slip@10% for a share.",
+            help="Packages: file.slip, name=file.slip, or name=file.slip@10% for 10% of requests.",
         ),
     ],
     host: Annotated[
@@ -59,7 +59,7 @@ def serve(
         typer.Option(min=-1, max=65535, help="Port for gRPC; 0 for a free one, -1 for no gRPC."),
     ] = 8001,
     replicas: Annotated[
-        int, typer.Option(min=1, help="Processes that run the models; a dead one is replaced.")
+        int, typer.Option(min=1, help="Processes that run the models; dead ones are replaced.")
     ] = 1,
     threads: Annotated[
         int | None, typer.Option(min=1, show_default="as compiled", help="Threads of a batch.")

@@ -11,7 +11,7 @@ from pathlib import Path
 from slipstream.errors import ConfigError, reason_of
 from slipstream.serve.refusals import Reason, RequestRefusedError
 
-_MIN_CHARACTERS = 16  # of a token; chosen by hand
+_MIN_CHARACTERS = 16  # smallest length of a token; chosen by hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,8 @@ class Tokens:
     """The tokens that grant access.
 
     Args:
-        allowed: Tokens of which a request must present one; empty (the default) if none is needed.
+        allowed: Tokens, one of which a request must present; empty (the default) if no token is
+            needed.
     """
 
     allowed: tuple[bytes, ...] = ()
@@ -34,7 +35,7 @@ class Tokens:
             return
         kind, _, token = authorization.partition(" ")
         presented = token.strip().encode(errors="replace")
-        # All tokens are compared, so that the time reveals nothing.
+        # All tokens are compared, so that the duration of the check reveals nothing about them.
         fits = [hmac.compare_digest(presented, each) for each in self.allowed]
         if kind.lower() != "bearer" or not any(fits):
             raise RequestRefusedError(

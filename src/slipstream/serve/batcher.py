@@ -20,21 +20,24 @@ from typing import TypeAlias
 from slipstream.serve.refusals import Reason, RequestRefusedError
 from slipstream.serve.signature import Arrays, RequestInputs, Signature
 
-# Full runs that are queued at a replica for each run that it executes at the same time, so that a
-# free thread need not wait for the event loop: 5 % more results per second (docs/performance.md).
+# Number of full runs that may be queued at a replica for each run that it can execute at the same
+# time. A thread that becomes free then need not wait for the event loop, which gives 5 % more
+# results per second (docs/performance.md).
 AHEAD = 2
 # Smoothing factor of the moving average of the run time. Chosen by hand, not measured.
 _SMOOTHING = 0.1
-# The batcher keeps the 99th percentile of the ratio between the actual and the expected time of a
-# request, and admits a request only if that multiple of its expected time is left. The percentile
-# follows its requests by stochastic approximation (Robbins and Monro, 1951): a request above it
-# raises it by 0.99 steps, any other lowers it by 0.01 steps. With a fixed factor of 1.5, 97.7 % of
-# the results were in time on a machine of 2 cores (docs/performance.md).
+# The batcher tracks a safety factor: the 99th percentile of the ratio between the actual and the
+# expected time of a request. It admits a request only if the expected time multiplied by the factor
+# is left before the deadline. The factor is adapted by stochastic approximation (Robbins and Monro,
+# 1951): a request with a higher ratio raises the factor by 0.99 steps, any other request lowers it
+# by 0.01 steps. With a fixed factor of 1.5, 97.7 % of the results were in time on a machine of 2
+# cores (docs/performance.md).
 _QUANTILE = 0.99
 _STEP = 0.03  # chosen by hand, not measured
 _FIRST_FACTOR, _LEAST_FACTOR, _MOST_FACTOR = 1.5, 1.2, 4.0  # chosen by hand, not measured
-# Share of a request's remaining time that is reserved for its way to the server and back, which the
-# batcher does not see: without it 97.6 % of the results were in time (docs/performance.md).
+# Share of a request's remaining time that is reserved for the transfer between client and server,
+# which the batcher cannot measure. Without this reserve, 97.6 % of the results were in time
+# (docs/performance.md).
 _TRANSFER_SHARE = 0.15
 
 RunResult: TypeAlias = "tuple[Arrays, float]"  # the outputs of a run, and its duration in seconds
@@ -48,7 +51,7 @@ class BatcherLimits:
 
     Args:
         runs: Largest number of runs that execute at the same time.
-        waiting: Requests that may wait in the queue (default 1024).
+        waiting: Number of requests that may wait in the queue (default 1024).
         delay: Longest time in seconds that a request waits for others to join its batch (default
             0.002).
     """
@@ -64,9 +67,9 @@ class InferenceResult:
 
     Args:
         outputs: Outputs for the rows of the request.
-        queue_seconds: Time that the request waited before its batch started.
-        run_seconds: Time that the runs of the batch took.
-        batch_rows: Rows of all requests in the batch.
+        queue_seconds: Time in seconds that the request waited before its batch started.
+        run_seconds: Time in seconds that the runs of the batch took.
+        batch_rows: Number of rows of all requests in the batch.
     """
 
     outputs: Arrays
@@ -94,12 +97,12 @@ class _Batch:
 
     Args:
         requests: Requests of the batch.
-        is_alone: Whether no other request could share the cores.
+        is_alone: Whether no other request is being served that could use some of the cores.
         inputs: Inputs of the runs that have not started.
         started: Time on the batcher's clock at which the first run was handed to a replica.
         outputs: Outputs of the runs that are finished.
         run: Run that is executing or queued at a replica.
-        seconds: Time that the finished runs took.
+        seconds: Time in seconds that the finished runs took.
     """
 
     requests: Sequence[_QueuedRequest]
@@ -116,7 +119,7 @@ class _Batch:
             self.run.cancel()
 
     def fail(self, error: BaseException) -> None:
-        """Raise an error in every request that still waits."""
+        """Raise an error in every request of the batch that still waits."""
         for request in self.requests:
             if not request.result.done():
                 request.result.set_exception(error)
@@ -129,7 +132,7 @@ class Batcher:
         signature: Inputs and outputs of the model.
         run: Function that executes one run on a replica.
         limits: Limits of the queue and of the runs.
-        seconds: Duration of a run, as measured when the model was loaded.
+        seconds: Duration of a run in seconds, measured when the model was loaded.
         clock: Function that returns monotonic seconds (default `time.monotonic`).
     """
 
@@ -164,14 +167,16 @@ class Batcher:
     async def submit(
         self, inputs: RequestInputs, deadline: float, is_alone: bool = False
     ) -> InferenceResult:
-        """Queue a request and return its result. Cancelling it takes it out of the queue.
+        """Queue a request and return its result. Cancelling the call removes the request.
 
         Args:
             inputs: Checked inputs of the request.
             deadline: Time on the batcher's clock by which the result is needed.
-            is_alone: Whether no other request could share the cores (default False).
+            is_alone: Whether no other request is being served that could use some of the cores
+                (default False).
 
-        Raises RequestRefusedError if it cannot be finished in time, or the error of a replica.
+        Raises RequestRefusedError if the request cannot be finished in time, or the error of a
+        replica.
         """
         expected = self.check_admission(inputs.rows, deadline)
         limit = self._factor * (expected + self._limits.delay)
@@ -194,10 +199,10 @@ class Batcher:
         """Return the expected seconds until a request that arrives now is finished.
 
         Args:
-            rows: Rows of the request.
+            rows: Number of rows of the request.
             deadline: Time on the batcher's clock by which the result is needed.
 
-        Raises RequestRefusedError if it cannot be finished in time.
+        Raises RequestRefusedError if the request cannot be finished in time.
         """
         expected = self._expected_seconds(rows)
         if len(self._queue) >= self._limits.waiting:
@@ -221,7 +226,7 @@ class Batcher:
         await self._idle.wait()
 
     def _learn_factor(self, request: _QueuedRequest) -> None:
-        """Move the safety factor by the time that a request took."""
+        """Adapt the safety factor to the time that a request took."""
         exceeds = self._clock() - request.submitted > request.limit
         self._factor += _STEP * (exceeds - (1 - _QUANTILE))
         self._factor = min(max(self._factor, _LEAST_FACTOR), _MOST_FACTOR)
@@ -248,7 +253,7 @@ class Batcher:
             self._idle.set()
 
     def _max_running(self) -> int:
-        """Return how many runs the replicas may have.
+        """Return the largest number of runs that the replicas may execute and queue.
 
         A full batch may be queued behind the runs that execute, so that a thread that becomes free
         does not wait for the event loop.
@@ -257,7 +262,7 @@ class Batcher:
         return self._limits.runs * (1 + AHEAD * is_full)
 
     def _seconds_to_wait(self) -> float:
-        """Return how long the next batch still waits for more rows; 0 or less: it starts now."""
+        """Return the seconds that the next batch still waits for rows; 0 or less to start now."""
         if self._queued_rows >= (self._signature.rows or 1):
             return 0.0
         return self._queue[0].submitted + self._limits.delay - self._clock()
@@ -328,7 +333,7 @@ class Batcher:
         if not batch.outputs:
             return
         inputs = [request.inputs for request in batch.requests]
-        # The time between the start and the runs was spent in the replica's queue.
+        # Between its start and its runs, the batch waited in the replica's queue.
         started = max(batch.started, self._clock() - batch.seconds)
         newest = batch.seconds / len(batch.outputs)
         self._seconds += _SMOOTHING * (newest - self._seconds)

@@ -155,7 +155,7 @@ class RemotePredictor:
 
 @contextmanager
 def _protocol(server: str) -> Generator[None]:
-    """Turn errors inside the context into one that says that the answer breaks the protocol."""
+    """Replace errors inside the context by an error that says the server breaks the protocol."""
     try:
         yield
     except (ValueError, KeyError, TypeError, IndexError, RequestRefusedError) as error:
@@ -217,7 +217,7 @@ def _named(arrays: Mapping[str, Array], inputs: Sequence[str]) -> Mapping[str, A
 
 
 def _raw(array: Array) -> bytes:
-    """Return the bytes of a tensor in the protocol; each file follows its length."""
+    """Return the bytes of a tensor in the protocol; the length of a file precedes its bytes."""
     if array.dtype == object:
         return b"".join(len(file).to_bytes(4, "little") + file for file in array.tolist())
     return array.tobytes()

@@ -1,4 +1,4 @@
-"""The frames between a server and its worker processes: JSON with tensors behind it."""
+"""The frames between a server and its worker processes: JSON, and then the bytes of tensors."""
 
 # NumPy's stubs leave the types of what its methods return open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -15,7 +15,7 @@ import orjson
 
 from slipstream.infer.graph.graph import Array
 
-# The header of a frame: the bytes of the JSON, and the bytes of all tensors.
+# The header of a frame: the size of the JSON, and the size of all tensors together, in bytes.
 SIZES = struct.Struct("<IQ")
 
 

@@ -24,7 +24,7 @@ from slipstream.serve.protocol.messages import InferenceCall, names_of, of_raw, 
 from slipstream.serve.refusals import RequestRefusedError, invalid
 from slipstream.serve.signature import InputValue
 
-# Field of InferTensorContents for each datatype, if the contents are not raw.
+# Field of InferTensorContents for each datatype; it is used unless tensors are sent as raw bytes.
 _CONTENTS = {
     "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents",
     "INT32": "int_contents", "INT64": "int64_contents", "UINT8": "uint_contents",

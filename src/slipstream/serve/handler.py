@@ -41,7 +41,7 @@ class ActiveRequest:
         Args:
             seconds: Timeout of the request in seconds; None for the timeout of the server.
 
-        Raises RequestRefusedError if it cannot be finished in time.
+        Raises RequestRefusedError if the request cannot be finished in time.
         """
         self.served.batcher.check_admission(1, self._deadline(seconds))
 
@@ -57,7 +57,8 @@ class ActiveRequest:
         self.record.id = call.id[:128]
         check = self.served.signature.check
         if any(isinstance(value, list) for value in call.given.values()):
-            # Image files are decoded, which takes as long as a run of a small model.
+            # This decodes image files, which takes as long as a run of a small model, so it runs in
+            # another thread.
             inputs = await asyncio.get_running_loop().run_in_executor(None, check, call.given)
         else:
             inputs = check(call.given)
@@ -109,7 +110,7 @@ class RequestHandler:
             record.outcome = Reason.GONE.name.lower()
             raise
         except Exception as error:
-            # The error is an engine's, so the client learns that the request was not at fault.
+            # The error comes from an engine, so the client is told that its request was right.
             _LOG.exception("%s, version %s, failed", record.model, record.version)
             record.outcome, record.error = Reason.FAILED.name.lower(), repr(error)
             raise RequestRefusedError(

@@ -12,7 +12,8 @@ from slipstream.serve.record import RequestRecord
 from slipstream.serve.repository import Repository
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# Bounds of the histograms of time: 0.1 ms, the shortest requests, to 10 s, the default timeout.
+# Bounds of the time histograms in seconds, from the shortest requests (0.1 ms) to the default
+# timeout (10 s).
 _SECONDS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0,
@@ -73,7 +74,7 @@ class Metrics:
         return generate_latest(self._registry)
 
     def _of_model(self, labels: tuple[str, str]) -> tuple[Histogram, ...]:
-        """Return the histograms of a model from a cache; a look-up takes longer than a count."""
+        """Return the histograms of a model from a cache, because a look-up by labels is slower."""
         found = self._found.get(labels)
         if found is None:
             kinds = (self._seconds, self._queued, self._ran, self._rows)

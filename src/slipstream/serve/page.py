@@ -21,7 +21,7 @@ from slipstream.serve.repository import ModelSpec, Repository
 
 SECONDS = 300  # length of the history
 _GONE = Reason.GONE.name.lower()
-# Times are counted in classes from 10 us to 60 s, each 5 % wider than the one before.
+# Times are counted in histogram classes from 10 us to 60 s; each is 5 % wider than the one before.
 _WIDER, _LEAST, _MOST = 1.05, 1e-5, 60.0
 
 _POLICY = (
@@ -74,7 +74,7 @@ class _Count:
 
 @dataclass(slots=True)
 class _Second:
-    """The requests of one second, in total and by model; `told` is filled once it is over."""
+    """The requests of one second, in total and by model; `told` caches the summary of `whole`."""
 
     at: int
     whole: _Count = field(default_factory=_Count)
@@ -83,11 +83,11 @@ class _Second:
 
 
 class History:
-    """The requests of the last five minutes by the second. Its methods belong to one event loop.
+    """The requests of each of the last 300 seconds. Its methods belong to one event loop.
 
-    The history stores counts only: at most 300 seconds with about 300 classes of time for each
-    version of a model, however many requests arrive. Times are exact to 2.5 % between 10 us and
-    60 s.
+    The history stores counts only: a histogram of times with about 300 classes for each second and
+    each version of a model. So its memory does not grow with the number of requests. Times between
+    10 us and 60 s are exact to 2.5 %.
 
     Args:
         clock: Function that returns monotonic seconds (default `time.monotonic`).
@@ -125,7 +125,7 @@ class History:
         return {name: [each[name] for each in told] for name in none}
 
     def load(self, model: str, version: str) -> dict[str, Any]:
-        """Return the same quantities of one version as single numbers over the whole history."""
+        """Return the quantities of `series` for one version of a model, over all 300 seconds."""
         self._now()
         return self._parts.get((model, version), _Count()).told()
 
@@ -200,7 +200,7 @@ def _class_of(seconds: float) -> int:
 
 
 def _quantile_ms(times: Counter[int], part: float) -> float | None:
-    """Return the middle of the class that contains a quantile, or None if nothing was counted."""
+    """Return the middle in ms of the class that contains a quantile, or None without any times."""
     left = math.ceil(part * times.total())
     for each in sorted(times):
         left -= times[each]

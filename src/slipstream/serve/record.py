@@ -33,8 +33,8 @@ class RequestRecord:
         outcome: "ok" (the default), "gone" if the client hung up, else the reason of the refusal.
         error: Error message that was sent in place of a result.
         num_bytes: Size of the request's body in bytes.
-        rows: Rows of the request.
-        seconds: Time from the first byte of the request to the answer.
+        rows: Number of rows of the request.
+        seconds: Time in seconds from the first byte of the request to the answer.
         done: Result of the request; None if there is none.
     """
 

@@ -8,7 +8,7 @@ from slipstream.errors import SlipstreamError
 
 
 class Reason(enum.Enum):
-    """A reason for a refusal, with its status of HTTP and its status name of gRPC."""
+    """A reason for a refusal, with its HTTP status and the name of its gRPC status."""
 
     INVALID = 400, "INVALID_ARGUMENT"
     UNAUTHENTICATED = 401, "UNAUTHENTICATED"
@@ -41,5 +41,5 @@ class RequestRefusedError(SlipstreamError):
 
 
 def invalid(message: str) -> RequestRefusedError:
-    """Return the error for a request that is wrong in itself."""
+    """Return the error for a request that no server could answer, because it is invalid."""
     return RequestRefusedError(Reason.INVALID, message)

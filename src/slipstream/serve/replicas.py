@@ -1,4 +1,4 @@
-"""Replicas that execute models with threads of this process; `worker_pool` has other processes."""
+"""Replicas that execute models in threads of this process; `worker_pool` uses other processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slipstream.infer.run.sharing import Sharing, fastest_sharing
 from slipstream.serve.batcher import RunResult
 from slipstream.serve.signature import Arrays
 
-# Longest run in seconds that may block the event loop. Chosen by hand, not measured.
+# Longest duration in seconds of a run that may block the event loop. Chosen by hand, not measured.
 _SHORT = 0.003
 
 
@@ -28,8 +28,8 @@ class LoadedModel:
 
     Args:
         manifest: Manifest of its package.
-        runs: Runs that may execute at the same time.
-        seconds: Measured duration of a run.
+        runs: Number of runs that may execute at the same time.
+        seconds: Measured duration of a run in seconds.
     """
 
     manifest: Manifest
@@ -52,7 +52,7 @@ class Replicas(Protocol):
         ...
 
     def run(self, key: str, inputs: Arrays, is_alone: bool) -> Awaitable[RunResult]:
-        """Return the outputs of one run and its duration; a run that is alone has all cores."""
+        """Return the outputs and the duration of a run; with `is_alone` it may use all cores."""
         ...
 
     async def unload(self, key: str) -> None:
@@ -73,11 +73,11 @@ class ModelRunner:
 
     Args:
         path: Package of the model.
-        threads: Threads of a run that is alone; None keeps the number that the model was compiled
-            for.
-        cores: Cores that all runs share.
-        runs: Runs that execute at the same time, if known from an earlier load; None (the default)
-            measures the best number, which takes seconds.
+        threads: Number of threads of a run that is alone; None keeps the number that the model was
+            compiled for.
+        cores: Number of cores that all runs share.
+        runs: Number of runs that execute at the same time, if known from an earlier load; None (the
+            default) measures the best number, which takes seconds.
     """
 
     def __init__(
@@ -114,12 +114,12 @@ class ModelRunner:
 
 
 class ModelRunners:
-    """The models of a process. A reloaded model shares the cores as its predecessor did.
+    """The models of a process. A reloaded model keeps the number of concurrent runs.
 
     Args:
-        threads: Threads of a run that is alone; None keeps the number that each model was compiled
-            for.
-        cores: Cores that the runs share.
+        threads: Number of threads of a run that is alone; None keeps the number that each model was
+            compiled for.
+        cores: Number of cores that the runs share.
     """
 
     def __init__(self, threads: int | None, cores: int) -> None:
@@ -153,8 +153,8 @@ class InProcess:
     """A replica in this process.
 
     Args:
-        threads: Threads of a run that is alone; None (the default) keeps the number that each model
-            was compiled for.
+        threads: Number of threads of a run that is alone; None (the default) keeps the number that
+            each model was compiled for.
     """
 
     def __init__(self, threads: int | None = None) -> None:

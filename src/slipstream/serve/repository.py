@@ -70,7 +70,7 @@ class ServedModel:
 
     @contextmanager
     def used(self) -> Generator[ServedModel]:
-        """Keep the model loaded as long as the context is open."""
+        """Keep the model loaded while the context is open."""
         self._users += 1
         self._free.clear()
         try:
@@ -97,8 +97,9 @@ class Repository:
     Args:
         specs: Specifications of all versions.
         replicas: Replicas that execute the models.
-        limits: Limits of each batcher; the replicas determine the number of concurrent runs.
-        most_rows: Rows that one request may have.
+        limits: Limits of each batcher, except the number of concurrent runs, which the replicas
+            determine.
+        most_rows: Largest number of rows of a request.
     """
 
     def __init__(
@@ -159,10 +160,10 @@ class Repository:
         raise RequestRefusedError(Reason.UNAVAILABLE, f"the model {name!r} is not ready yet", 1.0)
 
     async def load(self, name: str, version: str) -> ServedModel:
-        """Load a version from its file. The version that it replaces serves until it is ready.
+        """Load a version from its file. Until it is ready, the old version answers requests.
 
-        Raises UsageError or UnsupportedError if the file cannot be served; the version that was
-        loaded before then stays.
+        Raises UsageError or UnsupportedError if the file cannot be served; in that case the version
+        that was loaded before stays.
         """
         spec = self._specs[name, version]
         key = f"{name}/{version}/{next(self._numbers)}"
@@ -224,4 +225,4 @@ def _by_share(ready: Sequence[ServedModel]) -> ServedModel | None:
     ]
     if not sum(weights):
         return ready[-1]
-    return random.choices(ready, weights)[0]  # need not be secure
+    return random.choices(ready, weights)[0]  # no cryptographic randomness is needed

@@ -71,7 +71,8 @@ class RestApi:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check the token of a request before its body is read, and answer the request.
 
-        A request for a result bypasses Starlette, which takes as long as a run of a small model.
+        A request for a result bypasses Starlette, whose routing takes as long as a run of a small
+        model.
         """
         if self._repository.is_ending:
             scope["extensions"][LINK].close_after()
@@ -103,7 +104,7 @@ class RestApi:
                 f"the body is encoded as {encoding[:64]!r}; allowed: identity",
             )
         with self._handler.request("rest", model, version, fields) as active:
-            # In overload most requests are refused, and to read their bodies would take the time of
+            # In overload most requests are refused, and reading their bodies would take time from
             # the runs.
             active.check_admission(timeout_of(link.begun, fields.get(JSON_LENGTH)))
             with self._bodies.reserve() as reservation:

@@ -50,27 +50,28 @@ class ServeOptions:
         host: Address to listen on (default 127.0.0.1, which only this machine reaches).
         port: TCP port of REST (default 8000); 0 chooses a free one.
         grpc_port: TCP port of gRPC (default 8001); 0 chooses a free one, None turns gRPC off.
-        replicas: Processes that execute the models (default 1, which is the server itself).
-        threads: Threads of a run when no other request is there; None (the default) keeps the
-            number that each model was compiled for.
+        replicas: Number of processes that execute the models (default 1, the server itself).
+        threads: Number of threads of a run while there is no other request; None (the default)
+            keeps the number that each model was compiled for.
         seconds: Timeout of a request in seconds (default 10); a request may set a shorter one.
         delay: Longest time in seconds that a request waits for others to join its batch (default
             0.002).
-        waiting: Requests that may wait for one model (default 1024).
-        most_rows: Rows that one request may have (default 64).
+        waiting: Number of requests that may wait for one model (default 1024).
+        most_rows: Largest number of rows of a request (default 64).
         body: Largest body of a request in bytes (default 64 MiB).
         bodies: Largest sum of all bodies in memory, in bytes (default 512 MiB).
         watch: Period in seconds at which the model files are checked (default 1); a changed file is
             loaded again. None turns the check off.
-        tokens: Tokens of which a request must present one (default none: every request is served).
+        tokens: Tokens, one of which a request must present (default none: every request is served).
         tls: Certificate and key of the server; None (the default) turns encryption off.
         access_log: File that receives a line of JSON for each request; None (the default) writes
             nothing.
         notice: Time in seconds after SIGTERM in which `/v2/health/ready` answers 503 and requests
-            are still served, so that load balancers can send new ones elsewhere. Each connection is
-            closed after its next answer. A second signal or SIGINT ends the time at once. None (the
-            default) means 5 s if other machines reach the host, else 0.
-        drain: Time in seconds that open requests then have to be answered (default 30).
+            are still served, so that load balancers can send new requests elsewhere. Each
+            connection is closed after its next answer. A second signal or SIGINT ends the time at
+            once. None (the default) means 5 s if other machines reach the host, else 0.
+        drain: Time in seconds after the notice in which open requests are still answered (default
+            30).
         keep_alive: Time in seconds that a connection without a request stays open, 1 or more
             (default 75). Proxies reuse a connection for up to 60 s and must not find it closed.
     """
@@ -150,9 +151,9 @@ class Server:
             await repository.close()
 
     def end(self, notice: float | None = None) -> None:
-        """End the server after the notice of its options. Call it from the server's event loop.
+        """End the server after the time `notice` of its options. Call it from the event loop.
 
-        A second call, or a notice of 0, ends it at once.
+        A second call, or a call with `notice=0`, ends the server at once.
         """
         if notice == 0 or self._ended.is_set():
             self._hurried.set()
@@ -197,8 +198,8 @@ class Server:
             raise
         serving = asyncio.create_task(web.serve(sockets))
         try:
-            # The objects of this moment stay for good, so the collector need not visit them while a
-            # request waits.
+            # The objects that exist now stay until the end, so the garbage collector need not visit
+            # them while requests wait.
             gc.freeze()
             host, port = sockets[0].getsockname()[:2]
             self.on_ready(
@@ -230,7 +231,7 @@ class Server:
         server.add_generic_rpc_handlers((service.handler(),))
         _listening(
             options.host, options.grpc_port
-        ).close()  # raises the reason, which gRPC does not tell
+        ).close()  # raises an error with the reason, which gRPC does not report
         address = f"{options.host}:{options.grpc_port}"
         if options.tls is None:
             port = server.add_insecure_port(address)
@@ -269,10 +270,10 @@ def run(
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens, and that asyncio knows to be TCP.
+    """Return a listening socket with the protocol number of TCP.
 
-    Otherwise asyncio leaves Nagle's algorithm on, and a response of two pieces waits 40 ms for the
-    client to acknowledge the first.
+    With protocol number 0, asyncio leaves Nagle's algorithm on. Then a response of two pieces waits
+    40 ms for the client to acknowledge the first piece.
     """
     with ExitStack() as unless_listening:
         try:

@@ -53,7 +53,7 @@ class Signature:
     Args:
         inputs: Inputs of the package.
         outputs: Outputs of the package.
-        most_rows: Rows that one request may have.
+        most_rows: Largest number of rows of a request.
         images: Options for reading image files into an input; None (the default) if no input
             accepts files.
     """
@@ -76,7 +76,7 @@ class Signature:
             self._reader = images.input, reader
 
     def shape_of(self, tensor: Tensor) -> list[int]:
-        """Return the shape of an input or output, with -1 for the rows."""
+        """Return the shape of an input or output, with -1 for the number of rows."""
         return list(tensor.shape) if self.rows is None else [-1, *tensor.shape[1:]]
 
     def described(self, tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
@@ -183,7 +183,7 @@ class Signature:
 
 
 def _rows(tensors: Sequence[Tensor]) -> int | None:
-    """Return the rows of a run, or None if first sizes differ or a size is not fixed."""
+    """Return the number of rows of a run; None if first sizes differ or a size is not fixed."""
     if any(size < 0 for each in tensors for size in each.shape):
         return None
     firsts = {each.shape[0] if each.shape else 0 for each in tensors}

@@ -19,7 +19,7 @@ from slipstream.infer.graph.graph import Array
 from slipstream.serve.frames import SIZES, parts_of, pieces_of
 from slipstream.serve.replicas import ModelRunner, ModelRunners
 
-# Models that are loaded or released at the same time. Chosen by hand, not measured.
+# Number of models that are loaded or released at the same time. Chosen by hand, not measured.
 _LOADERS = 2
 
 

@@ -1,7 +1,7 @@
 """A pool of worker processes that execute the models; each process is a replica.
 
-A run has no effect but its result, so a run whose process died is repeated in another process, and
-the client notices nothing. A process that died is started again with all models.
+A run has no side effects. So a run whose process died is repeated in another process, and the
+client notices nothing. A process that died is started again with all models.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 _PATIENCE = 30.0
 # Seconds between two starts of a replica that ends at once. Chosen by hand, not measured.
 _PAUSE = 0.5
-# Attempts at a run, so that a model that kills every process is given up. Chosen by hand.
+# Largest number of attempts at a run, because a model may kill every process. Chosen by hand.
 _ATTEMPTS = 8
 
 
@@ -43,9 +43,9 @@ class Replica:
     """A worker process, as the server sees it.
 
     Args:
-        threads: Threads of a run when no other request is there; None keeps the number that each
-            model was compiled for.
-        cores: Cores that the runs of the process share.
+        threads: Number of threads of a run while there is no other request; None keeps the number
+            that each model was compiled for.
+        cores: Number of cores that the runs of the process share.
     """
 
     def __init__(self, threads: int | None, cores: int) -> None:
@@ -140,7 +140,8 @@ class WorkerPool:
 
     Args:
         count: Number of processes.
-        threads: Threads of a run when no other request is there; None divides the cores evenly.
+        threads: Number of threads of a run while there is no other request; None divides the cores
+            evenly.
     """
 
     def __init__(self, count: int, threads: int | None) -> None:
@@ -170,7 +171,7 @@ class WorkerPool:
             try:
                 content, outputs = await replica.call("run", key, inputs, is_alone=is_alone)
             except WorkerLostError:
-                # It receives no more runs, although the end of the process is not noticed yet.
+                # The replica gets no more runs, even before the end of its process is noticed.
                 replica.keys.clear()
                 continue
             if "error" in content:

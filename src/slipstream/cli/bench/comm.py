@@ -72,7 +72,9 @@ def comm(
     ] = "allreduce",
     sizes: Annotated[
         str,
-        typer.Option(metavar="LIST", help="Sizes of the larger buffer of a rank: 4k,64KiB,100m."),
+        typer.Option(
+            metavar="LIST", help="Sizes of a rank's input or output (the larger): 4k,64KiB,100m."
+        ),
     ] = "4k,64k,1m,16m,100m",
     codecs: Annotated[
         str,

@@ -58,7 +58,7 @@ def forecast_steps(
         str, typer.Option(metavar="LIST", help="Backends of DDP, with commas between.")
     ] = ",".join(BACKENDS),
     quick: Annotated[
-        bool, typer.Option("--quick", help="Measure the lab for seconds only; inaccurate.")
+        bool, typer.Option("--quick", help="Measure the lab for a few seconds; inaccurate.")
     ] = False,
     steps: Annotated[
         int,

@@ -1,4 +1,4 @@
-"""`slipstream bench images`: from JPEG files to labels, ours beside the pipelines of peers."""
+"""`slipstream bench images`: time from JPEG files to labels, beside the pipelines of peers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def bench_images(
     output: OutputFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the way from JPEG files to labels, decoding and resizing included.
+    """Measure the time from JPEG files to labels, including decoding and resizing.
 
     Peers are Pillow, NumPy and the int8 of ONNX Runtime and OpenVINO. The command needs PyTorch,
     slipstream[infer] and nncf. Nothing else should run on the machine.

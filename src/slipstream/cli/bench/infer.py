@@ -1,4 +1,4 @@
-"""`slipstream bench infer`: latency of models by every engine and precision, ours beside peers'."""
+"""`slipstream bench infer`: latency of models with every engine and precision, beside peers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ openvino-bf16, openvino-int8-weights, openvino-int8, openvino-int8-bf16.
 
 [bold]Exit code[/bold]: 1 if a package has less accuracy than --accuracy, 2 for wrong usage.
 """
-# Options without effect with --images, and options without effect without it.
+# Options that have no effect with --images, and options that have no effect without --images.
 LATENCY_OPTIONS = ("peers", "rounds", "turn_time", "search_time", "unseen", "cache")
 IMAGE_OPTIONS = ("accuracy", "price")
 COST = "Time and cost of an image"
@@ -85,7 +85,7 @@ def infer_models(
         typer.Option(
             metavar="FOLDER",
             rich_help_panel=COST,
-            help="Folder of JPEG files by label, for time and cost of an image.",
+            help="Folder of JPEG files by label, to measure time and cost per image.",
         ),
     ] = None,
     accuracy: Annotated[
@@ -103,10 +103,10 @@ def infer_models(
     output: OutputFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure models by every engine and precision: latency, accuracy, memory, share of the peak.
+    """Measure latency, accuracy, memory and share of the peak with every engine and precision.
 
-    The command needs PyTorch and slipstream[infer]; with nncf, OpenVINO's int8 takes part. With
-    --images, it measures the average time and cost of an image, from its JPEG file to the answer.
+    The command needs PyTorch and slipstream[infer]; with nncf, it measures OpenVINO's int8 too.
+    With --images, it measures the average time and cost per image, from JPEG file to answer.
     Nothing else should run on the machine.
     """
     _check_effect(context, images is not None)
@@ -142,7 +142,7 @@ def infer_models(
 
 
 def parse_accuracy(text: str) -> tuple[float, float]:
-    """Return the shares of top-1 and top-5 in percentages such as "92" or "92%,99%".
+    """Return top-1 and top-5 accuracy, each 0 to 1, from percentages: "92" or "92%,99%".
 
     Raises:
         UsageError: The text is anything else.
@@ -158,7 +158,7 @@ def parse_accuracy(text: str) -> tuple[float, float]:
 
 
 def _check_effect(context: typer.Context, has_images: bool) -> None:
-    """Raise UsageError for an option that was given and would change nothing."""
+    """Raise UsageError if an option on the command line would have no effect."""
     for name in LATENCY_OPTIONS if has_images else IMAGE_OPTIONS:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":

@@ -35,7 +35,7 @@ def negotiate(
     ] = "4,8,16",
     tensors: Annotated[
         int,
-        typer.Option(min=1, help="Tensors of 1 KB, which each rank submits in another order."),
+        typer.Option(min=1, help="Number of 1 KB tensors; each rank has its own order."),
     ] = 1000,
     cycle_time: Annotated[
         str,
@@ -44,7 +44,7 @@ def negotiate(
     scaling: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Program negotiate_bench, which measures up to 256 threads."
+            metavar="FILE", help="Path of negotiate_bench, which measures up to 256 threads."
         ),
     ] = None,
     rounds: Rounds = 5,

@@ -81,8 +81,8 @@ def serve_model(
 ) -> None:
     """Measure a server: throughput and latency by clients, overhead of serving, and overload.
 
-    A peer has its turns in the same run. The command needs slipstream[serve], and fastapi for
-    the peer. Nothing else should run on the machine.
+    Slipstream and the peer are measured by turns. The command needs slipstream[serve], and
+    fastapi for the peer. Nothing else should run on the machine.
     """
     peer = ",".join(split_peers(peers)) or "none"
     needed = [*PACKAGES, *(PEER_PACKAGES if peer == "fastapi" else ())]
@@ -120,7 +120,7 @@ def serve_model(
 
 
 def parse_open(text: str) -> tuple[float, float]:
-    """Return the factor of capacity and the seconds of `2` or `2:60s`; UsageError for others."""
+    """Return factor of the capacity and seconds from `2` or `2:60s`; raise UsageError otherwise."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(?::(.+))?", text.strip())
     if match is None:
         raise UsageError(f"the open loop is {text!r}; allowed: 2, 2:60s for 60 s, 0 for none")

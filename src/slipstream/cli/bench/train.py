@@ -67,7 +67,7 @@ def train_models(
     output: OutputFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train models: samples per second under DDP and across the step boundary, and the losses."""
+    """Train models and show losses and samples per second, with DDP and with step overlap."""
     spec = TrainSpec(
         models=split_list(models),
         lab=lab_spec(num_hosts, ranks_per_host, rate, flow_rate),

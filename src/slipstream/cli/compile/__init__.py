@@ -67,7 +67,7 @@ def add_to(app: typer.Typer) -> None:
 
 def show_list(*, as_json: bool) -> None:
     """Print the engines and rewrites."""
-    _ = infer.compile  # raises first if a package is not installed
+    _ = infer.compile  # raises an error at once if a package is not installed
     from slipstream.infer.engines import ENGINES
     from slipstream.infer.rewrites import REWRITES
 
@@ -139,7 +139,7 @@ def compile_model(
         raise UsageError(
             "MODEL is missing; allowed: a file, package.module:function or path.py:function"
         )
-    run_compilation = infer.compile  # raises first if a package is not installed
+    run_compilation = infer.compile  # raises an error at once if a package is not installed
     from slipstream.infer.importers.shapes import parse_shape
     from slipstream.infer.machine import usable_cores
 
@@ -177,7 +177,7 @@ def _show(report: infer.Report, output: Path, *, as_json: bool) -> None:
 
 
 def _warn(report: infer.Report, limit: float, seconds: float) -> None:
-    """Warn if the command took longer than the search was allowed, with the time of each part."""
+    """Warn, with the time of each part, if the command took longer than the search's time limit."""
     if seconds <= limit:
         return
     search = report.search_seconds or 0.0
@@ -191,7 +191,7 @@ def _warn(report: infer.Report, limit: float, seconds: float) -> None:
 
 @contextmanager
 def _progress() -> Generator[Callable[[str, float], None]]:
-    """Yield a function that shows the current step and the share of the time, on a terminal."""
+    """Yield a function that shows the current step and the share of time passed, on a terminal."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (

@@ -43,13 +43,13 @@ Snr = Annotated[
     typer.Option(
         metavar="DB",
         show_default="20 without labels",
-        help="Least signal-to-noise ratio of the outputs in dB.",
+        help="Minimum signal-to-noise ratio of the outputs in dB.",
     ),
 ]
 Agreement = Annotated[
     str,
     typer.Option(
-        metavar="PERCENT", help="Least share of unchanged answers, if the data has no labels."
+        metavar="PERCENT", help="Minimum share of unchanged answers, if the data has no labels."
     ),
 ]
 Engines = Annotated[
@@ -76,7 +76,7 @@ Shapes = Annotated[
         "--shape",
         metavar="NAME=SIZES",
         rich_help_panel=MODEL,
-        help="Shape of an input that the model leaves open, image=1,3,224,224; may be repeated.",
+        help="Shape of an input if the model leaves it open: image=1,3,224,224; may be repeated.",
     ),
 ]
 Weights = Annotated[
@@ -128,7 +128,7 @@ Mean = Annotated[
         metavar="NUMBERS",
         rich_help_panel=IMAGES,
         show_default="ImageNet's",
-        help="Mean of all channels, or of each, with commas between: 0.485,0.456,0.406.",
+        help="Mean of all channels, or a mean for each channel: 0.485,0.456,0.406.",
     ),
 ]
 Std = Annotated[
@@ -137,13 +137,13 @@ Std = Annotated[
         metavar="NUMBERS",
         rich_help_panel=IMAGES,
         show_default="ImageNet's",
-        help="Standard deviation of all channels, or of each, with commas between.",
+        help="Standard deviation of all channels, or one for each channel, with commas between.",
     ),
 ]
 
 
 def parse_percent(text: str, name: str) -> float:
-    """Return the number of `0.3%` or `0.3`; raise UsageError for other texts."""
+    """Return the number in `0.3%` or `0.3`; raise UsageError for other texts."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%?", text.strip())
     if match is None:
         raise UsageError(f"{name} is {text!r}; allowed: percentage points such as 0.3%")
@@ -151,7 +151,7 @@ def parse_percent(text: str, name: str) -> float:
 
 
 def parse_boxes(text: str) -> infer.BoxOptions:
-    """Return the options in `iou=0.45,score=0.25,most=100,layout=yolov8`, or in some of these."""
+    """Return the options in `iou=0.45,score=0.25,most=100,layout=yolov8` or in a part of it."""
     kinds = {"iou": float, "score": float, "most": int, "layout": str}
     try:
         pairs = [part.split("=") for part in split_list(text)]

@@ -13,7 +13,7 @@ PLAN = "plan"
 
 
 class _PlanContext(typer.Context):
-    """Context of the implicit sub-command, whose name no usage line and no error shows."""
+    """Context of the implicit sub-command `plan`, whose name usage lines and errors leave out."""
 
     @property
     def command_path(self) -> str:
@@ -22,7 +22,7 @@ class _PlanContext(typer.Context):
 
 
 class _PlanCommand(Command):
-    """The implicit sub-command."""
+    """The implicit sub-command `plan`."""
 
     context_class = _PlanContext
 

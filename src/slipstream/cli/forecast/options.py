@@ -64,7 +64,7 @@ Shape = Annotated[
 ]
 Tokens = Annotated[
     int | None,
-    typer.Option(min=1, show_default="as in its training", help="Length of a sequence in tokens."),
+    typer.Option(min=1, show_default="as in its training", help="Tokens of a sequence."),
 ]
 Optimizer = Annotated[
     OptimizerChoice,
@@ -191,7 +191,7 @@ InputRate = Annotated[
 SearchTime = Annotated[
     str,
     typer.Option(
-        metavar="TIME", help="Time limit of the search, which always finds one plan: 40s, 5m."
+        metavar="TIME", help="Time limit of the search: 40s, 5m; one plan is always found."
     ),
 ]
 Top = Annotated[int, typer.Option(min=1, rich_help_panel=OUTPUT, help="Number of plans to show.")]
@@ -209,7 +209,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
 
 
 def parse_alone(text: str) -> tuple[float, int]:
-    """Return samples per second and micro-batch from `410@64`; raise UsageError otherwise."""
+    """Return samples per second and micro-batch from `410@64`; raise UsageError for other texts."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)@(\d+)", text.strip())
     if match is None:
         raise UsageError(

@@ -118,9 +118,10 @@ def plan(
     html: HtmlFile = None,
 ) -> None:
     """Forecast hardware, strategy, time and cost of training MODEL. Nothing is run."""
-    run_forecast = forecast.forecast  # raises first if a package is not installed
+    run_forecast = forecast.forecast  # raises an error at once if a package is not installed
     if html is not None:
-        from slipstream.forecast.report import forecast_page as forecast_page  # likewise
+        # This import raises an error too if a package is not installed.
+        from slipstream.forecast.report import forecast_page as forecast_page
     options = forecast.ForecastOptions(
         batch=batch,
         shape=None if shape is None else parse_shape(shape),

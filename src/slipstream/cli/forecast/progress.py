@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from slipstream.forecast import Plan
 
-# Seconds between two log lines without a terminal; a shorter search writes none.
+# Seconds between two log lines if there is no terminal; a shorter search writes no line.
 EVERY_SECONDS = 5.0
 
 
@@ -22,7 +22,7 @@ class SearchDisplay(Protocol):
     """Receiver of the progress of a search."""
 
     def tell(self, step: str, done: int, total: int) -> None:
-        """Show the current step, and how many of all steps are done; 0 of 0 is unknown."""
+        """Show the current step, and that `done` of `total` parts are done; 0 of 0 if unknown."""
         ...
 
     def better(self, plan: Plan) -> None:

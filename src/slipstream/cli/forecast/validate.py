@@ -64,7 +64,7 @@ def validate_table(
     ] = KeyChoice.SOURCE,
     leave: Annotated[
         LeaveChoice,
-        typer.Option(help="Column; rows with the same value as a row are left out of its fit."),
+        typer.Option(help="Column; a row is forecast by a fit without the rows of equal value."),
     ] = LeaveChoice.SOURCE,
     as_json: AsJson = False,
     output: OutputFile = None,
@@ -78,7 +78,8 @@ def validate_table(
     from slipstream.forecast.validate.score import validate
 
     if html is not None:
-        from slipstream.forecast.report import validation_page as validation_page  # raises first
+        # This import raises an error at once if a package is not installed.
+        from slipstream.forecast.report import validation_page as validation_page
     fitted = intervals.load()
     console = stderr_console()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:

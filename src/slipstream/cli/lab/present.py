@@ -48,7 +48,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def link(
-    host: Annotated[str, typer.Argument(metavar="HOST", help="Number of the host, or uplinks.")],
+    host: Annotated[str, typer.Argument(metavar="HOST", help='Number of the host, or "uplinks".')],
     rate: Annotated[
         str | None, typer.Option(metavar="RATE", help="New bit rate in both directions.")
     ] = None,

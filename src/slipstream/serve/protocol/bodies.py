@@ -24,7 +24,7 @@ class BodyReservation:
 
     Args:
         bodies: Counter of the memory of all bodies.
-        num_bytes: Bytes reserved so far (default 0).
+        num_bytes: Number of bytes reserved so far (default 0).
     """
 
     bodies: BodyMemory
@@ -51,7 +51,7 @@ class BodyMemory:
 
     @contextmanager
     def reserve(self) -> Generator[BodyReservation]:
-        """Count the bytes of a body as long as the context is open."""
+        """Count the bytes of a body while the context is open."""
         reservation = BodyReservation(self)
         try:
             yield reservation
@@ -124,7 +124,7 @@ def aligned(size: int, json_length: str) -> memoryview:
 
     Args:
         size: Size of the body in bytes.
-        json_length: Length of the JSON from the header; any text but a number means 0.
+        json_length: Length of the JSON from the header; a text that is not a number means 0.
     """
     is_number = json_length.isascii() and json_length.isdecimal() and len(json_length) < 20
     before = int(json_length) if is_number else 0

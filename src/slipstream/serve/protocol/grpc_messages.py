@@ -85,7 +85,7 @@ def _made() -> descriptor_pool.DescriptorPool:
 
 
 def _add_field(message: Any, path: str, text: str) -> None:
-    """Add a field, "TYPE name = NUMBER", or a map from strings, "map TYPE name = NUMBER"."""
+    """Add a field "TYPE name = NUMBER", or a map with string keys "map TYPE name = NUMBER"."""
     declared, _, number = text.partition(" = ")
     *kinds, name = declared.split(" ")
     kind, is_map = kinds[-1], kinds[0] == "map"

@@ -23,7 +23,8 @@ Buffer: TypeAlias = "bytes | memoryview"
 
 _OK = b"HTTP/1.1 200 OK\r\n"
 _LENGTH = b"content-length"
-# Buffer for headers and other data without memory of their own; it is parsed before the next read.
+# Buffer for headers and all other data that is not received into the memory of a body; its contents
+# are parsed before the next read.
 _SCRATCH = memoryview(bytearray(1 << 16))
 
 
@@ -70,7 +71,7 @@ class RequestConnection:
         self._cycle.keep_alive = False
 
     def when_gone(self, act: Callable[[], object] | None) -> None:
-        """Call `act` if the client hangs up from now on; None cancels that."""
+        """Call `act` if the client hangs up from now on; None cancels an earlier `act`."""
         self._protocol.when_gone(self._cycle, act)
 
 
@@ -78,7 +79,7 @@ class HttpConnection(HttpToolsProtocol):
     """A connection of uvicorn that gives each request a `RequestConnection` as an extension."""
 
     _memory: memoryview | None = None  # memory of the body that is being received
-    _have = 0  # bytes in it
+    _have = 0  # number of bytes received in that memory
     _filled: asyncio.Future[None] | None = None
     _gone: Callable[[], object] | None = None
 
@@ -114,7 +115,7 @@ class HttpConnection(HttpToolsProtocol):
     async def fill(self, cycle: RequestResponseCycle, memory: memoryview, seconds: float) -> None:
         """Fill memory with the body of a request; see `RequestConnection.fill`.
 
-        Bytes that have not arrived belong to the message that the parser is reading.
+        The rest of the body is received without the parser, which has seen only the header.
         """
         have = len(cycle.body)
         memory[:have] = cycle.body
@@ -132,7 +133,7 @@ class HttpConnection(HttpToolsProtocol):
         try:
             await self._filled
         except TimeoutError:
-            cycle.keep_alive = False  # the remaining bytes are not a next request
+            cycle.keep_alive = False  # the next bytes are the rest of the body, not a request
             raise
         finally:
             timer.cancel()
@@ -143,7 +144,7 @@ class HttpConnection(HttpToolsProtocol):
         fields: Iterable[tuple[bytes, bytes]],
         pieces: Sequence[Buffer],
     ) -> None:
-        """Send an answer as uvicorn does, but at once; see `RequestConnection.answer`."""
+        """Send an answer like uvicorn, but in one write; see `RequestConnection.answer`."""
         if self.flow.write_paused:
             await self.flow.drain()
         if cycle.disconnected:
@@ -167,7 +168,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _end_body(self) -> None:
         self._memory = None
-        # The old parser still waits for the body.
+        # A new parser is needed, because the old one still waits for the body.
         self.parser = httptools.HttpRequestParser(self)
         self.on_message_complete()
         self._end_fill(None)
@@ -182,9 +183,10 @@ class HttpConnection(HttpToolsProtocol):
 
 
 class Protocol(asyncio.BufferedProtocol):
-    """The protocol that the event loop sees.
+    """The protocol object that is passed to the event loop.
 
-    uvicorn's own class has another base, which makes an event loop pass copies of the data.
+    uvicorn's own class derives from asyncio.Protocol, to which an event loop passes copies of the
+    data.
 
     Args:
         arguments: Arguments that uvicorn passes to its protocols.

@@ -69,7 +69,7 @@ class InferenceCall:
         given: Inputs by name.
         id: Identifier of the request, which the response repeats; "" (the default) if none.
         outputs: Requested outputs, and whether each is binary; empty (the default) requests all.
-        binary: Whether outputs are binary unless stated otherwise (default False).
+        binary: Whether outputs are binary if the request does not say it (default False).
         seconds: Timeout in seconds; None (the default) is the timeout of the server.
     """
 
@@ -102,7 +102,7 @@ def parse_call(body: memoryview, json_length: str | None) -> InferenceCall:
 
 
 def timeout_of(begun: bytearray, json_length: str | None) -> float | None:
-    """Return the timeout in seconds of a request whose body has only begun to arrive.
+    """Return the timeout in seconds of a request from the first bytes of its body.
 
     Args:
         begun: First bytes of the body.
@@ -139,8 +139,8 @@ def build_response(
         model: Name of the model.
         version: Version of the model.
         outputs: Outputs of the model, in its order.
-        classes: Names of the classes by number (default none); the output `labels` carries the
-            names of its labels as a parameter.
+        classes: Names of the classes by number (default none); the output `labels` gets the names
+            of its labels as a parameter.
 
     Raises RequestRefusedError if the request names an output that the model does not have.
     """

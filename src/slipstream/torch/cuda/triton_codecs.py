@@ -25,8 +25,8 @@ TILE = 2048  # elements that a program handles at a time
 OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
 # Number of programs (Triton's thread blocks) that access host memory at the same time: the smallest
 # that fills PCIe 5.0 x16 on an H200 (benchmarks/gpu/h200_codecs.json). More programs slow down the
-# user's kernels. Beside 32 encoding programs a matrix product takes twice as long; beside 8 programs
-# it takes as long as beside a copy engine.
+# user's kernels. Beside 32 encoding programs a matrix product takes twice as long; beside 8 it
+# takes as long as beside a copy engine.
 _HOST_ENCODERS = 8
 _HOST_DECODERS = 32
 _ALIGNMENT = 16  # bytes; with a lower alignment, kernels load and store narrower words
