@@ -25,9 +25,9 @@ class Folder:
     """Images of a folder. A call with an index returns the image at this index and its label.
 
     Args:
-        files: Image files, each with its label; the label is None if there are no sub-folders.
+        files: Image files, each with its label; the label is None if they are in no sub-folders.
         classes: Names of the classes, in the order of their labels from 0. The tuple is empty if
-            there are no sub-folders, or if their names are numbers, which then are the labels.
+            images are in no sub-folders, or if the sub-folders' names are numbers (the labels).
         read: Reader that returns the pixels of a file.
         has_channels_first: Whether the channels come before the rows and columns.
         dtype: Dtype of the model's input. If it is uint8, pixels are not normalised.

@@ -120,8 +120,8 @@ def detect_layout(
         examples: Arrays of the outputs by name, one mapping for each example input.
 
     Raises:
-        UsageError: in every layout some scores are outside 0 to 1, or several layouts remain
-            possible.
+        UsageError: in every layout some scores are outside 0 to 1, or the outputs prove none of
+            the possible layouts.
     """
     if name == AUTO:
         layouts = layouts_for(shapes, described)

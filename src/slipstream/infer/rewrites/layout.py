@@ -242,7 +242,7 @@ def _images(graph: Graph) -> set[str]:
 
 
 def _order(editor: Editor, node: Node, images: set[str]) -> list[int] | None:
-    """Return `perm` of the Transpose to channels last whose output the node reads, or None."""
+    """Return `perm` of a Transpose that moves channels last, if the node reads its output."""
     for name in node.inputs:
         before = editor.producer(name, "Transpose")
         if before is None or before.inputs[0] not in images:

@@ -110,7 +110,7 @@ def _embed(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _batch_norm(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Normalize by stored means and variances, after dividing both by the number in blob 3."""
+    """Normalize by stored means and variances, both divided by the number in the third blob."""
     layer.only(x, 1)
     options = layer.message.message("batch_norm_param")
     shape = builder.shape(x[0])
