@@ -1,8 +1,8 @@
 """Check that only slipstream.settings reads environment variables.
 
-Other modules may pass the complete mapping to a child process, but they must not look up a
-variable, and no literal may be a SLIPSTREAM_ name. Messages and documents may mention only
-variables that the settings declare. The engine reads no variables at all.
+Other modules may pass all environment variables to a child process, but they must not look up a
+variable, and no string literal may be a name that starts with SLIPSTREAM_. Messages and documents
+may mention only variables that the settings declare. The C++ engine reads no environment variables.
 """
 
 import ast
@@ -24,7 +24,7 @@ def is_environ(node: ast.expr) -> bool:
 
 
 def is_lookup(node: ast.AST) -> bool:
-    """Return whether a node reads or writes one variable."""
+    """Return whether a node reads or writes a single environment variable."""
     if isinstance(node, ast.Subscript):
         return is_environ(node.value)
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
@@ -35,7 +35,7 @@ def is_lookup(node: ast.AST) -> bool:
 
 
 def python_problems(path: Path, declared: set[str]) -> Iterator[str]:
-    """Yield the violations in one Python module."""
+    """Yield a message for each violation in a Python module."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if is_lookup(node):
             yield f"{path}:{getattr(node, 'lineno', 0)}: reads one environment variable"
@@ -47,21 +47,21 @@ def python_problems(path: Path, declared: set[str]) -> Iterator[str]:
 
 
 def document_problems(path: Path, declared: set[str]) -> Iterator[str]:
-    """Yield the undeclared names in one document."""
+    """Yield a message for each undeclared name in a document."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         for name in set(NAME.findall(line)) - declared:
             yield f"{path}:{number}: {name} does not exist"
 
 
 def cpp_problems(path: Path) -> Iterator[str]:
-    """Yield the violations in one C++ file."""
+    """Yield a message for each violation in a C++ file."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if CPP_READ.search(line.split("//")[0]):
             yield f"{path}:{number}: reads the environment; take a value from Python"
 
 
 def problems(root: Path) -> list[str]:
-    """Return all violations in the tree under `root`."""
+    """Return a message for each violation in the tree under `root`."""
     settings = sorted((root / "src" / "slipstream" / "settings").rglob("*.py"))
     declared = {name for path in settings for name in NAME.findall(path.read_text("utf-8"))}
     found: list[str] = []
@@ -77,7 +77,7 @@ def problems(root: Path) -> list[str]:
 
 
 def main() -> int:
-    """Print the violations in a tree (default: this one), and return 1 if there are any."""
+    """Print all violations in a tree (default: this checkout), and return 1 if there are any."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent
     found = problems(root)
     if found:

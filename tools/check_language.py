@@ -1,10 +1,10 @@
 """Check the language of the source: docstrings, help texts and class names.
 
 - The docstring of a function begins with an imperative verb ("Return the ..."), that of a property
-  with a noun. That of a test is a sentence about its case.
+  with a noun. The docstring of a test is a sentence about its case.
 - A line of `Args:` and a help text begin with a noun phrase or a verb, never with a word that
   depends on something before it ("of", "that", "what").
-- Outside tests a class name is declared once, except the names in `SHARED_NAMES`.
+- Outside tests, a class name is declared only once, except the names in `SHARED_NAMES`.
 
 Usage: check_language.py [FILE_OR_FOLDER ...]; default: src.
 """
@@ -19,13 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path("src")
-# Names that Horovod's users import from our modules, although other modules declare them too.
+# Class names that users of Horovod import from our modules, and that other modules declare, too.
 SHARED_NAMES: frozenset[str] = frozenset()
 
 HEADLESS = re.compile(
     "of|that|what|which|whose|how|when|where|in|as|with|by|for|to|from|at|on|than|those"
 )
-# First words of a docstring that does not begin with a verb.
+# A docstring that begins with one of these words does not begin with a verb.
 NO_VERBS = re.compile(
     HEADLESS.pattern + "|the|a|an|this|these|every|each|all|its|whether|why|it|one|two|some|several"
     "|none|both|no|any|such|there|true|false"
@@ -57,7 +57,7 @@ def is_test(node: Documented) -> bool:
 
 
 def check_voice(node: Documented, docstring: str) -> Iterator[Finding]:
-    """Yield a finding if the docstring of a function does not begin with an imperative verb."""
+    """Yield a finding if a function's docstring does not begin with an imperative verb."""
     word = first_word(docstring)
     noun_or_third_person = word.endswith("s") and not IMPERATIVES_IN_S.fullmatch(word)
     if NO_VERBS.fullmatch(word) or noun_or_third_person or not word[:1].isalpha():
@@ -84,7 +84,7 @@ def check_help(node: ast.Call) -> Iterator[Finding]:
 
 
 def check_module(tree: ast.Module) -> Iterator[Finding]:
-    """Yield the findings of one module, in any order."""
+    """Yield the findings of one module, unsorted."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             yield from check_help(node)
@@ -98,7 +98,7 @@ def check_module(tree: ast.Module) -> Iterator[Finding]:
 
 
 def repeated_classes() -> dict[str, list[str]]:
-    """Return the class names that are declared more than once under `SOURCE`, with their places."""
+    """Return the class names declared more than once under `SOURCE`, with files and lines."""
     places: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -110,13 +110,13 @@ def repeated_classes() -> dict[str, list[str]]:
 
 
 def python_files(arguments: list[str]) -> Iterator[Path]:
-    """Yield the Python files that the arguments name, or all sources."""
+    """Yield the Python files that the arguments name; without arguments, all sources."""
     for path in map(Path, arguments or [str(SOURCE)]):
         yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
 
 
 def main() -> int:
-    """Print all findings; return 1 if there is any."""
+    """Print all findings, and return 1 if there are any."""
     failed = False
     for path in python_files(sys.argv[1:]):
         for line, finding in sorted(check_module(ast.parse(path.read_text()))):

@@ -1,11 +1,13 @@
-"""Run clang-tidy over the engine and its bindings, but not over tests, which take twice as long.
+"""Run clang-tidy on the engine, the kernels and the bindings, except on tests.
 
-A source that passes is not checked again until an input of clang-tidy changes. Each source that
-passed has a stamp in the user's cache folder (slipstream/clang-tidy), which all checkouts share.
-The name of the stamp is a digest of the source and our headers that it includes, every .clang-tidy,
-the source's commands in the compilation database, the command line of clang-tidy, and the versions
-of clang-tidy, g++ and nanobind, which represent all other headers. Includes whose name is a macro
-are not followed.
+Checking tests would take twice as long.
+
+A source that passes is not checked again until an input of clang-tidy changes. For each source that
+passed, there is a stamp: an empty file in the user's cache folder (slipstream/clang-tidy), which
+all checkouts share. The name of the stamp is a digest of the source, all our headers that it
+includes, every .clang-tidy, the source's commands in the compilation database, the command line of
+clang-tidy, and the versions of clang-tidy, g++ and nanobind. The versions stand for all headers
+that are not ours. Includes whose name is a macro are not followed.
 """
 
 from __future__ import annotations
@@ -32,18 +34,18 @@ STAMPS_KEPT_DAYS = 60
 
 
 def stamps_folder() -> Path:
-    """Return the folder of the stamps."""
+    """Return the path of the folder with the stamps."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "slipstream" / "clang-tidy"
 
 
 def is_ours(root: Path, path: Path) -> bool:
-    """Return whether a path is in one of the checked folders."""
+    """Return whether a path is in one of the folders in `FOLDERS`."""
     return any(path.is_relative_to(root / folder) for folder in FOLDERS)
 
 
 def compiler_calls(root: Path, build: Path) -> dict[Path, list[str]]:
-    """Write the compilation database, and return the commands of each source."""
+    """Write the compilation database, and return the compiler commands of each source."""
     defines = [
         "-DSLIPSTREAM_TESTS=OFF",
         "-DSLIPSTREAM_PYTHON=ON",
@@ -60,7 +62,7 @@ def compiler_calls(root: Path, build: Path) -> dict[Path, list[str]]:
 
 
 def versions() -> str:
-    """Return the versions of clang-tidy and of the packages whose headers it reads."""
+    """Return the versions of clang-tidy and of the packages whose headers it reads, as one text."""
     outputs = [
         subprocess.run([name, "--version"], capture_output=True, text=True, check=True).stdout
         for name in ("clang-tidy", "g++")
@@ -73,7 +75,7 @@ def versions() -> str:
 
 
 def key_of(root: Path, shared: str, calls: dict[Path, list[str]], source: Path) -> str:
-    """Return the digest of all inputs on which the findings in a source depend."""
+    """Return a digest of everything that can change the findings in a source."""
     commands = calls[source]
     flags = [word for command in commands for word in shlex.split(command)]
     folders = [Path(flag[2:]) for flag in flags if flag.startswith("-I")]
@@ -89,7 +91,7 @@ def key_of(root: Path, shared: str, calls: dict[Path, list[str]], source: Path) 
 
 
 def tidy(build: Path, source: Path) -> str:
-    """Return the output of clang-tidy for one file; "" if the file passes."""
+    """Return the output of clang-tidy for one source; "" if the source passes."""
     command = [*COMMAND, "-p", str(build), str(source)]
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode == 0:
@@ -104,13 +106,13 @@ def check(
     key: Callable[[Path], str],
     check_one: Callable[[Path], str],
 ) -> list[str]:
-    """Return the findings in sources without a stamp, and stamp sources without findings.
+    """Check the sources that have no stamp, stamp those that pass, and return all findings.
 
     Args:
-        stamps: Folder of the stamps.
-        sources: Sources to check.
+        stamps: Folder with the stamps.
+        sources: Paths of the sources to check.
         key: Function that returns the name of a source's stamp.
-        check_one: Function that returns the findings in a source.
+        check_one: Function that checks a source and returns its findings; "" if there are none.
     """
     stamps.mkdir(parents=True, exist_ok=True)
 
@@ -120,7 +122,7 @@ def check(
             text = check_one(source)
             if text or key(source) != stamp.name:  # the source may have changed during the check
                 return text
-        stamp.touch()  # the age of a stamp counts from its last use
+        stamp.touch()  # the age of a stamp is the time since its last use
         return ""
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -128,18 +130,18 @@ def check(
 
 
 def drop_old(stamps: Path) -> None:
-    """Delete the stamps that have not been used for a long time."""
+    """Delete stamps that have not been used for `STAMPS_KEPT_DAYS`."""
     limit = time.time() - STAMPS_KEPT_DAYS * 24 * 3600
     for stamp in stamps.iterdir():
         try:
             if stamp.stat().st_mtime < limit:
                 stamp.unlink()
         except FileNotFoundError:
-            pass  # another checkout has deleted it
+            pass  # another checkout has deleted the stamp
 
 
 def main(root: Path = ROOT) -> int:
-    """Print the findings, and return 1 if there are any or there are no sources."""
+    """Print the findings; return 1 if there are any, or if there are no sources."""
     build = root / "build" / "tidy"
     calls = compiler_calls(root, build)
     if not calls:

@@ -1,4 +1,4 @@
-"""The number of a commit, which determines the share of tests and sanitizers that runs."""
+"""The number of a commit, which selects the tests and sanitizer runs of that commit."""
 
 import hashlib
 import subprocess
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def number(root: Path) -> int:
-    """Return the number of commits up to the checked-out one; 0 outside of a checkout.
+    """Return the number of commits up to HEAD; 0 outside a checkout.
 
-    A shallow clone cannot count its commits, so that the number is then derived from the commit's
-    hash. If git refuses, as it does in a folder of another user, the process ends with its message.
+    A shallow clone cannot count its commits, so the number is derived from the hash of HEAD. If git
+    refuses to run, as it does in a folder of another user, the process ends with git's message.
 
     Args:
         root: Folder of the checkout.
@@ -31,10 +31,10 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def turn(names: Iterable[str], number: int, shares: int) -> list[str]:
-    """Return one share of the names.
+    """Return one of `shares` equal parts of the names.
 
-    The shares of `shares` consecutive numbers together are all names. The size of a share is
-    rounded up, and the names are ordered by their hashes.
+    The parts for `shares` consecutive numbers contain all names together. The size of a part is
+    rounded up. Names are ordered by their hashes.
     """
     ordered = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
     size = -(-len(ordered) // shares)

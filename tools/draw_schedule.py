@@ -1,6 +1,6 @@
-"""Draw the learning rates of docs/horovod.md: python tools/draw_schedule.py > FILE.svg
+"""Draw the learning rates for docs/horovod.md: python tools/draw_schedule.py > FILE.svg
 
-The curves are those of slipstream.train.SmoothExponentialDecay.
+The curves show slipstream.train.SmoothExponentialDecay.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 56, 28, 36, 44
 STEPS, MOST = 4000, 16
 CURVES = {1: "#7f8c8d", 4: "#2980b9", 16: "#c0392b"}
-TEXT = "#7f8c8d"  # colour that is visible on white and on black
+TEXT = "#7f8c8d"  # a grey that is readable on white and on black
 
 
 def x_of(step: float) -> float:
-    """Return the x coordinate of a step."""
+    """Return the x coordinate of a step number."""
     return LEFT + (WIDTH - LEFT - RIGHT) * step / STEPS
 
 
 def y_of(rate: float) -> float:
-    """Return the y coordinate of a rate."""
+    """Return the y coordinate of a learning rate."""
     return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * rate / MOST
 
 
 def text(x: float, y: float, content: str, anchor: str = "middle", color: str = TEXT) -> str:
-    """Return a label."""
+    """Return an SVG element with a label."""
     return (
         f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{color}"'
         f' font-family="sans-serif" font-size="12">{content}</text>'
@@ -35,7 +35,7 @@ def text(x: float, y: float, content: str, anchor: str = "middle", color: str = 
 
 
 def axes() -> Iterator[str]:
-    """Yield the lines of both axes with their numbers."""
+    """Yield the SVG elements of both axes, with their numbers."""
     for rate in (0, 4, 8, 12, 16):
         y = y_of(rate)
         yield f'<path d="M{LEFT} {y:g}H{WIDTH - RIGHT}" stroke="{TEXT}" stroke-opacity="0.3"/>'
@@ -47,7 +47,7 @@ def axes() -> Iterator[str]:
 
 
 def curve(workers: int, color: str) -> Iterator[str]:
-    """Yield the curve for a number of ranks, with its label."""
+    """Yield the SVG elements of the curve for a number of workers, with its label."""
     rate = SmoothExponentialDecay(
         workers=workers, warmup_steps=500, decay_steps=1000, decay_rate=0.6
     )
@@ -58,7 +58,7 @@ def curve(workers: int, color: str) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print the chart."""
+    """Print the chart as SVG."""
     print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}">')
     print("<title>Learning rate over steps for 1, 4 and 16 ranks</title>")
     for line in axes():

@@ -1,12 +1,16 @@
-"""Fit the forecast's parameters on a table of measurements and write the files of Slipstream.
+"""Fit the forecast's parameters to a table of measurements, and write Slipstream's data files.
 
     python tools/fit_forecast.py TABLE.csv [--traces FILE] [--intervals | --checked]
 
-This writes `parameters.toml` (fitted on all rows), `fit.json` (points without each source, and
-without each model) and `intervals.toml` (quantiles of errors on rows that were left out) to
-src/slipstream/forecast/data. It takes about fifteen minutes, a quarter of it to trace models; a
-file of traces saves that time in later runs. With --intervals, the fit stays and only its errors
-are computed again; with --checked, only PyTorch 2 is fitted again, on benchmarks/forecast/h100.csv.
+This writes three files to src/slipstream/forecast/data. `parameters.toml` has the parameters that
+were fitted to all rows. `fit.json` has the parameters that were fitted without each source, and
+without each model of some sources. `intervals.toml` has quantiles of the errors on rows that were
+left out of the fit.
+
+The command takes about fifteen minutes. A quarter of this time goes into tracing models; a file
+given by --traces saves it in later runs. With --intervals, the old fit is used and only the errors
+are computed anew. With --checked, only the parameters of PyTorch 2 are fitted anew, to
+benchmarks/forecast/h100.csv.
 """
 
 from __future__ import annotations
@@ -40,15 +44,16 @@ from slipstream.forecast.validate.table import read
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "src" / "slipstream" / "forecast" / "data"
 STEPS, STEPS_DEVICE = ROOT / "benchmarks" / "forecast" / "h100.csv", "H100"
-# Host times of that H100's machine, measured by `slipstream forecast calibrate`.
+# Times that the host of this H100 needs per operator, measured by `slipstream forecast calibrate`.
 _MEASURED = {"forward_us": 19.3, "backward_us": 30.5, "step_ms": 0.0, "update_us": 7.9}
-# Most rows of a source; larger sources are sampled at random, because more rows add little.
+# Highest number of rows of a source. Larger sources are sampled at random, because more rows add
+# little to the fit.
 MOST_ROWS = 200
-# Sources whose models are left out one at a time.
+# Sources of which each model is left out once.
 MODELS_APART = ("vTrain ground truth single-node", "llm-foundry MPT benchmarks")
-# Recommenders are limited by their tables; they are forecast, but not fitted yet.
+# Recommenders are limited by their embedding tables. They can be forecast, but are not fitted yet.
 NOT_FITTED = ("wide-deep", "ncf", "dlrm")
-# Error that PyTorch's own tests allow its memory trackers, compared with CUDA's numbers.
+# Relative error that PyTorch's own tests allow between its memory trackers and CUDA's numbers.
 TRACKED = 0.1
 
 _HOST = {"forward_us": 40.0, "backward_us": 30.0, "collective_us": 40.0}
@@ -60,17 +65,18 @@ _EAGER = (
 
 
 def guess() -> Parameters:
-    """Return the first guess of all runtimes."""
+    """Return initial parameters for all runtimes."""
     usual = replace(Runtime(name=USUAL, flash=False), **_HOST)
     runtimes = {name: replace(usual, name=name) for name in (USUAL, *_EAGER)}
     for name in ("tensorflow1", "ngc-tensorflow1", "tensorflow2", "ngc-tensorflow2"):
         runtimes[name] = replace(runtimes[name], composed=True, wide=True)
     for name in ("paddle", "ngc-paddle", "paddle-dali"):
         runtimes[name] = replace(runtimes[name], wide=True)
-    # Devices of a host reduce, and each copies its share (Jiang et al. 2020, "BytePS").
+    # In BytePS, each device sums the gradients of the devices of its host and copies its share
+    # (Jiang et al. 2020).
     runtimes["byteps"] = replace(runtimes["byteps"], sums=True)
     runtimes["xla"] = replace(usual, name="xla", memory=0.7)
-    # Megatron-DeepSpeed, as vTrain ran it, sums gradients after the backward pass.
+    # Megatron-DeepSpeed, in the set-up of vTrain, sums gradients after the backward pass.
     runtimes["megatron"] = replace(usual, name="megatron", overlap=0.05)
     runtimes["fsdp"] = replace(usual, name="fsdp", flash=True)
     runtimes["fsdp-compile"] = replace(usual, name="fsdp-compile", flash=True, memory=0.7)
@@ -78,7 +84,7 @@ def guess() -> Parameters:
 
 
 def chosen(cases: Sequence[PublishedCase]) -> list[PublishedCase]:
-    """Return the cases to fit: seconds of steps, of models that tables do not limit."""
+    """Return the cases to fit: times of steps, except of models that embedding tables limit."""
     by_source: defaultdict[str, list[PublishedCase]] = defaultdict(list)
     for case in cases:
         is_step = case.measures == "step" and not case.real_data
@@ -93,7 +99,7 @@ def chosen(cases: Sequence[PublishedCase]) -> list[PublishedCase]:
 
 
 def folds_of(cases: Sequence[PublishedCase], fit: Fit, point: np.ndarray) -> dict[str, list[float]]:
-    """Return points without each source, and without each model of some sources."""
+    """Return parameters fitted without each source, and without each model of some sources."""
     folds: dict[str, list[float]] = {}
     for leave in ("source", "model"):
         names = [fold_of(case, leave) for case in cases]
@@ -108,7 +114,7 @@ def folds_of(cases: Sequence[PublishedCase], fit: Fit, point: np.ndarray) -> dic
 def intervals_of(
     cases: Sequence[PublishedCase], folds: Folds, predictor: CasePredictor
 ) -> Intervals:
-    """Return quantiles of measured over forecast without the source; sources weigh the same."""
+    """Return quantiles of the ratio of measured to forecast value."""
     parameters = folds.parameters()
     by_group: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(
         lambda: defaultdict(list)
@@ -146,13 +152,13 @@ def _efficiency(
 
 
 def _memory(cases: Sequence[PublishedCase], predictor: CasePredictor) -> Bounds:
-    """Return the bounds of rows with a peak, at least as wide as the error of trackers."""
+    """Return bounds for the memory forecast, at least as wide as the error of memory trackers."""
     low, high = quantiles([each for found in ratios(cases, predictor).values() for each in found])
     return Bounds(min(low, 1 - TRACKED), max(high, 1 + TRACKED))
 
 
 def main() -> None:
-    """Fit the parameters and write the files."""
+    """Fit the parameters, and write the data files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("table", type=Path)
     parser.add_argument("--traces", type=Path, help="File that keeps traced models.")
@@ -177,7 +183,7 @@ def main() -> None:
 
 
 def _fitted(cases: Sequence[PublishedCase], predictor: CasePredictor, start: Parameters) -> Folds:
-    """Fit the parameters, and write them and the folds."""
+    """Fit the parameters, write them, and return all fits, including those with data left out."""
     taken = chosen(cases)
     fit = Fit(
         taken, predictor, Singles(cases), start, lambda done, of: print("round", done, "of", of)
@@ -195,9 +201,9 @@ def _fitted(cases: Sequence[PublishedCase], predictor: CasePredictor, start: Par
 
 
 def _write(found: Parameters, rows: int) -> None:
-    """Fit PyTorch 2 and write all parameters; "pytorch" is of 2020, without fused attention."""
+    """Fit PyTorch 2 to measured steps, and write all parameters."""
     steps = checked.read(STEPS)
-    # FSDP's rows determine how it exchanges gradients.
+    # How gradients are exchanged was fitted to the measurements of FSDP.
     start = replace(found.runtimes["fsdp"], name="pytorch2", memory=1.0, compute=1.0, **_MEASURED)
     off = [abs(each) for each in checked.errors(steps, STEPS_DEVICE, found, start)]
     print(f"PyTorch 2, model left out: {np.mean(off):.1%}, nine in ten {np.quantile(off, 0.9):.1%}")

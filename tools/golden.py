@@ -1,6 +1,7 @@
-"""Compare generated files under version control with newly generated ones.
+"""Compare generated files that are under version control with newly generated files.
 
-As a result, a change of the engine's Python API or of a setting is visible in a review.
+If the engine's Python API or a setting changes, a generated file changes, too, and a review shows
+it.
 """
 
 import argparse
@@ -16,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def output_of(*command: str) -> str:
-    """Return the standard output of this Python with some arguments."""
+    """Run this Python with some arguments, and return its standard output."""
     return subprocess.run(
         [sys.executable, *command], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT
     ).stdout
@@ -43,7 +44,7 @@ GOLDEN: dict[str, Callable[[], str]] = {
 
 
 def main() -> int:
-    """Return 1 if a golden file differs; with --write, write the files instead."""
+    """Return 1 if a generated file differs; with --write, write the files instead."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="write the files")
     write = parser.parse_args().write

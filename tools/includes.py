@@ -1,4 +1,4 @@
-"""Includes of C++ files, which determine the files that a change can affect."""
+"""The #include lines of C++ files, from which the files that a change affects are found."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTIL
 
 
 def includes(path: Path, folders: Iterable[Path]) -> list[Path]:
-    """Return the files that the #include lines of a file may name.
+    """Return the existing files that a file's #include lines may name.
 
     Args:
-        path: File with #include lines, which may name files beside it.
-        folders: Other folders with included files.
+        path: Path of the file; its #include lines may name files in the same folder.
+        folders: Other folders in which included files may be.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
     candidates = [
@@ -27,7 +27,7 @@ def includes(path: Path, folders: Iterable[Path]) -> list[Path]:
 
 
 def reachable(start: Iterable[Path], step: Callable[[Path], Iterable[Path]]) -> set[Path]:
-    """Return the first paths and all paths that any number of steps reaches from them."""
+    """Return the start paths and all paths that any number of steps reaches from them."""
     found: set[Path] = set()
     waiting = list(start)
     while waiting:

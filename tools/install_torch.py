@@ -1,8 +1,9 @@
 """Install a CPU build of PyTorch in a Python environment that has no suitable PyTorch.
 
-A build with CUDA takes gigabytes that nothing here needs. Therefore pip also looks at PyTorch's
-index of CPU builds (TORCH_INDEX, empty for none). If that index cannot be reached, or if pip's
-default sources have the same build, only the default sources are used.
+A build with CUDA takes gigabytes, and nothing here needs it. Therefore pip also searches PyTorch's
+index of CPU builds (set TORCH_INDEX for another index, or to an empty string for none). If that
+index cannot be reached, or if pip's default sources have the same build, only the default sources
+are used.
 """
 
 import argparse
@@ -18,8 +19,9 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 CPU_INDEX = os.environ.get("TORCH_INDEX", "https://download.pytorch.org/whl/cpu")
-LEAST_PIP = "pip>=23.2"  # first version that reads a wheel's dependencies without the wheel
-CONNECT_SECONDS = 8  # time limit for each address of the index
+# first version that reads a wheel's dependencies without downloading the wheel
+LEAST_PIP = "pip>=23.2"
+CONNECT_SECONDS = 8  # time limit in seconds for each address of the index
 CUDA = re.compile(r"(nvidia|cuda)-")
 
 
@@ -32,7 +34,7 @@ class Candidate:
 
 
 def torch_requirement() -> Requirement:
-    """Return the requirement in pyproject.toml."""
+    """Return the requirement of torch in pyproject.toml."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     match = re.search(r'^torch = \["(torch[^"]*)"\]', text, re.MULTILINE)
     assert match is not None, "pyproject.toml has no extra named torch"
@@ -40,7 +42,7 @@ def torch_requirement() -> Requirement:
 
 
 def installed_version(python: str) -> tuple[str | None, str]:
-    """Return the version of torch that a Python imports, or None and the reason."""
+    """Return a pair: the version of torch that a Python can import, or None and the reason."""
     environ = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     command = [python, "-c", "import torch; print(torch.__version__)"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
@@ -50,7 +52,7 @@ def installed_version(python: str) -> tuple[str | None, str]:
 
 
 def pip(python: str, *arguments: str, quiet: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run the pip of a Python with the versions of constraints.txt."""
+    """Run `pip install` of a Python, with the versions in constraints.txt."""
     command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     constraints = ("-c", str(ROOT / "constraints.txt"))
     stream = subprocess.PIPE if quiet else None
@@ -60,7 +62,7 @@ def pip(python: str, *arguments: str, quiet: bool = False) -> subprocess.Complet
 
 
 def candidate(python: str, wanted: str, *options: str) -> tuple[Candidate | None, str]:
-    """Return the torch that pip would install, or None and pip's message."""
+    """Return a pair: the torch that pip would install, or None and pip's message."""
     ask = ("--dry-run", "--no-deps", "--ignore-installed", "--report", "-")
     done = pip(python, *ask, *options, wanted, quiet=True)
     if done.returncode != 0:
@@ -75,7 +77,7 @@ def candidate(python: str, wanted: str, *options: str) -> tuple[Candidate | None
 
 
 def choose(python: str, wanted: str) -> tuple[str, tuple[str, ...]]:
-    """Return the version to install, and the options with which pip finds it."""
+    """Return a pair: the version to install, and the options with which pip finds it."""
     index = ("--extra-index-url", CPU_INDEX) if CPU_INDEX else ()
     quick = ("--retries", "0", "--timeout", str(CONNECT_SECONDS))
     found, message = candidate(python, wanted, *quick, *index)
@@ -95,7 +97,7 @@ def choose(python: str, wanted: str) -> tuple[str, tuple[str, ...]]:
 
 
 def check(version: str, python: str) -> None:
-    """Exit if a version of torch is not in the allowed range."""
+    """Exit with an error if a version of torch is outside the allowed range."""
     allowed = torch_requirement().specifier
     if not allowed.contains(version, prereleases=True):
         raise SystemExit(
@@ -105,7 +107,7 @@ def check(version: str, python: str) -> None:
 
 
 def main() -> None:
-    """Install torch unless there is one, and check its version."""
+    """Install torch if it is missing, and check its version."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("python", help="Python of the environment")
     python = parser.parse_args().python

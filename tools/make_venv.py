@@ -1,7 +1,7 @@
-"""Make the virtual environment of a checkout with the Python that runs this script.
+"""Make the virtual environment of a checkout, based on the Python that runs this script.
 
 The new environment can import the PyTorch of this Python, even if this Python is in a virtual
-environment itself. The script uses the standard library only.
+environment itself. The script uses only the standard library.
 """
 
 import argparse
@@ -24,10 +24,11 @@ def has_torch(python: str | Path) -> bool:
 
 
 def link_outer_environment(inner: Path) -> None:
-    """Let an environment import the packages of this Python's environment, after its own.
+    """Let an environment also import the packages of this Python's own environment.
 
-    `--system-site-packages` would make only the packages of the base Python visible. Folders are
-    added together with their .pth files, which editable installations need.
+    The environment's own packages come first. `--system-site-packages` would only include packages
+    of the base Python. The folders are added together with their .pth files, which editable
+    installations need.
     """
     outer = sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
     lines = [f"import site; site.addsitedir({folder!r})\n" for folder in outer]
@@ -41,7 +42,7 @@ def link_outer_environment(inner: Path) -> None:
 
 
 def make(folder: Path) -> None:
-    """Make the environment."""
+    """Make the environment in a folder."""
     sees_torch = has_torch(sys.executable)
     print(f"making {folder}" + (f" with the PyTorch of {sys.executable}" if sees_torch else ""))
     try:
@@ -49,7 +50,7 @@ def make(folder: Path) -> None:
     except BaseException:
         shutil.rmtree(
             folder, ignore_errors=True
-        )  # an incomplete one would look like a complete one
+        )  # otherwise the incomplete environment would look like a complete one
         raise
     if not sees_torch:
         return

@@ -1,7 +1,8 @@
-"""Run the Python tests, first those that may run in parallel, then the others; report the times.
+"""Run the Python tests and report their times.
 
-`make test` and `make test-all` call this after the C++ tests. Results are under build/results: a
-JUnit file for each part, and the tests that the share left out.
+Tests that may run in parallel come first, then the others. `make test` and `make test-all` call
+this script after the C++ tests. Results are stored under build/results: a JUnit file for each of
+the two parts, and a list of the tests that the share leaves out.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rich.table import Table
 RESULTS = Path("build/results")
 WORKERS = max(2, os.cpu_count() or 2)
 PARTS = {
-    # Free workers take single tests, because the times of files differ by a factor of 100.
+    # Tests are distributed one by one, because the times of test files differ by a factor of 100.
     "beside": ["-n", str(WORKERS), "--dist", "worksteal", "-m", "not alone"],
     "alone": ["-m", "alone"],
 }
@@ -35,21 +36,22 @@ NOTHING_SELECTED = 5  # -k or -m selects no test
 
 
 def run_part(name: str, share: str, marks: str, arguments: list[str]) -> int:
-    """Run one part of the tests; return pytest's exit code, or 1 if its results show a failure."""
+    """Run one part of the tests; return pytest's exit code, or 1 if a test failed unnoticed."""
     cases = RESULTS / f"{name}.xml"
     *options, part_marks = PARTS[name]
     started = subprocess.Popen(
         [
             *(sys.executable, "-m", "pytest", "-q", *options),
             f"({part_marks}) and ({marks})" if marks else part_marks,
-            # With "=": pytest would take an existing file for a test before it knows the option.
+            # Options have the form --name=value, because pytest would take an existing file that
+            # follows an unknown option for a test.
             *(f"--share={share}", f"--left-out={LEFT_OUT}", f"--junitxml={cases}"),
             *arguments,
         ]
     )
     try:
         code = started.wait()
-    except KeyboardInterrupt:  # pytest receives the signal too, and ends its processes
+    except KeyboardInterrupt:  # pytest gets the signal, too, and ends its own processes
         code = started.wait()
     if code == 0 and not has_passed(cases):
         print(f"pytest ended with 0, but not all tests in {cases} passed", file=sys.stderr)
@@ -58,18 +60,18 @@ def run_part(name: str, share: str, marks: str, arguments: list[str]) -> int:
 
 
 def has_passed(path: Path) -> bool:
-    """Return whether all cases of a file passed; a test could end pytest early with exit code 0."""
+    """Return whether all test cases in a result file passed."""
     cases = cases_of(path)
     return bool(cases) and not any(map(has_failed, cases))
 
 
 def has_failed(case: ElementTree.Element) -> bool:
-    """Return whether a case, its set-up or its collection failed."""
+    """Return whether a test case, its set-up or its collection failed."""
     return not {"failure", "error"}.isdisjoint(element.tag for element in case)
 
 
 def cases_of(path: Path) -> list[ElementTree.Element]:
-    """Return the cases of a file of results; none if the file is missing or incomplete."""
+    """Return the test cases in a result file; none if the file is missing or incomplete."""
     try:
         return list(ElementTree.parse(path).iter("testcase"))
     except (FileNotFoundError, ElementTree.ParseError):
@@ -77,8 +79,8 @@ def cases_of(path: Path) -> list[ElementTree.Element]:
 
 
 def place(case: ElementTree.Element) -> tuple[str, str]:
-    """Return the file of a case, and the identifier of the case for pytest."""
-    # A module that could not be imported has no class name.
+    """Return a pair: the file of a test case, and pytest's identifier of the case."""
+    # If a module could not be imported, its case has no class name.
     parts = (case.get("classname") or case.get("name") or "").split(".")
     last = next((n for n, part in enumerate(parts) if part.startswith("test_")), len(parts) - 1)
     file = "/".join(parts[: last + 1]) + ".py"
@@ -86,7 +88,7 @@ def place(case: ElementTree.Element) -> tuple[str, str]:
 
 
 def seconds_by_file(paths: Iterable[Path]) -> dict[str, tuple[float, int]]:
-    """Return seconds and number of cases by test file or C++ program, the longest first."""
+    """Return seconds and number of cases of each test file or C++ program, the longest first."""
     times: dict[str, list[float]] = defaultdict(list)
     for path in paths:
         for case in cases_of(path):
@@ -98,7 +100,7 @@ def seconds_by_file(paths: Iterable[Path]) -> dict[str, tuple[float, int]]:
 
 
 def report(console: Console, paths: list[Path], rows: int) -> None:
-    """Print the files that took longest, the tests that were left out, and the failed tests."""
+    """Print the slowest files, the number of tests that were left out, and the failed tests."""
     files = seconds_by_file(paths)
     table = Table("test file", box=None)
     for column in ("cases", "seconds"):
@@ -117,7 +119,7 @@ def report(console: Console, paths: list[Path], rows: int) -> None:
 
 
 def say_left_out(console: Console) -> None:
-    """Print the number of tests that the share left out, and the command that runs them."""
+    """Print the number of tests that the share leaves out, and the command that runs them."""
     if not LEFT_OUT.exists():
         return
     names = json.loads(LEFT_OUT.read_text(encoding="utf-8"))
@@ -131,9 +133,9 @@ def say_left_out(console: Console) -> None:
 
 
 def run(share: str, marks: str, arguments: list[str]) -> int:
-    """Run the parts, and return the first exit code that is not 0.
+    """Run both parts, and return the first exit code that is not 0.
 
-    The exit code of a part without tests counts only if no part has any.
+    If a part selects no tests, its exit code is ignored, unless no part selects any.
     """
     if share == "commit":
         share = str(commits.number(Path.cwd()))
@@ -153,7 +155,7 @@ def run(share: str, marks: str, arguments: list[str]) -> int:
 
 
 def main() -> int:
-    """Run the parts, report, and return the exit code."""
+    """Run the tests, print the report, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--share", default="commit", help="share: commit, all, or a number")
     parser.add_argument("-m", dest="marks", default="", help="expression of markers, as in pytest")

@@ -1,19 +1,20 @@
-"""Run the C++ tests under the sanitizers: all tests, or those that a change can affect.
+"""Run the C++ tests under the sanitizers: all of them, or those that a change may affect.
 
-`all`, which `make sanitize` calls, runs every program. After all have passed, it writes
-tests/sanitized.json, which has a digest of the dependencies of each program. `share`, which
-`.ci/run` calls, runs the programs whose digest differs from that record, and a third of all
-programs; the thirds of three consecutive commits are all programs.
+`all`, called by `make sanitize`, runs every test program. If all pass, it writes
+tests/sanitized.json with a digest of each program's dependencies. `share`, called by `.ci/run`,
+runs the programs whose digest differs from that file, and a third of all programs. Three
+consecutive commits together run all programs.
 
-A program depends on its own source, on all other files in its test folder except the other
-programs, and on the files that its source and the shared sources include; CMake links the shared
-sources to all programs. A dependency on a file of a layer implies all files of the layer's folder
-and their includes. A public header only declares, so that it implies the folder that has its name
-or a source of its name. Every program depends on all CMake files, and on CXXFLAGS and LDFLAGS.
+A program depends on its own source, on all other files in its test folder except the sources of
+other programs, and on the files that its source and the shared sources include. CMake links the
+shared sources to every program. If a program includes a file of a layer, it depends on all files in
+the layer's folder and on their includes. A public header only declares, so a program that includes
+it depends on the folder that has the header's name or a source with its name. Every program depends
+on all CMake files, and on CXXFLAGS and LDFLAGS.
 
-The digests leave out the compiler and the libraries, because otherwise every program would run on
-any other machine. They miss includes whose name is a macro, and functions that a public header
-declares but a source of another name defines. The thirds cover all of these.
+The digests do not include the compiler and the libraries, because otherwise every program would run
+on every other machine. They miss includes whose name is a macro, and functions that a public header
+declares but a source with another name defines. The thirds cover these cases.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORD = Path("tests/sanitized.json")
 PRESETS = ("asan", "tsan")
 SHARES = 3
-# Test folders, with the prefix that CMake gives to the names of their programs.
+# Test folders by the prefix of their programs' names in CMake.
 FOLDERS = {"core/test": "", "kernels/test": "kernels_"}
 
 
@@ -45,7 +46,7 @@ FOLDERS = {"core/test": "", "kernels/test": "kernels_"}
 
 
 def programs(root: Path) -> dict[str, Path]:
-    """Return the source of each test program by the name of the program."""
+    """Return the source of each test program, by the program's name."""
     sources = {
         prefix + source.stem: source
         for folder, prefix in FOLDERS.items()
@@ -55,18 +56,18 @@ def programs(root: Path) -> dict[str, Path]:
 
 
 def shared_files(folder: Path) -> set[Path]:
-    """Return the files of a test folder that all programs share."""
+    """Return the files of a test folder on which all programs depend."""
     files = {path for path in folder.rglob("*") if path.is_file()}
     return files - set(folder.glob("*_test.cc"))
 
 
 def files_in(folder: Path) -> list[Path]:
-    """Return the files of a folder without those of its subfolders, which are other layers."""
+    """Return the files of a folder, without those in its subfolders, which are other layers."""
     return [path for path in folder.glob("*") if path.is_file()]
 
 
 def needed_with(tests: Path, path: Path) -> list[Path]:
-    """Return the files that a program of a test folder may need if it needs a given file."""
+    """Return the files on which a program depends if it depends on a given file."""
     top = tests.parent
     needed = includes(path, [top, top / "include"])
     if path.parent == top / "include/slipstream":
@@ -79,7 +80,7 @@ def needed_with(tests: Path, path: Path) -> list[Path]:
 
 
 def build_files(root: Path) -> set[Path]:
-    """Return the presets and all CMake files."""
+    """Return the CMake presets and all CMake files."""
     files = {root / "CMakePresets.json", root / "CMakeLists.txt", *root.glob("*.cmake")}
     for folder in ("core", "kernels", "cmake"):
         files.update((root / folder).rglob("CMakeLists.txt"), (root / folder).rglob("*.cmake"))
@@ -87,7 +88,7 @@ def build_files(root: Path) -> set[Path]:
 
 
 def dependencies(root: Path, source: Path) -> list[Path]:
-    """Return every file whose change may change the behaviour of a program."""
+    """Return all files whose change may change the behaviour of a program."""
     tests = source.parent
     shared = shared_files(tests)
     compiled = [source, *(path for path in shared if path.suffix == ".cc")]
@@ -95,7 +96,7 @@ def dependencies(root: Path, source: Path) -> list[Path]:
 
 
 def digests(root: Path) -> dict[str, str]:
-    """Return a digest of the flags and of the dependencies of each program."""
+    """Return a digest of each program's dependencies and compiler flags."""
     flags = "\0".join(os.environ.get(name, "") for name in ("CXXFLAGS", "LDFLAGS"))
     digest_of: dict[str, str] = {}
     for name, source in programs(root).items():
@@ -111,18 +112,18 @@ def digests(root: Path) -> dict[str, str]:
 
 
 def recorded(root: Path) -> dict[str, str]:
-    """Return the digests with which all programs passed last; none if they never did."""
+    """Return the digests with which all programs last passed; none if they have never passed."""
     path = root / RECORD
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def share(passed: dict[str, str], current: dict[str, str], turn: Collection[str]) -> dict[str, str]:
-    """Return the programs to run, each with a reason.
+    """Return the programs to run, with the reason for each.
 
     Args:
-        passed: Digests with which the programs passed last.
+        passed: Digests of the programs when they last passed.
         current: Current digests of all programs.
-        turn: Programs whose turn it is at this commit.
+        turn: Names of the programs whose turn it is at this commit.
     """
     reasons: dict[str, str] = {}
     for name, digest in current.items():
@@ -134,7 +135,7 @@ def share(passed: dict[str, str], current: dict[str, str], turn: Collection[str]
 
 
 def announce(reasons: dict[str, str], total: int) -> None:
-    """Print the programs that run, with the reasons, and the number of the others."""
+    """Print the programs that will run, with the reasons, and the number of the other programs."""
     print(f"{len(reasons)} of {total} programs run under the sanitizers:")
     for name, reason in reasons.items():
         print(f"  {name:28} {reason}")
@@ -150,12 +151,12 @@ def announce(reasons: dict[str, str], total: int) -> None:
 
 
 def run(root: Path, names: list[str]) -> bool:
-    """Build and run the programs under each sanitizer; stop at the first failure."""
+    """Build and run programs under each sanitizer until one fails; return whether all passed."""
     return all(run_preset(root, preset, names) for preset in PRESETS)
 
 
 def run_preset(root: Path, preset: str, names: list[str]) -> bool:
-    """Build and run the programs under one sanitizer; return whether all ran and passed."""
+    """Build and run programs under one sanitizer; return whether all of them ran and passed."""
     results = root / "build" / "results" / f"ctest-{preset}.xml"
     results.unlink(missing_ok=True)
     for command in commands(preset, results, names):
@@ -173,7 +174,7 @@ def run_preset(root: Path, preset: str, names: list[str]) -> bool:
 
 
 def commands(preset: str, results: Path, names: list[str]) -> list[list[str]]:
-    """Return the commands that configure, build and run the programs."""
+    """Return the commands that configure, build and run programs."""
     return [
         ["cmake", "--preset", preset, "-Wno-dev", "--log-level=WARNING"],
         ["cmake", "--build", "--preset", preset, "--target", *names],
@@ -185,7 +186,7 @@ def commands(preset: str, results: Path, names: list[str]) -> list[list[str]]:
 
 
 def fixed_addresses() -> list[str]:
-    """Return a command prefix that fixes addresses for TSAN of older compilers; may be empty."""
+    """Return a command prefix that turns off address randomization; it may be empty."""
     wrapper = ["setarch", "-R"]
     if shutil.which(wrapper[0]) is None:
         return []
@@ -193,7 +194,7 @@ def fixed_addresses() -> list[str]:
 
 
 def run_all(root: Path) -> int:
-    """Run all programs and record their digests; return 0 if they passed."""
+    """Run all programs and record their digests; return 0 if all passed."""
     before = digests(root)
     if not run(root, list(before)):
         return 1
@@ -213,7 +214,7 @@ def run_all(root: Path) -> int:
 
 
 def run_share(root: Path) -> int:
-    """Run this commit's share of the programs; return 0 if they passed."""
+    """Run this commit's share of the programs; return 0 if all passed."""
     current = digests(root)
     reasons = share(recorded(root), current, commits.turn(current, commits.number(root), SHARES))
     announce(reasons, len(current))
@@ -221,7 +222,7 @@ def run_share(root: Path) -> int:
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
-    """Run all programs, or this commit's share; return 0 if they passed."""
+    """Run all programs, or this commit's share of them; return 0 if all passed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", choices=["all", "share"], help="programs to run")
     which = parser.parse_args(arguments).which

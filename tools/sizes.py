@@ -1,9 +1,10 @@
-"""Report the size of the source per folder, and fail if anything is over its budget.
+"""Report the size of the source per folder, and fail if a file or function exceeds its budget.
 
 There are budgets for the lines of a file, for the lines and the parameters of a function, and for
-the modules of a package folder. A hot loop or a state machine may exceed the budget of a function
-if the line above it gives a reason: `// over budget: REASON` (C++) or `# over budget: REASON`
-(Python). Commands may have any number of parameters, because each option of a command is one.
+the number of modules in a package folder. A hot loop or a state machine may exceed the budget of a
+function if the line above it gives a reason: `// over budget: REASON` (C++) or `# over budget:
+REASON` (Python). Functions of commands may have any number of parameters, because each parameter is
+an option.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ FILE_LINES = 600
 FUNCTION_LINES = 80
 FILE_LINES_SOFT = 350
 FUNCTION_LINES_SOFT = 40
-PARAMETERS = 8  # of a Python function, without self and cls; more belong in a dataclass of options
-MODULES = 22  # Python modules of a folder of src or tools, without those of its subfolders
+# parameters of a Python function, except self and cls; more belong in a dataclass of options
+PARAMETERS = 8
+MODULES = 22  # Python modules in a folder of src or tools, without those of its subfolders
 
 CPP = {".cc", ".h"}
 SOURCE = CPP | {".py", ".ts", ".tsx"}
 BAD_NAME = re.compile(
     r"^(utils?|helpers?|common|misc|legacy)$|(_|-)(utils?|helpers?|v\d+|new|old|legacy|enhanced)$"
 )
-# Horovod's users import from modules with these names.
+# Users of Horovod import from modules with these names.
 HOROVOD_NAMES = tuple(Path("src/slipstream/horovod", name) for name in ("common", "runner"))
-# Horovod's users call these functions with its parameters.
+# Users of Horovod call these functions, which have Horovod's parameters.
 HOROVOD_SIGNATURES = {
     Path("src/slipstream/horovod/ray/executor.py"): "__init__",
     Path("src/slipstream/horovod/torch/optimizer.py"): "DistributedOptimizer",
@@ -39,7 +41,7 @@ HOROVOD_SIGNATURES = {
 # The public functions in this folder are commands, whose parameters are options.
 COMMANDS = Path("src/slipstream/cli")
 EXEMPTION = re.compile(r"(//|#) over budget: \S")
-# Keywords that open a brace without being a function.
+# After these keywords, a brace does not begin a function.
 SCOPE = re.compile(r"\b(namespace|class|struct|enum|union|extern)\b[^()]*$")
 CPP_NOISE = re.compile(
     r"//[^\n]*|/\*.*?\*/|R\"\((?:.*?)\)\"|\"(?:\\.|[^\"\\\n])*\"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'",
@@ -54,8 +56,8 @@ class Function:
     Args:
         name: Name of the function.
         first: Number of its first line, counted from 1.
-        last: Number of its last line, less the lines of its docstring.
-        parameters: Number of its parameters without self and cls; 0 if they are not counted.
+        last: Number of its last line minus the number of lines in its docstring.
+        parameters: Number of its parameters except self and cls; 0 if they are not counted (C++).
     """
 
     name: str
@@ -70,7 +72,7 @@ class Function:
 
 
 def python_functions(text: str) -> Iterator[Function]:
-    """Yield every function of a Python module; a docstring does not count as length."""
+    """Yield every function of a Python module; docstrings are not counted."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             first, last = node.lineno, node.end_lineno or node.lineno
@@ -81,13 +83,13 @@ def python_functions(text: str) -> Iterator[Function]:
 
 
 def count_parameters(arguments: ast.arguments) -> int:
-    """Return the number of parameters that a caller can give."""
+    """Return the number of a function's parameters except self and cls."""
     parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     return sum(parameter.arg not in ("self", "cls") for parameter in parameters)
 
 
 def cpp_functions(text: str) -> Iterator[Function]:
-    """Yield every outermost brace block but namespaces, types and initialisers of variables."""
+    """Yield every outermost brace block except namespaces, types and initialisers of variables."""
     clean = CPP_NOISE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
     clean = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", blank_lines, clean, flags=re.MULTILINE)
     scopes: list[Function | None] = []
@@ -111,7 +113,7 @@ def cpp_functions(text: str) -> Iterator[Function]:
 
 
 def blank_lines(match: re.Match[str]) -> str:
-    """Return as many empty lines as the match spans."""
+    """Return the line ends of a match, without its other characters."""
     return "\n" * match.group().count("\n")
 
 
@@ -122,7 +124,7 @@ def function_name(head: str) -> str:
 
 
 def tracked_sources(root: Path) -> list[Path]:
-    """Return the source files that git tracks or would track; it ignores generated files."""
+    """Return the source files that git tracks or does not ignore."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
     return [
@@ -133,14 +135,14 @@ def tracked_sources(root: Path) -> list[Path]:
 
 
 def functions_of(path: Path, text: str) -> list[Function]:
-    """Return the functions of one file; none if its language is not measured."""
+    """Return the functions in a file; none if its language is not measured."""
     if path.suffix == ".py":
         return list(python_functions(text))
     return list(cpp_functions(text)) if path.suffix in CPP else []
 
 
 def problems_of(path: Path, text: str, functions: list[Function]) -> list[str]:
-    """Return a sentence for each budget that a file exceeds, and for a name without a concept."""
+    """Return a message for each exceeded budget in a file, and for each name without a concept."""
     lines = text.splitlines()
     problems = [
         f"{path}: {part!r} names no concept; name the file or folder after its content"
@@ -174,9 +176,9 @@ def has_too_many_parameters(path: Path, function: Function) -> bool:
 
 
 def crowded_folders(paths: Iterable[Path]) -> list[str]:
-    """Return a sentence for each package folder with too many modules; tests may have any number.
+    """Return a message for each package folder with too many modules.
 
-    C++ is not counted, because a header and its source are one module there.
+    C++ is not counted, because a header and its source together are one module.
     """
     counts = Counter(
         path.parent for path in paths if path.suffix == ".py" and path.parts[0] in ("src", "tools")
@@ -190,7 +192,7 @@ def crowded_folders(paths: Iterable[Path]) -> list[str]:
 
 
 def main() -> int:
-    """Print one row per folder and every problem; return 1 if there is any problem."""
+    """Print a row for each folder, and every problem; return 1 if there are any problems."""
     root = Path(__file__).parent.parent
     rows: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     paths = tracked_sources(root)
@@ -213,7 +215,7 @@ def main() -> int:
 
 
 def print_report(rows: dict[str, list[int]]) -> None:
-    """Print the files and lines of each folder, and how many exceed the soft budgets."""
+    """Print the files and lines of each folder, and the numbers above the soft budgets."""
     print(f"{'folder':36} files  lines  files>{FILE_LINES_SOFT}  functions>{FUNCTION_LINES_SOFT}")
     for folder, (files, lines, long_files, long_functions) in sorted(rows.items()):
         print(f"{folder:36} {files:5} {lines:6} {long_files:10} {long_functions:13}")

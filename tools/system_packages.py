@@ -1,8 +1,8 @@
-"""Install the system packages that building and testing Slipstream needs, or list them.
+"""Install or list the system packages that are needed to build and test Slipstream.
 
-The script runs under the user's Python before any virtual environment exists, so it uses the
-standard library only. A probe looks for the content of each package (a program, a pkg-config name,
-a file), so that the check passes on any distribution.
+The script runs before any virtual environment exists, so it uses only the standard library. Each
+package has a probe, which looks for its content (a program, a pkg-config name, a file). So the
+check works on any distribution.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Package:
-    """A Debian package, its purpose, and a probe that finds it."""
+    """A Debian package, its purpose, and a function that returns whether it is present."""
 
     name: str
     purpose: str
@@ -30,12 +30,12 @@ class Package:
 
 
 def program(name: str) -> Callable[[], bool]:
-    """Return a probe for an executable on PATH or in /usr/sbin."""
+    """Return a probe for an executable in PATH or /usr/sbin."""
     return lambda: shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin") is not None
 
 
 def library(name: str) -> Callable[[], bool]:
-    """Return a probe for a library that pkg-config finds."""
+    """Return a probe for a library, by its pkg-config name."""
 
     def present() -> bool:
         tool = shutil.which("pkg-config")
@@ -45,12 +45,12 @@ def library(name: str) -> Callable[[], bool]:
 
 
 def file(path: str | Path) -> Callable[[], bool]:
-    """Return a probe for a file."""
+    """Return a probe for an existing file."""
     return Path(path).exists
 
 
 def python_package(suffix: str) -> str:
-    """Return the Debian name of a package of the running Python, such as python3.11-venv."""
+    """Return the Debian package name for the running Python, such as python3.11-venv."""
     return f"python{sys.version_info.major}.{sys.version_info.minor}-{suffix}"
 
 
@@ -107,12 +107,12 @@ GROUPS: dict[str, tuple[Package, ...]] = {
 
 
 def missing_packages(groups: list[str]) -> list[Package]:
-    """Return the packages of some groups whose probes fail."""
+    """Return the packages of some groups that are missing according to their probes."""
     return [package for name in groups for package in GROUPS[name] if not package.present()]
 
 
 def install(packages: list[Package]) -> None:
-    """Install packages with apt-get; a missing optional package does not affect the others."""
+    """Install packages with apt-get; if an optional package does not exist, install the others."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     subprocess.call(["apt-get", "update", "-q"], env=environment)
     required = [package.name for package in packages if package.required]
@@ -126,7 +126,7 @@ def install(packages: list[Package]) -> None:
 
 
 def report(packages: list[Package]) -> None:
-    """Print the missing packages, their purposes and the command that installs them."""
+    """Print the missing packages, their purposes, and the command that installs them."""
     print("missing system packages (Debian and Ubuntu names):", file=sys.stderr)
     for package in packages:
         need = "required" if package.required else "optional"
@@ -136,7 +136,7 @@ def report(packages: list[Package]) -> None:
 
 
 def main() -> int:
-    """Return 0 if every required package of the chosen groups is installed."""
+    """Install or list missing packages; return 0 if all required packages are present."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("groups", nargs="+", choices=sorted(GROUPS))
     groups = parser.parse_args().groups

@@ -1,19 +1,22 @@
-"""Measure how good the tests are: they must fail for (kill) small random changes of the source.
+"""Measure the quality of the tests: they must fail for small random changes of the source.
+
+A source with such a change is a mutant. A test that fails because of the change kills the mutant;
+otherwise the mutant survives.
 
     python -m tools.mutants draw --seed 26 --count 40   draw mutants, and write tests/mutants.json
-    python -m tools.mutants run [--only ID]             run the tests of each part on its mutants
+    python -m tools.mutants run [--only ID]             run the tests of each mutant's part
     python -m tools.mutants closest [--only ID]         run only the few closest tests, for seconds
-    python -m tools.mutants reach                       find the tests that reach surviving mutants
-    python -m tools.mutants whole [--only ID]           run `make test`, or the tests that reach
-                                                        them, on surviving mutants
-    python -m tools.mutants equivalent ID --why REASON  replace a mutant by the next of its part
+    python -m tools.mutants reach                       find the tests that reach survivors
+    python -m tools.mutants whole [--only ID]           run `make test` on survivors, or only the
+                                                        tests that reach them
+    python -m tools.mutants equivalent ID --why REASON  replace a mutant by another of its part
     python -m tools.mutants show [--json]               show the outcomes
 
 After writing a test for a surviving mutant, call `run --only ID` again. While tests run, files of
-the checkout are changed. A signal other than SIGKILL restores them, and a second signal ends the
-tests at once. `run` and `whole` go on where they stopped; they return 1 if some mutants are
-unclear, and then have to be called again. Call all commands from the root of a clone with an
-environment of its own, which nothing else may use meanwhile. C++ mutants are built in
+the checkout are changed. They are restored if a signal other than SIGKILL arrives; a second signal
+ends the tests at once. `run` and `whole` continue where they stopped. They return 1 if the outcome
+of some mutants is unclear; call them again then. Call all commands from the root of a clone that
+has its own environment. Nothing else may use the clone at the same time. C++ mutants are built in
 build/mutants.
 """
 
@@ -34,7 +37,7 @@ from .execute import UnclearError, changed, execute, git, limit_memory, meet, re
 from .results import Results, counts, describe, load, show
 
 ROOT = Path.cwd()
-OUTCOMES = {  # outcome before the tests, if they kill the mutant, and if it survives
+OUTCOMES = {  # outcomes: before the tests, if the tests kill the mutant, and if it survives
     "closest": ("", outcomes.KILLED_BY_PART, ""),
     "run": ("", outcomes.KILLED_BY_PART, outcomes.SURVIVED),
     "whole": (outcomes.SURVIVED, outcomes.KILLED_BY_WHOLE, outcomes.ESCAPED),
@@ -42,7 +45,7 @@ OUTCOMES = {  # outcome before the tests, if they kill the mutant, and if it sur
 
 
 def run_one(results: Results, mutant: Mutant, how: str) -> list[Mutant]:
-    """Run tests on one mutant, and return the mutant that was drawn to replace it, if any."""
+    """Run tests on a mutant; return a list with the mutant that replaces it, or an empty list."""
     before, killed, survived = OUTCOMES[how]
     if how == "whole":
         commands = whole_commands(mutant)
@@ -53,7 +56,7 @@ def run_one(results: Results, mutant: Mutant, how: str) -> list[Mutant]:
     if ended is None:
         drawn = results.replace(ROOT, mutant, outcomes.NOT_COMPILED)
         return [drawn] if drawn.outcome == before else []
-    if mutant.outcome != before:  # the mutant has survived these tests before
+    if mutant.outcome != before:  # true if the mutant survived these tests earlier
         killed, survived = outcomes.KILLED_BY_NEW, mutant.outcome
     mutant.outcome, mutant.test = survived if ended.ok else killed, ended.test
     mutant.commit = git(ROOT, "rev-parse", "--short", "HEAD")
@@ -63,7 +66,7 @@ def run_one(results: Results, mutant: Mutant, how: str) -> list[Mutant]:
 
 
 def run(how: str, only: int | None) -> int:
-    """Run tests on each mutant that waits for them; return 1 if some mutants are unclear."""
+    """Run tests on each mutant with the matching outcome; return 1 if some results are unclear."""
     refuse_changes(ROOT)
     limit_memory()
     unclear = 0
@@ -82,7 +85,7 @@ def run(how: str, only: int | None) -> int:
 
 
 def living(results: Results, number: int, before: str = "") -> Mutant:
-    """Return the mutant of a number; exit unless it waits for the tests or has survived."""
+    """Return the mutant with this number; exit with an error if it cannot be tested."""
     for mutant in results.mutants:
         if mutant.id == number:
             if mutant.outcome in (before, *outcomes.ALIVE):
@@ -93,7 +96,7 @@ def living(results: Results, number: int, before: str = "") -> Mutant:
 
 
 def find_reached() -> None:
-    """Run all tests once, to find those that reach surviving mutants."""
+    """Run all tests once, to find the tests that reach surviving mutants."""
     refuse_changes(ROOT)
     results = load(ROOT)
     survivors = [mutant for mutant in results.mutants if mutant.outcome == outcomes.SURVIVED]
@@ -101,7 +104,7 @@ def find_reached() -> None:
         reach.note_file(ROOT, mutant).unlink(missing_ok=True)
     with changed(reach.texts_with_notes(ROOT, survivors)):
         ended = execute(ROOT, ["make", "test-python"], LIMIT_SECONDS["whole"])
-    # Tests may fail, but they must have run.
+    # Tests may fail, but the test run must not.
     if not ended.ok and "::" not in ended.test:
         sys.exit(f"not all tests ran: {ended.test}")
     for mutant in survivors:
@@ -130,7 +133,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run the command of the command line."""
+    """Run the command that the command line names."""
     asked = arguments()
     if asked.command == "draw":
         commit = git(ROOT, "rev-parse", "--short", "HEAD")

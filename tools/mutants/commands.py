@@ -1,4 +1,4 @@
-"""Commands that build a mutant, and commands that run the tests which must kill it."""
+"""Commands that build a mutant, and commands that run its tests."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from .draw import Mutant
 from .parts import PARTS, closest_programs, closest_tests
 from .reach import EVERYTHING
 
-LIMIT_SECONDS = {"closest": 600, "run": 1800, "whole": 3600}  # time limit of one command
+# time limits in seconds for each test command
+LIMIT_SECONDS = {"closest": 600, "run": 1800, "whole": 3600}
 BUILD_SECONDS = 3600
-TEST_SECONDS = 90  # time limit of one test, because many mutants hang
-# A separate build tree, in which warnings are no errors, because a mutant may cause warnings.
+TEST_SECONDS = 90  # time limit in seconds for one test, because many mutants hang
+# In this separate build folder warnings are not errors, because a mutant may cause warnings.
 CONFIGURE = ["cmake", "--preset", "release", "-B", "build/mutants", "-D", "SLIPSTREAM_WERROR=OFF"]
 BUILD = ["cmake", "--build", "build/mutants"]
 INSTALL = ["make", ".venv/stamps/package"]
@@ -20,9 +21,9 @@ CORE_TESTS = ["ctest", "--test-dir", "build/mutants/core/test", "--output-on-fai
 
 
 def build_commands(mutant: Mutant, *, whole: bool = False) -> list[list[str]]:
-    """Return the commands that build the C++ tests, and for `whole` the Python module too.
+    """Return the commands that build a C++ mutant: its tests and, if `whole`, the Python module.
 
-    Mutants of Python need no build.
+    The list is empty for mutants of Python, which need no build.
     """
     if not PARTS[mutant.part].is_cpp:
         return []
@@ -30,7 +31,7 @@ def build_commands(mutant: Mutant, *, whole: bool = False) -> list[list[str]]:
 
 
 def part_commands(root: Path, mutant: Mutant, *, closest: bool = False) -> list[list[str]]:
-    """Return the commands that run the closest tests, and then the others of a mutant's part."""
+    """Return the commands that run a mutant's closest tests, then the other tests of its part."""
     part, source = PARTS[mutant.part], Path(mutant.file)
     if part.is_cpp:
         ctest = [*CORE_TESTS, "--stop-on-failure"]
@@ -45,14 +46,14 @@ def part_commands(root: Path, mutant: Mutant, *, closest: bool = False) -> list[
 
 
 def whole_commands(mutant: Mutant) -> list[list[str]]:
-    """Return the commands that run all tests, or only those that reach the mutant, if known."""
+    """Return the commands that run all tests or, if known, only those that reach the mutant."""
     first = [[*CORE_TESTS, "--stop-on-failure"]] if PARTS[mutant.part].is_cpp else []
     tests = [EVERYTHING] if mutant.reached is None else mutant.reached
     return [*first, ["make", "test-python", f"PYTEST_ARGS=-x {' '.join(tests)}"]] if tests else []
 
 
 def command_of(test: str) -> list[str]:
-    """Return the command that runs one failed test again."""
+    """Return the command that runs a failed test again, alone."""
     if "tests/" in test:
         return [sys.executable, "-m", "pytest", "-q", test]
     return [*CORE_TESTS, "-R", f"^{test}$", "--no-tests=error"]

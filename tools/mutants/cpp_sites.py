@@ -1,7 +1,8 @@
-"""Sites of a C++ file that can be mutated, found by its tokens.
+"""Sites of a C++ file: the places that can be mutated, found by tokens.
 
-Tokens are enough, because clang-format puts spaces around binary operators only: `a < b` and `a *
-b` differ from `vector<T>` and `T* x`. A change that does not compile is no mutant, and is replaced.
+A parser is not needed, because clang-format puts spaces only around binary operators: `a < b` and
+`a * b` differ from `vector<T>` and `T* x`. A change that does not compile is not a valid mutant,
+and is replaced by another.
 """
 
 from __future__ import annotations
@@ -31,24 +32,24 @@ CALL = re.compile(r"[ ]+((?!return\b|throw\b|delete\b|log_?\()[\w:.\->\[\]()]*\w
 
 
 def blanked(text: str) -> str:
-    """Return the text with spaces instead of everything but code; offsets do not change."""
+    """Replace everything except code by spaces; offsets do not change."""
     return TEMPLATE.sub(spaces, NOISE.sub(spaces, text))
 
 
 def spaces(match: re.Match[str]) -> str:
-    """Return as many spaces as the match has characters; line ends stay."""
+    """Replace all characters of a match except line ends by spaces."""
     return re.sub(r"[^\n]", " ", match.group())
 
 
 def cpp_sites(text: str) -> list[Site]:
-    """Return every site of a file, in the order of the text."""
+    """Return all sites of a file, in the order of the text."""
     code = blanked(text)
     found = [*operators(code), *booleans(code), *numbers(code), *negations(code), *calls(code)]
     return sorted(found, key=lambda site: (site.start, site.end, site.operator))
 
 
 def operators(code: str) -> Iterator[Site]:
-    """Yield the changes of comparisons, sums, products and connectives."""
+    """Yield changes of comparison, additive, multiplicative and logical operators."""
     for match in OPERATOR.finditer(code):
         for operator, swapped in SWAPPED.items():
             if match.group() in swapped:
@@ -56,14 +57,14 @@ def operators(code: str) -> Iterator[Site]:
 
 
 def booleans(code: str) -> Iterator[Site]:
-    """Yield the changes of true to false and back."""
+    """Yield changes of true to false, and of false to true."""
     for match in BOOLEAN.finditer(code):
         new = "false" if match.group() == "true" else "true"
         yield Site(match.start(), match.end(), new, "boolean")
 
 
 def numbers(code: str) -> Iterator[Site]:
-    """Yield the changes of integers by one; octal ones are none."""
+    """Yield increments of integers by one; octal integers are left out."""
     for match in NUMBER.finditer(code):
         digits = match.group(1).replace("'", "")
         if digits == "0" or not digits.startswith("0"):
@@ -71,13 +72,13 @@ def numbers(code: str) -> Iterator[Site]:
 
 
 def negations(code: str) -> Iterator[Site]:
-    """Yield the removals of `!`."""
+    """Yield removals of `!`."""
     for match in NOT.finditer(code):
         yield Site(match.start(), match.end(), "", "not removed")
 
 
 def calls(code: str) -> Iterator[Site]:
-    """Yield the removals of statements that are one call, on a line of their own."""
+    """Yield removals of statements that consist of one call and have a line of their own."""
     lines = code.split("\n")
     start = 0
     for before, line in zip(["", *lines], lines, strict=False):

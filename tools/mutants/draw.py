@@ -1,4 +1,4 @@
-"""Drawing of mutants; the same seed and the same sources give the same mutants."""
+"""Random selection of mutants; the same seed and sources always give the same mutants."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from .parts import PARTS
 from .python_sites import python_sites
 from .sites import Change, change_of
 
-AT_LEAST = 3  # mutants of each part
+AT_LEAST = 3  # smallest number of mutants of each part
 
 
 @dataclass
 class Mutant:
-    """A change of one source file, and its outcome.
+    """A change of one source file, and the outcome of its tests.
 
     Args:
         id: Number of the mutant.
-        part: Name of its part in `PARTS`.
+        part: Name of the part of the source, from `PARTS`.
         file: Path of the source file.
-        line: Number of the first changed line.
+        line: Number of the first changed line, counted from 1.
         operator: Name of the kind of change.
         before: Original lines.
-        after: Lines in the mutant.
-        outcome: Outcome from results.py; empty before any test has run.
-        test: First failed test.
-        seconds: Time in seconds until a test failed, or until all tests had passed.
-        why: Reason why the mutant is equivalent.
-        commit: Commit of the tests.
-        reached: Folders whose tests reach the mutant (reach.py); None if they are not known.
+        after: Changed lines.
+        outcome: Outcome, as defined in results.py; "" before any test has run.
+        test: Name of the first failed test; "" if none failed.
+        seconds: Time in seconds until a test failed, or until all tests passed.
+        why: Reason why no test can kill the mutant, if it is equivalent to the original.
+        commit: Commit at which the tests ran.
+        reached: Folders whose tests reach the mutant (see reach.py); None if this is not known.
     """
 
     id: int
@@ -52,13 +52,13 @@ class Mutant:
 
     @property
     def change(self) -> Change:
-        """Change of the source file."""
+        """Changed lines of the source file."""
         return Change(self.line, self.before, self.after)
 
 
 @lru_cache
 def order(root: Path, seed: int, part: str) -> list[Mutant]:
-    """Return all mutants of a part in the order in which they are drawn."""
+    """Return all possible mutants of a part, in the order in which they are drawn."""
     found: list[Mutant] = []
     for file in PARTS[part].files(root):
         text = (root / file).read_text(encoding="utf-8")
@@ -75,7 +75,7 @@ def order(root: Path, seed: int, part: str) -> list[Mutant]:
 
 
 def next_mutant(root: Path, seed: int, part: str, drawn: Iterable[Mutant]) -> Mutant:
-    """Return the next mutant of a part that is not drawn yet, with the next id."""
+    """Return the first mutant of a part that is not in `drawn`, with a new id."""
     known = list(drawn)
     changes = {(mutant.file, mutant.line, mutant.after) for mutant in known}
     for mutant in order(root, seed, part):
@@ -85,7 +85,7 @@ def next_mutant(root: Path, seed: int, part: str, drawn: Iterable[Mutant]) -> Mu
 
 
 def parts_drawn(root: Path, seed: int, count: int) -> Iterator[str]:
-    """Yield the part of each mutant: first all parts in turn, then at random by lines of code."""
+    """Yield the part of each mutant to draw."""
     in_turn = [*PARTS] * AT_LEAST
     yield from in_turn[:count]
     weights = [lines_of_code(root, part) for part in PARTS]
@@ -94,13 +94,13 @@ def parts_drawn(root: Path, seed: int, count: int) -> Iterator[str]:
 
 
 def lines_of_code(root: Path, part: str) -> int:
-    """Return the number of lines that are not empty."""
+    """Return the number of lines in a part that are not empty."""
     texts = ((root / file).read_text(encoding="utf-8") for file in PARTS[part].files(root))
     return sum(bool(line.strip()) for text in texts for line in text.splitlines())
 
 
 def draw(root: Path, seed: int, count: int) -> list[Mutant]:
-    """Return the mutants that a seed draws."""
+    """Return the mutants that are drawn with a seed."""
     drawn: list[Mutant] = []
     for part in parts_drawn(root, seed, count):
         drawn.append(next_mutant(root, seed, part, drawn))

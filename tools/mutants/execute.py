@@ -1,9 +1,9 @@
-"""Run of tests on one mutant: the file is changed, the tests run, and the file is restored.
+"""Test of a mutant: change the file, run the tests, and restore the file.
 
-A failed test kills a mutant only if it fails again alone, and passes without the mutant; therefore
-flaky tests rarely kill one. Tests that exceed their time limit kill a mutant only if they pass in
-the same time without it. A mutant does not compile only if the original does. In all other cases
-the mutant is unclear.
+A failed test kills a mutant only if it also fails when it runs alone, and passes without the
+mutant. Therefore flaky tests rarely kill a mutant. Tests that exceed their time limit kill a mutant
+only if they stay within it without the mutant. A mutant counts as one that does not compile only if
+the original compiles. In all other cases the result is unclear.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ FAILURES = (
 
 @dataclass(frozen=True)
 class Ended:
-    """Result of a command.
+    """Result of a command that has ended.
 
     Args:
         ok: Whether the command succeeded.
-        test: First failed test, or TIMED_OUT, or the last line of an output without a test.
+        test: Name of the first failed test; TIMED_OUT; or the last line of the output if it names
+            no test.
     """
 
     ok: bool
@@ -50,7 +51,7 @@ class Ended:
 
 
 def refuse_changes(root: Path) -> None:
-    """Exit if a tracked file has changes, which a mutant would be mixed with."""
+    """Exit if a tracked file has changes, because they would mix with those of a mutant."""
     listed = git(root, "status", "--porcelain", "--untracked-files=no").splitlines()
     changed = [line for line in listed if not line.endswith(str(RESULTS))]
     if changed:
@@ -72,18 +73,19 @@ def limit_memory() -> None:
 
 @contextmanager
 def changed(texts: Mapping[Path, str]) -> Generator[Callable[[], None]]:
-    """Give files other texts, and yield a function that restores them.
+    """Write new texts to files, and yield a function that restores the old texts.
 
-    The end of the block restores them too, and so does every signal but SIGKILL, before the running
-    command has ended. The program ends after that command; a second signal kills the command. No
-    signal raises an exception, because it could arrive between the start of a command and the code
-    that ends the command.
+    The end of the `with` block also restores them. Every signal except SIGKILL restores them at
+    once, even while a command runs. The program ends after that command; a second signal kills the
+    command. The signal handlers raise no exceptions, because an exception between the start of a
+    command and the code that ends it would leave the command running.
     """
     originals = {path: path.read_text(encoding="utf-8") for path in texts}
 
     def restore() -> None:
         for path, text in originals.items():
-            # A file that is written again would be newer than the outputs that make built from it.
+            # If a file were written again, it would be newer than the outputs that make has built
+            # from it.
             if path.read_text(encoding="utf-8") != text:
                 path.write_text(text, encoding="utf-8")
 
@@ -105,26 +107,27 @@ def changed(texts: Mapping[Path, str]) -> Generator[Callable[[], None]]:
 
 
 def stop_if_asked() -> None:
-    """Exit if a signal was received."""
+    """Exit if a signal has arrived."""
     if received:
         sys.exit(f"stopped by signal {received[0]}")
 
 
 def mutated(root: Path, mutant: Mutant) -> AbstractContextManager[Callable[[], None]]:
-    """Change the file of a mutant as `changed` does."""
+    """Change the file of a mutant inside a `with` block, as `changed` does."""
     path = root / mutant.file
     return changed({path: apply(path.read_text(encoding="utf-8"), mutant.change)})
 
 
 def execute(root: Path, command: list[str], limit: float) -> Ended:
-    """Run a command in a process group of its own, and end the group with it."""
+    """Run a command in its own process group, and end all processes of the group afterwards."""
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        # Python would reuse bytecode of a source with the same size and time in seconds.
+        # Otherwise Python would reuse the bytecode of a changed source whose size and time are the
+        # same.
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    # Not a pipe, because processes that were left behind would keep it open.
+    # This is not a pipe, because left-over processes would keep a pipe open.
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         started = subprocess.Popen(
             command,
@@ -145,7 +148,7 @@ def execute(root: Path, command: list[str], limit: float) -> Ended:
 
 
 def wait(started: subprocess.Popen[bytes], limit: float) -> int | None:
-    """Return the exit code of a process; None if the time limit or a signal came first."""
+    """Return the exit code of a process; None after the time limit or a signal."""
     deadline = time.monotonic() + limit
     while not received and time.monotonic() < deadline:
         try:
@@ -156,9 +159,9 @@ def wait(started: subprocess.Popen[bytes], limit: float) -> int | None:
 
 
 def end_group(started: subprocess.Popen[bytes], patience: float = 20) -> None:
-    """End the rest of a process group.
+    """End the remaining processes of a process group.
 
-    Pytest may clean up first, unless a second signal comes.
+    Processes get SIGINT first, so that pytest can clean up; a second signal shortens this time.
     """
     deadline = time.monotonic() + patience
     signal_group(started, signal.SIGINT)
@@ -169,8 +172,8 @@ def end_group(started: subprocess.Popen[bytes], patience: float = 20) -> None:
 
 
 def signal_group(started: subprocess.Popen[bytes], number: int) -> bool:
-    """Send a signal to the rest of a process group, and return whether the group exists."""
-    started.poll()  # without it, an ended leader would stay in the group
+    """Send a signal to a process group, and return whether the group still exists."""
+    started.poll()  # otherwise a leader that has ended would still count as a process of the group
     try:
         os.killpg(started.pid, number)
     except ProcessLookupError:
@@ -179,7 +182,7 @@ def signal_group(started: subprocess.Popen[bytes], number: int) -> bool:
 
 
 def first_failed(output: str) -> str:
-    """Return the first failed test of pytest's or ctest's output, else the output's last line."""
+    """Return the first failed test in the output of pytest or ctest, or else the last line."""
     for pattern in FAILURES:
         match = pattern.search(output)
         if match:
@@ -188,7 +191,7 @@ def first_failed(output: str) -> str:
 
 
 class UnclearError(Exception):
-    """The tests do not distinguish the mutant from the original."""
+    """The tests do not show whether they distinguish the mutant from the original."""
 
 
 def meet(
@@ -198,15 +201,15 @@ def meet(
     limit: float,
     build: Sequence[list[str]] = (),
 ) -> Ended | None:
-    """Run tests on a mutant, and return their result; None if the mutant does not compile.
+    """Run tests on a mutant, and return the result; None if the mutant does not compile.
 
     Args:
         root: Folder of the checkout.
         mutant: Mutant to test.
-        tests: Commands that run the tests.
-        limit: Time limit of each command of the tests, in seconds.
-        build: Commands that come before the tests; INSTALL runs again afterwards, to replace the
-            mutant.
+        tests: Commands that run the tests, one after another.
+        limit: Time limit of each test command in seconds.
+        build: Commands that run before the tests. If INSTALL is among them, it runs again
+            afterwards, because the installed package contains the mutant.
     """
     with mutated(root, mutant) as restore:
         try:
@@ -225,7 +228,7 @@ def meet(
 def meet_mutant(
     root: Path, mutant: Mutant, tests: list[list[str]], limit: float, build: Sequence[list[str]]
 ) -> Ended | None:
-    """Build and test a mutant that is in its file; return None if it does not compile."""
+    """Build and test a mutant whose file is already changed; return None if it does not compile."""
     start = time.monotonic()
     built = execute_all(root, build, BUILD_SECONDS)
     if built.test == TIMED_OUT:
@@ -241,7 +244,7 @@ def meet_mutant(
 
 
 def execute_all(root: Path, commands: Iterable[list[str]], limit: float) -> Ended:
-    """Run commands until one fails."""
+    """Run commands until one fails, and return the last result."""
     for command in commands:
         ended = execute(root, command, limit)
         if not ended.ok:
@@ -250,7 +253,7 @@ def execute_all(root: Path, commands: Iterable[list[str]], limit: float) -> Ende
 
 
 def compare(root: Path, ended: Ended, tests: list[list[str]], limit: float) -> None:
-    """Raise UnclearError unless the original passes the tests that the mutant failed."""
+    """Raise UnclearError unless the original passes the tests that failed for the mutant."""
     if ended.test != TIMED_OUT:
         must_pass(root, command_of(ended.test), TEST_SECONDS)
         return
@@ -265,4 +268,4 @@ def must_pass(root: Path, command: Sequence[str], limit: float) -> None:
         raise UnclearError(f"{' '.join(command)} fails without the mutant too: {ended.test}")
 
 
-must_pass_once = cache(must_pass)  # cached, because the check takes as long as a hanging mutant
+must_pass_once = cache(must_pass)  # cached, because each check takes a whole time limit

@@ -1,4 +1,4 @@
-"""Parts of the source, and the tests that must kill the mutants of each part."""
+"""Parts of the source, and the tests that have to kill the mutants of each part."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the source with its tests.
+    """A part of the source, and its tests.
 
     Args:
-        sources: Folders of the sources.
-        tests: Patterns of test files and folders (default none: C++, whose tests are core/test).
-        options: Further arguments of pytest (default none).
+        sources: Path of the folder with the sources.
+        tests: Glob patterns of test files and folders (default none, for C++, whose tests are in
+            core/test).
+        options: Additional arguments for pytest (default none).
     """
 
     sources: str
@@ -23,11 +24,11 @@ class Part:
 
     @property
     def is_cpp(self) -> bool:
-        """Whether the part is compiled."""
+        """Whether the part is C++ and must be compiled."""
         return not self.tests
 
     def files(self, root: Path) -> list[Path]:
-        """Return the source files, relative to the root, in a fixed order."""
+        """Return the source files relative to the root, in a fixed order."""
         suffixes = (".cc", ".h") if self.is_cpp else (".py",)
         return sorted(
             path.relative_to(root)
@@ -36,7 +37,7 @@ class Part:
         )
 
     def test_paths(self, root: Path) -> list[str]:
-        """Return the paths for pytest.
+        """Return the paths of the part's tests, as arguments for pytest.
 
         Raises:
             FileNotFoundError: a pattern matches nothing.
@@ -50,7 +51,7 @@ class Part:
         return names
 
     def test_files(self, root: Path) -> list[Path]:
-        """Return the test files of the part, relative to the root."""
+        """Return the part's test files relative to the root."""
         files: list[Path] = []
         for name in self.test_paths(root):
             path = root / name
@@ -78,12 +79,12 @@ PARTS: dict[str, Part] = {
 
 
 def words(path: Path) -> set[str]:
-    """Return the words of a path's folders and name."""
+    """Return the words in the names of a path's folders and file."""
     return set(re.split(r"[/_]", str(path.with_suffix("")))) - {"test", "tests", "unit"}
 
 
 def closest_tests(root: Path, part: Part, source: Path, most: int = 3) -> list[str]:
-    """Return the test files that import a module or share the most words with its path."""
+    """Return test files that import a module, or whose names share the most words with its path."""
     stem = words(Path(source.stem))
     inside = words(source.relative_to(part.sources))
     dotted = ".".join(source.with_suffix("").parts[1:]).removesuffix(".__init__")
@@ -97,12 +98,13 @@ def closest_tests(root: Path, part: Part, source: Path, most: int = 3) -> list[s
         for test in part.test_files(root)
     }
     named = [test for test, score in scores.items() if score[0] or score[1]]
-    named = named or [test for test, score in scores.items() if score[2]]  # for the same folder
+    # used if no test imports the module or shares a word of its name
+    named = named or [test for test, score in scores.items() if score[2]]
     return [str(test) for test in sorted(named, key=lambda test: scores[test])[::-1][:most]]
 
 
 def closest_programs(root: Path, source: Path) -> list[str]:
-    """Return the C++ test programs that share a word with a file's name, else with its folder."""
+    """Return the C++ test programs that share a word with a file's name, else its folder."""
     programs = sorted((root / "core/test").glob("*_test.cc"))
     for name in (Path(source.stem), Path(source.parent.name)):
         similar = [path.stem for path in programs if words(Path(path.stem)) & words(name)]

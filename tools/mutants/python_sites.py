@@ -1,7 +1,8 @@
-"""Sites of a Python module that can be mutated: operators, constants, conditions and statements.
+"""Sites of a Python module: the places that can be mutated, found in its syntax tree.
 
-Positions come from `ast`, so that only the span of the mutated token changes. Strings, docstrings,
-annotations, log and error messages, `__all__` and `if TYPE_CHECKING` are not mutated.
+Operators, constants, conditions and statements are mutated. Positions come from `ast`, so that a
+change affects only the mutated token. Strings, docstrings, annotations, log and error messages,
+`__all__` and `if TYPE_CHECKING` are not mutated.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LOGGER = re.compile(r"(?i)_?(log|logger|logging|console)$")
 
 
 class Source:
-    """The text of a module and the offsets of its syntax tree."""
+    """The text of a module, and the offsets of the nodes in its syntax tree."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -44,16 +45,16 @@ class Source:
             self._starts.append(self._starts[-1] + len(line) + 1)
 
     def offset(self, line: int, column: int) -> int:
-        """Return the offset of a position of `ast`, whose columns count bytes of UTF-8."""
+        """Return the offset in the text of a position in `ast`, whose columns are UTF-8 bytes."""
         encoded = self._lines[line - 1].encode()
         return self._starts[line - 1] + len(encoded[:column].decode())
 
     def start(self, node: ast.expr | ast.stmt) -> int:
-        """Return the offset of the begin of a node."""
+        """Return the offset of the first character of a node."""
         return self.offset(node.lineno, node.col_offset)
 
     def end(self, node: ast.expr | ast.stmt) -> int:
-        """Return the offset of the end of a node."""
+        """Return the offset after the last character of a node."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return self.offset(node.end_lineno, node.end_col_offset)
@@ -61,7 +62,7 @@ class Source:
     def between(
         self, left: ast.expr, right: ast.expr, old: str, new: str, operator: str
     ) -> Iterator[Site]:
-        """Yield the change of the token `old` between two expressions."""
+        """Yield the change of the token `old` between two expressions to `new`."""
         start, end = self.end(left), self.start(right)
         pattern = rf"\b{old}\b" if old.isalpha() else re.escape(old)
         found = re.search(pattern, self.text[start:end])
@@ -70,13 +71,13 @@ class Source:
 
 
 def python_sites(text: str) -> list[Site]:
-    """Return every site of a module, in the order of the text."""
+    """Return all sites of a module, in the order of the text."""
     found = list(visit(Source(text), ast.parse(text)))
     return sorted(found, key=lambda site: (site.start, site.end, site.operator))
 
 
 def visit(source: Source, node: ast.AST) -> Iterator[Site]:
-    """Yield the sites of a node and of its children."""
+    """Yield the sites of a node and of the nodes below it."""
     if is_skipped(node):
         return
     for kind, of_node in FINDERS.items():
@@ -89,7 +90,7 @@ def visit(source: Source, node: ast.AST) -> Iterator[Site]:
 
 
 def children(value: object) -> Iterator[ast.AST]:
-    """Yield the nodes in a field of a node."""
+    """Yield the nodes in the value of a node's field."""
     members = cast("list[object]", value) if isinstance(value, list) else [value]
     for member in members:
         if isinstance(member, ast.AST):
@@ -97,7 +98,7 @@ def children(value: object) -> Iterator[ast.AST]:
 
 
 def is_skipped(node: ast.AST) -> bool:
-    """Return whether nothing in a node may be mutated."""
+    """Return whether a node, with all nodes below it, must not be mutated."""
     match node:
         case ast.JoinedStr() | ast.Raise():
             return True
@@ -118,7 +119,7 @@ def is_skipped(node: ast.AST) -> bool:
 
 
 def comparisons(source: Source, node: ast.Compare) -> Iterator[Site]:
-    """Yield the changes of each comparison of a chain."""
+    """Yield a change of each operator in a chain of comparisons."""
     operands = [node.left, *node.comparators]
     for n, operator in enumerate(node.ops):
         if type(operator) in COMPARISONS:
@@ -143,7 +144,7 @@ def arithmetic(source: Source, node: ast.BinOp) -> Iterator[Site]:
 
 
 def connectives(source: Source, node: ast.BoolOp) -> Iterator[Site]:
-    """Yield the changes of `and` to `or` and back."""
+    """Yield changes of `and` to `or`, and of `or` to `and`."""
     old, new = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
     for left, right in zip(node.values, node.values[1:], strict=False):
         yield from source.between(left, right, old, new, "and/or")
@@ -159,7 +160,7 @@ def negations(source: Source, node: ast.UnaryOp) -> Iterator[Site]:
 
 
 def constants(source: Source, node: ast.Constant) -> Iterator[Site]:
-    """Yield the changes of a number by one, and of True and False."""
+    """Yield the increment of a number by one, or the change of True to False and back."""
     value = node.value
     span = (source.start(node), source.end(node))
     if isinstance(value, bool):
@@ -183,7 +184,7 @@ def returns(source: Source, node: ast.Return) -> Iterator[Site]:
 
 
 def deletions(source: Source, node: ast.stmt) -> Iterator[Site]:
-    """Yield the removal of a statement that has an effect."""
+    """Yield the removal of a statement that has a side effect."""
     is_attribute = isinstance(node, ast.Assign) and all(
         isinstance(target, ast.Attribute) for target in node.targets
     )

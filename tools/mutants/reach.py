@@ -1,10 +1,10 @@
-"""Folders of tests that reach the statement of a mutant; other tests can hardly kill the mutant.
+"""Search for the test folders that reach a mutant; other tests can hardly kill the mutant.
 
-A line before the statement writes the name of the running test to a file. Then one run of `make
-test` serves many mutants. The result is folders of tests, because the tests in a folder share
-fixtures and servers. A statement outside of functions runs when its module is imported, and C++ is
-not examined; their mutants need all tests. Tests that `make test` leaves out at this commit are not
-noticed.
+A line of code is inserted before the statement of each mutant; it writes the name of the running
+test to a file. Then a single run of `make test` is enough for many mutants. The result is a list of
+test folders, because the tests in a folder share fixtures and servers. All tests are returned for
+statements outside functions, which run when their module is imported, and for C++, which is not
+examined. Tests that `make test` leaves out at this commit are not found.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ EVERYTHING = "tests"
 
 
 def note_file(root: Path, mutant: Mutant) -> Path:
-    """Return the file with the tests that reach a mutant."""
+    """Return the path of the file that lists the tests that reach a mutant."""
     return root.absolute() / NOTES / f"reached-{mutant.id}.txt"
 
 
 def texts_with_notes(root: Path, mutants: Iterable[Mutant]) -> dict[Path, str]:
-    """Return the changed text of each file, with a line before the statement of each mutant.
+    """Return the changed text of each file, with an inserted line for each mutant.
 
-    Mutants whose statement cannot have such a line are left out.
+    Mutants are left out if no line can be inserted before their statement.
     """
     texts: dict[Path, list[str]] = {}
-    # From the last line upwards, so that the numbers of earlier lines stay valid.
+    # Insert from the last line upwards, so that the line numbers of earlier mutants stay valid.
     for mutant in sorted(mutants, key=lambda mutant: -mutant.line):
         path = root / mutant.file
         text = path.read_text(encoding="utf-8")
@@ -51,7 +51,7 @@ def _note(file: Path) -> str:
 
 
 def statement_line(text: str, line: int) -> int | None:
-    """Return the first line of the innermost statement at a line; None outside of functions."""
+    """Return the first line of the innermost statement at a line; None outside functions."""
     found: int | None = None
     waiting: list[tuple[ast.AST, bool]] = [(ast.parse(text), False)]
     while waiting:
@@ -75,23 +75,23 @@ def _last_line(node: ast.AST) -> int:
 
 
 def _begins_its_line(text: str, node: ast.stmt) -> bool:
-    """Return whether a statement begins its line; `elif` is no separate statement."""
+    """Return whether a statement starts its line; an `elif` does not count as a statement."""
     line = text.split("\n")[node.lineno - 1].encode()
     return not line[: node.col_offset].strip() and not line.lstrip().startswith(b"elif")
 
 
 def folders(root: Path, mutant: Mutant) -> list[str]:
-    """Return the folders of the tests that reached a mutant; all tests if they are not known."""
+    """Return the folders whose tests reach a mutant; all tests if this is not known."""
     text = (root / mutant.file).read_text(encoding="utf-8")
     if PARTS[mutant.part].is_cpp or statement_line(text, mutant.line) is None:
         return [EVERYTHING]
     file = note_file(root, mutant)
     notes = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    # A process without the name of a test may belong to any test.
+    # The empty name comes from a process outside any test, which any test may have started.
     return [EVERYTHING] if "" in notes else sorted({_folder(note) for note in notes})
 
 
 def _folder(note: str) -> str:
-    """Return the folder whose tests share fixtures; in tests/unit, that is a subfolder."""
+    """Return the folder whose tests share fixtures with a test (a subfolder in tests/unit)."""
     parts = Path(note.partition("::")[0]).parts[:-1]
     return "/".join(parts[: 3 if parts[1:2] == ("unit",) else 2])

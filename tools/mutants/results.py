@@ -1,4 +1,4 @@
-"""The drawn mutants and their outcomes, as a file and as a table."""
+"""The drawn mutants and their outcomes, stored in a file and shown as a table."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .draw import Mutant, next_mutant
 from .parts import PARTS
 
 RESULTS = Path("tests/mutants.json")
-NOT_MET = "not tested"  # text for an empty outcome
+NOT_MET = "not tested"  # text that is shown for an empty outcome
 KILLED_BY_PART, KILLED_BY_WHOLE = "killed by part", "killed by whole"
-KILLED_BY_NEW = "killed by new test"  # the mutant had survived before this test was written
+KILLED_BY_NEW = "killed by new test"  # the mutant survived until this test was written
 SURVIVED, ESCAPED = "survived part", "escaped whole"
 EQUIVALENT, NOT_COMPILED = "equivalent", "does not compile"
 COLUMNS = (
@@ -28,11 +28,11 @@ REPLACED = (EQUIVALENT, NOT_COMPILED)
 
 @dataclass
 class Results:
-    """The mutants that a seed drew from the sources of a commit.
+    """The mutants that were drawn with a seed from the sources of a commit.
 
     Args:
         seed: Seed of the random numbers.
-        drawn_at: Commit of the sources.
+        drawn_at: Commit of the sources from which the mutants were drawn.
         mutants: Mutants in the order in which they were drawn.
     """
 
@@ -41,11 +41,11 @@ class Results:
     mutants: list[Mutant]
 
     def save(self, root: Path) -> None:
-        """Write the file."""
+        """Write the results to their file."""
         (root / RESULTS).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
     def replace(self, root: Path, mutant: Mutant, outcome: str, why: str = "") -> Mutant:
-        """Set the outcome of a mutant, and draw and return another one of its part."""
+        """Set the outcome of a mutant; draw, store and return another mutant of the same part."""
         mutant.outcome, mutant.why = outcome, why
         drawn = next_mutant(root, self.seed, mutant.part, self.mutants)
         self.mutants.append(drawn)
@@ -54,14 +54,14 @@ class Results:
 
 
 def load(root: Path) -> Results:
-    """Read the file."""
+    """Return the results from their file."""
     stored = json.loads((root / RESULTS).read_text(encoding="utf-8"))
     mutants = [Mutant(**fields) for fields in stored["mutants"]]
     return Results(stored["seed"], stored["drawn_at"], mutants)
 
 
 def counts(results: Results) -> dict[str, dict[str, int]]:
-    """Return the numbers of drawn mutants and of outcomes by part; the last row is the total."""
+    """Return counts per part: drawn mutants, and mutants by outcome; the last row is the total."""
     rows: dict[str, dict[str, int]] = {}
     for name in [*PARTS, "all"]:
         mutants = [mutant for mutant in results.mutants if name in (mutant.part, "all")]
@@ -72,7 +72,7 @@ def counts(results: Results) -> dict[str, dict[str, int]]:
 
 
 def show(results: Results, console: Console) -> None:
-    """Print the counts, and then each mutant that survived at first, with its change."""
+    """Print the counts, and each mutant that the tests of its part did not kill at first."""
     part = Column("part", min_width=max(map(len, PARTS)))
     table = Table(part, "drawn", *COLUMNS, box=None)
     for name, row in counts(results).items():
@@ -85,7 +85,7 @@ def show(results: Results, console: Console) -> None:
 
 
 def describe(mutant: Mutant) -> str:
-    """Return the place of a mutant, its outcome and its lines."""
+    """Return the file and line of a mutant, its outcome and its changed lines as text."""
     head = f"{mutant.id}: {mutant.file}:{mutant.line}, {mutant.operator}: {mutant.outcome}"
     reason = f"\n  {mutant.why}" if mutant.why else ""
     before, after = (

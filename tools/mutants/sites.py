@@ -1,4 +1,4 @@
-"""A site in a source text, and the text that a mutant has there."""
+"""A site: a place in a source text, and the text that replaces it in a mutant."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Site:
-    """One small change of a text.
+    """A small change of a text.
 
     Args:
-        start: Offset of the first character that is replaced.
-        end: Offset after the last character that is replaced.
-        new: Text of the mutant.
+        start: Offset of the first replaced character.
+        end: Offset after the last replaced character.
+        new: Text that replaces these characters.
         operator: Name of the kind of change.
     """
 
@@ -24,12 +24,12 @@ class Site:
 
 @dataclass(frozen=True)
 class Change:
-    """Complete lines before and after a change.
+    """Whole lines before and after a change.
 
     Args:
-        line: Number of the first line, counted from 1.
+        line: Number of the first changed line, counted from 1.
         before: Original lines.
-        after: Lines in the mutant.
+        after: Changed lines.
     """
 
     line: int
@@ -38,7 +38,7 @@ class Change:
 
 
 def change_of(text: str, site: Site) -> Change:
-    """Return the lines of a site, before and after its change."""
+    """Return the whole lines that a site changes."""
     first = text.rfind("\n", 0, site.start) + 1
     last = text.find("\n", site.end)
     last = len(text) if last < 0 else last
@@ -47,10 +47,10 @@ def change_of(text: str, site: Site) -> Change:
 
 
 def apply(text: str, change: Change) -> str:
-    """Return the text with a change applied.
+    """Return a text with a change applied.
 
     Raises:
-        ValueError: the text has other lines at this place.
+        ValueError: the text has other lines at this position.
     """
     lines = text.split("\n")
     count = change.before.count("\n") + 1

@@ -124,14 +124,12 @@ class Limit:
 
     @property
     def efficiency_within(self) -> float:
-        """Step without communication divided by the shortest step with overlap within it, 0 to 1.
-        """
+        """Compute-only step divided by the shortest step with overlap within the step, 0 to 1."""
         return self.compute_only / self.within
 
     @property
     def efficiency_across(self) -> float:
-        """Step without communication divided by the shortest one with overlap across steps, 0 to 1.
-        """
+        """Compute-only step divided by the shortest step with overlap across steps, 0 to 1."""
         return self.compute_only / self.across
 
 
@@ -234,8 +232,7 @@ def _end_of_step(layers: Sequence[LayerTimes], link: _Link, now: float) -> float
 
 
 class _Link:
-    """Link that sends the gradients of the first waiting layer in forward order, with pre-emption.
-    """
+    """Link on which gradients of earlier layers (in forward order) pre-empt those of later ones."""
 
     def __init__(self, seconds: Sequence[float]) -> None:
         self._seconds = seconds
@@ -250,8 +247,7 @@ class _Link:
         heapq.heappush(self._queue, index)
 
     def wait(self, index: int, now: float) -> float:
-        """Return the time when the gradients of a layer arrive if nothing more is submitted before.
-        """
+        """Return the time when a layer's gradients arrive if nothing more is submitted before."""
         self._advance(now)
         if index not in self._remaining:
             return now

@@ -148,8 +148,7 @@ class Lab:
         return not self._network.has_carrier(host)
 
     def counters(self) -> LabCounters:
-        """Return the traffic on every link since the lab was made; `since` subtracts two readings.
-        """
+        """Return the traffic on every link since the start; `since` subtracts two readings."""
         return self._network.counters()
 
     def start(
@@ -275,8 +274,7 @@ class Lab:
         return plans
 
     def _position(self, host: int) -> dict[str, str]:
-        """Return environment variables with the host of a rank and, if there are several, its rack.
-        """
+        """Return environment variables that name the host and, with several racks, the rack."""
         declared = variables()
         position = {"GROUP_RANK": str(host), declared["host_id"].name: f"lab-host{host}"}
         if self.spec.racks > 1:

@@ -68,8 +68,7 @@ class LinkCounters:
 
     @property
     def sent_payload_bytes(self) -> int:
-        """Sent bytes without headers of TCP, IP and Ethernet; retransmitted segments are included.
-        """
+        """Sent bytes without headers of TCP, IP and Ethernet; retransmissions are included."""
         return self.sent_bytes - HEADER_BYTES * self.sent_packets
 
     @property
@@ -195,8 +194,7 @@ class Network:
         return replace(self, spec=replace(self.spec, uplink=rate))
 
     def set_carrier(self, host: int, *, up: bool) -> None:
-        """Plug in or pull the cable of a host, by which its interface gains or loses the carrier.
-        """
+        """Plug in or pull the cable of a host, so that its interface gets or loses the carrier."""
         self._check_host(host)
         run_batch("ip", self.switch, [f"link set h{host} {'up' if up else 'down'}"])
 

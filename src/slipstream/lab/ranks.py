@@ -63,8 +63,7 @@ class _LabRank:
         self._partial = b""  # bytes of the last line, which is not complete
 
     def read(self) -> list[str] | None:
-        """Return the lines that were completed by the available output; None if there is no output.
-        """
+        """Return the lines that the available output completes; None if no output is available."""
         try:
             data = os.read(self.output.fileno(), 1 << 16)
         except BlockingIOError:

@@ -1,6 +1,6 @@
 """Compilation of the network that the tour trained, for images given as bytes."""
 
-# The stubs of PyTorch leave some of its types open.
+# PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations

@@ -130,8 +130,7 @@ def tour(spec: TourSpec, view: TourView) -> Toured:
 
 
 def _forecast(spec: TourSpec, view: TourView) -> Forecasts:
-    """Measure this machine and ranks that train without communication, and forecast the training.
-    """
+    """Measure this machine and training without communication, and forecast the training."""
     hardware = spec.output / "here.toml"
     calibrate(
         hardware,

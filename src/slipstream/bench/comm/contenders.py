@@ -3,7 +3,7 @@
 The input of rank r is a fixed pattern multiplied by r + 1, so the right output is known.
 """
 
-# The stubs of PyTorch leave some of its types open.
+# PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportDeprecated=false
 

@@ -96,8 +96,7 @@ class CommSpec:
 
     @property
     def counted_from(self) -> int:
-        """Smallest size for which the bytes on the links are counted; 0 with cross traffic: none.
-        """
+        """Smallest size for which the bytes on the links are counted; 0 for never."""
         return COUNTED_FROM if self.has_network and not self.cross_traffic else 0
 
 

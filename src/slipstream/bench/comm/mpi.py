@@ -1,6 +1,6 @@
 """One rank of the benchmark over MPI: mpirun ... python -m slipstream.bench.comm.mpi JOB."""
 
-# The stubs of mpi4py leave the types of buffers open.
+# The type stubs of mpi4py leave the types of buffers unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 

@@ -5,7 +5,7 @@ each round. A turn is a number of consecutive calls after a barrier; its time is
 rank.
 """
 
-# The stubs of PyTorch leave some of its types open.
+# PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -148,16 +148,14 @@ class Measurement:
         return calls_in_a_row(slowest.item())
 
     def _read_around(self, turn: CollectiveTurn) -> tuple[int, ...]:
-        """Run the collective once between two readings of the link counters; return their numbers.
-        """
+        """Run the collective once between two readings of the counters; return their numbers."""
         turn.prepare()
         before = self._read()
         turn.call()
         return before, self._read()
 
     def _read(self) -> int:
-        """Let the driver read the link counters while no rank sends; return the reading's number.
-        """
+        """Let the driver read the link counters while no rank sends; return the new number."""
         number = next(self._numbers)
         dist.barrier()
         _tell(f"{READ}{number}")

@@ -27,7 +27,7 @@ def tables(report: CommReport) -> list[Table]:
 
 
 def as_json(report: CommReport) -> dict[str, Any]:
-    """Return everything that was measured, and how."""
+    """Return the settings and all measured values as a JSON-compatible dictionary."""
     spec = report.spec
     return {
         "spec": asdict(spec),

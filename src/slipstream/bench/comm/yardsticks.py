@@ -1,6 +1,6 @@
 """Yardsticks of collectives: a TCP ping-pong, and a loop that only copies and adds memory."""
 
-# The stubs of PyTorch leave some of its types open.
+# PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

@@ -6,7 +6,7 @@ influence. On a GPU, which slows down when it warms up, the median counts. On GP
 convolutions use the memory format channels last.
 """
 
-# The stubs of PyTorch leave some of its types open.
+# PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -181,8 +181,7 @@ class _Bench:
         )
 
     def _convolutions(self, name: str, window: int) -> list[TimedProduct]:
-        """Time convolutions; return each as a matrix product that takes the mean time of its three.
-        """
+        """Time convolutions; return each as a product with the mean time of its three passes."""
         products: list[TimedProduct] = []
         for channels, side in _CONVOLUTIONS:
             pixels = self._image(name, self._images, channels, side, side)

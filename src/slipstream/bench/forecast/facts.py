@@ -3,7 +3,7 @@
 Each function takes `is_gpu`, which says whether the device is the GPU or this machine's processors.
 """
 
-# The stubs of PyTorch leave some of its types open.
+# PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -33,8 +33,7 @@ def memory_gib(*, is_gpu: bool) -> float:
 
 
 def context_mib() -> float:
-    """Return the GPU memory in use outside PyTorch's allocator, such as the CUDA context, in MiB.
-    """
+    """Return the GPU memory used outside PyTorch's allocator, such as the CUDA context, in MiB."""
     free, total = torch.cuda.mem_get_info()
     return (total - free - torch.cuda.memory_reserved()) / MIB
 

@@ -4,7 +4,7 @@ The model has convolutions, batch norms and transformer blocks, written in plain
 are so small that the device has almost nothing to do.
 """
 
-# The stubs of PyTorch leave some of its types open.
+# PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 from __future__ import annotations

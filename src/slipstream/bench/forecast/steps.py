@@ -6,7 +6,7 @@ optimizer updates all parameters in one kernel (`fused`). The loss is the sum of
 outputs.
 """
 
-# The stubs of PyTorch leave some of its types open.
+# PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -144,8 +144,7 @@ class _Trainee:
         self._update()
 
     def timed(self, seconds: float) -> tuple[int, list[float]]:
-        """Run rounds of steps; return the number of all steps, and the seconds per step by round.
-        """
+        """Run rounds of steps; return the number of steps, and the seconds per step by round."""
         alone = self._round(1)
         steps = max(1, round(seconds / _ROUNDS / alone))
         rounds = [self._round(steps) for _ in range(_ROUNDS)]

@@ -4,7 +4,7 @@ All ranks run optimizer updates at the same time, as in training. Rank 0 writes 
 that each rank read and wrote.
 """
 
-# The stubs of PyTorch leave some of its types open.
+# PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations

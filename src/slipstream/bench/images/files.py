@@ -1,6 +1,6 @@
 """JPEG files for benchmarks: noise that has the colours and the detail of photographs."""
 
-# The stubs of NumPy leave the types of results open.
+# NumPy's type stubs leave result types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

@@ -1,6 +1,6 @@
 """Pipelines from JPEG files to labels: those of peers, as good users write them, and ours."""
 
-# The stubs of these packages leave most of their types open.
+# The type stubs of these packages leave most types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 # pyright: reportMissingTypeStubs=false

@@ -36,7 +36,7 @@ def caption(report: ImagesReport) -> str:
 
 
 def as_json(report: ImagesReport) -> dict[str, Any]:
-    """Return everything that was measured, and how."""
+    """Return the settings and all measured values as a JSON-compatible dictionary."""
     return {
         **run_as_json(report.spec, report.notes),
         "rows": [

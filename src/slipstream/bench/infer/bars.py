@@ -53,8 +53,7 @@ class InferBar:
 
     @property
     def is_accurate(self) -> bool:
-        """Whether our signal-to-noise ratio reaches the fastest peer's, or nearly that of float32.
-        """
+        """Whether our signal-to-noise ratio reaches the fastest peer's, or that of float32."""
         return self.ours.snr_db >= min(self.peer.snr_db, FAITHFUL_DB)
 
     @property

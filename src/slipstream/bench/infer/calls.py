@@ -1,6 +1,6 @@
 """Calls of each engine, as its users write them, from named inputs to named outputs."""
 
-# The stubs of these packages leave most of their types open.
+# The type stubs of these packages leave most types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 # pyright: reportMissingTypeStubs=false

@@ -4,7 +4,7 @@ The method is that of DAWNBench, which runs one image at a time over a complete 
 al., "DAWNBench: An End-to-End Deep Learning Benchmark and Competition", 2017).
 """
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's type stubs leave result types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -201,7 +201,7 @@ def cost_table(spec: CostSpec, costs: Sequence[Cost]) -> Table:
 
 
 def cost_as_json(spec: CostSpec, costs: Sequence[Cost]) -> dict[str, Any]:
-    """Return everything that was measured, and how."""
+    """Return the settings and all measured values as a JSON-compatible dictionary."""
     return {
         "spec": {
             **asdict(spec),

@@ -7,7 +7,7 @@ and `slipstream bench infer --images` read such folders. Source: Xiao, Rasul and
 "Fashion-MNIST" (2017).
 """
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's type stubs leave result types unspecified.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Our kernels compute a 1 x 1 convolution, whose operands stay in the caches, in s
 rate of the fastest burst counts.
 """
 
-# NumPy's stubs leave the types of what its methods return open.
+# NumPy's type stubs leave result types unspecified.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations

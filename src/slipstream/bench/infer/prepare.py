@@ -7,7 +7,7 @@ quantises activations and weights per channel, in QDQ form, after `quant_pre_pro
 are used.
 """
 
-# The stubs of these packages leave most of their types open.
+# The type stubs of these packages leave most types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 # pyright: reportMissingImports=false, reportUntypedBaseClass=false

@@ -1,6 +1,6 @@
 """Loading of a contender in its process, in the way in which users load it."""
 
-# The stubs of these packages leave most of their types open.
+# The type stubs of these packages leave most types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 # pyright: reportMissingTypeStubs=false

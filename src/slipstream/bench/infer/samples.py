@@ -1,6 +1,6 @@
 """Inputs of a model and the expected outputs, in files that are read without PyTorch."""
 
-# PyTorch's stubs leave some of its types open.
+# PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

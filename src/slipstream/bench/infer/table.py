@@ -59,7 +59,7 @@ def run_as_json(spec: Any, notes: Sequence[str]) -> dict[str, Any]:
 
 
 def as_json(report: InferReport) -> dict[str, Any]:
-    """Return everything that was measured, and how."""
+    """Return the settings and all measured values as a JSON-compatible dictionary."""
     return {
         **run_as_json(report.spec, report.notes),
         "peak_operations_per_second": report.peaks,

@@ -6,7 +6,7 @@ The process prints a line of JSON with the signal-to-noise ratio in dB, the lowe
 Only one input is in memory at a time.
 """
 
-# PyTorch's stubs leave some of its types open.
+# PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 from __future__ import annotations

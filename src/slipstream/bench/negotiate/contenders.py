@@ -51,8 +51,7 @@ class NegotiationContender(ABC):
 
     @abstractmethod
     def negotiate(self, names: Sequence[str]) -> list[str]:
-        """Submit tensors, wait for all ranks, and return the names in the order that all agree on.
-        """
+        """Submit tensors, wait for all ranks, and return the names in the common order."""
 
     @abstractmethod
     def effort(self) -> Effort:
@@ -83,8 +82,7 @@ class Ours(NegotiationContender):
             self._tensors[name] = Tensor(name, _core.DType.FLOAT32, (ELEMENTS,))
 
     def negotiate(self, names: Sequence[str]) -> list[str]:
-        """Submit tensors, wait for all ranks, and return the names in the order that all agree on.
-        """
+        """Submit tensors, wait for all ranks, and return the names in the common order."""
         self._negotiator.submit_all([self._tensors[name] for name in names])
         ready: list[str] = []
         while len(ready) < len(names):
@@ -130,8 +128,7 @@ class Coordinator(NegotiationContender):
             self._names[request] = name
 
     def negotiate(self, names: Sequence[str]) -> list[str]:
-        """Submit tensors, wait for all ranks, and return the names in the order that all agree on.
-        """
+        """Submit tensors, wait for all ranks, and return the names in the common order."""
         ready: list[str] = []
         waiting = [self._requests[name] for name in names]
         while len(ready) < len(names):
@@ -177,8 +174,7 @@ class Coordinator(NegotiationContender):
         return _as_names(response)
 
     def _messages_of_a_cycle(self) -> int:
-        """Return the number of this rank's messages in a cycle with two gathers and two broadcasts.
-        """
+        """Return this rank's number of messages in a cycle of two gathers and two broadcasts."""
         others = self._group.size - 1
         if self._group.rank != 0:
             return 4

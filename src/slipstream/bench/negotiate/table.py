@@ -21,7 +21,7 @@ def tables(report: NegotiateReport) -> list[Table]:
 
 
 def as_json(report: NegotiateReport) -> dict[str, Any]:
-    """Return everything that was measured, and how."""
+    """Return the settings and all measured values as a JSON-compatible dictionary."""
     return {
         "spec": {**asdict(report.spec), "scaling": str(report.spec.scaling or "")},
         **environment(),

@@ -5,7 +5,7 @@ using Multi-task Cascaded Convolutional Networks", 2016). The networks are defin
 because the package's own module imports torchvision. The weights come from the package.
 """
 
-# PyTorch's and NumPy's stubs leave some of their types open.
+# The type stubs of PyTorch and NumPy leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

@@ -5,7 +5,7 @@ lines are 48 pixels high and padded on the right. The detector was trained to ma
 than the text, so its boxes must be enlarged.
 """
 
-# NumPy's, Pillow's and OpenCV's stubs leave some of their types open.
+# The type stubs of NumPy, Pillow and OpenCV leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -31,8 +31,7 @@ OVERLAP = 0.5  # smallest intersection over union at which a found box counts as
 
 
 def _numbers(image: Image.Image) -> Array:
-    """Return an image as float32 (3, height, width) from -1 to 1, with channels in the order BGR.
-    """
+    """Return an image as float32 (3, height, width) from -1 to 1, with channels ordered BGR."""
     pixels = np.asarray(image.convert("RGB"), np.float32)[:, :, ::-1]
     return np.ascontiguousarray((pixels / 127.5 - 1).transpose(2, 0, 1))
 

@@ -1,6 +1,6 @@
 """The original models, which ONNX Runtime and OpenVINO run without our compiler."""
 
-# The stubs of these packages leave most of their types open.
+# The type stubs of these packages leave most types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 

@@ -6,7 +6,7 @@ because the package's own module imports sentence-transformers. The weights and 
 from the package.
 """
 
-# PyTorch's and NumPy's stubs leave some of their types open.
+# The type stubs of PyTorch and NumPy leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -89,8 +89,7 @@ class MiniLm(nn.Module):
         self.layers = nn.ModuleList(SentenceLayer() for _ in range(NUM_LAYERS))
 
     def forward(self, tokens: Tensor, present: Tensor) -> Tensor:
-        """Map two int64 [1, tokens] to float32 [1, 384]; `present` is 1 for tokens, 0 for padding.
-        """
+        """Map two int64 [1, tokens] to float32 [1, 384]; `present` is 0 for padding, else 1."""
         weights = present[:, :, None].float()
         mask = (1.0 - present[:, None, None, :].float()) * -1e9
         places = self.places.weight[: tokens.shape[1]]

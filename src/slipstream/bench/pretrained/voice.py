@@ -4,7 +4,7 @@ The recordings are parts of "Sense and Sensibility", read aloud (LibriVox, in th
 and short spoken commands. They are in Debian's package pocketsphinx-testdata.
 """
 
-# NumPy's stubs leave some of their types open.
+# NumPy's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

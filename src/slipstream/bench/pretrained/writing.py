@@ -1,6 +1,6 @@
 """Images of text: rendered pieces of Python's manual, and words of a photographed page."""
 
-# Pillow leaves some of its types open.
+# Pillow's type annotations are incomplete.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ def page_pieces() -> list[TextPiece]:
 
 @dataclass(frozen=True)
 class Poster:
-    """An RGB photograph with lines of text, and their boxes as left, top, right, bottom in pixels.
-    """
+    """An RGB photograph with lines of text, and the lines' boxes: left, top, right, bottom."""
 
     image: Image.Image
     boxes: Array

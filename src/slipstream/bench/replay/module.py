@@ -7,7 +7,7 @@ A library whose buckets share memory with .grad copies nothing. Sparse gradients
 each step.
 """
 
-# The stubs of PyTorch leave some of its types open.
+# PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

@@ -3,7 +3,7 @@
 Environment variables with the names that torchrun uses identify the rank. Rank 0 writes the result.
 """
 
-# The stubs of PyTorch leave some of its types open.
+# PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

@@ -75,8 +75,7 @@ def overlapped(codec: str, *, across_steps: bool) -> Strategy:
 
 
 def hvd(compression: str) -> Strategy:
-    """Return a strategy with our implementation of Horovod's optimizer, which negotiates tensors.
-    """
+    """Return a strategy with our version of Horovod's optimizer, which negotiates tensors."""
 
     def strategy(module: ReplayModule) -> Step:
         slipstream_hvd.init()
@@ -117,8 +116,7 @@ STRATEGIES: Mapping[str, Strategy] = {
 
 
 def _wrapped(module: ReplayModule) -> DistributedDataParallel:
-    """Return DDP that neither copies gradients into buckets nor broadcasts the initial parameters.
-    """
+    """Return DDP without copies of gradients and without a broadcast of initial parameters."""
     return DistributedDataParallel(module, gradient_as_bucket_view=True, init_sync=False)
 
 
@@ -142,8 +140,7 @@ def _training_step(
 
 
 def _optimizer(module: ReplayModule) -> torch.optim.Optimizer:
-    """Return SGD with momentum; sparse gradients have none, because their momentum would be dense.
-    """
+    """Return SGD with momentum, but without it for sparse gradients: theirs would be dense."""
     sparse = module.sparse_parameters()
     sparse_ids = {id(parameter) for parameter in sparse}
     dense = [parameter for parameter in module.parameters() if id(parameter) not in sparse_ids]

@@ -92,7 +92,7 @@ def caption(spec: ReplaySpec) -> str:
 
 
 def as_json(spec: ReplaySpec, rows: Sequence[ReplayRow]) -> dict[str, Any]:
-    """Return everything that was measured, and how.
+    """Return the settings and all measured values as a JSON-compatible dictionary.
 
     Args:
         spec: Settings of the replay.

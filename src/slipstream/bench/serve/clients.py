@@ -257,8 +257,7 @@ class OpenLoop:
             self._tally.add(status, time.perf_counter() - intended)
 
     async def _connection(self) -> Connection:
-        """Return the most recently used connection; open a new one if that has been idle too long.
-        """
+        """Return the last used connection; open a new one if that has been idle too long."""
         if self._free:
             connection = self._free.pop()
             if time.perf_counter() - connection.used < IDLE_SECONDS:

@@ -205,8 +205,7 @@ class _ServerTrial:
     )
 
     def report(self) -> ServeReport:
-        """Check that all servers run the same model, then run the closed loops and the open loops.
-        """
+        """Check that all servers run the same model, and run the closed and the open loops."""
         recipe = self.package.manifest.recipe
         snr_db = {name: self._compare(name, server) for name, server in self.servers.items()}
         for number in range(self.spec.rounds):
@@ -321,8 +320,7 @@ class _ServerTrial:
 
 
 def _wait_for(url: str) -> None:
-    """Wait until a server accepts connections, which may be a moment after it prints its address.
-    """
+    """Wait until a server accepts connections, perhaps a moment after it prints its address."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     assert parts.port is not None

@@ -89,14 +89,12 @@ class Overload:
 
     @property
     def num_accepted(self) -> int:
-        """Number of requests that the server accepted, even if their deadline passed in the queue.
-        """
+        """Number of accepted requests, including those whose deadline passed in the queue."""
         return self.turn.statuses.get(OK, 0) + self.turn.statuses.get(LATE, 0)
 
     @property
     def num_refused(self) -> int:
-        """Number of requests that the server refused immediately, because time would not suffice.
-        """
+        """Number of requests that the server refused immediately for lack of time."""
         return self.turn.statuses.get(BUSY, 0)
 
     @property
@@ -106,8 +104,7 @@ class Overload:
 
     @property
     def num_kept(self) -> int:
-        """Number of requests with a result by the deadline, counted from the planned sending time.
-        """
+        """Number of requests with a result by the deadline, from the planned sending time on."""
         return sum(latency <= self.deadline for latency in self.turn.latencies)
 
     @property

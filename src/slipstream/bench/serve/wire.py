@@ -1,5 +1,4 @@
-"""Requests and answers of `slipstream bench serve`, in the binary form of Open Inference Protocol.
-"""
+"""Requests and answers of `slipstream bench serve` in the binary Open Inference Protocol."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ its own copy of a model, with the same initial weights and the same samples. In 
 contender trains for some steps in its turn.
 """
 
-# The stubs of PyTorch leave some of its types open.
+# PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -74,8 +74,7 @@ class TrainingRun:
         )
 
     def _connected(self, network: torch.nn.Module) -> tuple[torch.nn.Module, Callable[[], None]]:
-        """Return the network to call, and a function that waits for the last step's communication.
-        """
+        """Return the network to call, and a function that waits until communication has ended."""
         if self.contender == ALONE:
             return network, _nothing
         backend, _, overlapping = self.contender.partition(" ")

@@ -47,7 +47,7 @@ def table(spec: TrainSpec, results: Sequence[TrainResult]) -> Table:
 
 
 def as_json(spec: TrainSpec, results: Sequence[TrainResult]) -> dict[str, Any]:
-    """Return everything that was measured, and how."""
+    """Return the settings and all measured values as a JSON-compatible dictionary."""
     return {
         "spec": asdict(spec),
         **environment(),

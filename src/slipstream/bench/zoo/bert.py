@@ -64,8 +64,7 @@ class BertAttention(nn.Module):
 
 
 class BertLayer(nn.Module):
-    """Attention and a feed-forward network with GELU, each with a shortcut and post-normalisation.
-    """
+    """Attention and a feed-forward network with GELU, each with shortcut and post-norm."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -53,8 +53,7 @@ def efficientnet_b0() -> nn.Module:
 
 
 def with_branch_norms(network: nn.Module) -> nn.Module:
-    """Replace the last norm of each branch beside a shortcut by `BranchNorm2d`; return the network.
-    """
+    """End each branch beside a shortcut with a `BranchNorm2d`; return the changed network."""
     for block in network.modules():
         if isinstance(block, ResidualBlock) or (isinstance(block, InvertedBlock) and block.added):
             assert isinstance(block.main, nn.Sequential)

@@ -3,7 +3,7 @@
 slipstream bench infer slipstream.bench.zoo.convolutions:POINTWISE
 """
 
-# PyTorch's stubs leave some of its types open.
+# PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Normalization", 2019). After fifty such layers, a result computed in int8 is all
 the branches beside shortcuts are scaled down, and most inputs of activations are positive.
 """
 
-# PyTorch's stubs leave some of its types open.
+# PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

@@ -7,7 +7,7 @@ Shapes: b is the batch size, i the number of input channels, o the number of out
     the side of a kernel.
 """
 
-# PyTorch's stubs leave some of its types open.
+# PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -71,8 +71,7 @@ class ModulatedConvolution(nn.Module):
 
 
 class ModulatedUp(ModulatedConvolution):
-    """Transposed modulated convolution with stride 2 and a blur, which doubles the image's sides.
-    """
+    """Transposed modulated convolution with stride 2 and a blur; it doubles image sides."""
 
     fir: Tensor
 
@@ -114,8 +113,7 @@ class ToRgb(nn.Module):
         self.register_buffer("fir", _fir().repeat(3, 1, 1, 1))
 
     def forward(self, x: Tensor, style: Tensor, smaller: Tensor | None) -> Tensor:
-        """Map float32 [b, i, h, w], styles [b, 512] and an image [b, 3, h/2, w/2] to [b, 3, h, w].
-        """
+        """Map float32 [b, i, h, w], styles and an image [b, 3, h/2, w/2] to [b, 3, h, w]."""
         image = self.convolution(x, style) + self.bias
         if smaller is None:
             return image
@@ -138,8 +136,7 @@ class Mapping(nn.Module):
 
 
 class Generator(nn.Module):
-    """The generator: a mapping, a constant input of 4 x 4 pixels, and layers for each doubled size.
-    """
+    """The generator: a mapping, a constant 4 x 4 input, and layers for each doubled size."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -39,8 +39,7 @@ class VitAttention(nn.Module):
 
 
 class VitLayer(nn.Module):
-    """Attention and a feed-forward network with GELU, each with pre-normalisation and a shortcut.
-    """
+    """Attention and a feed-forward network with GELU, each with pre-norm and shortcut."""
 
     def __init__(self) -> None:
         super().__init__()
