@@ -1,4 +1,4 @@
-"""Published measurements of training, to fit forecasts on and to judge them by.
+"""Comparison of forecasts with published measurements of training, and fits to them.
 
 from slipstream.forecast.validate.table import read
 

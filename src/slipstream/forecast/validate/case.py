@@ -1,4 +1,4 @@
-"""A measurement that can be forecast, and a row that cannot be read."""
+"""Rows of a table of published measurements: those that can be forecast, and unreadable ones."""
 
 from __future__ import annotations
 
@@ -13,43 +13,47 @@ from slipstream.forecast.work.strategy import Strategy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedCase:
-    """A measurement, with everything that its forecast needs.
+    """A row of a table: a published measurement, with everything that its forecast needs.
 
     Args:
         line: Line number in the file; the header is line 1.
-        source: Publisher of the measurement, from the table.
-        model: Text of this column in the table.
-        gpu: Text of this column in the table.
-        framework: Text of this column in the table.
-        unit: Text of this column in the table.
-        address: Text of this column in the table.
+        source: Publisher of the measurement: text of the column `source`.
+        model: Text of the column `model`.
+        gpu: Text of the column `gpu`.
+        framework: Text of the column `framework`.
+        unit: Text of the column `unit`.
+        address: Text of the column `address`.
         architecture: Name for `slipstream.forecast.trace.architectures.names.find`.
-        sizes: Keywords of the architecture's `make`; whole numbers except for `sampled`.
-        inputs: Keywords of the architecture's `inputs`.
+        sizes: Keyword arguments of the architecture's `make`; all but `sampled` are whole numbers.
+        inputs: Keyword arguments of the architecture's `inputs`.
         precision: Precision of matrix products; 16 bits mean mixed precision, and "AMP" is "fp16".
-        fp8: Whether linear layers multiply in 8 bits; all else has `precision`.
-        real_data: Whether the row says that data were read and decoded during training.
+        fp8: Whether linear layers multiply in 8 bits; all other products use `precision`.
+        real_data: Whether the row states that training data were read and decoded during training.
         device: Name for `slipstream.forecast.hardware.Hardware.device`.
         devices: Total number of devices.
         per_host: Number of devices in a host.
-        network_gbit: Network rate of a host in Gbit/s; None: not stated, or one host.
-        strategy: Strategy over the devices; plain replicas if the row states nothing else.
+        network_gbit: Network rate of a host in Gbit/s; None: not stated, or only one host.
+        strategy: Division of the work among the devices; data parallelism if the row states nothing
+            else.
         sharded: State that is divided among ranks while everything else is replicated: "head"
             (classes of the last layer of a face recogniser), "embedding" (rows of embeddings), or
-            "none". With "factors" nothing is divided, and linear layers exchange the factors of
-            their gradients.
+            "none". With "factors" no state is divided; replicas exchange the factors of the
+            gradients of linear layers.
         runtime: Name of a runtime in `slipstream.forecast.validate.software`.
-        step_samples: Samples of a step on all devices, or tokens if the unit counts tokens.
+        step_samples: Number of samples of a step on all devices, or of tokens if the unit counts
+            tokens.
         measured: Seconds per step, or a speed-up if `measures` is "speedup".
-        measures: "step"; "speedup" over one device; or "to-target", for which seconds per step are
-            the time of a whole training over its steps, including evaluation and pauses.
+        measures: Kind of measurement: "step" (seconds per step), "speedup" (over one device) or
+            "to-target" (time of a whole training). With "to-target", `measured` is this time,
+            including evaluation and pauses, divided by the number of steps.
         channels_first: Whether channels are the first dimension of images.
-        gradient_bytes: Bytes of each number of the gradients that replicas exchange.
-        raced: Whether a step is issued as one CUDA graph and InfiniBand switches add gradients.
-        input_rate: Samples per second that a host reads; None: input is never the limit.
+        gradient_bytes: Bytes per gradient element that replicas exchange.
+        raced: Whether a step is launched as one CUDA graph and InfiniBand switches add gradients,
+            as in NVIDIA's MLPerf submissions.
+        input_rate: Samples per second that a host reads; None: input never limits the step.
         memory_mb: Peak memory of a device in MiB; None: not stated.
         group: Key that rows share if they differ only in their strategy.
-        assumed: Names of fields and other numbers that the row does not state.
+        assumed: Names of fields and other values that the row does not state and that are assumed.
     """
 
     line: int
@@ -86,12 +90,12 @@ class PublishedCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """A row that cannot be forecast.
+    """A row of a table that cannot be forecast.
 
     Args:
         line: Line number in the file; the header is line 1.
-        source: Text of this column in the table.
-        model: Text of this column in the table.
+        source: Text of the column `source`.
+        model: Text of the column `model`.
         reason: Sentence that says which value was found and which values can be read.
     """
 

@@ -1,6 +1,6 @@
-"""Fit of the overhead of PyTorch 2 on steps that `slipstream forecast check` measured.
+"""Fit of the overhead of PyTorch 2 to steps that `slipstream forecast check` measured.
 
-Published tables are not enough: they do not state the host of their GPUs, and all their rows of
+Published tables are not enough: they do not describe the hosts of the GPUs, and all their rows with
 PyTorch 2 use FSDP.
 """
 
@@ -32,14 +32,15 @@ from slipstream.forecast.trace.sources import source
 from slipstream.forecast.work.resize import resizable
 from slipstream.forecast.work.strategy import Optimizer, Strategy
 
-# Fitted factors, and the standard deviation of their logarithms around 0 (a factor of 1). The mean
-# error on benchmarks/forecast/h100.csv, with the model left out, is 9.1 %; it is 12.2 % with half
-# of these deviations and 16.8 % with twice as large ones.
+# Fitted factors, each with the standard deviation of its logarithm around 0 (a factor of 1) as a
+# prior. If each row of benchmarks/forecast/h100.csv is forecast with a fit that leaves its model
+# out, the mean error is 9.1 %. It is 12.2 % with half of these deviations and 16.8 % with twice
+# these deviations.
 KNOBS = {
     "memory": 0.3, "compute": 0.15, "depthwise": 0.5, "batch_norm": 0.4, "half_batch_norm": 0.4,
 }  # fmt: skip
-# Standard deviation of the logarithm of forecast over measured. Twice as large a deviation has the
-# same effect as half of those above, and the error is 9.1 % with this one.
+# Standard deviation of the logarithm of forecast over measured seconds. Doubling it has the same
+# effect as halving the deviations above. With this value, the mean error is 9.1 %.
 _SPREAD = 0.1
 
 
@@ -49,7 +50,7 @@ class CheckedStep:
 
     Args:
         model: Name of the architecture.
-        batch: Samples that the device processes at once.
+        batch: Number of samples that the device processes at once.
         precision: Precision of matrix products.
         optimizer: Optimizer of the parameters.
         seconds: Duration of the step in seconds.
@@ -98,8 +99,8 @@ def forecast(row: CheckedStep, device: str, parameters: Parameters, runtime: Run
 
     Args:
         row: Measured step.
-        device: Name of the device that ran it.
-        parameters: Fitted rates of devices and links.
+        device: Name of the device that ran the step.
+        parameters: Calibrated rates of devices and links.
         runtime: Overhead of the framework.
     """
     simulation = _simulation(row.model, row.batch, row.precision)
@@ -131,13 +132,13 @@ def _simulation(model: str, batch: int, precision: Precision) -> Simulation:
 def fit(
     rows: Sequence[CheckedStep], device: str, parameters: Parameters, guess: Runtime
 ) -> Runtime:
-    """Return the runtime that minimises the squares of logarithmic errors.
+    """Return the runtime that minimises the sum of the squared logarithmic errors.
 
     Args:
         rows: Measured steps.
-        device: Name of the device that ran them.
-        parameters: Fitted rates, which stay as they are.
-        guess: First guess; its host times stay as they are.
+        device: Name of the device that ran the steps.
+        parameters: Calibrated rates, which the fit does not change.
+        guess: First guess; the fit does not change its host times.
     """
 
     def residuals(point: npt.NDArray[np.float64]) -> list[float]:
@@ -162,8 +163,8 @@ def errors(
 
     Args:
         rows: Measured steps.
-        device: Name of the device that ran them.
-        parameters: Fitted rates, which stay as they are.
+        device: Name of the device that ran the steps.
+        parameters: Calibrated rates, which the fit does not change.
         guess: First guess, from which `fit` starts.
     """
     models = {row.model for row in rows}

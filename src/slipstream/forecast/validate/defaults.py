@@ -1,6 +1,6 @@
-"""Values that a table does not print: documented elsewhere by its source, or else the usual ones.
+"""Values that a table does not state; its source documents them elsewhere, or they are usual.
 
-`PublishedCase.assumed` names each value that is taken from here.
+`PublishedCase.assumed` names each value that this module provides.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ _EXAMPLES = (
     ("efficientnet-b4", "", "", 32, 16),
 )
 # DeepLearningExamples pre-trains BERT-Large with global batches of 65536 sequences of 128 tokens,
-# or 32768 of 512 tokens, which each GPU accumulates (NVIDIA/DeepLearningExamples, READMEs of
-# PyTorch/LanguageModeling/BERT, "Accumulation steps", and TensorFlow/LanguageModeling/BERT,
-# "Gradient Accumulation"). TensorFlow2's README differs: 61440 and 30720, on A100-80GB up to 90112.
+# or 32768 of 512 tokens; each GPU accumulates the gradients of its share
+# (NVIDIA/DeepLearningExamples, READMEs of PyTorch/LanguageModeling/BERT, "Accumulation steps", and
+# TensorFlow/LanguageModeling/BERT, "Gradient Accumulation"). The README of TensorFlow2 states other
+# batches: 61440 and 30720, and up to 90112 on A100-80GB.
 _BERT_GLOBAL = {128: 65536, 512: 32768}
-# Sequences of 128 and of 512 tokens in a micro-batch in 16 bits, by the GPU's memory in GiB; half
-# as many in 32 bits.
+# Number of sequences of 128 and of 512 tokens in a micro-batch in 16 bits, by the minimum memory of
+# the GPU in GiB. Micro-batches in 32 bits are half as large.
 _BERT_AT_ONCE = ((80, {128: 256, 512: 32}), (30, {128: 64, 512: 8}), (0, {128: 16, 512: 4}))
 _BERT_MOST_TOKENS = 1 << 16
-# The phase of 512 tokens groups sequences by length (README, changelog of January 2022), so they
-# are padded less. 320 is the mean length at which both phases reach the same FLOP/s on A100 in
-# TF32.
+# Mean length and masked tokens of a sequence in the phase of 512 tokens. This phase groups
+# sequences by length (README, changelog of January 2022), so they are padded less. 320 is the mean
+# length at which both phases reach the same FLOP/s on A100 in TF32.
 _BERT_BINNED = {512: (320, 48)}
 
-# Rows whose images have their channels first. In DLPerf, only NVIDIA's MXNet in 16 bits asks for
-# another layout; MXNet and NVIDIA's PyTorch of 2020 use channels first by default
-# (Oneflow-Inc/DLPerf, README of NVIDIADeepLearningExamples/PyTorch/resnet50v1.5, log; main.py and
-# data.py of the folders below). DeepLearningExamples asks for channels last only in 16 bits
-# (PyTorch/Classification/ConvNets/configs.yml, MxNet/Classification/RN50v1.5/runner).
-# DLPerf ran NVIDIA's BERT for PyTorch of 2020, which scored all tokens and not only the masked ones
-# (PyTorch/LanguageModeling/BERT, modeling.py and run_pretraining.py).
+# Sources, precisions and runtimes of rows whose images have their channels first. In DLPerf, only
+# NVIDIA's MXNet in 16 bits sets another layout; MXNet and NVIDIA's PyTorch of 2020 use channels
+# first by default (Oneflow-Inc/DLPerf, README of NVIDIADeepLearningExamples/PyTorch/resnet50v1.5,
+# log; main.py and data.py of the folders below). DeepLearningExamples sets channels last only in 16
+# bits (PyTorch/Classification/ConvNets/configs.yml, MxNet/Classification/RN50v1.5/runner).
 _CHANNELS_FIRST = (
     ("dlperf", "fp16", ("mxnet", "ngc-pytorch")),
-    # Races of 2018 to 2020. PyTorch has supported channels last since 1.5, of 2020.
+    # These races took place from 2018 to 2020. PyTorch has supported channels last since version
+    # 1.5 of 2020.
     ("dawnbench", "fp16", ("mxnet", "pytorch")),
     ("deeplearningexamples", "tf32", ("ngc-mxnet", "ngc-paddle", "ngc-pytorch")),
 )
@@ -75,7 +75,8 @@ _CHANNELS_FIRST = (
 _FACES_PER_SECOND = 1100.0
 
 # MXNet's ResNet-50 in DLPerf decodes and augments images on the host's 24 cores (gluon-cv,
-# train_horovod.py). A core of an AMD EPYC 9004 processes 172 per second with MXNet's transforms.
+# train_horovod.py). A core of an AMD EPYC 9004 processes 172 images per second with MXNet's
+# transforms.
 _IMAGES_PER_CORE = 172.0
 _IMAGES_PER_SECOND = 24 * _IMAGES_PER_CORE
 # PyTorch's DAWNBench races on V100 ran on p3.16xlarge, whose 64 vCPUs are 32 cores
@@ -88,21 +89,24 @@ _RACE_IMAGES_PER_SECOND = 32 * _IMAGES_PER_CORE
 _DELL_SIDE = 256
 _DELL_IMAGES_PER_SECOND = 4 * _IMAGES_PER_CORE
 
-# MLPerf: epochs that ResNet-50 needs to reach 75.9 %, by global batch (mlcommons/logging,
-# rcps_resnet.json), and batches per GPU that keep the global batch small enough to converge.
+# ResNet-50 in MLPerf: epochs to an accuracy of 75.9 %, by global batch (mlcommons/logging,
+# rcps_resnet.json); batches per GPU to choose from on several hosts; the batch per GPU on one host;
+# and the largest global batch that is assumed to converge.
 _MLPERF_EPOCHS = ((3264, 35), (13056, 45), (35840, 60), (49152, 68), (58880, 80), (65536, 85))
 _MLPERF_BATCHES = (204, 128, 64, 32, 16, 8)
 _MLPERF_ONE_HOST, _MLPERF_MOST = 408, 60000
 
-# DAWNBench: some races enlarge images during training; these sides have the mean number of pixels
-# over the epochs. AIACC: 96 for 13 epochs, 128 for 11 and 224 for 3. fast.ai, which the entries
-# with PyTorch follow: 128, 224, 288. Huawei does not publish its sizes, but its entries are faster
-# than a V100 can be at 224 pixels.
+# DAWNBench: some races enlarge images during training. An image of the side given here, in pixels,
+# has the mean number of pixels over the epochs. AIACC trains with a side of 96 for 13 epochs, 128
+# for 11 and 224 for 3. fast.ai, which the entries with PyTorch follow, trains with 128, 224 and
+# 288. Huawei does not publish its sizes, but its entries are faster than a V100 can be at 224
+# pixels.
 _SIDES = (("aiacc", 128), ("torch|fastai", 192), ("moxing|huawei", 160))
 
-# Largest batch of images, and batches of other samples, if nothing is known. Ten published rows
-# state no batch; all count images. Their mean error is 10.8, 9.2, 10.5 and 10.5 % with at most 64,
-# 128, 256 and 512 images. The batches of other samples were chosen by hand, not measured.
+# Largest batch of images, and batches of other kinds of samples, for rows whose batch is unknown.
+# Ten published rows state no batch; all count images. Their mean error is 10.8, 9.2, 10.5 and
+# 10.5 % with at most 64, 128, 256 and 512 images. The batches of other samples were chosen by hand,
+# not measured.
 _LARGEST_USUAL = 256
 _USUAL = {"sequence": 8, "token": 4096, "example": 65536}
 
@@ -112,9 +116,9 @@ def batch(row: TableRow, model: TrainedModel, software: Software, device: Device
 
     Args:
         row: Row of the table.
-        model: Model that it trains.
-        software: Framework that trains it.
-        device: Device that it trains on.
+        model: Model of the row.
+        software: Framework of the row.
+        device: Device of the row.
     """
     half = software.precision in ("fp16", "bf16")
     if "deeplearningexamples" in row.source.lower():
@@ -139,8 +143,8 @@ def accumulates(row: TableRow, model: TrainedModel, software: Software) -> bool:
 
     Args:
         row: Row of the table.
-        model: Model that it trains.
-        software: Framework that trains it.
+        model: Model of the row.
+        software: Framework of the row.
     """
     return (
         "deeplearningexamples" in row.source.lower()
@@ -153,14 +157,15 @@ def accumulates(row: TableRow, model: TrainedModel, software: Software) -> bool:
 def accumulation(
     model: TrainedModel, software: Software, device: Device, devices: int, stated: int
 ) -> tuple[int, int]:
-    """Return the sequences in a micro-batch of BERT, and the micro-batches per step.
+    """Return the number of sequences in a micro-batch of BERT, and of micro-batches per step.
 
     Args:
         model: BERT-Large and its inputs.
         software: Framework, whose precision decides the micro-batch.
         device: Device, whose memory decides the micro-batch.
         devices: Number of devices that share the global batch; fewer than eight count as eight.
-        stated: Batch per device in the table, which is either a micro-batch or all of them.
+        stated: Batch per device in the table: the sequences of one micro-batch, or of all
+            micro-batches of a step.
     """
     length = model.inputs["length"]
     if software.runtime == "xla":
@@ -170,7 +175,8 @@ def accumulation(
         at_once //= 1 if software.precision in ("fp16", "bf16") else 2
         return at_once, max(1, stated // at_once)
     total = _BERT_GLOBAL[length] // max(devices, 8)
-    # The micro-batch is a power of two: the README's "126" accumulates 64 times to 8192.
+    # The micro-batch is a power of two. The README states "126", but also that 64 micro-batches
+    # have 8192 sequences.
     at_once = 1 << round(math.log2(stated))
     return at_once, max(1, total // at_once)
 
@@ -180,8 +186,8 @@ def channels_first(row: TableRow, model: TrainedModel, software: Software) -> bo
 
     Args:
         row: Row of the table.
-        model: Model that it trains.
-        software: Framework that trains it.
+        model: Model of the row.
+        software: Framework of the row.
     """
     if model.samples_are != "image" or model.architecture.startswith("ssd"):
         return False
@@ -196,12 +202,12 @@ def channels_first(row: TableRow, model: TrainedModel, software: Software) -> bo
 
 
 def input_rate(row: TableRow, model: TrainedModel, software: Software) -> float | None:
-    """Return the samples per second that a host reads; None: input is never the limit.
+    """Return the samples per second that a host reads; None: input never limits the step.
 
     Args:
         row: Row of the table.
-        model: Model that it trains.
-        software: Framework that trains it.
+        model: Model of the row.
+        software: Framework of the row.
     """
     if "dawnbench" in row.source.lower() and software.runtime == "pytorch":
         return _RACE_IMAGES_PER_SECOND if "v100" in row.gpu.lower() else None
@@ -216,14 +222,14 @@ def input_rate(row: TableRow, model: TrainedModel, software: Software) -> float 
 
 
 def raced(row: TableRow, software: Software) -> bool:
-    """Return whether the row is NVIDIA's in MLPerf: one CUDA graph, and switches add gradients.
+    """Return whether a row is an MLPerf result of NVIDIA, with CUDA graphs and sums in switches.
 
     Source: mlcommons/training_results, NVIDIA's implementations/mxnet/config_*.sh of ResNet-50,
     E2E_CUDA_GRAPHS=1 and SBATCH_NETWORK=sharp.
 
     Args:
         row: Row of the table.
-        software: Framework that trains it.
+        software: Framework of the row.
     """
     return "mlperf" in row.source.lower() and software.runtime.startswith("ngc-")
 
@@ -233,16 +239,18 @@ def _is_dell_of_2016(row: TableRow) -> bool:
 
 
 def read_samples(row: TableRow, model: TrainedModel, software: Software) -> TrainedModel:
-    """Return a model with its actual samples, if the table states others.
+    """Return a model whose inputs are corrected if the table does not state the actual ones.
 
     Args:
         row: Row of the table.
-        model: Model that it trains.
-        software: Framework that trains it.
+        model: Model of the row.
+        software: Framework of the row.
     """
     inputs, by_torch = model.inputs, software.runtime == "ngc-pytorch"
     if _is_dell_of_2016(row) and software.runtime == "mxnet" and model.architecture == "googlenet":
         return replace(model, inputs={"side": _DELL_SIDE}, assumed=(*model.assumed, "side"))
+    # DLPerf ran NVIDIA's BERT for PyTorch of 2020, which scored all tokens and not only the masked
+    # tokens (PyTorch/LanguageModeling/BERT, modeling.py and run_pretraining.py).
     if by_torch and "predictions" in inputs and "dlperf" in row.source.lower():
         return replace(model, inputs={**inputs, "predictions": inputs["length"]})
     if by_torch and accumulates(row, model, software) and inputs["length"] in _BERT_BINNED:
@@ -253,7 +261,7 @@ def read_samples(row: TableRow, model: TrainedModel, software: Software) -> Trai
 
 
 def race(devices: int) -> tuple[int, float]:
-    """Return the batch per GPU of ResNet-50 in MLPerf, and epochs to its target.
+    """Return the batch per GPU of ResNet-50 in MLPerf, and the epochs to its target accuracy.
 
     Args:
         devices: Total number of GPUs.
@@ -265,11 +273,11 @@ def race(devices: int) -> tuple[int, float]:
 
 
 def side(row: TableRow, model: TrainedModel) -> int | None:
-    """Return the mean side in pixels of images that grow during training; None: they do not.
+    """Return the mean side in pixels of images that grow during training; None: they do not grow.
 
     Args:
-        row: Row of a race to an accuracy.
-        model: Model that it trains.
+        row: Row that states the time to reach an accuracy.
+        model: Model of the row.
     """
     if "dawnbench" not in row.source.lower() or not model.architecture.startswith("resnet"):
         return None

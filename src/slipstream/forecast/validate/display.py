@@ -22,7 +22,7 @@ KEYS: Mapping[str, Callable[[PublishedCase], str]] = {
     "runtime": lambda case: case.runtime,
 }
 _MOST_REASONS = 8
-# Efficiency above which a row's single device must have been slower than usual.
+# Scaling efficiency above which the single device of a row must have been slower than usual.
 _BEYOND = 1.1
 
 
@@ -45,7 +45,7 @@ def memory_table(report: ValidationReport) -> Table:
     """Return a table of the errors of peak memory.
 
     Args:
-        report: Comparison of a table some of whose rows state a peak.
+        report: Comparison of a table in which some rows state a peak.
     """
     return _scores("Peak memory, for rows that state it", "source", report.memory())
 
@@ -61,7 +61,7 @@ def _scores(title: str, key: str, scores: Mapping[str, Score]) -> Table:
 
 
 def percent(share: float) -> str:
-    """Return a share in per cent."""
+    """Return a share as text in per cent, or "-" if it is nan."""
     return "-" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
@@ -82,11 +82,11 @@ def worst_table(report: ValidationReport) -> Table:
 
 
 def notes(report: ValidationReport, intervals: Intervals) -> list[str]:
-    """Return sentences about coverage, efficiency, ranking and unread rows, one a line.
+    """Return lines of text about coverage, scaling efficiency, ranking and unread rows.
 
     Args:
         report: Comparison of a table with its forecasts.
-        intervals: Intervals whose coverage is counted.
+        intervals: Prediction intervals, to count the measurements that they contain.
     """
     lines = [f"80 % intervals contain {percent(coverage(report, intervals))} of the measurements."]
     efficiencies = report.efficiencies()
@@ -126,7 +126,7 @@ def as_json(report: ValidationReport, intervals: Intervals) -> dict[str, Any]:
 
     Args:
         report: Comparison of a table with its forecasts.
-        intervals: Intervals whose coverage is counted.
+        intervals: Prediction intervals, to count the measurements that they contain.
     """
     efficiencies = report.efficiencies()
     points = [abs(ours - theirs) for _, ours, theirs in efficiencies]

@@ -1,12 +1,14 @@
-"""Fit of the parameters of a forecast on measurements, near a first guess.
+"""Fit of the parameters of a forecast to measurements, near a first guess.
 
 Each parameter is a factor on the guess, and its logarithm has a normal prior. A runtime's factors
-are multiplied with those of the usual runtime, so a runtime without measurements is like the usual
-one. If a row on several devices has a published rate on one device, its forecast takes that rate as
-given: such rows determine communication, and rows on one device determine the device. Residuals
-are logarithms of forecast over measured, and outliers count less (Cauchy's loss). Slopes are
-computed once, at the point that fits all rows; fits that leave rows out reuse these slopes with
-their own residuals.
+are multiplied with the factors of the usual runtime, so a runtime without measurements equals the
+usual runtime.
+
+If the rate of one device is also published for a row on several devices, the forecast of the row
+uses this rate. Such rows determine communication, and rows on one device determine the device.
+Residuals are logarithms of forecast over measured values, and outliers count less (Cauchy's loss).
+Slopes are derivatives of residuals by parameters. Fits that leave rows out reuse the slopes at the
+point that fits all rows, with their own residuals.
 """
 # NumPy's arrays lose their types in sums and copies.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -30,31 +32,33 @@ from slipstream.forecast.validate.space import FitKnob, Space
 Vector = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.bool_]
 
-# The errors below are means over 411 rows, at most 60 of a source, that are forecast without their
-# source; the fit was linear around the shipped parameters. With the constants as they are it is
-# 14.1 %.
+# The errors below are means over 411 rows, at most 60 per source; each row is forecast with a fit
+# that leaves its source out. These fits were linearised around the shipped parameters. With the
+# constants below, the error is 14.1 %.
 #
 # Standard deviation of residuals. With 0.05 and 0.2 the error is 14.5 and 14.2 %.
 _RESIDUAL = 0.1
-# Weight of rows whose rate on one device is given. With 1 and 4 the error is 14.1 %; the weight of
-# 2 improves the error of efficiency from 7.6 to 7.5 points (docs/forecast.md).
+# Weight of rows for which the rate on one device is published too. With 1 and 4 the error is
+# 14.1 %; the weight of 2 reduces the mean error of scaling efficiency from 7.6 to 7.5 percentage
+# points (docs/forecast.md).
 _SURER = 2.0
 # Standard deviations beyond which a residual is an outlier. With 1.5 and 6 the error is 13.8 and
 # 14.4 %, and if no residual is an outlier 14.5 %.
 _OUTLIER = 3.0
-# Change of a parameter's logarithm from which a slope is computed.
+# Change of a parameter's logarithm by which a slope (a finite difference) is computed.
 _STEP = 1e-3
 
 
 class Fit:
-    """A fit on cases.
+    """A fit of parameters to measurements.
 
     Args:
         cases: Measurements to fit.
-        predictor: Predictor that simulates them.
+        predictor: Predictor that simulates the measurements.
         singles: Measured rates of single devices.
-        guess: First guess; its runtimes are the known ones.
-        progress: Callback that receives the completed rounds and the total (default: none).
+        guess: First guess, whose runtimes are all known runtimes.
+        progress: Callback that receives the number of completed rounds and the total (default:
+            none).
     """
 
     def __init__(
@@ -71,7 +75,7 @@ class Fit:
         met = {case.runtime for case in cases} & set(guess.runtimes)
         self.space = Space(guess, sorted(met - {USUAL}))
         counts = Counter(case.source for case in cases)
-        # The weight of a source grows with its rows, but less than in proportion.
+        # The weight of a source grows with the square root of its number of rows.
         self._weights = np.array([counts[case.source] ** -0.5 for case in cases])
         self._weights /= self._weights.mean()
         has_rate = np.array([self._singles.seconds(case) is not None for case in cases])
@@ -82,7 +86,7 @@ class Fit:
     def all(self, rounds: int = 6) -> Vector:
         """Return the point of the parameters that fit all cases best.
 
-        The call blocks for some seconds per round and hundred cases.
+        The call blocks for some seconds per round and per hundred cases.
 
         Args:
             rounds: Number of Gauss-Newton rounds, each with new slopes (default 6).
@@ -105,7 +109,7 @@ class Fit:
         return self._solve(start, ~left_out, steps=4)
 
     def _solve(self, point: Vector, rows: Rows, steps: int) -> Vector:
-        """Run damped Gauss-Newton with the stored slopes; weights fall with the error."""
+        """Run damped Gauss-Newton with the stored slopes; large residuals have smaller weights."""
         assert self._slopes is not None
         slopes, prior = self._slopes[rows], np.diag(self._widths**-2.0)
         errors = self._errors(point, rows)
@@ -139,7 +143,7 @@ class Fit:
         return math.log(forecast / case.measured)
 
     def _differences(self, point: Vector) -> Vector:
-        """Return the slopes of all errors; a runtime's knobs affect only its own rows."""
+        """Return the slopes of all residuals; a runtime's parameters affect only its own rows."""
         every = np.ones(len(self._cases), dtype=np.bool_)
         base = self._errors(point, every)
         slopes = np.zeros((len(self._cases), len(self.space.knobs)))

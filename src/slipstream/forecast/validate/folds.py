@@ -1,6 +1,6 @@
-"""Parameters fitted without a source or a model, so that no row is judged by a fit on itself.
+"""Parameters fitted without a source or a model, so that no row is judged by a fit to itself.
 
-tools/fit_forecast.py writes them to `data/fit.json`, as points of one space.
+tools/fit_forecast.py writes them to `data/fit.json`, as points of one `Space`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Leave = Literal["source", "model", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folds:
-    """The points of several fits.
+    """The results of several fits, as points of a `Space`.
 
     Args:
-        guess: Origin of the space.
-        runtimes: Names of the runtimes that have their own knobs.
+        guess: First guess of the parameters, the origin of the space.
+        runtimes: Names of the runtimes that have fitted parameters of their own.
         all: Point that fits all rows.
         without: Points of fits that left rows out, by the name that `fold_of` returns for these
             rows.
@@ -40,7 +40,7 @@ class Folds:
     without: Mapping[str, Sequence[float]]
 
     def parameters(self) -> dict[str, Parameters]:
-        """Return the parameters of each fold; "" is the fold with all rows."""
+        """Return the parameters of each fold by name; "" is the fold that fits all rows."""
         space = Space(self.guess, self.runtimes)
         points = {"": self.all, **self.without}
         return {name: space.parameters(point) for name, point in points.items()}
@@ -51,7 +51,8 @@ def fold_of(case: PublishedCase, leave: Leave) -> str:
 
     Args:
         case: Case of the table.
-        leave: Rows to leave out: its whole source, its model in that source, or none.
+        leave: Rows that the fit leaves out: all rows of the case's source, the rows of its model in
+            that source, or none.
     """
     if leave == "none":
         return ""
@@ -70,7 +71,7 @@ def load(path: Path | None = None) -> Folds:
     """Read folds.
 
     Args:
-        path: Location of a .json file; None: the folds that Slipstream contains.
+        path: Location of a .json file (default None: the folds that Slipstream contains).
 
     Raises:
         ConfigError: The file cannot be read.
@@ -83,7 +84,7 @@ def load(path: Path | None = None) -> Folds:
 
 
 def save(folds: Folds, path: Path) -> None:
-    """Write folds as JSON, with a line for each.
+    """Write folds as JSON, with one line per fold.
 
     Args:
         folds: Folds to write.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from slipstream.forecast.hardware import Device, Hardware
 from slipstream.forecast.validate.row import TableRow, UnreadableError, whole
 
-# Devices that rows mean if they name a generation only.
+# Devices of rows that name only a generation.
 _GENERATIONS = {"pascal": "P100", "volta": "V100", "ampere": "A100", "hopper": "H100"}
 # Meta's H100s have different memory (pytorch/torchtitan, benchmarks, "Hardware" in
 # llama3_h100_202412_torchtitan.md and asyncTP_llama3_h100_2025-06_torchtitan.md).
@@ -19,7 +19,8 @@ _HOSTS = {"dgx-2": 16, "hgx-2": 16}
 _USUAL_HOST = 8
 # Rates of InfiniBand ports in Gbit/s.
 _PORTS = {"edr": 100.0, "hdr": 200.0, "ndr": 400.0, "xdr": 800.0}
-# InfiniBand of DGX hosts in Gbit/s, by the first year of the GPU: eight ports of EDR, HDR and NDR.
+# Total InfiniBand rate of a DGX host in Gbit/s, by the year from which its GPU is sold: eight ports
+# of NDR, HDR and EDR.
 _DGX_GBIT = ((2022, 3200.0), (2020, 1600.0), (0, 800.0))
 
 
@@ -31,7 +32,7 @@ class MeasuredMachine:
         device: Device from the hardware tables.
         devices: Total number of devices.
         per_host: Number of devices in a host.
-        network_gbit: Network rate of a host in Gbit/s; None: unknown, or one host.
+        network_gbit: Network rate of a host in Gbit/s; None: unknown, or only one host.
         assumed: Names of the fields above that the row does not state.
     """
 
@@ -83,7 +84,7 @@ def _device(text: str, hardware: Hardware) -> tuple[Device, tuple[str, ...]]:
 
 
 def _plain(text: str) -> str:
-    """Return lower case without counts such as "8x", and with "32gb" for "32G"."""
+    """Return a text in lower case without counts such as "8x", and with "32gb" for "32G"."""
     counted = re.sub(r"\b\d+\s*x\s*(?=[a-z])", " ", text.lower())
     return re.sub(r"(?<![a-z\d])(\d+)\s*g(?:i?b)?\b", r"\1gb", counted)
 
@@ -93,7 +94,7 @@ def _names(device: Device) -> tuple[str, ...]:
 
 
 def _pattern(name: str) -> re.Pattern[str]:
-    """Return a pattern for a name, with any of "-", "_" and blanks between its parts."""
+    """Return a pattern for a name that allows "-", "_", blanks or nothing between its parts."""
     parts = [re.escape(part) for part in re.split(r"[-_ ]", name)]
     return re.compile(rf"(?<![a-z0-9]){'[-_ ]*'.join(parts)}(?![a-z0-9])")
 

@@ -1,7 +1,7 @@
 """Forecasts of peak memory, compared with published peaks.
 
-Publishers count differently: torchtitan prints the memory that PyTorch's allocator reserved; others
-read the memory in use on the device, which includes the context of the framework.
+Publishers count differently. torchtitan prints the memory that PyTorch's allocator reserved; other
+publishers read the memory in use on the device, which includes the context of the framework.
 """
 
 from __future__ import annotations
@@ -48,16 +48,19 @@ class Footprint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
-    """A framework's use of memory, as far as a strategy does not determine it.
+    """Details of a framework's memory use that a strategy does not determine.
 
     Args:
-        context_mb: MiB in use before the first tensor: context, kernels, libraries (default 0).
-        peer_mb: Further MiB of context for each other device of the host (default 0).
-        master: Whether parameters in 16 bits have fp32 copies.
-        expandable: Whether the allocator's segments can grow, as in `replay`.
-        planned: Whether memory is laid out before the first step, without allocator and buckets.
-        zeroed: Whether gradients are set to zero instead of freed.
-        aside: Whether the last layer is prepared on a separate stream.
+        context_mb: Memory in MiB that context, kernels and libraries use before the first tensor
+            (default 0).
+        peer_mb: Additional memory of the context in MiB per other device of the host (default 0).
+        master: Whether parameters in 16 bits have fp32 copies (default False).
+        expandable: Whether the allocator's segments can grow, as in `replay` (default False).
+        planned: Whether all addresses are planned before the first step, without allocator and
+            buckets (default False).
+        zeroed: Whether gradients are set to zero instead of freed (default False).
+        aside: Whether the last layer is prepared on a separate CUDA stream, which has its own
+            memory (default False).
     """
 
     context_mb: int = 0
@@ -70,22 +73,24 @@ class Habits:
 
 
 _TORCHTITAN = Habits(master=True, expandable=True)
-# Derived from the rows of DLPerf: buffers of NCCL and mappings of peers grow with the devices.
+# Derived from the rows of DLPerf, in which buffers of NCCL and mappings of peers grow with the
+# number of devices.
 _ONEFLOW = Habits(context_mb=900, peer_mb=127, planned=True)
 # PyTorch with cuBLAS and cuDNN.
 _USUAL = Habits(context_mb=600)
-# insightface, recognition/arcface_torch in 2021; PyTorch's `zero_grad` has freed since 2.0.
+# insightface, recognition/arcface_torch in 2021. PyTorch's `zero_grad` frees gradients only since
+# version 2.0.
 _ARCFACE = replace(_USUAL, zeroed=True, aside=True)
 
 
 def footprint(case: PublishedCase, predictor: CasePredictor) -> Footprint:
-    """Return the peak of a case on its fullest device.
+    """Return the peak memory of a case on the device that uses most memory.
 
     The call blocks for seconds if the model was not traced before.
 
     Args:
         case: Measurement that states its peak.
-        predictor: Predictor, which may have traced the model before.
+        predictor: Predictor, which may already have traced the model.
     """
     habits = _habits(case)
     workload = _shared_out(predictor.workload(case), case)
@@ -124,7 +129,7 @@ def ratios(cases: Sequence[PublishedCase], predictor: CasePredictor) -> dict[str
 
     Args:
         cases: Measurements of a table.
-        predictor: Predictor, which may have traced the models before.
+        predictor: Predictor, which may already have traced the models.
     """
     by_source: dict[str, list[float]] = {}
     for case in cases:
@@ -135,9 +140,10 @@ def ratios(cases: Sequence[PublishedCase], predictor: CasePredictor) -> dict[str
 
 
 def _planned(workload: Workload, case: PublishedCase, habits: Habits) -> float:
-    """Return the bytes if memory is laid out before the first step.
+    """Return the peak in bytes if all addresses are planned before the first step.
 
-    Gradients share memory with nothing; values that live during a part of the step share memory.
+    Gradients have memory of their own; other values share memory if they are not alive at the same
+    time.
     """
     gradients = gradient_owners(workload)
     gradient_bytes = sum(workload.values[index].num_bytes for index in gradients)
@@ -161,10 +167,11 @@ def _with_kept_gradients(workload: Workload) -> Workload:
 
 
 def _split(workload: Workload, optimizer: Optimizer) -> tuple[Workload, Workload]:
-    """Return the workloads of the main and the separate stream, whose memory is apart.
+    """Return the workloads of the main and of the separate stream, which share no memory.
 
-    The separate stream normalises centres to length 1, and computes the gradient of that in the
-    backward pass. Replicas do not exchange the last layer, and its states exist from the start.
+    The last layer holds one vector, the centre, per class. The separate stream normalises these
+    centres to length 1, and computes the gradient of the normalisation in the backward pass.
+    Replicas do not exchange the last layer, and its optimizer states exist before the first step.
     """
     head = _head(workload)
     size = workload.values[head].num_bytes
@@ -222,7 +229,7 @@ def _context(habits: Habits, case: PublishedCase) -> float:
 
 
 def _ends(workload: Workload, strategy: Strategy) -> list[tuple[Workload, int]]:
-    """Return the workload of a pipeline's first and last rank, and their stored micro-batches."""
+    """Return the workload and number of stored micro-batches of the first and last rank."""
     divided = divide(workload, strategy.tensor, sequence=strategy.sequence).workload
     pipeline, virtual = strategy.pipeline, strategy.virtual
     if pipeline == 1:
@@ -236,7 +243,7 @@ def _ends(workload: Workload, strategy: Strategy) -> list[tuple[Workload, int]]:
 
 
 def _begun(rank: int, pipeline: int, virtual: int) -> int:
-    """Return the micro-batches whose activations a rank stores at once, rounded up."""
+    """Return the number of micro-batches whose activations a rank stores at once, rounded up."""
     if virtual == 1:
         return pipeline - rank
     parts = 2 * (pipeline - rank - 1) + (virtual - 1) * pipeline + 1
@@ -252,8 +259,8 @@ def _shared_out(workload: Workload, case: PublishedCase) -> Workload:
     looked_up = [op for op in workload.operators if op.kind is OperatorKind.GATHER]
     tables = {op.reads[0] for op in looked_up if op.phase is TrainingPhase.FORWARD}
     shrunk = _shrunk(workload, tables, case)
-    # A rank looks up its rows for the samples of all ranks; exchanged values share memory with no
-    # other value.
+    # A rank looks up its rows for the samples of all ranks. The looked-up values are exchanged, and
+    # share memory with no other value.
     rows = {
         v
         for op in looked_up

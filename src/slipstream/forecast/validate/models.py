@@ -23,18 +23,20 @@ _FACES = {"emore": 85742, "glint360k": 360232}
 _PARTIAL_FC = 0.1
 # Classes of ImageNet-22K (image-net.org, release of fall 2011).
 _IMAGENET_22K = 21841
-# Masked tokens that BERT predicts, for the lengths of its two phases; other lengths use a share
-# (google-research/bert, README, max_predictions_per_seq and masked_lm_prob).
+# Number of masked tokens that BERT predicts, for the sequence lengths of its two phases; at other
+# lengths it is a share of the tokens (google-research/bert, README, max_predictions_per_seq and
+# masked_lm_prob).
 _PREDICTIONS = {128: 20, 512: 80}
 _MASKED = 0.15
-# Tokens of a question with its text (google-research/bert, README, max_seq_length for SQuAD).
+# Number of tokens of a question together with its text (google-research/bert, README,
+# max_seq_length for SQuAD).
 _SQUAD_LENGTH = 384
-# Tokens of a sequence that Transformer-XL predicts in DeepLearningExamples. If a row does not name
-# the size, the batch decides: the large model fits at most eight sequences.
+# Number of tokens of a sequence that Transformer-XL predicts in DeepLearningExamples. If a row does
+# not name the size, the batch decides: the large model fits at most eight sequences.
 _XL_TOKENS = {"base": 192, "large": 384}
 _XL_LARGE_BATCH = 8
 # Outbrain in DeepLearningExamples: 13 tables with 672304 rows and 1043 columns in total, 13 dense
-# numbers, and five layers. All fields are in the wide part too.
+# numbers, and five layers. The wide part has all fields too.
 _OUTBRAIN = {"vocabulary": 672304, "width": 80, "layers": 5, "fields": 13, "dense": 13}
 
 
@@ -44,13 +46,13 @@ class TrainedModel:
 
     Args:
         architecture: Name of the architecture.
-        sizes: Keywords that make the model.
-        inputs: Keywords that make a batch.
-        tokens: Tokens of a sample (default 1).
+        sizes: Keyword arguments that make the model.
+        inputs: Keyword arguments that make a batch.
+        tokens: Number of tokens of a sample (default 1).
         samples_are: Unit in which a batch is counted (default "image").
         sharded: State that is divided among ranks while everything else is replicated: rows of an
-            embedding, or classes of the last layer. With "factors" nothing is divided, and linear
-            layers exchange the factors of their gradients.
+            embedding, or classes of the last layer. With "factors" no state is divided; replicas
+            exchange the factors of the gradients of linear layers (default "none").
         assumed: Names of values that the row does not state.
     """
 
@@ -103,7 +105,7 @@ def _number(row: TableRow, name: str, *keys: str) -> int:
 
 
 def _length(row: TableRow, default: int) -> tuple[int, tuple[str, ...]]:
-    """Return the tokens of a sequence, and "length" if it is a guess."""
+    """Return the number of tokens of a sequence, and "length" if the number is a guess."""
     match = re.search(r"seq(?:uence)?(?:[-_ ]?len(?:gth)?)?[-_ =]*(\d+)", row.words)
     return (whole(match[1], "seq"), ()) if match else (default, ("length",))
 
@@ -235,7 +237,7 @@ def _fixed(match: re.Match[str], _: TableRow) -> TrainedModel:
 def _convolutional(name: str, assumed: tuple[str, ...], row: TableRow) -> TrainedModel:
     has_more = "imagenet-22k" in row.words and not name.endswith("22k")
     sizes: dict[str, float] = {"num_classes": _IMAGENET_22K} if has_more else {}
-    # Poseidon's sufficient factor broadcasting.
+    # SFB is the sufficient factor broadcasting of Poseidon.
     sharded: Sharded = "factors" if re.search(r"\bsfb\b", row.words) else "none"
     return TrainedModel(architecture=name, sizes=sizes, sharded=sharded, assumed=assumed)
 

@@ -6,7 +6,8 @@ import re
 
 from slipstream.forecast.validate.row import TableRow
 
-# Patterns for a model's text, in lower case and with "-" for blanks, and the names they stand for.
+# Patterns for the text of a model, in lower case and with "-" for blanks, each with its
+# architecture.
 _NETWORKS = (
     (r"\bssd-?300\b", "ssd300"),
     (r"\b(se-)?resnext-?101(?:-32x4d)?\b", r"\1resnext101-32x4d"),
@@ -22,17 +23,18 @@ _NETWORKS = (
     (r"\bvit-?(tiny|small|base|large)-?/?(?:patch)?-?(16|32)\b", r"vit-\1-\2"),
 )
 _RESNET = re.compile(r"\bresnet-?(50|101|152)(?:-?v(1\.5|1))?\b")
-# Runtimes whose ResNets have the stride in the first 1x1, like tf_cnn_benchmarks and Caffe.
+# Runtimes whose ResNets have the stride in the first 1x1 convolution (version 1), as in
+# tf_cnn_benchmarks and Caffe.
 _FIRST_VERSION = ("tensorflow1", "horovod", "caffe")
 
 
 def network(text: str, row: TableRow, runtime: str) -> tuple[str, tuple[str, ...]] | None:
-    """Return the network that a row names, and assumed values; None: the row names none.
+    """Return the network that a row names, with the names of assumed values, or None.
 
     Args:
         text: Text of the model, in lower case and with "-" for blanks.
         row: Row of the table.
-        runtime: Name of the runtime that trains it.
+        runtime: Name of the runtime that trains the network.
     """
     for pattern, name in _NETWORKS:
         if match := re.search(pattern, text):
@@ -43,6 +45,6 @@ def network(text: str, row: TableRow, runtime: str) -> tuple[str, tuple[str, ...
     depth, version = match.groups()
     if version:
         return f"resnet{depth}{'-v1' if version == '1' else ''}", ()
-    # tensorpack's ResNet is Facebook's version.
+    # tensorpack's ResNet is Facebook's version, which has the stride in the 3x3 convolution.
     first = runtime in _FIRST_VERSION and "tensorpack" not in row.words
     return f"resnet{depth}{'-v1' if first else ''}", ("version",)

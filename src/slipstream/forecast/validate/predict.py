@@ -1,4 +1,4 @@
-"""Forecasts of measurements that were published."""
+"""Forecasts of published measurements."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from slipstream.forecast.work.workload import Workload
 # Network of a host in Gbit/s if a row does not state one. For these GPUs it is the InfiniBand of
 # NVIDIA's own hosts (data sheets): DGX-1 has four ports of 100, DGX A100 eight of 200, and DGX H100
 # eight of 400. The mean error on the 28 published rows without a network is 6.0 %; with half, a
-# quarter and twice these rates it is 4.4, 8.1 and 6.0 %. For other GPUs, one row, it is one port of
-# EDR.
+# quarter and twice these rates it is 4.4, 8.1 and 6.0 %. For other GPUs, which one row has, it is
+# one EDR port.
 _UNSTATED_GBIT = {"V100": 400.0, "A100": 1600.0, "H100": 3200.0}
 _USUAL_GBIT = 100.0
-# A batch of one may run different operators from larger batches.
+# Pairs of micro-batches to trace, without the pair that begins with 1: a batch of one may run other
+# operators than larger batches.
 _COUNTS = COUNTS[1:]
-# Beginnings of the names of architectures whose tables have sparse gradients.
+# Beginnings of the names of architectures whose embedding tables have sparse gradients.
 _RECOMMENDERS = ("dlrm", "wide-deep", "ncf")
 # Runtimes whose modules are entirely in 16 bits, without casts.
 _WHOLE = ("megatron", "fsdp", "fsdp-compile")
@@ -38,10 +39,10 @@ _WITHOUT_DROPOUT = ("fsdp", "fsdp-compile")
 
 
 class CasePredictor:
-    """Forecasts cases; `traced` keeps traced models so that later cases can reuse them.
+    """Predictor of cases; `traced` keeps traced models so that later cases can reuse them.
 
     Args:
-        parameters: Parameters whose runtimes are known, with the operators that each fuses.
+        parameters: Parameters with all known runtimes, which state whether attention is fused.
         hardware: Devices and links (default: those that Slipstream contains).
     """
 
@@ -99,7 +100,7 @@ class CasePredictor:
         )
 
     def workload(self, case: PublishedCase) -> Workload:
-        """Return a micro-batch of a case's model; trace it if it is new."""
+        """Return the workload of a micro-batch of a case's model; trace the model if it is new."""
         precision = case.precision if case.precision in ("fp16", "bf16") else "fp32"
         is_whole = case.runtime in _WHOLE
         sizes = dict(case.sizes)
@@ -140,7 +141,7 @@ class CasePredictor:
         return self._simulations[key]
 
     def _workload(self, case: PublishedCase) -> Workload:
-        """Return the workload of a case, in which tables have sparse gradients."""
+        """Return the workload of a case, in which embedding tables have sparse gradients."""
         workload = self.workload(case)
         if not case.architecture.startswith(_RECOMMENDERS):
             return workload

@@ -1,6 +1,6 @@
 """Scaling efficiency: rows on several devices, compared with the matching row on one device.
 
-The published rate of one device is taken as given, so that only the scaling is judged.
+The forecast uses the published rate of one device, so that only the scaling is judged.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from slipstream.forecast.validate.predict import CasePredictor
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """Throughput of several devices over that of as many independent devices.
+    """Throughput of several devices, divided by that of the same number of independent devices.
 
     Args:
         forecast: Forecast for devices that are as fast as the published single device.
-        measured: Published throughput over the published throughput of the single devices.
+        measured: Published throughput, divided by the published throughput of the single devices.
     """
 
     forecast: float
@@ -42,7 +42,7 @@ class Singles:
         }
 
     def seconds(self, case: PublishedCase) -> float | None:
-        """Return the published time of one device for its share of a step; None: unknown.
+        """Return the published time of one device for its share of a step, or None if unknown.
 
         Args:
             case: Measurement on several devices.
@@ -55,12 +55,12 @@ class Singles:
     def step(
         self, case: PublishedCase, predictor: CasePredictor, parameters: Parameters
     ) -> float | None:
-        """Return the seconds of a step at the measured rate of one device; None: unknown.
+        """Return the seconds of a step at the measured rate of one device, or None if unknown.
 
         Args:
             case: Measurement on several devices.
-            predictor: Predictor that simulates it.
-            parameters: Parameters for everything but the rate of a device.
+            predictor: Predictor that simulates the step.
+            parameters: Parameters for everything except the rate of a device.
         """
         one = self.seconds(case)
         if one is None:
@@ -71,12 +71,12 @@ class Singles:
     def efficiency(
         self, case: PublishedCase, predictor: CasePredictor, parameters: Parameters
     ) -> Efficiency | None:
-        """Return the efficiency of a case; None: the rate of one device is unknown.
+        """Return the efficiency of a case, or None if the rate of one device is unknown.
 
         Args:
             case: Measurement on several devices, or a speed-up.
-            predictor: Predictor that simulates it.
-            parameters: Parameters for everything but the rate of a device.
+            predictor: Predictor that simulates the step.
+            parameters: Parameters for everything except the rate of a device.
         """
         if case.measures == "speedup":
             speedup = predictor.forecast(case, parameters)

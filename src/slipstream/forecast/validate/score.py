@@ -48,10 +48,10 @@ class Score:
     Args:
         rows: Number of rows in the table.
         read: Number of these rows that could be read.
-        mape: Mean absolute error over the measured value; nan: no row was read.
-        median: Median absolute error; nan: no row was read.
-        p90: 90th percentile of the absolute errors.
-        bias: Mean of forecast over measured, minus 1.
+        mape: Mean of the relative errors |forecast - measured| / measured; nan: no row was read.
+        median: Median of the relative errors; nan: no row was read.
+        p90: 90th percentile of the relative errors; nan: no row was read.
+        bias: Mean of forecast / measured, minus 1; nan: no row was read.
     """
 
     rows: int
@@ -74,8 +74,8 @@ class ValidationReport:
     Args:
         judged: Rows that were read, with their forecasts.
         unread: Rows that were not read, with reasons.
-        leave: Kind of rows that the fit left out.
-        footprints: Peak memory of the rows that state it.
+        leave: Rows that the fit left out, as in `fold_of`.
+        footprints: Peak memory of the rows that state it (default none).
     """
 
     judged: tuple[Judged, ...]
@@ -118,7 +118,8 @@ class ValidationReport:
     def efficiencies(self) -> list[tuple[Judged, float, float]]:
         """Return rows on several devices with their forecast and measured efficiency.
 
-        Efficiency is throughput over the published throughput of as many single devices.
+        Efficiency is throughput, divided by the published throughput of the same number of single
+        devices.
         """
         return [
             (judged, judged.efficiency.forecast, judged.efficiency.measured)
@@ -127,10 +128,11 @@ class ValidationReport:
         ]
 
     def ranks(self) -> tuple[int, int]:
-        """Return how often the best measured strategy is among the first three forecast.
+        """Return the number of groups with a hit, and the number of all groups.
 
-        A group is more than three rows that differ only in their strategy. The first number counts
-        the groups whose best strategy is among the first three, the second counts all groups.
+        A group has more than three rows, which differ only in their strategy. It has a hit if the
+        strategy with the shortest measured step is among the three strategies with the shortest
+        forecast steps.
         """
         groups: dict[str, list[Judged]] = {}
         for judged in self.judged:
@@ -146,7 +148,7 @@ class ValidationReport:
 
 
 def group_of(case: PublishedCase) -> str:
-    """Return a case's kind of model for intervals: "language", "encoder", "image" or "tables"."""
+    """Return the kind of a case's model, such as "image", by which prediction intervals differ."""
     if case.architecture.startswith(("dlrm", "wide-deep", "ncf")):
         return "tables"
     if case.architecture.startswith(("gpt", "mpt", "llama")):
@@ -184,8 +186,8 @@ def validate(
     Args:
         path: Location of the table.
         folds: Parameters that were fitted without parts of the table.
-        leave: Rows that the fit must leave out to judge a row (default its source).
-        progress: Callback that receives the completed rows and the total (default: none).
+        leave: Rows that the fit must leave out to judge a row, as in `fold_of` (default "source").
+        progress: Callback that receives the number of completed rows and the total (default: none).
 
     Raises:
         UsageError: Columns are missing.

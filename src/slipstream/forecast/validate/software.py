@@ -1,10 +1,11 @@
 """The software that ran a row, and its precision.
 
-Runtimes are: "pytorch", "tensorflow1", "tensorflow2", "mxnet", "paddle", and each with the prefix
-"ngc-" for NVIDIA's builds, which read input on the GPU; "xla", TensorFlow with its compiler;
-"horovod", TensorFlow 1 with Horovod as of 2017; "paddle-dali"; "oneflow"; "megatron",
-Megatron-DeepSpeed; "fsdp", PyTorch that shards parameters, and "fsdp-compile" with
-`torch.compile`; "byteps"; "hugectr"; "mindspore"; "caffe", "caffe2" and "torch7".
+The runtimes "pytorch", "tensorflow1", "tensorflow2", "mxnet" and "paddle" have the prefix "ngc-" if
+they are NVIDIA's builds, which read input on the GPU. The other runtimes are "xla" (TensorFlow with
+its compiler), "horovod" (TensorFlow 1 with Horovod as of 2017), "paddle-dali" (Paddle with NVIDIA
+DALI), "oneflow", "megatron" (Megatron-DeepSpeed), "fsdp" (PyTorch that shards parameters),
+"fsdp-compile" (FSDP with `torch.compile`), "byteps", "hugectr", "mindspore", "caffe", "caffe2" and
+"torch7".
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ class Software:
     """The software that ran a row.
 
     Args:
-        runtime: Name of a runtime in the list above.
+        runtime: Name of a runtime, as listed at the top of this module.
         precision: Precision of matrix products; 16 bits mean mixed precision.
-        fp8: Whether linear layers multiply in 8 bits; all else has `precision`.
-        real_data: Whether the row says that data were read and decoded during training.
+        fp8: Whether linear layers multiply in 8 bits; all other products use `precision`.
+        real_data: Whether the row states that training data were read and decoded during training.
         assumed: Names of the fields above that the row does not state.
     """
 
@@ -71,8 +72,9 @@ def software(row: TableRow, device: Device, *, to_target: bool) -> Software:
 
     Args:
         row: Row of the table.
-        device: Device that it ran on.
-        to_target: Whether the row is a race to an accuracy, for which 16 bits are usual.
+        device: Device of the row.
+        to_target: Whether the row states the time to reach an accuracy; such races usually train in
+            16 bits.
     """
     runtime, assumed = _runtime(row)
     precision = _stated_precision(row)
@@ -101,7 +103,7 @@ def _runtime(row: TableRow) -> tuple[str, tuple[str, ...]]:
     runtime = next((name for pattern, name in _RUNTIMES if re.search(pattern, text)), None)
     if runtime is None:
         return "pytorch", ("runtime",)
-    # torchtitan multiplies in 8 bits only if it compiles.
+    # torchtitan multiplies in 8 bits only if it compiles the model.
     words = "compile|fp8|float8" if "torchtitan" in f"{row.source} {text}".lower() else "compile"
     if runtime == "fsdp" and re.search(words, row.words):
         return "fsdp-compile", ()

@@ -1,4 +1,4 @@
-"""The space of fitted parameters: their names, their widths, and the meaning of a point."""
+"""The space of fitted parameters: their names, their priors, and the meaning of a point."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from slipstream.forecast.simulate.compute import Rates, Runtime
 from slipstream.forecast.simulate.network import WireRates
 from slipstream.forecast.simulate.parameters import USUAL, Parameters
 
-# Standard deviation of each parameter's logarithm around the first guess. On the rows that are
-# described in fit.py, the mean error is 14.1 %; it is 14.1 % with half of these deviations, 14.0 %
-# with 0.7 of them, and 15.0 % with twice as large ones.
+# Standard deviation of each parameter's logarithm around the first guess, as a prior. On the rows
+# that fit.py describes, the mean error is 14.1 % with these deviations. It is 14.1 % if all of them
+# are multiplied by 0.5, 14.0 % with 0.7 and 15.0 % with 2.
 RATES = {
     "matrix": 0.15, "tf32": 0.2, "vector": 0.1, "matrix_windows": 0.1,
     "vector_windows": 0.1, "memory": 0.1, "half_sum": 0.5, "gap_us": 0.5, "winograd": 0.3,
@@ -47,11 +47,11 @@ class FitKnob:
 
 
 class Space:
-    """Parameters as points: logarithms of factors on a guess.
+    """Parameters as points; a point has the logarithms of the factors on a first guess.
 
     Args:
         guess: First guess, with all known runtimes.
-        runtimes: Names of runtimes that have their own knobs, besides the usual one.
+        runtimes: Names of runtimes with fitted parameters of their own, in addition to "usual".
     """
 
     def __init__(self, guess: Parameters, runtimes: Sequence[str]) -> None:
@@ -71,7 +71,7 @@ class Space:
         """Return the parameters at a point.
 
         Args:
-            point: Logarithms, one for each knob.
+            point: Logarithm of the factor on each fitted parameter, in the order of `knobs`.
         """
         logs: dict[str, dict[str, float]] = {}
         for knob, value in zip(self.knobs, point, strict=True):
@@ -94,7 +94,7 @@ def _together(usual: dict[str, float], of_runtime: dict[str, float]) -> dict[str
 
 
 def _scaled(table: _T, logs: dict[str, float]) -> _T:
-    """Return a table with some numbers multiplied; shares stay at most 1."""
+    """Return a table whose numbers are multiplied by factors; shares stay at most 1."""
     changes: dict[str, float] = {}
     for name, value in logs.items():
         changed = getattr(table, name) * math.exp(value)

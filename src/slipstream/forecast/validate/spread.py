@@ -1,4 +1,4 @@
-"""A row's batches and strategy: how it divides work among devices."""
+"""Batches and strategy of a row, which divide its work among devices."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _NUMBER = re.compile(r"(\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\.\d+)?)\s*(k)?\b", re.IG
 _NO_NUMBER = re.compile(r"(?:|n/?a|-|\?|not stated|unknown)", re.IGNORECASE)
 _SHARED = {"full_shard": 3, "hybrid_shard": 3, "shard_grad_op": 2, "no_shard": 0}
 _KEEPS_ALL = re.compile(r"\bno (?:ac\b|checkpoint|recompute)")
-# TensorFlow 2 packs all gradients into one array and sums it when the last gradient is ready
-# (tensorflow.org/api_docs/python/tf/distribute/NcclAllReduce, num_packs=1), unless another library
-# exchanges them.
+# Bucket size that no model reaches. TensorFlow 2 packs all gradients into one array and sums it
+# when the last gradient is ready (tensorflow.org/api_docs/python/tf/distribute/NcclAllReduce,
+# num_packs=1), unless another library exchanges them.
 _ONE_PACK = 1 << 62
 _TENSORFLOW_2 = r"tensorflow *v?2|\btf2"
 _EXCHANGED_BY_OTHERS = r"horovod|aiacc|byteps|\bngc\b"
@@ -27,9 +27,10 @@ _PARAMETER_SERVER = r"\bps\b|\bps-|parameter.server|byteps|stock distributed"
 
 
 def stated_batch(row: TableRow, software: Software) -> int | None:
-    """Return the batch of a device that a row states; None if it states none.
+    """Return the batch per device that a row states, or None if the row states none.
 
-    If there are two, as in "128 (FP32) / 256 (AMP)" or "64 , 32", mixed precision has the larger.
+    If the row states two batches, as in "128 (FP32) / 256 (AMP)" or "64 , 32", the larger batch is
+    that of mixed precision.
 
     Args:
         row: Row of the table.
@@ -63,18 +64,18 @@ def strategy(
     software: Software,
     batch: int | None,
 ) -> tuple[Strategy, tuple[str, ...]]:
-    """Return how a row divides its work, and which of these values it does not state.
+    """Return the strategy of a row, and the names of values that the row does not state.
 
     Args:
         row: Row of the table.
-        machine: Machine that ran it.
-        model: Model that it trains.
-        software: Software that trains it.
-        batch: Batch of a device, if stated.
+        machine: Machine of the row.
+        model: Model of the row.
+        software: Software of the row.
+        batch: Batch per device; None: the row states none.
 
     Raises:
-        UnreadableError: The product of the degrees is not the number of devices, or the global
-            batch is not a multiple of the batches.
+        UnreadableError: The product of the degrees of parallelism is not the number of devices, or
+            the global batch is not a multiple of the batches of all replicas together.
     """
     tensor, pipeline, data = _degrees(row, machine.devices)
     assumed: tuple[str, ...] = ()
@@ -89,7 +90,7 @@ def strategy(
     elif "gbs" in row.numbers() or "accum" in row.numbers():
         count = _micro_batches(row, data, micro)
     elif pipeline > 1:
-        # torchtitan's pipelines run as many micro-batches as they have stages.
+        # torchtitan's pipelines run one micro-batch per stage.
         count = math.gcd(batch, pipeline)
         micro = batch // count
         assumed += ("micro_batches",)
@@ -106,7 +107,7 @@ def strategy(
 
 
 def gradient_bytes(row: TableRow, software: Software) -> int:
-    """Return the bytes of each number of the gradients that replicas exchange.
+    """Return the bytes per gradient element that replicas exchange.
 
     Keras keeps parameters and gradients in 32 bits if products are in 16
     (tensorflow.org/api_docs/python/tf/keras/mixed_precision/Policy). Paddle still sends 16 bits
@@ -114,7 +115,7 @@ def gradient_bytes(row: TableRow, software: Software) -> int:
 
     Args:
         row: Row of the table.
-        software: Software that ran it.
+        software: Software of the row.
     """
     return 2 if software.precision in ("fp16", "bf16") and not is_packed(row) else 4
 
@@ -134,7 +135,7 @@ def _origin(row: TableRow) -> str:
 
 
 def _degrees(row: TableRow, devices: int) -> tuple[int, int, int]:
-    """Return the tensor, pipeline and data ranks."""
+    """Return the numbers of tensor-parallel, pipeline and data-parallel ranks."""
     if _degree(row, "cp") > 1:
         raise UnreadableError(
             f"the model is {row.model!r} with ranks that share a sequence (CP);"
@@ -153,7 +154,7 @@ def _degrees(row: TableRow, devices: int) -> tuple[int, int, int]:
 
 
 def _degree(row: TableRow, name: str) -> int:
-    """Return a degree from "TP=8", "TP 8" or "TP8"; if only named, torchtitan's are 8."""
+    """Return a degree from "TP=8", "TP 8" or "TP8"; torchtitan's is 8 if it is only named."""
     if match := re.search(rf"\b{name}[ =]?(\d+)\b", row.words):
         return whole(match[1], name)
     dimensions = {"tp": "2d|3d", "pp": "3d"}
@@ -185,11 +186,13 @@ def _checkpoint(row: TableRow, software: Software) -> tuple[bool, tuple[str, ...
     if re.search(r"selective|\bno (?:ac\b|checkpoint|recompute)", row.words):
         return False, ()
     if software.runtime == "megatron":
-        # vTrain's configurations say "use_checkpoint": true, but the times are those of three
-        # passes: with four, products would run at 0.9 of the peak.
+        # vTrain's configurations say "use_checkpoint": true, but the times fit the work of three
+        # forward passes, of which the backward pass counts as two. With a fourth pass, products
+        # would run at 0.9 of the peak.
         return False, ("checkpoint",)
     if "torchtitan" in _origin(row):
-        # torchtitan's 8B recomputes only cheap operators; larger models recompute all.
+        # torchtitan's 8B model recomputes only cheap operators; larger models recompute all
+        # operators.
         return bool(re.search(r"\b(?:70|405)b\b", row.words)), ("checkpoint",)
     return False, ()
 

@@ -8,7 +8,8 @@ workload = trace(make, batch, name=case.architecture, samples=case.strategy.micr
 device = hardware.load().device(case.device)
 
 `PublishedCase.assumed` names values that the row does not state, such as a batch, a precision or
-activation checkpoints. `slipstream.forecast.validate.defaults` gives the sources of most of them.
+activation checkpoints. `slipstream.forecast.validate.defaults` documents the origin of most of
+these values.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """The columns of a row, each as a value."""
+    """The columns of a row after parsing."""
 
     unit: RowUnit
     machine: MeasuredMachine
@@ -59,7 +60,7 @@ def read(path: Path | str) -> tuple[list[PublishedCase], list[Unread]]:
         path: Location of a CSV file in UTF-8 with a header of `COLUMNS`, in any order.
 
     Returns:
-        The rows that can be forecast, and those that cannot, both in the order of the file.
+        The rows that can be forecast, and the rows that cannot, each in the order of the file.
 
     Raises:
         ConfigError: The file cannot be read, or is empty.
@@ -137,7 +138,7 @@ def _case(row: TableRow, hardware: Hardware) -> PublishedCase:
 
 
 def _parts(row: TableRow, hardware: Hardware) -> tuple[_Parts, tuple[str, ...]]:
-    """Return the value of each column, and the names of assumed values."""
+    """Return the parsed columns of a row, and the names of assumed values."""
     counted = unit(row.unit)
     ran_on = machine(row, hardware)
     ran_by = software(row, ran_on.device, to_target=counted.kind == "target")
@@ -155,7 +156,7 @@ def _parts(row: TableRow, hardware: Hardware) -> tuple[_Parts, tuple[str, ...]]:
 def _raced(
     row: TableRow, ran_on: MeasuredMachine, trained: TrainedModel, batch: int | None
 ) -> tuple[TrainedModel, int | None, tuple[str, ...]]:
-    """Return the model, batch and assumed values of a race to an accuracy."""
+    """Return the model, the batch and the names of assumed values of a race to an accuracy."""
     pixels = defaults.side(row, trained)
     if pixels is not None:
         return replace(trained, inputs={"side": pixels}), batch, ("side",)
@@ -169,7 +170,7 @@ def _is_mlperf(row: TableRow) -> bool:
 
 
 def _step(row: TableRow, parts: _Parts) -> tuple[int, float]:
-    """Return the samples of a step, and its seconds or the speed-up."""
+    """Return the number of samples of a step, and its seconds or the speed-up."""
     number, counted = value(row.images_per_sec_or_speedup), parts.unit
     samples = parts.strategy.global_batch
     if counted.kind == "speedup":

@@ -39,9 +39,10 @@ class RowUnit:
     Args:
         kind: "rate" (samples or tokens per second), "period" (time of a step), "target" (time of a
             whole training) or "speedup" (over one device).
-        factor: Seconds, or samples per second, that the number 1 stands for (default 1).
-        tokens: Whether a rate counts tokens (default false).
-        per_device: Whether a rate is per device (default false).
+        factor: Factor that converts the number to seconds, or to samples or tokens per second
+            (default 1).
+        tokens: Whether a rate counts tokens (default False).
+        per_device: Whether a rate is per device (default False).
     """
 
     kind: Literal["rate", "period", "target", "speedup"]
@@ -100,7 +101,7 @@ def value(text: str) -> float:
 
 
 def memory_mb(row: TableRow) -> float | None:
-    """Return the peak memory of a device in MiB; None: the row does not state it.
+    """Return the peak memory of a device in MiB, or None if the row does not state it.
 
     Args:
         row: Row of the table. The text of its model or framework may contain the memory, such as
