@@ -1,4 +1,8 @@
-"""Compute the epilogue of a kernel from the tail of a stage and the formats of its numbers."""
+"""Compute the epilogue of a kernel, which it applies to each sum before it writes the result.
+
+The epilogue has the scale and the bias, the operators of a stage's tail (see `stages`), and the
+conversion to the format of the output.
+"""
 
 # NumPy is typed but for its element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -17,16 +21,16 @@ from slipstream.infer.native.stages import Tail
 def epilogue(
     tail: Tail, scale: Array, bias: Array, output: Format, addend: Format
 ) -> kernels.Epilogue:
-    """Return the epilogue of a kernel: real = sum * scale + bias, then the tail, then the format.
+    """Return the epilogue of a kernel: sum * scale + bias, then the tail, then the conversion.
 
-    Scales and zeros of bytes fold into the numbers that the kernel multiplies and adds anyway.
+    Scales and zeros of bytes are folded into numbers that the kernel multiplies and adds anyway.
 
     Args:
         tail: Operators that are fused into the kernel.
-        scale: Real value of one unit of a sum, per output channel.
-        bias: Number that is added to each output channel.
+        scale: Factor from a sum of the kernel to its real value, per output channel.
+        bias: Number to add to each output channel.
         output: Format of the result.
-        addend: Format of the tail's addend.
+        addend: Format of the tail's addend; None is float32.
     """
     stretch, shift = 1.0, 0.0
     if isinstance(output, Bytes):

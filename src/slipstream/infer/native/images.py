@@ -1,4 +1,4 @@
-"""Plan operators that see whole images, or windows of them, without weights."""
+"""Plan operators on whole images or windows: pooling, means, SqueezeExcite and Pixels."""
 
 # NumPy is typed but for its element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -23,7 +23,7 @@ from slipstream.infer.native.stages import ACTIVATIONS, Stage, Tail
 
 
 def squeeze_excite(lowering: Lowering, stage: Stage) -> None:
-    """Plan x times a factor per channel. Two small matrices compute the factors from its mean."""
+    """Plan SqueezeExcite: x times a factor per channel, which two layers compute from x's mean."""
     node = stage.node
     source, output = node.inputs[0], stage.output
     batch, channels = lowering.shape(source)[:2]
@@ -44,10 +44,10 @@ def squeeze_excite(lowering: Lowering, stage: Stage) -> None:
 
 
 def _reader_multiplies(lowering: Lowering, source: str, output: str) -> bool:
-    """Tell whether it is cheaper to multiply the weights of the reader than to multiply x.
+    """Tell whether it is cheaper to multiply the weights of the reader by the factors than x.
 
-    That is so if one convolution with a single tap reads x, and its weights are no more than the
-    pixels of x.
+    This is so if only a 1 x 1 convolution reads the result, and if it has no more output channels
+    than x has pixels.
     """
     graph, format_ = lowering.graph, lowering.format(source)
     readers = graph.uses().get(output, [])

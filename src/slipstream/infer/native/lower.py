@@ -94,11 +94,12 @@ def lower(
     Args:
         graph: Graph whose shapes are fixed.
         formats: Format of each value that is not stored as float32.
-        operations: Function that plans each operator; it is called with the lowering and a stage.
+        operations: Function that plans an operator, by the operator's name; it is called with the
+            lowering and a stage.
         shifts: Numbers that are added to the bias of each product whose weights are rounded to
             bytes, by the name of its output (default none).
-        is_dynamic: Whether large matrices that read float32 multiply bytes all the same, with
-            ranges that each call measures for each row (default False).
+        is_dynamic: Whether products of float32 values with large matrices are computed in int8,
+            with ranges that each call measures for each row of the value (default False).
     """
     lowering = plan(graph, formats, operations, is_dynamic=is_dynamic)
     lowering.shifts = shifts or {}
@@ -122,7 +123,7 @@ def lower(
 def _take_input(lowering: Lowering, name: str, buffer: int) -> None:
     shape = lowering.shape(name)
     lowering.write(name)
-    # Without gaps between pixels, the taps of a window are one run of numbers in each row.
+    # Without gaps between pixels, the numbers of a window are contiguous in each row.
     lowering.needs[name].dense = pixels(shape)[3] <= 4
 
     def emit(at: Lowering) -> None:

@@ -24,27 +24,30 @@ ONE = kernels.Window((1, 1), (1, 1), (1, 1), (0, 0))
 
 @dataclass
 class Lowering:
-    """The state of one lowering: first the plan of memory, then the steps.
+    """The state while a graph becomes a program: first the plan of memory, then the steps.
 
     Values are referred to by their names in the graph.
 
     Args:
         graph: Graph that is lowered.
         formats: Format of each value that is not stored as float32.
-        is_dynamic: Whether large matrices multiply bytes whose ranges each call measures (default
-            False).
-        needs: Memory that each value needs.
-        views: Values that share the memory of another value: its name, and the function from its
-            location to theirs.
-        splits: All outputs of the Split that a value comes from.
-        gates: Name of the factors by which the reader of a value multiplies its weights.
-        emits: Value that each planned operator computes, and the function that makes its steps.
-        locations: Memory of each value, known after planning.
+        is_dynamic: Whether products with large matrices are computed in int8, with ranges that each
+            call measures (default False).
+        needs: Memory that each value needs, by name.
+        views: Values that share the memory of another value. An entry has the name of the other
+            value, and the function that turns its location into the location of the value.
+        splits: Outputs of the Split that computes a value, by the name of the value.
+        gates: Name of the factors by which the reader of a value multiplies its weights, by the
+            name of the value.
+        emits: Planned operators: the value that each computes, and the function that makes its
+            steps.
+        locations: Memory of each value by name, known after planning.
         constants: Constants of the graph that the caller passes as buffers.
-        small: Weights that were rounded.
-        shifts: Numbers that are added to the biases of products with rounded weights.
-        program: Program that gets the steps.
-        steps: Value that each step of the program computes.
+        small: Forms of the weights that were rounded, by the name of the constant.
+        shifts: Numbers to add to the biases of products with rounded weights, by the name of the
+            product's output.
+        program: Program to which the steps are added.
+        steps: Name of the value that each step of the program computes.
     """
 
     graph: Graph
@@ -166,7 +169,7 @@ class Lowering:
         Args:
             name: Value that is declared.
             base: Value whose memory is shared.
-            how: Function from the location of `base` to that of `name`.
+            how: Function that turns the location of `base` into the location of `name`.
         """
         self.views[name] = (base, how)
 
@@ -177,18 +180,19 @@ class Lowering:
         )
 
     def merge_into(self, part: str, target_name: str, begin: int, end: int) -> bool:
-        """Let a computed value lie in a larger one, so that joining them copies nothing.
+        """Place a computed value inside a larger one, so that Concat need not copy it.
 
-        Kernels write 16 channels at a time, and a value lies in one location only.
+        Kernels write 16 channels at a time, so the part must begin at a multiple of 16, and end at
+        a multiple of 16 or with the target. A value has only one location.
 
         Args:
             part: Value that an earlier step computes.
-            target_name: Value that contains it.
+            target_name: Value that contains the part.
             begin: First channel of the part in the target.
             end: Channel after the last one of the part.
 
         Returns:
-            False if the channels or the formats do not permit it; nothing is changed then.
+            Whether the part was placed there. If not, nothing is changed.
         """
         need, target = self.needs.get(part), self.needs[target_name]
         ends_within = end % 16 == 0 or end == pixels(target.shape)[3]
@@ -204,7 +208,7 @@ class Lowering:
         return True
 
     def emit_later(self, name: str, emit: Emit) -> None:
-        """Complete the plan of an operator, which computes `name`: `emit` makes its steps."""
+        """Complete the plan of the operator that computes `name`; `emit` will make its steps."""
         self.emits.append((name, emit))
 
     # ---- making steps ----------------------------------------------------------------------
@@ -246,8 +250,8 @@ def _copy(
 ) -> None:
     """Add a step that copies with strides.
 
-    Dimensions that are contiguous in both tensors are merged, and the one with the smallest stride
-    becomes the innermost loop.
+    Dimensions that are contiguous in both tensors are merged. The dimension with the smallest
+    stride in the target becomes the innermost loop.
     """
     dims = [
         dim for dim in zip(sizes, source_strides, target_strides, strict=True) if dim[0] != 1
@@ -278,10 +282,10 @@ def convert(
     sizes: Sequence[int] | None = None,
     target_strides: Sequence[int] | None = None,
 ) -> None:
-    """Add a step that copies a value and changes its format where the two locations differ.
+    """Add a step that copies a value, and converts it if the two locations differ in format.
 
     Args:
-        lowering: Program that gets the step.
+        lowering: Lowering whose program gets the step.
         source: Location that is read.
         target: Location that is written.
         source_strides: Bytes between neighbours on each axis (default: those of the source).

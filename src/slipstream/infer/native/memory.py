@@ -1,10 +1,10 @@
 """Arrange the values of a program in memory.
 
-Kernels see pixels whose channels follow each other. An image (batch, channels, rows, columns) is
-stored as (batch, rows, columns, channels), the tokens of a text (batch, tokens, channels) as one
-row of pixels, and a matrix (batch, channels) as one pixel. The distance between pixels is a
-multiple of 16 channels, because kernels write whole vectors. An image may have a border for windows
-that reach beyond it.
+For kernels, a value consists of pixels whose channels are contiguous. An image (batch, channels,
+rows, columns) is stored as (batch, rows, columns, channels), the tokens of a text (batch, tokens,
+channels) as one row of pixels, and a matrix (batch, channels) as one pixel. The distance between
+pixels is a multiple of 16 channels, because kernels write whole vectors. An image may have a border
+for windows that reach beyond it.
 """
 
 # NumPy is typed but for its element types.
@@ -28,7 +28,7 @@ AHEAD = 2 * MORE_OUTPUTS + 2  # pixels beyond the last that kernels may read, wi
 
 @dataclass(frozen=True)
 class Border:
-    """Pixels around an image."""
+    """Numbers of pixels on the four sides of an image."""
 
     above: int = 0
     left: int = 0
@@ -85,7 +85,7 @@ class Location:
         return tuple(plain[axis] for axis in self.order) or plain
 
     def turned(self, order: Sequence[int]) -> Location:
-        """Return the same memory with its axes in another order; only copies can read it."""
+        """Return the location with its axes in another order; only copy steps can read it."""
         shape = tuple(self.shape[axis] for axis in order)
         return replace(self, shape=shape, order=tuple(order))
 
@@ -129,7 +129,7 @@ class Need:
     first: int  # number of the operator that writes it
     last: int  # number of the last operator that reads it
     border: Border = Border()
-    dense: bool = False  # no gaps between pixels: only copies may write it
+    dense: bool = False  # no gaps between pixels: only copy steps may write it
     ahead: int = AHEAD  # pixels beyond the last one that may be read
     bytes: int = field(init=False, default=0)
 
@@ -150,9 +150,9 @@ class Need:
 
 
 def arrange(needs: Iterable[tuple[str, Need]]) -> tuple[dict[str, Location], int]:
-    """Return the location of each value, and the total bytes.
+    """Return a pair: the location of each value by name, and the total size in bytes.
 
-    The largest value is placed first; each gets the lowest gap that is free while it is needed.
+    Larger values are placed first. Each gets the lowest gap that is free while the value is needed.
     """
     locations: dict[str, Location] = {}
     taken: list[tuple[int, int, Need]] = []  # begin and end of the memory, and its value

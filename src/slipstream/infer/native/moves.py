@@ -19,7 +19,7 @@ from slipstream.infer.native.stages import Stage
 def concat(lowering: Lowering, stage: Stage) -> None:
     """Plan Concat.
 
-    A part is computed directly where it lies in the result if possible; other parts are copied.
+    If possible, a part is computed directly in the memory of the result; other parts are copied.
     """
     node = stage.node
     shape = lowering.shape(stage.output)
@@ -49,7 +49,7 @@ def channels_of(shape: Sequence[int]) -> int:
 
 
 def _with_splits_joined(lowering: Lowering, names: Sequence[str]) -> list[str]:
-    """Return the names, with the input of a Split in place of all its outputs in order."""
+    """Return the names; all outputs of a Split in their order are replaced by its input."""
     result: list[str] = []
     at = 0
     while at < len(names):
@@ -72,7 +72,7 @@ def _moved(location: Location, by: int) -> Location:
 
 
 def split(lowering: Lowering, stage: Stage) -> None:
-    """Plan Split along the channels: its outputs are read where they lie in its input."""
+    """Plan Split along the channels: its outputs share the memory of its input."""
     node = stage.node
     shape = lowering.shape(node.inputs[0])
     axis = int(node.get("axis", 0)) % len(shape)

@@ -47,7 +47,10 @@ def bias_of(lowering: Lowering, node: Node, index: int, channels: int) -> Array:
 
 
 def constant_operand(lowering: Lowering, node: Node) -> tuple[str, Array]:
-    """Return the computed operand's name, and the constant one: a number, or one per channel."""
+    """Return a pair: the name of the computed operand, and the constant operand.
+
+    The constant is one number, or one number per channel.
+    """
     source, other = node.inputs
     if source in lowering.graph.constants:
         source, other = other, source
@@ -66,7 +69,7 @@ def constant_operand(lowering: Lowering, node: Node) -> tuple[str, Array]:
 
 
 def read_tail(lowering: Lowering, tail: Tail) -> Format:
-    """Record that the tail's operands are read; return the addend's format, None without one."""
+    """Record that the tail's operands are read; return the format of the addend, if any."""
     if tail.factor is not None and lowering.format(lowering.read(tail.factor)) is not None:
         raise UnsupportedError("the native engine reads factors as float32")
     if tail.addend is None:
@@ -76,10 +79,10 @@ def read_tail(lowering: Lowering, tail: Tail) -> Format:
 
 @dataclass(frozen=True)
 class Gate:
-    """Factors of a convolution's input channels, which multiply its weights instead."""
+    """Factors of a convolution's input channels, by which its weights are multiplied instead."""
 
-    factors: str
-    room: str  # memory for the multiplied weights
+    factors: str  # name of the factors
+    room: str  # name of the memory for the multiplied weights
 
 
 def operands_of(
@@ -95,15 +98,15 @@ def operands_of(
     """Return the tensors that a kernel reads and writes.
 
     Args:
-        lowering: Program that gets the kernel.
-        source: Input.
-        output: Result.
+        lowering: Lowering whose program gets the kernel.
+        source: Name of the input.
+        output: Name of the result.
         tail: Operators that are fused into the kernel.
         window: Function that selects the part of the input (default: all of it).
         part: Function that selects the part of the output and of the addend (default: all).
         gate: Factors of the input channels (default none).
         ranges: Name of the ranges of each row of the input, which are known only at run time
-            (default: the format of the input says what its numbers mean).
+            (default None: the format of the input has the range of all rows).
     """
     tensor, location = lowering.tensor, lowering.location
     return kernels.Operands(
@@ -118,7 +121,7 @@ def operands_of(
 
 
 def fill_border(lowering: Lowering, source: str, border: Border) -> None:
-    """Add the step that fills the border of a value with the number that stands for 0."""
+    """Add the step that fills the border of a value with the number that represents 0."""
     if border == Border():
         return
     while source in lowering.views:
@@ -131,7 +134,7 @@ def fill_border(lowering: Lowering, source: str, border: Border) -> None:
 
 
 def window_of(lowering: Lowering, node: Node, size: Sequence[int]) -> tuple[kernels.Window, Border]:
-    """Return the window of a convolution or pooling, and the border that it reaches."""
+    """Return a pair: the window of a convolution or pooling, and the border that it reads."""
     stride = [int(i) for i in node.get("strides", [1, 1])]
     dilation = [int(i) for i in node.get("dilations", [1, 1])]
     before, after = lowering.shape(node.inputs[0])[2:], lowering.shape(node.output)[2:]

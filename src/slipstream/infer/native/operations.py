@@ -1,4 +1,4 @@
-"""The table of the functions that plan each operator: its memory, and the step that it becomes."""
+"""The functions that plan each operator: the memory that it needs, and the steps that it emits."""
 
 from __future__ import annotations
 

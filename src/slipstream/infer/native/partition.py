@@ -1,8 +1,8 @@
 """Split a graph into the part that our kernels compute and the parts before and after it.
 
-ONNX Runtime computes the other two parts: look-ups and masks before the first product, and, for
-example, the boxes of a detector after the last one. They are operators on few or oddly shaped
-numbers.
+ONNX Runtime computes the other two parts. Examples are look-ups and masks before the first product
+(convolution, matrix product or attention), and the boxes of a detector after the last product.
+Their operators work on few numbers, or on unusual shapes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PRODUCTS = frozenset({"Conv", "ConvTranspose", "Linear", "Gemm", "Attention"})
 
 @dataclass(frozen=True)
 class Parts:
-    """Three graphs that follow each other; the parts of ONNX Runtime may be missing."""
+    """Three consecutive graphs. Head and tail, which ONNX Runtime computes, may be missing."""
 
     head: Graph | None
     body: Graph
@@ -37,15 +37,16 @@ def partition(
     operations: Mapping[str, Callable[[Lowering, Stage], None]],
     formats: Mapping[str, Format] | None = None,
 ) -> Parts:
-    """Split a graph so that our kernels compute every product of the middle part.
+    """Split a graph so that our kernels can compute the whole middle part.
 
     Args:
         graph: Graph that is split.
-        operations: Function that plans each operator.
+        operations: Function that plans an operator, by the operator's name.
         formats: Format of each value that is not stored as float32 (default: all are float32).
 
     Raises:
-        UnsupportedError: no product would be left; the operator in the way is named.
+        UnsupportedError: no product would be left for our kernels; the error names the operator
+            that they do not support.
     """
     before: set[int] = set()
     after: set[int] = set()

@@ -1,4 +1,4 @@
-"""Plan element-wise operators, which no product takes into its epilogue.
+"""Plan element-wise operators that are not fused into the epilogue of a product.
 
 The kernel of depthwise convolutions computes most of them, with a single tap of weight 1.
 """
@@ -24,7 +24,7 @@ from slipstream.infer.native.stages import Stage
 
 
 def pointwise(lowering: Lowering, stage: Stage) -> None:
-    """Plan an activation, a clip, an addition, or a product with constants."""
+    """Plan an activation, a clip, an addition, or a multiplication by constants."""
     node = stage.node
     source = node.inputs[0]
     factor, bias = np.ones(1, np.float32), np.zeros(1, np.float32)
@@ -106,12 +106,12 @@ def multiply(lowering: Lowering, stage: Stage) -> None:
 
 
 def _is_pixel(shape: Sequence[int]) -> bool:
-    """Tell whether a shape is one number per channel of each image, or of each row of a matrix."""
+    """Tell whether each batch element has one pixel, as in any matrix (batch, channels)."""
     return len(shape) in (2, 4) and pixels(shape)[1:3] == (1, 1)
 
 
 def gate_by(lowering: Lowering, source: str, factors: str, output: str) -> None:
-    """Plan the product of a value with one number per channel."""
+    """Plan the multiplication of a value by one number per channel."""
     lowering.read(source)
     lowering.read(factors)
     lowering.write(output)

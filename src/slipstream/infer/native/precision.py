@@ -1,7 +1,7 @@
 """Choose the values that our kernels may store in fewer bits than float32.
 
 Storing a value as bytes is worth it if a product reads it. Operators that only move or compare
-numbers keep the format of their input; some operators read or give float32 only.
+numbers keep the format of their input; some operators read or write float32 only.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def is_large(graph: Graph, node: Node) -> bool:
 
 
 def attended(graph: Graph) -> list[str]:
-    """Return the queries, keys and values of attention that could be bfloat16.
+    """Return the names of queries, keys and values of attention that could be bfloat16.
 
     They are results of products, or parts of such results, that nothing else reads. A result that
-    is split is returned before its parts.
+    is split comes before its parts.
     """
     stages, uses = stages_of(graph), graph.uses()
     alone = {name for name, readers in uses.items() if len(readers) == 1}
@@ -78,7 +78,7 @@ def joined(
 ) -> dict[str, tuple[float, float]]:
     """Return the ranges, made equal for all inputs of a Concat and its output.
 
-    With one range they have one format, so joining them converts nothing.
+    With the same range they have the same format, so Concat need not convert them.
     """
     result = dict(ranges)
     for node in reversed(graph.nodes):

@@ -1,4 +1,4 @@
-"""Plan products with constant weights: convolutions and matrices.
+"""Plan convolutions and matrix products with constant weights.
 
 Weights are packed when the steps are made, not during planning, because a graph is planned several
 times.
@@ -38,7 +38,7 @@ from slipstream.infer.native.stages import Stage
 
 @dataclass(frozen=True)
 class _DenseProduct:
-    """A product of all input channels.
+    """A convolution or matrix product whose output channels read all input channels.
 
     Args:
         source: Name of the value that is multiplied.
@@ -47,8 +47,8 @@ class _DenseProduct:
         axis: Axis of the output channels in the graph's own constant.
         window: Window of the convolution (default: one tap, as for a matrix).
         border: Pixels around the source that the window reaches (default none).
-        ranges: Name of the ranges of each row of the source (default: the format of the source says
-            what its numbers mean).
+        ranges: Name of the ranges of each row of the source (default None: the format of the source
+            has the range of all rows).
     """
 
     source: str
@@ -109,10 +109,10 @@ def linear(lowering: Lowering, stage: Stage) -> None:
 
 
 def _quantised(lowering: Lowering, source: str) -> tuple[str, str]:
-    """Return the names of the quantised input and of the ranges of its rows.
+    """Return a pair: the names of the quantised input and of the ranges of its rows.
 
     Each row becomes bytes between its least and its greatest number. The first product that reads
-    the input plans the step; the others share its result.
+    the input plans the step that computes the bytes; other products share its result.
     """
     numbers, ranges = f"{source}:numbers", f"{source}:ranges"
     if numbers not in lowering.needs:
@@ -150,7 +150,7 @@ def _dense(lowering: Lowering, stage: Stage, product: _DenseProduct) -> None:
 
 
 def _become_bytes(lowering: Lowering, name: str) -> bool:
-    """Tell whether nothing but products that quantise their input reads the value."""
+    """Tell whether all readers of the value are products that quantise it."""
     readers, graph = lowering.graph.uses().get(name, []), lowering.graph
     return name not in graph.outputs and all(is_large(graph, node) for node in readers)
 
@@ -166,7 +166,7 @@ def _shifted(lowering: Lowering, stage: Stage, format_: Format, bias: Array) -> 
 
 
 def _gate(lowering: Lowering, source: str, output: str, matrix: Array) -> Gate | None:
-    """Return the factors of SqueezeExcite that this convolution multiplies its weights by."""
+    """Return the factors by which a convolution multiplies its weights, or None."""
     if source not in lowering.gates:
         return None
     channels = -(-matrix.shape[0] // 16) * 16
@@ -199,7 +199,7 @@ def _depthwise(
 
 
 def packed(format_: Format, matrix: Array, bias: Array) -> tuple[Array, Array, Array]:
-    """Return the results of `for_bytes`, with the weights rounded to the format and in rows."""
+    """Return the results of `for_bytes`, with the weights as rows in the format of the input."""
     numbers, scale, bias = for_bytes(format_, matrix, bias)
     if isinstance(format_, Bytes):
         return numbers, scale, bias
@@ -214,10 +214,10 @@ def packed(format_: Format, matrix: Array, bias: Array) -> tuple[Array, Array, A
 
 
 def for_bytes(format_: Format, weights: Array, bias: Array) -> tuple[Array, Array, Array]:
-    """Return the weights, the real value of one unit of a sum per output channel, and the bias.
+    """Return the weights, the factor from a sum to its real value per output channel, and the bias.
 
-    If the input is bytes, the weights are int8, and the bias corrects for the input's zero point,
-    which every sum contains.
+    If the input is bytes, the weights are int8, and the bias compensates for the zero point of the
+    input, which adds a constant to every sum.
     """
     if not isinstance(format_, Bytes):
         return weights, np.ones(len(weights), np.float32), bias

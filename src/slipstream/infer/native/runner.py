@@ -1,4 +1,4 @@
-"""Run a graph on our kernels, and on ONNX Runtime the operators that have no kernel."""
+"""Run a graph on our kernels, and the operators without a kernel on ONNX Runtime."""
 
 # NumPy is typed but for its element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -22,7 +22,7 @@ from slipstream.infer.native.partition import partition
 
 
 class Runner:
-    """A compiled graph. It runs one call at a time, because its workers are one pool."""
+    """A compiled graph. It runs one call at a time, because all calls share its worker threads."""
 
     def __init__(
         self,
@@ -38,9 +38,10 @@ class Runner:
         Args:
             graph: Graph whose shapes are fixed.
             formats: Format of each value that is not stored as float32.
-            threads: Threads of each call.
-            shifts: Numbers added to the bias of products with rounded weights (see `lower`).
-            is_dynamic: Whether large matrices multiply bytes (see `lower`; default False).
+            threads: Number of threads of each call.
+            shifts: Numbers to add to the biases of products with rounded weights (see `lower`).
+            is_dynamic: Whether products with large matrices are in int8 (see `lower`; default
+                False).
         """
         parts = partition(graph, OPERATIONS, formats)
         self._outputs = list(graph.outputs)
@@ -65,7 +66,7 @@ class Runner:
         return {name: values[name] for name in self._outputs}
 
     def profile(self, inputs: Mapping[str, Array]) -> list[tuple[str, str, float]]:
-        """Return (kernel, value, seconds) of every step of our kernels' part."""
+        """Return (kernel, value, seconds) for every step that our kernels compute."""
         buffers, _ = self._buffers(self._with_head(inputs))
         seconds = self.compiled.program.profile(buffers, self._workers)
         names = self.compiled.program.names
@@ -87,7 +88,10 @@ def _dtype(body: Graph, name: str) -> np.dtype[Any]:
 
 
 def _readable(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the array as kernels read it; a tensor within a message can begin at any address."""
+    """Return the array in the form that kernels read: contiguous and aligned.
+
+    A tensor that was received within a network message can begin at any address.
+    """
     flags = array.flags
     if array.dtype == dtype and flags.c_contiguous and flags.aligned:
         return array

@@ -136,7 +136,7 @@ def _fuse(graph: Graph, node: Node, stage: Stage) -> bool:
 
 
 def _fuse_factor(graph: Graph, node: Node, stage: Stage) -> bool:
-    """Fuse a Mul by a computed value that has one number per channel."""
+    """Fuse a Mul by a computed value with one number per channel; return False if impossible."""
     if node.op != "Mul" or stage.node.op not in WITH_FACTOR or stage.tail.factor is not None:
         return False
     other = node.inputs[1] if node.inputs[0] == stage.output else node.inputs[0]
@@ -150,7 +150,7 @@ def _fuse_factor(graph: Graph, node: Node, stage: Stage) -> bool:
 
 
 def _fuse_offset(graph: Graph, node: Node, stage: Stage) -> bool:
-    """Fuse an Add of a constant per channel that follows such a factor."""
+    """Fuse an Add of a constant per channel that follows a factor; return False if impossible."""
     if node.op != "Add" or stage.tail.factor is None or stage.tail.offset is not None:
         return False
     other = node.inputs[1] if node.inputs[0] == stage.output else node.inputs[0]

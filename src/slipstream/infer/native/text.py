@@ -59,7 +59,7 @@ def attention(lowering: Lowering, stage: Stage) -> None:
             f"all bfloat16, not {shape[-1] // heads} channels of {kinds}"
         )
     mask = _mask(lowering, stage) if len(node.inputs) > 3 and node.inputs[3] else None
-    for name in names:  # the mask is made first, and they have to live until then
+    for name in names:  # the mask is made first, and the operands must stay until then
         lowering.read(name)
     output = lowering.write(stage.output)
     ones = np.ones(shape[-1] // heads, np.float32)

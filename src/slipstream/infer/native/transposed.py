@@ -1,8 +1,8 @@
 """Plan transposed convolutions.
 
-Output pixels that are `stride` apart use the same taps of the kernel. A transposed convolution is
-therefore computed as stride x stride ordinary convolutions (phases), each of which writes every
-stride-th pixel of every stride-th row. So nothing is multiplied by an inserted zero.
+Output pixels that are `stride` apart use the same taps (positions of the kernel). A transposed
+convolution is therefore computed as stride x stride ordinary convolutions (phases), each of which
+writes every stride-th pixel of every stride-th row. So nothing is multiplied by an inserted zero.
 """
 
 # NumPy is typed but for its element types.

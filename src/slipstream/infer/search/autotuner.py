@@ -1,6 +1,7 @@
 """The autotuner: it prepares every candidate, compares its outputs (see `judging`) and times it.
 
-Candidates whose outputs are accurate enough are timed in alternation.
+A candidate is an engine with a recipe. Candidates whose outputs are accurate enough are timed in
+alternation.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from slipstream.infer.search.trial import Trial
 Tell = Callable[[str, float], None]
 
 NO_TIME = "no time was left"
-# Shares of the search time: when the magnitude of the outputs must be known, when the last
-# candidate may be prepared, and how much is left at least for timing candidates that were judged
-# late. Chosen by hand, not measured.
+# Shares of the search time: the time at which the magnitude of the outputs must be known, the time
+# until which candidates are prepared, and the least time for timing candidates, even if they were
+# judged late. Chosen by hand, not measured.
 LEARNING_ENDS, READY_ENDS, LEAST_TIMING = 0.05, 0.5, 0.1
 
 
@@ -31,7 +32,7 @@ class Autotuner:
     """The candidates of one search, with the methods that prepare, time and choose them.
 
     Args:
-        context: Fixed facts of the search.
+        context: Model, objective, samples, engines and reference of the search.
         tell: Function called with the current step and the share of the search time that has
             passed, 0 to 1.
     """
@@ -51,11 +52,11 @@ class Autotuner:
 
     @property
     def num_calibrated(self) -> int:
-        """Number of samples that calibrated the ranges of bytes; 0 if none did."""
+        """Number of samples from which the ranges of int8 were found; 0 without calibration."""
         return self._num_calibrated
 
     def set_calibrated(self, count: int) -> None:
-        """Record the number of samples that calibrated the ranges of bytes."""
+        """Record the number of samples from which the ranges of int8 were found."""
         self._num_calibrated = count
 
     # ---- samples -------------------------------------------------------------------------------
@@ -101,16 +102,19 @@ class Autotuner:
                         yield engine, recipe
 
     def by_graph(self, *precisions: Precision) -> list[tuple[Engine, Recipe]]:
-        """Return `recipes`, with the rewritten graph first, so that each engine has its turn."""
+        """Return `recipes` with those of the rewritten graph first.
+
+        If time runs out, every engine has then been tried on the rewritten graph.
+        """
         return sorted(self.recipes(*precisions), key=lambda item: not item[1].rewrites)
 
     def ready(
         self, engine: Engine, recipe: Recipe, method: str | None = None, end: float = READY_ENDS
     ) -> Trial:
-        """Prepare a candidate; if that fails, the candidate carries the reason.
+        """Prepare a candidate and return it; if that fails, `Trial.reason` says why.
 
-        If another candidate is ready, and this one would not be by the time that a share `end` of
-        the search time has passed, it is not tried.
+        The candidate is not tried if another one is ready and if its preparation would last beyond
+        the share `end` of the search time.
         """
         context = self._context
         trial = Trial(engine, recipe, method, comparison=context.reference.comparison())
@@ -129,10 +133,10 @@ class Autotuner:
         return trial
 
     def ready_seconds(self, engine: str) -> float:
-        """Return the seconds that an engine takes to prepare a candidate.
+        """Return the expected time in seconds for an engine to prepare a candidate.
 
-        This is its longest preparation so far, or the shortest of the other engines if it has
-        prepared none.
+        This is the time of the engine's longest preparation so far. If it has prepared none, it is
+        the least such time of the other engines.
         """
         shortest = min(self._longest_preparations.values(), default=0.0)
         return self._longest_preparations.get(engine, shortest)
@@ -148,11 +152,11 @@ class Autotuner:
         trial.prepare(graph, context.objective.threads, context.first_inputs)
 
     def add(self, trial: Trial) -> None:
-        """Enter a candidate among those of this search."""
+        """Add a candidate to those of this search."""
         self._trials.append(trial)
 
     def alive(self) -> list[Trial]:
-        """Return the candidates that are open, or were closed after judging and timing."""
+        """Return the candidates that are open, or that were closed after they were timed."""
         return [trial for trial in self._trials if trial.is_alive]
 
     def best(self) -> Trial:
@@ -179,8 +183,8 @@ class Autotuner:
     def time(self, trials: Sequence[Trial], end: float) -> None:
         """Time candidates in alternation until a share `end` of the search time has passed.
 
-        If there is no time for all, the fastest are timed: as many as can have the least number
-        of rounds.
+        If there is too little time for all, only the fastest are timed, so that each has at least
+        the least number of rounds.
         """
         context, objective = self._context, self._context.objective
         seconds = max(context.limit.left(end), objective.seconds * LEAST_TIMING)
@@ -199,7 +203,7 @@ class Autotuner:
                 timed[key].state, timed[key].reason = State.COMPARED, NO_PACKAGE
 
     def _timeable(self, trials: Sequence[Trial], seconds: float) -> list[Trial]:
-        """Return the open candidates that can be timed in so many seconds; end the others."""
+        """Return the open candidates that can be timed in `seconds`; end the others."""
         for count, trial in enumerate(sorted(trials, key=lambda trial: trial.run_seconds)):
             needed = LEAST_CALLS * trial.run_seconds
             seconds -= needed

@@ -1,4 +1,7 @@
-"""Candidates that compute on bytes: all values that can be bytes, or a mixed precision."""
+"""Candidates in int8, for all values that can be bytes or for some of them (mixed precision).
+
+A value is "bytes" if its numbers are uint8 with a scale and a zero (see `native.formats.Bytes`).
+"""
 
 from __future__ import annotations
 
@@ -22,20 +25,21 @@ from slipstream.infer.search.trial import Trial
 
 # Shares of the search time at which each step must end. Chosen by hand, not measured.
 OBSERVING_ENDS, CALIBRATION_ENDS, CASES_END, MIXING_ENDS, MIXED_ENDS = 0.2, 0.3, 0.35, 0.5, 0.7
-# Share of the time for mixed precision in which the noise of each part is measured. Chosen by hand,
-# not measured.
+# Share of the time for mixed precision that may be spent on measuring the noise of parts. Chosen by
+# hand, not measured.
 PARTS_SHARE = 0.7
-MOST_CASES = 64  # samples that judge mixed precisions. Chosen by hand, not measured.
+# Greatest number of samples that judge mixed precisions. Chosen by hand, not measured.
+MOST_CASES = 64
 # Least number of candidates that are prepared to find a mixed precision: two that are profiled, and
 # one per method of calibration, to measure the noise of a part.
 LEAST_PREPARATIONS = 2 + len(METHODS)
 
 
 def add_bytes(tuner: Autotuner, add: Callable[[Trial], None]) -> dict[str, Histogram]:
-    """Prepare the candidates in bytes, and `add` each; return the values that were observed.
+    """Prepare the candidates in int8, call `add` with each, and return the observed histograms.
 
-    The first engine that computes on bytes finds the method of calibration. The ranges belong to
-    the graph, so the other engines take the same.
+    The calibration method is chosen on the first engine with int8. The other engines use the same
+    ranges, because ranges belong to the graph.
     """
     context = tuner.context
     for engine, recipe in tuner.recipes("int8-weights"):
@@ -58,7 +62,7 @@ def add_bytes(tuner: Autotuner, add: Callable[[Trial], None]) -> dict[str, Histo
 
 
 def _observe(tuner: Autotuner, names: Iterable[str]) -> dict[str, Histogram]:
-    """Run the calibrating samples, and return a histogram of each named value."""
+    """Run the calibration samples, and return the histogram of each value in `names`."""
     calibration = tuner.context.samples.calibration
     samples = samples_until(tuner, calibration, OBSERVING_ENDS, step="values are observed")
     inputs: list[Mapping[str, Array]] = []
@@ -82,7 +86,7 @@ def _add_wholes(
     recipes: Iterable[tuple[Engine, Recipe]],
     histograms: Mapping[str, Histogram],
 ) -> None:
-    """Add the candidates in which all values that can be bytes are bytes."""
+    """Prepare and `add` the candidates in which all values that can be bytes are bytes."""
     calibrated: Trial | None = None
     for engine, recipe in recipes:
         if calibrated is None:
@@ -127,10 +131,10 @@ def _calibrated(
 
 
 def add_mixed_precisions(tuner: Autotuner, histograms: Mapping[str, Histogram]) -> None:
-    """Add candidates of mixed precision if bytes everywhere are not accurate enough.
+    """Add candidates of mixed precision if int8 for all possible values is too inaccurate.
 
-    The first engine with bytes determines the values that stay in floating point; the other
-    engines take the same values.
+    The values that stay in floating point are chosen on the first engine with int8. On the other
+    engines the same values stay in floating point.
     """
     wholes = [trial for trial in tuner.alive() if trial.recipe.precision == "int8"]
     wholes.sort(key=lambda trial: not trial.engine.measures_steps)
@@ -162,10 +166,10 @@ class _Mixing:
     Args:
         tuner: Autotuner of the search.
         engine: Engine that runs the candidates.
-        recipe: Recipe with bytes everywhere.
-        histograms: Observed values, by name.
-        cases: Cases that judge the candidates.
-        seconds: Time to prepare one candidate and to run all cases.
+        recipe: Recipe in which all values that can be bytes are bytes.
+        histograms: Histograms of the observed values, by name.
+        cases: Samples and reference outputs that judge the candidates.
+        seconds: Time in seconds to prepare one candidate and to run all cases.
     """
 
     tuner: Autotuner
@@ -176,7 +180,7 @@ class _Mixing:
     seconds: float
 
     def recipes(self) -> list[Recipe]:
-        """Return the recipes to try: the best one, one with fewer floats, one with more."""
+        """Return the recipes to try, with the found number of floats, with fewer and with more."""
         tuner, context = self.tuner, self.tuner.context
         mixed = MixedPrecision(
             self.engine,
@@ -206,7 +210,7 @@ class _Mixing:
 
 
 def _add_mixed(tuner: Autotuner, num_values: int, mixed: Recipe) -> None:
-    """Add the mixed precision that one engine found, on every engine."""
+    """Add a candidate of every engine for the mixed precision that was found on one engine."""
     for engine, recipe in tuner.recipes("int8"):
         rest = mixed.rest if mixed.rest in _rests(engine) else "fp32"
         update = {"ranges": mixed.ranges, "shifts": mixed.shifts, "rest": rest}
@@ -216,7 +220,7 @@ def _add_mixed(tuner: Autotuner, num_values: int, mixed: Recipe) -> None:
 
 
 def _objection(tuner: Autotuner, trial: Trial, cases: ReferenceCases) -> str:
-    """Return the objection to a candidate by its outputs in some cases, or ""."""
+    """Return the reason why a candidate is too inaccurate on the cases, or ""."""
     return tuner.context.objective.objection(trial.recipe, _compared(trial, cases))
 
 
@@ -226,7 +230,7 @@ def _compared(trial: Trial, cases: ReferenceCases) -> Comparison:
 
 
 def _rest(tuner: Autotuner, engine: Engine, cases: ReferenceCases) -> Precision:
-    """Return the fastest precision beside bytes that is accurate enough, else fp32."""
+    """Return the precision of values that are not bytes: the fastest accurate one, or fp32."""
     for precision in _rests(engine):
         trials = (trial for trial in tuner.alive() if trial.recipe.precision == precision)
         trial = next((trial for trial in trials if trial.recipe.engine == engine.name), None)
@@ -236,7 +240,7 @@ def _rest(tuner: Autotuner, engine: Engine, cases: ReferenceCases) -> Precision:
 
 
 def _rests(engine: Engine) -> tuple[Precision, ...]:
-    """Return the precisions that an engine can compute beside bytes, the fastest first."""
+    """Return the precisions that an engine can combine with int8, the fastest first."""
     dynamic: tuple[Precision, ...] = ("int8-dynamic",) if engine.mixes_dynamic else ()
     return (*dynamic, *(("bf16",) if "bf16" in engine.precisions() else ()))
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from slipstream.infer.search.time_limit import TimeLimit
 
 NO_PACKAGE = "a package cannot store what this engine compiles"
-NUM_SYNTHETIC = 4  # random inputs that replace samples. Chosen by hand, not measured.
+# Number of random inputs that replace missing samples. Chosen by hand, not measured.
+NUM_SYNTHETIC = 4
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,10 @@ class SearchContext:
     def of(
         imported: Imported, objective: Objective, samples: Samples | None, limit: TimeLimit
     ) -> SearchContext:
-        """Rewrite the graph, divide the samples and open the reference; `reference.close` ends it.
+        """Rewrite the graph, divide the samples, open the reference, and return the context.
 
-        Raises UsageError for unknown rewrites, and for a graph that the reference cannot run.
+        The caller must close `reference`. Raises UsageError for unknown rewrites, and for a graph
+        that the reference cannot run.
         """
         rewritten, applied = optimise(imported.graph, without=objective.without)
         if _constant_bytes(imported.graph) >= objective.large_bytes:
@@ -109,16 +111,16 @@ def _constant_bytes(graph: Graph) -> int:
 
 
 def _engines(imported: Imported, objective: Objective) -> tuple[list[Engine], list[Candidate]]:
-    """Return the engines to try, and candidates with the reasons for the others.
+    """Return a pair: the engines to try, and candidates that say why other engines are not tried.
 
-    Engines without a GPU are left out of the second list unless they were asked for, because few
-    machines have one.
+    If there is no GPU, the second list has an engine for GPUs only if the user named the engine,
+    because few machines have a GPU.
     """
     engines: list[Engine] = []
     untried: list[Candidate] = []
     for name in objective.engines or ENGINES:
         engine = engine_of(name, objective.large_bytes)
-        # By default no engine runs the module; True stands for one that could.
+        # By default no engine runs the module; True stands for a module that could be run.
         module = imported.module if objective.engines else imported.is_module or None
         engine = engine.with_module(module)
         reason = engine.available()

@@ -1,7 +1,7 @@
 """Judging of candidates: their outputs are compared with the reference's, sample by sample.
 
-Candidates in bytes are tried only if there are enough samples and time to measure their accuracy,
-so that no candidate of unknown accuracy is chosen. The chosen candidate is judged once more, on
+Candidates in int8 are tried only if there are enough samples and time to measure their accuracy, so
+that no candidate of unknown accuracy is chosen. The chosen candidate is judged once more, on
 samples that had no part in the choice.
 """
 
@@ -18,10 +18,11 @@ from slipstream.infer.samples import Sample, Samples
 from slipstream.infer.search.autotuner import NO_TIME, Autotuner
 from slipstream.infer.search.trial import Trial
 
-# Shares of the search time: when judging must end, and how much it has at least, even if the steps
-# before it took longer than planned. Chosen by hand, not measured.
+# Shares of the search time: the time at which judging must end, and its least duration, even if
+# earlier steps took longer than planned. Chosen by hand, not measured.
 JUDGING_ENDS, LEAST_JUDGING = 0.65, 0.15
-# Time to observe the values of a sample, in runs of the reference. Estimated, not measured.
+# Time to observe the values of a sample, as a multiple of a run of the reference. Estimated, not
+# measured.
 OBSERVING = 3
 
 
@@ -34,7 +35,7 @@ def samples_until(
     first: int = 0,
     step: str = "outputs are compared",
 ) -> Iterator[Sample]:
-    """Yield samples until a share of the search time has passed, and report each.
+    """Yield samples until a share of the search time has passed, and report the progress.
 
     Args:
         tuner: Autotuner of the search.
@@ -52,7 +53,7 @@ def samples_until(
 
 
 def reason_against_bytes(tuner: Autotuner) -> str:
-    """Return the reason not to try bytes (too few samples or too little time), or ""."""
+    """Return the reason not to try int8 (too few samples or too little time), or ""."""
     context = tuner.context
     count = len(context.samples.calibration)
     if not count:
@@ -79,7 +80,7 @@ def reason_against_bytes(tuner: Autotuner) -> str:
 def judge(tuner: Autotuner, trials: Sequence[Trial], end: float = JUDGING_ENDS) -> None:
     """Compare candidates on as many samples as time allows, and reject inaccurate ones.
 
-    A candidate that is hopeless after the first few samples is compared on no others.
+    A candidate that is hopeless after the first few samples is compared on no further samples.
     """
     context = tuner.context
     judged, objective = context.samples.judged, context.objective
@@ -98,7 +99,7 @@ def judge(tuner: Autotuner, trials: Sequence[Trial], end: float = JUDGING_ENDS) 
 def confirmed(tuner: Autotuner, end: float) -> Trial:
     """Return the best candidate that is accurate enough on the held-out samples, too.
 
-    Candidates that are not are rejected; UnsupportedError is raised if none is left.
+    Better candidates that are too inaccurate are rejected. Raises UnsupportedError if none is left.
     """
     while True:
         best = tuner.best()
@@ -127,8 +128,8 @@ def _is_refuted(tuner: Autotuner, trial: Trial, end: float) -> bool:
 def _affordable(tuner: Autotuner, trials: Sequence[Trial], count: int, end: float) -> list[Trial]:
     """Return the candidates that can be compared on `count` samples in time; end the others.
 
-    The time ends when a share `end` of the search time has passed. The fastest candidates are
-    returned, and always the fastest in float32, if there is one.
+    Comparing must end when the share `end` of the search time has passed. The fastest candidates
+    are returned; the fastest candidate in float32, if there is one, is always among them.
     """
     context = tuner.context
     share = max(end - tuner.share(), LEAST_JUDGING)

@@ -1,10 +1,10 @@
-"""The search for a mixed precision: the values that become bytes if not all of them can.
+"""The search for a mixed precision: the values that become bytes if int8 for all is inaccurate.
 
-For every value, or for a few neighbouring values together if time is short, two quantities are
-measured: the noise of the outputs when only this value is bytes, with each of several ranges, and
-the time that its readers save. The values that cost most noise for the time that they save stay in
-floating point. Their number is found by bisection with the outputs of the mixed precision. Then
-each of them is tried as bytes once more.
+Two quantities are measured for every value, or for a few neighbouring values together if time is
+short. One is the noise of the outputs if only this value is bytes, with each of several ranges. The
+other is the time that its readers save. The values with the most noise per saved time stay in
+floating point. Their number is found by bisection, in which each mixed precision is run and
+compared with the reference. Then each of these values is tried as bytes once more.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ Ranges = Mapping[str, tuple[float, float]]
 # Least saving of a part, in seconds or operations, so that noise is not divided by 0. Chosen by
 # hand, not measured.
 LEAST_SAVED = 1e-9
-PROFILES = 5  # profiled runs, of which the least time counts. Chosen by hand, not measured.
-FEW_CASES = 4  # cases on which the noise of a part is measured. Chosen by hand, not measured.
+# Number of profiled runs; the least time of a step counts. Chosen by hand, not measured.
+PROFILES = 5
+# Number of cases on which the noise of a part is measured. Chosen by hand, not measured.
+FEW_CASES = 4
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,10 @@ class PrecisionPart:
     """Values that become bytes together.
 
     Args:
-        ranges: Ranges of the values, chosen for the least noise.
-        noise: Noise of the outputs relative to a signal of 1, when only these values are bytes.
-        saved: Time that the readers of the values save: seconds, or operations for all parts.
+        ranges: Range of each value, chosen for the least noise.
+        noise: Ratio of noise to signal in the outputs if only these values are bytes.
+        saved: Time in seconds that the readers of the values save, or their number of operations if
+            the engine does not measure its steps.
     """
 
     ranges: Ranges
@@ -51,10 +54,12 @@ class MixedPrecision:
     Args:
         engine: Engine that runs the candidates.
         graph: Graph that the candidates run.
-        recipe: Recipe with bytes everywhere; `rest` is the precision of the other values.
-        alternatives: Ranges of the same values, one mapping per method of calibration.
-        threads: Threads of every candidate.
-        cases: Cases that judge the candidates; the noise of a part is measured on the first four.
+        recipe: Recipe in which all values that can be bytes are bytes; `rest` is the precision that
+            the other values get.
+        alternatives: Ranges of the same values, one mapping per calibration method.
+        threads: Number of threads of every candidate.
+        cases: Samples and reference outputs that judge the candidates; the noise of a part is
+            measured on the first four.
     """
 
     def __init__(
@@ -76,11 +81,13 @@ class MixedPrecision:
         tell: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> list[PrecisionPart]:
-        """Return the parts of all values; the parts that should first stay floats come first.
+        """Divide all values into parts, and return the parts by falling noise per saved time.
+
+        The first parts are the first that should stay in floating point.
 
         Args:
-            seconds: Duration allowed, which is kept approximately: if there are too many values,
-                several are measured together.
+            seconds: Approximate time limit in seconds; if it is too short for measuring every
+                value, several values form a part.
             tell: Function called with the current step.
             clock: Function that returns the time in seconds (default time.monotonic).
         """
@@ -104,10 +111,10 @@ class MixedPrecision:
         is_good: Callable[[Comparison], bool],
         go_on: Callable[[], bool] = lambda: True,
     ) -> int:
-        """Return how many of the first parts must stay in floating point, by bisection.
+        """Return the number of first parts that must stay in floating point, by bisection.
 
         Bisection ends early if `go_on` returns False. The result is the number of all parts if no
-        smaller one is known to be accurate enough.
+        smaller number is known to be accurate enough.
         """
         good, bad = len(order), -1
         while good - bad > 1 and go_on():
@@ -125,10 +132,11 @@ class MixedPrecision:
         is_good: Callable[[Comparison], bool],
         go_on: Callable[[], bool],
     ) -> list[PrecisionPart]:
-        """Return the parts that become bytes: all but the first `count`, and some of these.
+        """Return the parts that become bytes: those after the first `count`, and some others.
 
-        Each of the first parts is tried as bytes in turn, in the order of the time that they save,
-        and becomes bytes if the outputs stay accurate enough. This ends if `go_on` returns False.
+        The first `count` parts are tried as bytes one after another, the part that saves most time
+        first. A part becomes bytes if the outputs stay accurate enough. No further part is tried
+        once `go_on` returns False.
         """
         taken = list(order[count:])
         for part in sorted(order[:count], key=lambda part: -part.saved):
@@ -153,7 +161,7 @@ class MixedPrecision:
             recipe = self._recipe.model_copy(update={"ranges": ranges, "rest": "fp32"})
             try:
                 noise = 10 ** (-self._compared(recipe, self._cases.first(FEW_CASES)).snr_db / 10)
-            except UnsupportedError:  # the engine leaves the readers of these values to another
+            except UnsupportedError:  # the engine leaves the readers to another engine
                 return PrecisionPart(ranges, 0.0, 0.0)
             parts.append(PrecisionPart(ranges, noise, seconds))
         return min(parts, key=lambda part: part.noise)
@@ -197,7 +205,7 @@ class MixedPrecision:
         }
 
     def _profile(self, recipe: Recipe) -> dict[str, float] | None:
-        """Return the least seconds of each step; None if the engine does not measure its steps."""
+        """Return the least time of each step in seconds; None if the engine measures no steps."""
         if not self._engine.measures_steps:
             return None
         executable = self._prepared(recipe)

@@ -16,13 +16,14 @@ from slipstream.infer.measure import LEAST_ROUNDS, MOST_ROUNDS
 Target = Literal["latency", "throughput", "memory"]
 TARGETS: tuple[Target, ...] = ("latency", "throughput", "memory")
 
-# Signal-to-noise ratio in dB below which float32 is wrong: rounding alone leaves 90 dB and more.
+# Signal-to-noise ratio in dB below which float32 results count as wrong; rounding alone leaves 90
+# dB and more.
 FAITHFUL_DB = 60.0
 DEFAULT_DB = 20.0  # least ratio without labels. Chosen by hand, not measured.
-# Margin in dB for 16-bit numbers if there are too few samples for a bound. Chosen by hand, not
-# measured.
+# Margin in dB that 16-bit floats need if there are too few samples for a confidence bound. Chosen
+# by hand, not measured.
 FLOATS_DB = 10.0
-AGREEMENT = 95.0  # percent. Chosen by hand, not measured.
+AGREEMENT = 95.0  # least percentage of equal answers. Chosen by hand, not measured.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,18 +34,19 @@ class Objective:
         target: "latency": least time of one call; "throughput": least time per call when as many
             calls run as there are threads; "memory": least bytes of weights, then time (default
             "latency").
-        budget: Percentage points of right answers that may be lost if there are labels (default
-            0.3).
+        budget: Accuracy budget if there are labels: greatest loss of top-1 accuracy in percentage
+            points (default 0.3).
         snr_db: Least signal-to-noise ratio in dB of each output, and of each group of its channels.
-            The noise is the upper 95 % confidence bound of the mean over samples. Default 20, or
-            none if labels alone prove that the loss is within the budget.
+            In int8, the lower 95 % confidence bound for unseen samples must reach it. Default 20,
+            or no limit if labels alone prove that the loss is within the budget.
         agreement: Percentage of answers that must equal the model's own if there are no labels
             and an output gives classes or their probabilities (default 95).
-        seconds: Duration allowed for the search (default 300); a step that has begun is finished.
+        seconds: Time limit of the search in seconds (default 300); a step that has begun is
+            finished.
         most_rounds: Greatest number of timing rounds per candidate, 5 or more (default 200).
-        threads: Threads of every candidate (default 1).
-        engines: Names of the engines to try; default all whose results a package can store.
-        without: Names of the rewrites to leave out.
+        threads: Number of threads of every candidate (default 1).
+        engines: Names of the engines to try (default: all whose models a package can store).
+        without: Names of the rewrites to leave out (default none).
         large_bytes: Size of the model's constants in bytes (default 1 GiB) from which one candidate
             is open at a time, so that the search takes less than twice the model's memory.
     """
@@ -92,7 +94,7 @@ class Objective:
             )
 
     def allowed(self, comparison: Comparison) -> str:
-        """Return the accuracy required of a comparison, in words."""
+        """Return the accuracy that a comparison must show, in words."""
         least = f"a signal-to-noise ratio of {self._least_db:g} dB or more"
         if not comparison.labelled:
             same = f", and {self.agreement:g} % of the answers the same"
@@ -136,7 +138,7 @@ class Objective:
         return self.objection(recipe, both)
 
     def _too_noisy(self, recipe: Recipe, comparison: Comparison) -> str:
-        """Return the objection to the noise of a recipe, or ""."""
+        """Return the reason why the outputs are too noisy, or ""."""
         snr_db, least_db = comparison.snr_db, self._least_db
         if snr_db < least_db:
             return f"{_ratio(comparison)}, and {least_db:g} dB are required"
@@ -151,9 +153,9 @@ class Objective:
         return ""
 
     def _too_near(self, recipe: Recipe, comparison: Comparison) -> str:
-        """Return the objection to a recipe in floating point, or "".
+        """Return the reason why the outputs of a recipe in floating point are too noisy, or "".
 
-        Its noise hardly depends on the inputs, so a margin can replace samples.
+        The noise of floating point hardly depends on the inputs, so a margin can replace samples.
         """
         least = self._least_db + FLOATS_DB
         if recipe.precision == "fp32" or comparison.snr_db >= least:

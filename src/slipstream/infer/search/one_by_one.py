@@ -1,9 +1,9 @@
 """The search of a large model: candidates are prepared, judged and timed one after the other.
 
 Each candidate has the weights in a form of its own, so that all of them together take several times
-the memory of the model. Here one candidate is closed before the next is opened. Therefore they are
-not timed in alternation, no parts of the model are timed, no mixed precision is searched for, and
-the speed-up by each rewrite is not measured.
+the memory of the model. Here one candidate is closed before the next is opened. Therefore
+candidates are not timed in alternation, no parts of the model are timed, no mixed precision is
+searched for, and the speed-up by each rewrite is not measured.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from slipstream.infer.search.byte_candidates import add_bytes
 from slipstream.infer.search.judging import judge, reason_against_bytes
 from slipstream.infer.search.trial import Trial
 
-# Shares of the search time at which all candidates must be done, and those in floating point if
-# others follow; share of a candidate's time in which it is judged. Chosen by hand, not measured.
+# Shares of the search time at which all candidates must be done (ENDS), and those in floating point
+# if others follow (FLOATS_END). JUDGING is the share of a candidate's time in which it is judged.
+# Chosen by hand, not measured.
 ENDS, FLOATS_END, JUDGING = 0.85, 0.5, 0.5
-BYTES = 6  # candidates in bytes that divide their time. Chosen by hand, not measured.
+BYTES = 6  # each candidate in int8 gets a sixth of the time left. Chosen by hand, not measured.
 
 
 def try_each(tuner: Autotuner) -> None:
-    """Try the candidates in floating point, and those in bytes if there are samples."""
+    """Try the candidates in floating point, and those in int8 if there are samples."""
     context = tuner.context
     tuner.note(
         f"the model has {context.constant_bytes / 1e9:.2f} GB of constants, so candidates were"
@@ -41,7 +42,7 @@ def try_each(tuner: Autotuner) -> None:
 
 
 def _slot(tuner: Autotuner, end: float, count: int) -> float:
-    """Return the share of the time for the next of `count` candidates."""
+    """Return the share of the search time that the next of `count` candidates gets."""
     return max(end - tuner.share(), 0.0) / count
 
 

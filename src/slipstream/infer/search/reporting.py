@@ -20,7 +20,7 @@ def report_of(
     """Return the report of a search.
 
     Args:
-        imported: Model that was searched.
+        imported: Model that was compiled.
         objective: Objective of the search.
         result: Result of the search.
         seconds: Duration of the import and the search in seconds.

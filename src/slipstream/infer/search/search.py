@@ -1,8 +1,8 @@
 """The search for the engine, precision and graph that run a model best on this machine.
 
 The outputs of every candidate are compared with those of the imported graph, which ONNX Runtime
-runs in float32 without optimisations. Candidates that keep to the budget are timed in alternation,
-and the best one is chosen.
+runs in float32 without optimisations. Candidates within the accuracy budget are timed in
+alternation, and the best one is chosen.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from slipstream.infer.search.trial import Trial
 
 # Shares of the search time at which each step must end. Chosen by hand, not measured.
 TIMING_ENDS, SEGMENTS_END, CONFIRMING_ENDS = 0.77, 0.84, 0.92
-# The fastest engines of all parts are tried together if the sum of their times is at most this
-# share of the best candidate's time. Chosen by hand, not measured.
+# The model is tried with each part on its fastest engine if the sum of the parts' times is at most
+# this share of the best candidate's time. Chosen by hand, not measured.
 GAIN = 0.98
 
 
@@ -45,11 +45,11 @@ class SearchResult:
         recipe: Recipe of the chosen candidate.
         graph: Graph that the recipe runs.
         comparison: Difference between its outputs and the reference's, on the judging samples.
-        accuracy: Promised accuracy, measured on samples that had no part in the choice, if any.
+        accuracy: Promised accuracy, measured on the held-out samples if there are any.
         candidates: All candidates, the chosen one first, then by time.
         applied: Matches and saved nodes of each rewrite.
         speed_ups: Seconds per call that each rewrite saves, by its name; only measured rewrites.
-        segments: Times of the model's parts.
+        segments: Times of the model's parts; empty if they were not measured.
         rewritten: Graph after the rewrites.
         notes: Steps that were left out, with the reasons.
     """
@@ -79,12 +79,12 @@ def search(
         imported: Imported model.
         objective: Objective of the search and its limits.
         samples: Samples (default None: floating point only, compared on random inputs). A quarter
-            of them, 64 at most, calibrates int8; a quarter is held out to measure the accuracy of
-            the chosen candidate; the others judge. int8 needs 16 samples.
+            of them, 64 at most, calibrates int8. A quarter is held out to measure the accuracy of
+            the chosen candidate. All candidates are compared on the others. int8 needs 16 samples.
         tell: Function called with the current step and the share of the time that has passed.
         limit: Time limit (default: `objective.seconds` from now on).
 
-    Raises UsageError if the graph cannot be run at all, UnsupportedError if no candidate is
+    Raises UsageError if the reference cannot run the graph, UnsupportedError if no candidate is
     accurate enough; both name the reasons. Blocks for about `objective.seconds`, or less. A step
     whose expected time does not fit is left out, and a note says so.
     """
@@ -113,7 +113,7 @@ def _try_all(tuner: Autotuner) -> list[Segment]:
 
 
 def _add_candidates_of_bytes(tuner: Autotuner) -> None:
-    """Add candidates in bytes, if samples and time suffice to measure their accuracy."""
+    """Add candidates in int8, if samples and time suffice to measure their accuracy."""
     reason = reason_against_bytes(tuner)
     if reason:
         tuner.note(f"the model stays in floating point: {reason}")
@@ -122,7 +122,7 @@ def _add_candidates_of_bytes(tuner: Autotuner) -> None:
 
 
 def _add_parts(tuner: Autotuner) -> list[Segment]:
-    """Time parts of the model on each engine, and try the fastest engines of all parts together."""
+    """Time parts of the model on each engine, and try a model with the fastest engine for each."""
     context = tuner.context
     best = tuner.best()
     contenders = _contenders(tuner)

@@ -14,13 +14,13 @@ from slipstream.infer.measure import MOST_ROUNDS, interleave
 from slipstream.infer.package.report import Segment
 from slipstream.infer.search.trial import Trial
 
-MOST_CUTS = 7  # cuts of a model into parts. Chosen by hand, not measured.
+MOST_CUTS = 7  # greatest number of cuts of a model. Chosen by hand, not measured.
 NO_DROPPING = 1e9  # ratio of `interleave` at which no contender, however slow, is dropped
 
 
 @dataclass(frozen=True)
 class SegmentContender:
-    """An engine that runs a part of a model as its best candidate runs the whole model.
+    """An engine and the recipe of its best candidate, with which it runs a part of the model.
 
     Args:
         title: Name of the candidate in reports.
@@ -42,14 +42,14 @@ def measure_segments(
     tell: Callable[[str], None],
     most_rounds: int = MOST_ROUNDS,
 ) -> list[Segment]:
-    """Return the time of each contender for each part of the graph; [] if it cannot be cut.
+    """Return the time of each engine for each part of the graph; [] if it cannot be cut.
 
     Args:
         graph: Graph that all contenders run.
-        contenders: Candidates to time; the times of a part leave out those that cannot run it.
-        threads: Threads of each contender.
+        contenders: Engines to time; the times of a part leave out engines that cannot run it.
+        threads: Number of threads of each engine.
         inputs: Inputs of the graph.
-        seconds: Duration of all measurements; preparing the parts takes extra time.
+        seconds: Duration of all measurements in seconds; preparing the parts takes extra time.
         tell: Function called with the current step.
         most_rounds: Greatest number of timing rounds per part (default 200).
     """
@@ -82,7 +82,10 @@ def measure_segments(
 
 
 def best_parts(segments: Sequence[Segment], contenders: Sequence[SegmentContender]) -> Recipe:
-    """Return the recipe that runs each part on its fastest engine; a plain one for one engine."""
+    """Return the recipe that runs each part on its fastest engine.
+
+    The recipe has no parts if one engine is the fastest for all.
+    """
     recipes = {item.title: item.recipe for item in contenders}
     fastest = [(min(item.ms, key=lambda title: item.ms[title]), item.end) for item in segments]
     runs = [

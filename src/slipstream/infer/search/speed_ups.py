@@ -18,10 +18,10 @@ LEAST_SECONDS = 0.2
 
 
 def measure_speed_ups(tuner: Autotuner, chosen: Trial) -> dict[str, float]:
-    """Return the seconds per call that each rewrite saves the chosen candidate, by its name.
+    """Return the seconds per call that each rewrite saves, by the name of the rewrite.
 
     Rewrites with the most matches come first. A rewrite is left out if the candidate cannot run
-    without it, if other values would be bytes without it, or if no time was left.
+    without it, if values without a range would be bytes then, or if no time was left.
     """
     context = tuner.context
     if not chosen.recipe.rewrites or chosen.recipe.parts or chosen.executable is None:
@@ -59,7 +59,7 @@ def _saved(tuner: Autotuner, chosen: Trial, name: str, seconds: float) -> float 
 def _without(tuner: Autotuner, chosen: Trial, name: str) -> Trial | None:
     """Prepare the chosen candidate on a graph without one rewrite.
 
-    Return None if values that only this graph has would be bytes, because their ranges are unknown.
+    Return None if other values would be bytes in this graph, because their ranges are unknown.
     """
     context = tuner.context
     without = (*context.objective.without, name)

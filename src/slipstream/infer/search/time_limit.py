@@ -6,15 +6,15 @@ import math
 import time
 from collections.abc import Callable
 
-ROUND = 10  # seconds; a proposed limit is a multiple of it
-NUM_LONGEST = 3  # steps that are named if the search exceeded its limit
+ROUND = 10  # seconds; proposed limits are multiples of this
+NUM_LONGEST = 3  # number of steps that are named if the search exceeded its limit
 
 
 class TimeLimit:
-    """The time limit of a search, the steps that it cut, and the durations of the others.
+    """The time limit of a search, the steps that were left out, and the durations of the others.
 
     Args:
-        seconds: Duration that all steps together may have.
+        seconds: Time limit in seconds of all steps together.
         clock: Function that returns a monotonic time in seconds (default time.monotonic).
     """
 

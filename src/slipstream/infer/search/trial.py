@@ -26,8 +26,8 @@ BYTES: dict[Precision, int] = {
     "int8-dynamic": 1,
     "int8-weights": 1,
 }
-# Bytes of weights from which the memory of a closed candidate is given back to the system at once.
-# Chosen by hand, not measured.
+# Size of weights in bytes from which the memory of a closed candidate is returned to the system at
+# once. Chosen by hand, not measured.
 LARGE = 64 * 2**20
 
 
@@ -44,11 +44,12 @@ class Trial:
         state: State in the report (default: it can be chosen).
         reason: Reason for the state, or "".
         comparison: Difference of its outputs from the reference's, on the judging samples.
-        held_out: The same on the held-out samples; None unless the candidate might be chosen.
-        run_seconds: Duration of its second run, an estimate of the time per sample in seconds.
-        timing: Times of rounds, each of as many simultaneous calls as the recipe has streams.
+        held_out: Difference on the held-out samples; None if it was not compared on them.
+        run_seconds: Duration of its second run in seconds, an estimate of the time per sample.
+        timing: Times of rounds, in each of which every stream of the recipe makes a call; None
+            until the candidate is timed.
         weights_bytes: Size of the constants in the precisions of the recipe, in bytes.
-        kept: Values of a mixed precision that could be bytes and have no range (default 0).
+        kept: Number of values of a mixed precision that could be bytes but are not (default 0).
     """
 
     engine: Engine
@@ -67,9 +68,9 @@ class Trial:
 
     @property
     def seconds(self) -> float:
-        """Seconds of one call in the best quarter of the rounds; only for a timed candidate.
+        """Lower quartile of the time of one call in seconds; only for a timed candidate.
 
-        Candidates are compared by it, because other work on the machine disturbs other rounds.
+        Candidates are compared by it, because other work on the machine affects it least.
         """
         assert self.timing is not None
         return self.timing.low / self.recipe.streams
