@@ -1,1 +1,1 @@
-"""Simulation of a training step, which returns its duration."""
+"""Simulation of a training step to forecast its duration."""

@@ -9,9 +9,9 @@ from slipstream.forecast.simulate.job import TrainingJob
 from slipstream.forecast.work.strategy import WIRE_SHARE
 
 # Bytes of fp32 per second that a core processes if it encodes them, decodes and adds them, and
-# decodes the sum. They follow from the rates of these three steps in GB/s, for 64 MiB on a core of
-# an AMD EPYC 9004 (core/bench/wire_bench.cc): 1 / (1/12.0 + 1/17.0 + 1/13.4) in fp16, 1 / (1/16.9 +
-# 1/17.6 + 1/14.7) in bf16 and 1 / (1/15.7 + 1/18.9 + 1/16.2) in int8.
+# decodes the sum. The numbers follow from the rates of these three steps in GB/s, for 64 MiB on a
+# core of an AMD EPYC 9004 (core/bench/wire_bench.cc): 1 / (1/12.0 + 1/17.0 + 1/13.4) in fp16, 1 /
+# (1/16.9 + 1/17.6 + 1/14.7) in bf16 and 1 / (1/15.7 + 1/18.9 + 1/16.2) in int8.
 _CORE_RATES = {"fp16": 4.6e9, "bf16": 5.4e9, "int8": 5.6e9}
 
 

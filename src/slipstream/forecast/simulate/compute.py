@@ -41,8 +41,8 @@ _WINOGRAD = (9, 25)
 # (github.com/sandeepkumar-skb/pytorch_experiments, torchvision_exp/README.md).
 _COPIED = {TrainingPhase.FORWARD: 2.0, TrainingPhase.BACKWARD: 8 / 3}
 # Memory passes of functions that some frameworks compose of several kernels, relative to one fused
-# kernel, by name. In BERT for TensorFlow (google-research/bert, modeling.py) GELU is a power, four
-# products, two sums and a tanh; dropout draws numbers, compares and multiplies;
+# kernel, by name of the function. In BERT for TensorFlow (google-research/bert, modeling.py) GELU
+# is a power, four products, two sums and a tanh; dropout draws numbers, compares and multiplies;
 # layer norm computes moments and then its result.
 _COMPOSED = {"gelu": 8.0, "dropout": 3.0, "layer_norm": 2.0}
 # Factor on the bytes of norms. They compute the mean first, so they read their input twice and
@@ -79,7 +79,7 @@ _GRAPH_GAP_US = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Reached shares of a device's peak rates.
+    """Shares of a device's peak rates that kernels reach.
 
     Args:
         matrix: Share of the 16-bit peak of matrix units, 0 to 1 (default 0.61).
@@ -204,14 +204,14 @@ class Work:
         backward: Whether the operator belongs to the backward pass.
         owner: Index of the operator that computes the product.
         batch: Number of products of the same size.
-        m: Rows of the result.
-        n: Columns of the result.
-        k: Length of the sum.
-        window: Pixels of the convolution window.
+        m: Number of rows of the result.
+        n: Number of columns of the result.
+        k: Length of the summed dimension.
+        window: Number of pixels of the convolution window.
         fill: Share of the product that is computed; 0.5 for causal attention.
         windows: Whether the product is a convolution.
         odd: Whether rows of an operand or of the result have an odd length.
-        dtypes: Name of the data type.
+        dtypes: Name of the product's data type.
         linear: Whether the product belongs to a linear layer and is in 16 bits.
     """
 
@@ -395,7 +395,7 @@ def loading_tflops(float32_tflops: float, processors: int) -> float:
 
     Args:
         float32_tflops: Peak of the vector units in TFLOP/s, which is an upper bound.
-        processors: Number of processors.
+        processors: Number of processors (streaming multiprocessors).
     """
     return min(float32_tflops, processors * _LOADING_TFLOPS)
 
@@ -454,7 +454,7 @@ def elapsed(seconds: FloatArray, issue: FloatArray) -> FloatArray:
 
     Args:
         seconds: Duration of each operator on the device in seconds.
-        issue: Launch time of each operator on the host in seconds.
+        issue: Time in seconds that the host takes to launch each operator.
     """
     issued = np.cumsum(issue)
     before = np.cumsum(seconds) - seconds

@@ -2,8 +2,8 @@
 
 Source: Li et al. 2020, "PyTorch Distributed", arXiv 2006.15704, for buckets; Jiang et al. 2020,
 "BytePS", USENIX OSDI, for parameter servers; Stich 2018, "Local SGD", arXiv 1805.09767; Hashemi et
-al. 2019, "TicTac", arXiv 1803.03288, for sending first the parameters that the next forward pass
-needs first.
+al. 2019, "TicTac", arXiv 1803.03288, for the order in which an overlapping exchange sends
+parameters.
 """
 
 from __future__ import annotations
@@ -250,7 +250,8 @@ def served(num_bytes: float, job: TrainingJob) -> float:
     """Return the seconds of an exchange through parameter servers on the hosts.
 
     The devices of a host first add their gradients. A host that is a server need not send its share
-    to itself. The slower of sending to the other hosts and adding on the servers counts.
+    to itself. The time is that of sending to the other hosts or of adding on the servers, whichever
+    is longer.
 
     Args:
         num_bytes: Bytes on each rank.

@@ -96,7 +96,7 @@ def layers(workload: Workload) -> tuple[HybridLayer, ...]:
     """Return the layers of a workload whose gradients need not be summed with an all-reduce.
 
     Args:
-        workload: One micro-batch of the whole model.
+        workload: Workload of one micro-batch of the whole model.
     """
     weights = with_copies(
         workload.operators, {parameter.value for parameter in workload.parameters}

@@ -44,8 +44,8 @@ class TrainingJob:
         channels_first: Whether images are stored channels first, which matrix units do not support
             (default False).
         fp8: Whether linear layers multiply in 8 bits if other products use 16 (default False).
-        pace: Factor on the times of device and host: measured divided by forecast seconds of a step
-            on a single device (default 1.0: not measured).
+        pace: Factor on the times of device and host, which is the measured time of a step on a
+            single device divided by its forecast (default 1.0: not measured).
         input_rate: Samples per second that one host reads and decodes for its devices (default
             None: unlimited).
     """

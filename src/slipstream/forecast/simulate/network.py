@@ -44,7 +44,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireRates:
-    """Reached rates of communication, calibrated on published measurements.
+    """Shares of link rates that communication reaches, and latencies, from published measurements.
 
     Args:
         inside: Reached share of the link rate within a host, 0 to 1 (default 0.72).
@@ -92,7 +92,7 @@ def dimensions(
 
     Args:
         cluster: Cluster of the ranks, which fill one host before the next.
-        wire: Reached rates of communication.
+        wire: Calibrated rates of communication.
         size: Number of ranks in the group.
         stride: Difference between the numbers of neighbouring ranks of the group; all groups with
             this stride communicate at the same time (default 1).
@@ -127,7 +127,7 @@ def reduce_scatter(num_bytes: float, group: Sequence[Dimension], wire: WireRates
         num_bytes: Size of the whole tensor in bytes, which every rank has before a reduce-scatter
             or after an all-gather.
         group: Dimensions of the group, innermost first.
-        wire: Reached rates of communication.
+        wire: Calibrated rates of communication.
     """
     if not group:
         return 0.0
@@ -145,13 +145,13 @@ def reduce_scatter(num_bytes: float, group: Sequence[Dimension], wire: WireRates
 def all_reduce(num_bytes: float, group: Sequence[Dimension], wire: WireRates) -> float:
     """Return the seconds of an all-reduce.
 
-    The faster of two algorithms counts: a reduce-scatter followed by an all-gather, or recursive
-    doubling. If network switches sum the data, hosts need no ring.
+    The time is that of the faster of two algorithms: a reduce-scatter followed by an all-gather, or
+    recursive doubling. If network switches sum the data, hosts need no ring.
 
     Args:
         num_bytes: Bytes on each rank.
         group: Dimensions of the group, innermost first.
-        wire: Reached rates of communication.
+        wire: Calibrated rates of communication.
     """
     if not group:
         return 0.0
@@ -176,7 +176,7 @@ def all_to_all(num_bytes: float, group: Sequence[Dimension], wire: WireRates) ->
     Args:
         num_bytes: Bytes that each rank sends to all ranks together.
         group: Dimensions of the group, innermost first.
-        wire: Reached rates of communication.
+        wire: Calibrated rates of communication.
     """
     if not group:
         return 0.0
@@ -197,7 +197,7 @@ def send(num_bytes: float, cluster: Cluster, wire: WireRates, stride: int) -> fl
     Args:
         num_bytes: Size of the message in bytes.
         cluster: Cluster of the ranks.
-        wire: Reached rates of communication.
+        wire: Calibrated rates of communication.
         stride: Difference between the numbers of the two ranks; from `per_host` on, the ranks are
             on different hosts.
     """

@@ -24,8 +24,8 @@ class Parameters:
     """All calibrated parameters.
 
     Args:
-        rates: Reached rates of kernels.
-        wire: Reached rates of communication.
+        rates: Calibrated rates of kernels.
+        wire: Calibrated rates of communication.
         runtimes: Overheads of frameworks by name; "usual" is the default for unknown names.
     """
 

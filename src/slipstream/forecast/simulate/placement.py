@@ -12,7 +12,7 @@ from slipstream.forecast.work.stages import cuts
 from slipstream.forecast.work.workload import TrainingPhase, Workload
 
 # Number of FLOPs that take a device about as long as moving a byte, for estimates of the work of a
-# block. The number is 17 for a V100 in fp32 and 295 for an H100 in bf16
+# block. The actual number is 17 for a V100 in fp32 and 295 for an H100 in bf16
 # (hardware/data/devices.toml). In pipelines on 8 devices, 30 instead of 100 makes the mean step of
 # ResNet-50, VGG16 and GPT-2 9, 6 and 0.1 % faster; 300 makes it 0.1 % faster, 12 % slower and 0.2 %
 # slower.
@@ -73,7 +73,7 @@ def placed(
     """Return the placement of a model on pipeline ranks.
 
     Args:
-        workload: One micro-batch of the model.
+        workload: Workload of one micro-batch of the model.
         work: Numbers about the operators of the model.
         block_of: Block of each operator; a block is never divided.
         pipeline: Number of pipeline ranks; fewer are used if there are fewer blocks.

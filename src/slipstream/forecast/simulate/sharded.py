@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from slipstream.forecast.simulate.resources import Resources
 
-# Number of simulated micro-batches; each further one is assumed to take as long as the last of
-# these. In 2,000 random steps of 7 to 40 micro-batches, the end differs from that of a complete
-# simulation by a relative error below 1e-12.
+# Number of simulated micro-batches; each further micro-batch is assumed to take as long as the last
+# simulated one. In 2,000 random steps of 7 to 40 micro-batches, the end differs from that of a
+# complete simulation by a relative error below 1e-12.
 _STEADY = 4
 
 

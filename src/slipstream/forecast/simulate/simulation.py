@@ -101,8 +101,8 @@ class Simulation:
             expert: Number of ranks that divide the experts (default 1).
             flash: Whether attention is one fused kernel (default True).
             dropout: Whether dropout is applied to attention scores (default False).
-            softmax_of: Divisor of samples times heads for which softmax is fused; see `unfused`
-                (default 1).
+            softmax_of: Number that must divide samples times heads so that softmax is one kernel;
+                see `unfused` (default 1).
         """
         if not flash:
             workload = unfused(workload, dropout=dropout, softmax_of=softmax_of * tensor)
@@ -258,7 +258,7 @@ class Simulation:
     def _sharded(
         self, job: TrainingJob, times: _OperatorTimes, queues: Resources
     ) -> tuple[float, float, float]:
-        """Simulate blocks with sharded parameters, and return three times like `_replicated`."""
+        """Simulate blocks with sharded parameters, and return results as `_replicated` does."""
         strategy = job.strategy
         numbers = self._numbers()
         durations = np.diff(elapsed(times.device, times.launches), prepend=0.0)
