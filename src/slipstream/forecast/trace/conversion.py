@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 @contextlib.contextmanager
 def conversions() -> Generator[None]:
-    """Allow factories to convert the module that they make, by `.half()` for example.
+    """Allow factories to convert the modules that they make, for example by `.half()`.
 
     PyTorch swaps a fake parameter with its converted version. It refuses to do so if the fake mode
     has a weak reference to either of them, which is the case after the first operator. Here a new

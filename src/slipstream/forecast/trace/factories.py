@@ -1,4 +1,4 @@
-"""Modules made by functions of the user: "package.module:make" or "path/to/file.py:make"."""
+"""Modules that the user's functions make: "package.module:make" or "path/to/file.py:make"."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slipstream.user_modules import import_user_module, member
 def architecture(
     text: str, *, shape: Sequence[int] | None, dtype: str, tokens: int | None
 ) -> Architecture:
-    """Return the architecture that a function of the user makes.
+    """Return the architecture that the user's function makes.
 
     The arguments of the module come from the attribute `inputs(batch)` of the function, or from a
     second function that `text` names after a comma. Without either of them, the module gets one
@@ -95,7 +95,7 @@ def _made(text: str, make: Callable[..., Any]) -> nn.Module:
 
 
 def _called(text: str, inputs: Callable[[int], Any], batch: int) -> tuple[Any, ...]:
-    """Return the arguments that a function of the user makes for a batch."""
+    """Return the arguments that the user's function makes for a batch."""
     arguments = inputs(batch)
     if isinstance(arguments, tuple | list):
         return tuple(cast("Sequence[Any]", arguments))

@@ -29,7 +29,8 @@ _NAMES = {
     "NegativeLogLikelihoodLoss": "nll_loss_forward", "RMSNormalization": "rms_norm",
     "SoftmaxCrossEntropyLoss": "nll_loss_forward", "Sum": "add",
 }  # fmt: skip
-# Operators whose backward pass reads the output or nothing; that of all others reads the inputs.
+# Operators whose backward pass reads the output, and operators whose backward pass reads nothing.
+# The backward pass of all other operators reads the inputs.
 _KEEP_OUTPUT = {"Exp", "LogSoftmax", "Reciprocal", "Relu", "Sigmoid", "Softmax", "Sqrt", "Tanh"}
 _KEEP_NOTHING = {
     "Add", "AveragePool", "Cast", "Concat", "CumSum", "DepthToSpace", "Expand", "GlobalAveragePool",
@@ -117,7 +118,7 @@ def _is_view(
 def _beside(
     output: str, dtype: str, tensors: dict[str, TensorType]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of two outputs, and of the second one, whose dtype differs, to save."""
+    """Return the names of an operator's two outputs, and that of the second, which is saved."""
     first = tensors[output]
     tensors[f"{output}:kept"] = TensorType(first.shape, dtype, first.times)
     return (output, f"{output}:kept"), (f"{output}:kept",)

@@ -1,8 +1,8 @@
 """Shapes of all values of an ONNX model, for given sizes of its open dimensions.
 
 The nodes are visited in order of execution. Values that depend only on shapes and constants are
-computed; of all other values, only the shape is inferred. So the shape of a Reshape is known even
-if the model computes it.
+computed; of all other values, only the shape is inferred. So the shape of a Reshape's result is
+known even if the model computes that shape.
 """
 
 # The stubs of onnx and NumPy leave some types open.

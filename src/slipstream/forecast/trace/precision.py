@@ -1,4 +1,4 @@
-"""Named architectures traced in the precision that a framework trains them in."""
+"""Named architectures, traced in the precision in which a framework trains them."""
 
 from __future__ import annotations
 

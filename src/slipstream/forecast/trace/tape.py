@@ -39,7 +39,7 @@ class Entry:
 
 
 class Tape:
-    """Operators in the order in which they run. Not thread-safe.
+    """Operators in the order in which they run. The class is not thread-safe.
 
     Args:
         tensors: Types of all values of the model, by name of the value.

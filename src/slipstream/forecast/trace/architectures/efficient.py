@@ -134,11 +134,11 @@ class InvertedBlock(nn.Module):
 
 
 class Mobile(nn.Module):
-    """Inverted residuals between a 3x3 convolution and a classifier.
+    """Network of inverted residuals between a 3x3 convolution and a classifier.
 
     Args:
         stem: Number of channels of the 3x3 convolution.
-        blocks: All blocks, in order.
+        blocks: All blocks in order of execution.
         head: Numbers of input and output channels of the last convolution.
         activation: Activation after the first and after the last convolution.
         classifier: Module that computes scores from the averaged output of the last convolution.
@@ -168,7 +168,7 @@ class Mobile(nn.Module):
 
 
 def mobilenet_v2(num_classes: int = 1000, dropout: float = 0.2) -> Mobile:
-    """Return MobileNet v2 of width 1 (Sandler et al., 2018, arXiv 1801.04381).
+    """Return MobileNet v2 with width multiplier 1 (Sandler et al., 2018, arXiv 1801.04381).
 
     Args:
         num_classes: Number of classes.
@@ -191,7 +191,7 @@ def mobilenet_v2(num_classes: int = 1000, dropout: float = 0.2) -> Mobile:
 
 
 def mobilenet_v3_large(num_classes: int = 1000, dropout: float = 0.2) -> Mobile:
-    """Return MobileNet v3 large of width 1 (Howard et al., 2019, arXiv 1905.02244).
+    """Return MobileNet v3 large with width multiplier 1 (Howard et al., 2019, arXiv 1905.02244).
 
     Args:
         num_classes: Number of classes.

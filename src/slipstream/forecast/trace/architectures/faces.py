@@ -17,8 +17,8 @@ from torch.nn import functional
 from slipstream.forecast.trace.architectures.convolutions import conv_norm
 
 _IRESNET_BLOCKS = {50: (3, 4, 14, 3), 100: (3, 13, 30, 3)}
-# Per stage of MobileFaceNet: channels, expanded channels of its first block, expanded channels of
-# the blocks after it, and the number of those blocks.
+# Fields of each stage of MobileFaceNet: channels, expanded channels of the first block, expanded
+# channels of the further blocks, and number of further blocks.
 _MOBILE_STAGES = ((64, 128, 128, 4), (128, 256, 256, 6), (128, 512, 256, 2))
 
 
@@ -216,7 +216,7 @@ def _apply(function: Any, *arguments: Any) -> Any:
 
 
 class _Own(torch.autograd.Function):
-    """The rows of a rank, or a sample of them; the other rows get no gradient."""
+    """The rows of a weight that belong to a rank, or a sample of them; others get no gradient."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, rows: int, count: int) -> Tensor:

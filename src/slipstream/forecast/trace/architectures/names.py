@@ -59,12 +59,13 @@ class Architecture:
     """A published architecture.
 
     Args:
-        name: Name that tables print.
+        name: Name that is printed in tables.
         aliases: Other names.
         make: Function that makes the module; keywords such as num_classes=10 change it.
         inputs: Function that makes the arguments of one call for a number of samples; keywords such
             as length=512 change them.
-        samples_are: Unit that a batch counts, such as "image"; an "example" is a row of a table.
+        samples_are: Unit in which batches are counted, such as "image"; an "example" is a row of a
+            table.
         note: Peculiarity of the architecture, printed in tables (default none).
     """
 

@@ -11,7 +11,7 @@ from slipstream.forecast.trace.architectures.transformer import PreNormBlock, Tr
 
 
 class MaskedTokens(nn.Module):
-    """RoBERTa (arXiv 1907.11692) and DistilBERT (arXiv 1910.01108): predicts masked tokens only.
+    """RoBERTa (arXiv 1907.11692) or DistilBERT (arXiv 1910.01108), trained on masked tokens only.
 
     Args:
         size: Dimensions of the model.
@@ -42,8 +42,8 @@ class VisionTransformer(nn.Module):
 
     Args:
         size: Dimensions of its blocks.
-        patch: Side of a patch, in pixels.
-        side: Side of an image, in pixels.
+        patch: Width and height of a patch, in pixels.
+        side: Width and height of an image, in pixels.
         channels: Number of channels of an image.
         num_classes: Number of classes.
     """

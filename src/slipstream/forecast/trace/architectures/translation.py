@@ -38,7 +38,7 @@ _SHARES = (0.02, 0.025, 0.0025)
 class Translator(nn.Module):
     """Encoder and decoder (Vaswani et al., 2017, arXiv 1706.03762).
 
-    The embeddings of both languages and the output share their weights.
+    The embeddings of both languages and the output layer share their weights.
 
     Args:
         size: Dimensions of the model; encoder and decoder have `layers` blocks each.
@@ -212,7 +212,7 @@ def sinusoids(places: Tensor, width: int) -> Tensor:
 
     Args:
         places: Positions, float (positions).
-        width: Width of a token; even.
+        width: Number of elements per token; an even number.
     """
     exponents = torch.arange(0, width, 2, device=places.device, dtype=torch.float32) / width
     angles = places.unsqueeze(1) * torch.pow(10000.0, -exponents)
