@@ -1,4 +1,4 @@
-"""Comparison of forecasts with published measurements of training, and fits to them.
+"""Comparison of forecasts with published measurements, and fits to these measurements.
 
 from slipstream.forecast.validate.table import read
 

@@ -52,8 +52,8 @@ _BERT_GLOBAL = {128: 65536, 512: 32768}
 _BERT_AT_ONCE = ((80, {128: 256, 512: 32}), (30, {128: 64, 512: 8}), (0, {128: 16, 512: 4}))
 _BERT_MOST_TOKENS = 1 << 16
 # Mean length and masked tokens of a sequence in the phase of 512 tokens. This phase groups
-# sequences by length (README, changelog of January 2022), so they are padded less. 320 is the mean
-# length at which both phases reach the same FLOP/s on A100 in TF32.
+# sequences by length (README, changelog of January 2022), so they are padded less. The number 320
+# is the mean length at which both phases reach the same FLOP/s on A100 in TF32.
 _BERT_BINNED = {512: (320, 48)}
 
 # Sources, precisions and runtimes of rows whose images have their channels first. In DLPerf, only
@@ -97,10 +97,10 @@ _MLPERF_BATCHES = (204, 128, 64, 32, 16, 8)
 _MLPERF_ONE_HOST, _MLPERF_MOST = 408, 60000
 
 # DAWNBench: some races enlarge images during training. An image of the side given here, in pixels,
-# has the mean number of pixels over the epochs. AIACC trains with a side of 96 for 13 epochs, 128
-# for 11 and 224 for 3. fast.ai, which the entries with PyTorch follow, trains with 128, 224 and
-# 288. Huawei does not publish its sizes, but its entries are faster than a V100 can be at 224
-# pixels.
+# has the mean number of pixels over the epochs. AIACC trains with a side of 96 for 13 epochs, of
+# 128 for 11 and of 224 for 3 epochs. The entries with PyTorch follow fast.ai, which trains with
+# 128, 224 and 288. Huawei does not publish its sizes, but its entries are faster than a V100 can be
+# at 224 pixels.
 _SIDES = (("aiacc", 128), ("torch|fastai", 192), ("moxing|huawei", 160))
 
 # Largest batch of images, and batches of other kinds of samples, for rows whose batch is unknown.

@@ -1,16 +1,16 @@
 """Fit of the parameters of a forecast to measurements, near a first guess.
 
-Each parameter is a factor on the guess, and its logarithm has a normal prior. A runtime's factors
+Each parameter is its guess times a factor, whose logarithm has a normal prior. A runtime's factors
 are multiplied with the factors of the usual runtime, so a runtime without measurements equals the
 usual runtime.
 
 If the rate of one device is also published for a row on several devices, the forecast of the row
 uses this rate. Such rows determine communication, and rows on one device determine the device.
 Residuals are logarithms of forecast over measured values, and outliers count less (Cauchy's loss).
-Slopes are derivatives of residuals by parameters. Fits that leave rows out reuse the slopes at the
-point that fits all rows, with their own residuals.
+Slopes are derivatives of residuals with respect to parameters. Fits that leave rows out reuse the
+slopes at the point that fits all rows, with their own residuals.
 """
-# NumPy's arrays lose their types in sums and copies.
+# Pyright loses the types of NumPy arrays in sums and copies.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -42,8 +42,8 @@ _RESIDUAL = 0.1
 # 14.1 %; the weight of 2 reduces the mean error of scaling efficiency from 7.6 to 7.5 percentage
 # points (docs/forecast.md).
 _SURER = 2.0
-# Standard deviations beyond which a residual is an outlier. With 1.5 and 6 the error is 13.8 and
-# 14.4 %, and if no residual is an outlier 14.5 %.
+# Number of standard deviations beyond which a residual is an outlier. With 1.5 and 6 the error is
+# 13.8 and 14.4 %, and if no residual is an outlier 14.5 %.
 _OUTLIER = 3.0
 # Change of a parameter's logarithm by which a slope (a finite difference) is computed.
 _STEP = 1e-3
@@ -84,7 +84,7 @@ class Fit:
         self._slopes: Vector | None = None
 
     def all(self, rounds: int = 6) -> Vector:
-        """Return the point of the parameters that fit all cases best.
+        """Return the parameters that fit all cases best, as a point of `space`.
 
         The call blocks for some seconds per round and per hundred cases.
 
@@ -100,7 +100,7 @@ class Fit:
         return point
 
     def without(self, left_out: Rows, start: Vector) -> Vector:
-        """Return the point that fits best without some cases; requires an earlier call of `all`.
+        """Return the point that fits best without some cases; `all` must have been called before.
 
         Args:
             left_out: Mask that is true for each case to leave out.

@@ -10,11 +10,12 @@ from slipstream.forecast.validate.row import TableRow, UnreadableError, whole
 
 # Devices of rows that name only a generation.
 _GENERATIONS = {"pascal": "P100", "volta": "V100", "ampere": "A100", "hopper": "H100"}
-# Meta's H100s have different memory (pytorch/torchtitan, benchmarks, "Hardware" in
-# llama3_h100_202412_torchtitan.md and asyncTP_llama3_h100_2025-06_torchtitan.md).
+# Rows of torchtitan were measured on Meta's H100s, which have another memory size
+# (pytorch/torchtitan, benchmarks, "Hardware" in llama3_h100_202412_torchtitan.md and
+# asyncTP_llama3_h100_2025-06_torchtitan.md).
 _OF_TORCHTITAN = "H100-96GB"
-# Devices of a host if a row does not state them: DGX-2 and HGX-2 have 16 and other DGX hosts 8
-# (NVIDIA, data sheets).
+# Number of devices per host if a row does not state it: 16 for DGX-2 and HGX-2, and 8 for other DGX
+# hosts (NVIDIA, data sheets).
 _HOSTS = {"dgx-2": 16, "hgx-2": 16}
 _USUAL_HOST = 8
 # Rates of InfiniBand ports in Gbit/s.

@@ -58,7 +58,7 @@ class Habits:
         expandable: Whether the allocator's segments can grow, as in `replay` (default False).
         planned: Whether all addresses are planned before the first step, without allocator and
             buckets (default False).
-        zeroed: Whether gradients are set to zero instead of freed (default False).
+        zeroed: Whether gradients are set to zero instead of being freed (default False).
         aside: Whether the last layer is prepared on a separate CUDA stream, which has its own
             memory (default False).
     """
@@ -125,7 +125,7 @@ def footprint(case: PublishedCase, predictor: CasePredictor) -> Footprint:
 
 
 def ratios(cases: Sequence[PublishedCase], predictor: CasePredictor) -> dict[str, list[float]]:
-    """Return measured over forecast peaks of the cases that state one, by source.
+    """Return measured divided by forecast peaks, for cases that state a peak, by source.
 
     Args:
         cases: Measurements of a table.

@@ -15,13 +15,14 @@ from slipstream.forecast.validate.row import TableRow, UnreadableError, whole
 
 Sharded = Literal["none", "head", "embedding", "factors"]
 
-# Megatron pads GPT-2's 50257 tokens so that each of eight tensor ranks has a multiple of 128.
+# Megatron pads GPT-2's 50257 tokens so that each of eight tensor-parallel ranks has a multiple of
+# 128.
 _GPT_VOCABULARY = 51200
-# Classes in the face data sets that DLPerf trains on.
+# Number of classes in each face data set on which DLPerf trains.
 _FACES = {"emore": 85742, "glint360k": 360232}
 # Share of classes that PartialFC's authors sample (arXiv 2010.05222).
 _PARTIAL_FC = 0.1
-# Classes of ImageNet-22K (image-net.org, release of fall 2011).
+# Number of classes of ImageNet-22K (image-net.org, release of fall 2011).
 _IMAGENET_22K = 21841
 # Number of masked tokens that BERT predicts, for the sequence lengths of its two phases; at other
 # lengths it is a share of the tokens (google-research/bert, README, max_predictions_per_seq and

@@ -154,7 +154,7 @@ def _degrees(row: TableRow, devices: int) -> tuple[int, int, int]:
 
 
 def _degree(row: TableRow, name: str) -> int:
-    """Return a degree from "TP=8", "TP 8" or "TP8"; torchtitan's is 8 if it is only named."""
+    """Return a degree from "TP=8", "TP 8" or "TP8"; in torchtitan, "TP" alone means 8."""
     if match := re.search(rf"\b{name}[ =]?(\d+)\b", row.words):
         return whole(match[1], name)
     dimensions = {"tp": "2d|3d", "pp": "3d"}
