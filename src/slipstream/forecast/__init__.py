@@ -1,4 +1,4 @@
-"""Forecast of training a model: plans, time, memory and cost, computed from its operators.
+"""Forecast of model training: plans with their time, memory and cost.
 
     from slipstream.forecast import ForecastOptions, forecast
 

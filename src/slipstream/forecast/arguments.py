@@ -113,7 +113,10 @@ def check_names(options: ForecastOptions, parameters: Parameters) -> None:
 
 
 def check_machines(machines: Sequence[HostType], options: ForecastOptions) -> None:
-    """Raise UsageError if a budget has no prices, or if no host has few enough devices."""
+    """Raise UsageError if a budget needs an unknown price, or if every host has too many devices.
+
+    The maximum number of devices is `options.max_devices`.
+    """
     own, budget = options.own, options.budget
     if budget is not None and all(machine.dollars_per_hour is None for machine in machines):
         raise UsageError(

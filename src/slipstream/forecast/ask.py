@@ -1,4 +1,4 @@
-"""The public call of the forecast: from options to ranked plans.
+"""The public function `forecast`, which turns a model and options into ranked plans.
 
 from slipstream.forecast import ForecastOptions, forecast
 
@@ -65,7 +65,7 @@ def forecast(
     progress: Progress = _silent,
     better: Callable[[Plan], None] = lambda plan: None,
 ) -> Result:
-    """Return ranked plans to train a model, and the reasons why other hosts are not among them.
+    """Return ranked plans to train a model, and the reasons why other hosts were rejected.
 
     The model is traced, never run, and no device is needed. The call blocks for seconds, and for
     about a minute for the largest models on a thousand devices.
@@ -75,14 +75,14 @@ def forecast(
             "file.py:make"; an ONNX file; a config.json of Hugging Face; or the name of an
             architecture, such as "resnet50".
         options: Options of the forecast.
-        progress: Callback that receives the current action, the completed search steps and the
-            total search steps; both numbers are 0 while the model is traced (default: none).
-        better: Callback that receives each plan that ranks before all earlier plans
+        progress: Callback that receives the current action, the number of completed search steps
+            and their total number; both numbers are 0 while the model is traced (default: none).
+        better: Callback that receives each plan that is better than all plans found before it
             (default: none).
 
     Raises:
         UsageError: An option is not allowed, or the model, device or cloud is unknown.
-        UnsupportedError: A package is missing.
+        UnsupportedError: A required package, such as PyTorch, is missing.
     """
     limit = math.inf if options.search_seconds is None else options.search_seconds
     ends_at = time.monotonic() + limit
@@ -112,7 +112,7 @@ def forecast(
 
 
 def _models(source: Source, name: str, progress: Progress) -> Callable[[Precision], Resizable]:
-    """Return a function that traces the model in a precision at the first call."""
+    """Return a function that traces the model in a precision, and caches the result."""
 
     @cache
     def model(precision: Precision) -> Resizable:
@@ -128,7 +128,7 @@ def _models(source: Source, name: str, progress: Progress) -> Callable[[Precisio
 
 
 def _steps(source: Source, options: ForecastOptions) -> tuple[int | None, float | None]:
-    """Return the steps per epoch and the steps to the target; None for an unknown number."""
+    """Return the number of steps per epoch and that to the target; each is None if unknown."""
     batch, samples, total_tokens = options.batch, options.samples, options.total_tokens
     per_epoch = None if samples is None else math.ceil(samples / batch)
     if total_tokens is not None:
@@ -144,7 +144,7 @@ def _steps(source: Source, options: ForecastOptions) -> tuple[int | None, float 
 
 
 def _with_precision(machine: HostType, precision: str | None) -> HostType:
-    """Return the machine with the requested precision, or with the best one of its devices."""
+    """Return the machine with the requested precision, or with its devices' best precision."""
     best = best_precision(machine.cluster.device)
     chosen = next((name for name in PRECISIONS if name == precision), best)
     return replace(machine, precision=chosen)
@@ -163,7 +163,7 @@ def _source(model: str, options: ForecastOptions) -> Source:
 
 
 def _machines(options: ForecastOptions) -> tuple[list[HostType], list[Loss]]:
-    """Return the machines to search, and the offers that a cheaper equal offer replaces."""
+    """Return the types of hosts to search, and the offers that cost more than an equal offer."""
     hardware = load_hardware(*([] if options.hardware is None else [options.hardware]))
     link = None if options.network is None else network(hardware, options.network)
     if options.own is None:

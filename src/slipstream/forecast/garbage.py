@@ -1,6 +1,7 @@
 """Less frequent garbage collection while a forecast creates a million objects that stay alive.
 
-Garbage collection takes a quarter of a forecast's time and finds nothing.
+With Python's default threshold, garbage collection takes a quarter of a forecast's time and finds
+nothing to free.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
-# Number of new objects that starts a collection; Python's default is 700 or 2000. With this number
-# a forecast gives the same plans in a quarter less time, measured when it was introduced.
+# Number of new objects after which Python collects garbage; its default is 700 or 2000. With this
+# number a forecast returned the same plans in a quarter less time.
 _NEW_OBJECTS = 200_000
 
 
@@ -24,7 +25,7 @@ class _Threshold:
         self._before = (0, 0, 0)
 
     def enter(self) -> None:
-        """Raise the threshold at the first entry, if garbage collection is enabled at all."""
+        """Raise the threshold at the first entry, unless it is 0, which disables collections."""
         with self._lock:
             self._inside += 1
             if self._inside == 1:
@@ -45,7 +46,10 @@ _threshold = _Threshold()
 
 @contextmanager
 def rare_collections() -> Generator[None]:
-    """Collect garbage less often in a `with` block; such blocks may nest and may be in threads."""
+    """Collect garbage less often in a `with` block.
+
+    Such blocks may be nested, and several threads may be in such blocks at the same time.
+    """
     _threshold.enter()
     try:
         yield

@@ -17,32 +17,40 @@ class ForecastOptions:
         gpus: Names of the devices that may be rented (default empty: all).
         clouds: Names of the clouds to rent from (default empty: all).
         markets: Markets to rent in, "on-demand" and "spot" (default on-demand only).
-        own: Hosts that the user owns, such as "8xA100"; nothing is rented then (default None).
-        max_hosts: Maximum number of hosts of `own` (default None: limited by `max_devices` only).
-        price: Price of one host of `own` in dollars per hour (default None: unknown).
+        own: Number and name of the devices in each host that the user owns, such as "8xA100";
+            nothing is rented then (default None: hosts are rented).
+        max_hosts: Maximum number of the user's own hosts (default None: limited by `max_devices`
+            only).
+        price: Price of one of the user's own hosts in dollars per hour (default None: unknown).
         network: Network between hosts, such as "400g" or "infiniband-ndr" (default None: the
-            network of the offer, and no network between hosts of `own`).
-        hardware: Path of a data file, or of a folder of data files, that `slipstream forecast
-            calibrate` wrote: devices, links, offers and measured rates (default None).
+            network of the offer; the user's own hosts have no network).
+        hardware: Path of a data file that `slipstream forecast calibrate` wrote, or of a folder of
+            such files, with devices, links, offers and measured rates (default None: only the
+            files shipped with Slipstream).
         max_devices: Maximum number of devices of a plan (default 64).
-        samples: Samples per epoch (default None: unknown).
-        epochs: Epochs until the target; requires `samples` (default None).
-        total_tokens: Tokens until the target, an alternative to `epochs` (default None).
-        deadline: Maximum training time in seconds; requires a target (default None).
-        budget: Maximum cost in dollars; requires a target and prices (default None).
+        samples: Number of samples per epoch (default None: unknown).
+        epochs: Number of epochs to train; requires `samples` (default None: no target).
+        total_tokens: Number of tokens to train on, an alternative to `epochs` (default None: no
+            target).
+        deadline: Maximum training time in seconds; requires `epochs` or `total_tokens` (default
+            None: no limit).
+        budget: Maximum cost in dollars; requires prices, and `epochs` or `total_tokens` (default
+            None: no limit).
         precision: Data type of matrix products: "fp32", "tf32", "fp16" or "bf16" (default None:
             the 16-bit type that each device supports in hardware, else "fp32").
         optimizer: Optimizer: "sgd", "momentum" or "adam" (default "adam").
         runtime: Name of a framework with calibrated parameters (default "pytorch2").
         codec: Compression of gradients between hosts: "none", "fp16", "bf16", "int8", or "any"
             for the fastest of them (default "none").
-        local_steps: Steps between two exchanges of local SGD; a value above 1 adds local SGD to
-            the strategies that are tried (default 1).
-        alone: Measured throughput of one device of `own`: samples per second, and the
-            micro-batch at which it was measured. It narrows all intervals (default None).
+        local_steps: Number of steps between two exchanges of local SGD; a value above 1 adds local
+            SGD to the strategies that are tried (default 1).
+        alone: Measured throughput of one of the user's own devices: samples per second, and the
+            micro-batch size of the measurement. It narrows all intervals (default None: not
+            measured).
         input_rate: Samples per second that one host reads and decodes (default None: unlimited).
-        search_seconds: Time limit of the search in seconds after the call; the search continues
-            until it has found one plan (default None: no limit).
+        search_seconds: Time limit of the search in seconds, counted from the call of `forecast`.
+            If no plan has been found by then, the search ends at its first plan (default None: no
+            limit).
     """
 
     batch: int

@@ -42,11 +42,11 @@ class _File(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class AllReduceTimes:
-    """All-reduces of one contender.
+    """Timed all-reduces of one communication library.
 
     Args:
-        contender: Name of the library that ran them.
-        is_network: Whether they ran between hosts; otherwise they ran between ranks of one host.
+        contender: Name of the library, one of `CONTENDERS`.
+        is_network: Whether the ranks were on different hosts; otherwise they were on one host.
         samples: Timed all-reduces, at least one.
     """
 
@@ -56,15 +56,18 @@ class AllReduceTimes:
 
 
 def read(path: Path) -> AllReduceTimes:
-    """Read the all-reduces of the first of `CONTENDERS` that a file contains.
+    """Read timed all-reduces from a file that `slipstream bench comm -o` wrote.
+
+    If the file has all-reduces of several libraries, those of the first library in the order of
+    `CONTENDERS` are returned.
 
     Args:
         path: Location of the file.
 
     Raises:
         ConfigError: The file cannot be read.
-        UsageError: The file has no all-reduce, or it has several ranks on each of several hosts, so
-            that the links within and between hosts cannot be told apart.
+        UsageError: The file has no all-reduce of these libraries. Or several ranks ran on each of
+            several hosts, so that the times of links within and between hosts are mixed.
     """
     try:
         return timed(json.loads(path.read_bytes()), str(path))
@@ -75,14 +78,14 @@ def read(path: Path) -> AllReduceTimes:
 
 
 def timed(content: Mapping[str, Any], name: str) -> AllReduceTimes:
-    """Return the all-reduces of the first of `CONTENDERS` that was measured.
+    """Return the timed all-reduces of the first library in `CONTENDERS` that was measured.
 
     Args:
         content: Parsed JSON that `slipstream bench comm -o` wrote.
         name: Origin of the content, for error messages.
 
     Raises:
-        UsageError: The content is unusable for the reasons that `read` gives.
+        UsageError: The content has one of the problems for which `read` raises UsageError.
         ValueError: The content has another schema.
     """
     file = _File.model_validate(content)

@@ -19,7 +19,7 @@ _HEAD = """\
 
 
 def write(calibration: Calibration, path: Path) -> None:
-    """Write a data file, then load it as a forecast would, to check it.
+    """Write a data file, and check it by loading it like a forecast does.
 
     Args:
         calibration: Measurements of a machine.
@@ -36,10 +36,11 @@ def write(calibration: Calibration, path: Path) -> None:
 
 
 def text(content: Mapping[str, Any]) -> str:
-    """Return tables as TOML, with numbers of four digits.
+    """Return tables as TOML; floating-point numbers have four significant digits.
 
     Args:
-        content: Values by name; each is a table, a list of tables, or a mapping of tables.
+        content: Values by name; each is a table, a list of tables, or a mapping from names to
+            tables.
     """
     lines: list[str] = []
     for name, value in content.items():
@@ -49,7 +50,7 @@ def text(content: Mapping[str, Any]) -> str:
 
 
 def _tables(name: str, value: Any) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return each header with the table below it."""
+    """Return pairs of a TOML header and the table below it."""
     if isinstance(value, list):
         rows = cast("list[Mapping[str, Any]]", value)
         return [(f"[[{name}]]", row) for row in rows]

@@ -1,11 +1,11 @@
-"""Latency and rate of a link from timed all-reduces.
+"""Latency and rate of a link, fitted to timed all-reduces.
 
-The fit assumes that time is latency plus size over rate (Hockney 1994, "The communication challenge
-for MPP", doi 10.1016/S0167-8191(06)80021-9), with the coefficients that
-`slipstream.forecast.simulate.network` uses.
+The model is seconds = steps * latency + bytes / rate (Hockney 1994, "The communication challenge
+for MPP", doi 10.1016/S0167-8191(06)80021-9). The numbers of steps and bytes of an all-reduce are
+those of the algorithms in `slipstream.forecast.simulate.network`.
 """
 
-# NumPy's arrays lose their types in sums and copies.
+# Pyright loses the types of NumPy arrays in sums and copies.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import numpy as np
 
 from slipstream.errors import UsageError
 
-# Limit of iterations. Of 20,000 simulated sets of samples, 98 % needed at most four iterations, 0.8
-# % alternated forever between ring and recursive doubling, and the others cannot be fitted.
+# Maximum number of iterations of `fit`. In 20,000 simulated sets of samples, 98 % of the fits ended
+# within four iterations, 0.8 % alternated forever between ring and recursive doubling, and the
+# others were impossible.
 _MOST_PASSES = 20
 
 
@@ -28,7 +29,7 @@ class TimedAllReduce:
     """A timed all-reduce.
 
     Args:
-        ranks: Ranks that took part, at least 2.
+        ranks: Number of ranks, at least 2.
         num_bytes: Bytes on each rank, above 0.
         seconds: Duration in seconds, above 0.
     """
@@ -43,7 +44,7 @@ class LinkSpeed:
     """Latency and rate of the link of each rank.
 
     Args:
-        latency: Duration of one step of a collective in seconds.
+        latency: Seconds that one step of a collective takes in addition to the transfer of bytes.
         rate: Throughput in bytes per second.
     """
 
@@ -52,17 +53,18 @@ class LinkSpeed:
 
 
 def fit(samples: Sequence[TimedAllReduce]) -> LinkSpeed:
-    """Return the latency and rate that minimise the squares of relative errors.
+    """Return the latency and rate with the least sum of squared relative errors.
 
-    Each sample counts as a ring or as recursive doubling, whichever is faster with the previous
-    line, because the forecast chooses in the same way. The fit is repeated until no sample changes,
-    or until no line that rises with size fits them.
+    An all-reduce is a ring or recursive doubling, and the fit does not know which. Each iteration
+    assumes the algorithm that is faster with the latency and rate of the previous iteration, like
+    the forecast does. The fit ends when no sample changes its algorithm, or when no line that rises
+    with the size fits the samples.
 
     Args:
         samples: Timed all-reduces of at least two sizes.
 
     Raises:
-        UsageError: All samples have one size, or larger ones did not take longer.
+        UsageError: All samples have the same size, or larger all-reduces did not take longer.
     """
     if len({sample.num_bytes for sample in samples}) < 2:
         sizes = sorted({f"{sample.num_bytes:,.0f}" for sample in samples}) or ["none"]
@@ -85,7 +87,7 @@ def fit(samples: Sequence[TimedAllReduce]) -> LinkSpeed:
 
 
 def _ring(sample: TimedAllReduce) -> tuple[float, float]:
-    """Return the steps and bytes of a rank in a reduce-scatter and an all-gather."""
+    """Return the steps and the bytes per rank of a ring reduce-scatter and all-gather."""
     steps = 2 * (sample.ranks - 1)
     return steps, steps / sample.ranks * sample.num_bytes
 
@@ -99,9 +101,13 @@ def _sooner(sample: TimedAllReduce, line: LinkSpeed) -> tuple[float, float]:
 def _least_squares(
     ways: Sequence[tuple[float, float]], samples: Sequence[TimedAllReduce]
 ) -> LinkSpeed | None:
-    """Return the line through steps and bytes, or None if it does not rise with the bytes.
+    """Return the latency and rate of the best fit, or None if its time does not rise with the size.
 
-    A negative latency becomes 0.
+    A negative latency becomes 0, and the rate is fitted again.
+
+    Args:
+        ways: Pairs of steps and bytes, one for each sample.
+        samples: Timed all-reduces.
     """
     seconds = np.array([sample.seconds for sample in samples])
     table = np.array(ways) / seconds[:, None]

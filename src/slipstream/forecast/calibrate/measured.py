@@ -1,4 +1,4 @@
-"""Measurements of a machine, as devices, links and shares of rates for the forecast."""
+"""Measurements of a machine, and their conversion to the tables of a data file."""
 
 from __future__ import annotations
 
@@ -14,32 +14,36 @@ RUNTIME = "pytorch2"  # The runtime that `slipstream forecast` assumes if none i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedDevice:
-    """A device, with the rates that its kernels reach in place of peaks.
+    """Measurements of a device: rates that its kernels reach, used in place of peak rates.
 
     Args:
         kind: "gpu", or "cpu" for all processors of a host.
         title: Name that the device reports.
         memory_gib: Memory of the device in GiB.
-        context_mib: Memory in MiB that a process uses before its first tensor; None: unknown.
-        processors: Number of multiprocessors or cores.
+        context_mib: Memory in MiB that a process uses before its first tensor (default None:
+            unknown).
+        processors: Number of multiprocessors of a GPU, or of cores of a CPU.
         cache_mib: Size of the last-level cache in MiB.
-        tflops: Rates in 1e12 FLOP/s of matrix products with long sums, by dtype; "float32" is
-            required.
-        half_sum: Sum length at which a product of the fastest dtype reaches half of its rate.
-        vector_half_sum: Sum length at which a product in float32 reaches half of its rate.
-        windows: Share of the rate that convolutions reach, by dtype.
-        winograd: Rate of 3x3 convolutions over the rate of 1x1 convolutions, in float32.
-        depthwise: Share of the float32 rate that depthwise convolutions reach in the fastest dtype.
+        tflops: Rates in TFLOP/s of matrix products with a long summed dimension, by dtype;
+            "float32" is required.
+        half_sum: Length of the summed dimension at which a product in the fastest dtype reaches
+            half of its rate.
+        vector_half_sum: Length of the summed dimension at which a product in float32 reaches half
+            of its rate.
+        windows: Rate of convolutions, relative to matrix products, by dtype.
+        winograd: Rate of 3x3 convolutions, relative to 1x1 convolutions, in float32.
+        depthwise: Rate of depthwise convolutions, in 16 bits on a GPU and in float32 on a CPU,
+            relative to matrix products in float32.
         memory_gb_per_s: Memory bandwidth in 1e9 bytes per second, reads and writes together.
         gather: Share of the memory bandwidth that lookups of embedding rows reach.
         batch_norms: Share of the memory bandwidth that batch norms reach, by dtype.
         forward_us: Host time in microseconds per operator of the forward pass.
         backward_us: Host time in microseconds per operator of the backward pass.
         update_us: Host time in microseconds per parameter that the optimizer changes.
-        gap_us: Microseconds between two small kernels if the host is ahead; None: the host is the
-            device, so the time to issue an operator delays those that follow.
-        host_gb_per_s: Rate in 1e9 bytes per second from the host's memory to the device's; None:
-            both are the same memory.
+        gap_us: Microseconds between two small kernels that the host has already launched (default
+            None: the device is a CPU, which issues operators itself, so there is no such queue).
+        host_gb_per_s: Rate of copies from host memory to device memory in 1e9 bytes per second
+            (default None: the device is a CPU, which uses host memory).
     """
 
     kind: Literal["gpu", "cpu"]
@@ -66,14 +70,14 @@ class CalibratedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """The complete measurements of a machine.
+    """All measurements of a machine.
 
     Args:
         name: Name by which forecasts refer to the device.
         day: Date of the measurement, such as 2026-11-24.
-        device: Measurements of one of its devices.
-        ranks: Link between ranks of one host; None: not measured.
-        hosts: Link between hosts; None: not measured.
+        device: Measurements of one device of the machine.
+        ranks: Link between ranks of one host (default None: not measured).
+        hosts: Link between hosts (default None: not measured).
     """
 
     name: str
@@ -84,7 +88,7 @@ class Calibration:
 
 
 def tables(calibration: Calibration) -> dict[str, Any]:
-    """Return the content of the data file: devices, links, shares of rates, and the runtime.
+    """Return the tables of the data file: devices, links, reached rates and framework overheads.
 
     Args:
         calibration: Measurements of a machine.
@@ -141,12 +145,16 @@ def _links(calibration: Calibration) -> list[dict[str, Any]]:
 
 
 def _rates(device: CalibratedDevice) -> dict[str, float]:
-    """Return shares of rates, which are 1: kernels reach the rates that were measured."""
+    """Return the shares of the device's rates that kernels reach, and related parameters.
+
+    The four main shares are 1, because kernels reached the rates that were measured.
+    """
     shares: dict[str, float] = dict.fromkeys(("matrix", "tf32", "vector", "memory"), 1.0)
     for name in ("half_sum", "vector_half_sum", "winograd", "gather"):
         shares[name] = getattr(device, name)
     vector = device.tflops["float32"]
-    # GPUs are timed in 16 bits, in which such convolutions take half as long as in 32 bits.
+    # Depthwise convolutions are timed in 16 bits on GPUs, where they take half as long as in 32
+    # bits.
     widths = 2 if device.kind == "gpu" else 1
     shares["depthwise"] = (
         device.depthwise * vector / loading_tflops(vector, device.processors) / widths
@@ -160,7 +168,7 @@ def _rates(device: CalibratedDevice) -> dict[str, float]:
 
 
 def _wire(calibration: Calibration) -> dict[str, float]:
-    """Return shares of links, which are 1 for links that were measured."""
+    """Return the shares of link rates that collectives reach; they are 1 for measured links."""
     shares: dict[str, float] = {}
     if calibration.ranks:
         shares["inside"] = 1.0
@@ -170,7 +178,10 @@ def _wire(calibration: Calibration) -> dict[str, float]:
 
 
 def _runtime(device: CalibratedDevice) -> dict[str, float]:
-    """Return the host's cost of issuing operators; kernels keep their measured rates."""
+    """Return the overheads of the framework: host time per operator, and the cost of batch norms.
+
+    The factors on the times of all other kernels are 1.
+    """
     return {
         "forward_us": device.forward_us,
         "backward_us": device.backward_us,
@@ -185,5 +196,5 @@ def _runtime(device: CalibratedDevice) -> dict[str, float]:
 
 
 def _half(device: CalibratedDevice) -> str:
-    """Return the 16-bit dtype that the device multiplies."""
+    """Return the 16-bit dtype in which the device computes matrix products."""
     return "bfloat16" if "bfloat16" in device.tflops else "float16"

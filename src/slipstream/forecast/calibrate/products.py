@@ -1,6 +1,7 @@
-"""Peak rate of matrix products, computed from timed ones by inverting the forecast's formula.
+"""Peak rate of matrix products, computed from timed products with the forecast's formula.
 
-By that formula, a product takes as long as one with a somewhat longer sum takes at the peak rate.
+The formula is seconds = FLOPs / peak rate * (1 + half_sum / k). A product thus reaches half of the
+peak rate if its summed dimension has the length k = half_sum.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from slipstream.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class TimedProduct:
-    """A product of (m, k) by (k, n), with many tiles for each processor.
+    """A timed product of (m, k) by (k, n), large enough for many tiles on each processor.
 
     Args:
         m: Number of rows.
         n: Number of columns.
-        k: Length of the sums.
+        k: Length of the summed dimension.
         seconds: Duration in seconds.
     """
 
@@ -34,11 +35,11 @@ class TimedProduct:
 
 @dataclass(frozen=True, slots=True)
 class ProductPeak:
-    """The rate that matrix products reach.
+    """The peak rate of matrix products.
 
     Args:
-        flops_per_second: Rate of products with long sums.
-        half_sum: Sum length at which a product reaches half of that rate.
+        flops_per_second: Rate in FLOP/s of products with a long summed dimension.
+        half_sum: Length of the summed dimension at which a product reaches half of that rate.
     """
 
     flops_per_second: float
@@ -46,14 +47,14 @@ class ProductPeak:
 
 
 def peak(short: TimedProduct, long: TimedProduct) -> ProductPeak:
-    """Return the peak that explains the times of two products.
+    """Return the peak rate that explains the times of two products.
 
     Args:
-        short: Product with a short sum.
-        long: Product with the same rows and columns and a longer sum.
+        short: Product with a short summed dimension.
+        long: Product with the same numbers of rows and columns and a longer summed dimension.
 
     Raises:
-        UsageError: The longer sum did not take longer.
+        UsageError: The product with the longer summed dimension did not take longer.
     """
     if not long.seconds > short.seconds:
         raise UsageError(
@@ -68,11 +69,11 @@ def peak(short: TimedProduct, long: TimedProduct) -> ProductPeak:
 
 
 def share(timed: TimedProduct, reached: ProductPeak) -> float:
-    """Return the rate of a product over the rate of a plain one with equal sums, at most 1.
+    """Return the rate of a product, relative to a plain product with the same k; at most 1.
 
     Args:
-        timed: Any product, such as one that a convolution computes.
-        reached: Peak of plain products.
+        timed: Any product, such as the product that a convolution computes.
+        reached: Peak rate of plain matrix products.
     """
     plain = timed.flops / reached.flops_per_second * (1 + reached.half_sum / timed.k)
     return min(1.0, plain / timed.seconds)

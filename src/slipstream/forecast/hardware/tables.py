@@ -1,4 +1,4 @@
-"""The data files of hardware, validated when they are read."""
+"""Data files that describe hardware; they are validated when they are read."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class _Entry(BaseModel):
 class Device(_Entry):
     """A GPU, or all processors of a host.
 
-    `tflops` has dense peaks in 1e12 FLOP/s by dtype ("float32", "tf32", "float16", "bfloat16",
-    "float8", "int8"), on matrix units if they support the dtype. Rates are in 1e9 bytes per second.
-    `context_mib` is the device memory that a process uses before its first tensor: the context,
-    kernels and workspaces of libraries.
+    `tflops` has dense peak rates in TFLOP/s by dtype ("float32", "tf32", "float16", "bfloat16",
+    "float8", "int8"), on matrix units if they support the dtype. `memory_gb_per_s` is in 1e9 bytes
+    per second. `context_mib` is the device memory that a process uses before its first tensor: the
+    context, kernels and workspaces of libraries.
     """
 
     name: str
@@ -54,11 +54,13 @@ class Device(_Entry):
 
 
 class Link(_Entry):
-    """A link between devices of a host, a device and its host, or hosts; one direction of payload.
+    """A link between the devices of a host, between a device and its host, or between hosts.
 
-    If each device is wired to only some others, `among` maps a number of devices to the share of
-    the rate that the first so many devices of a host have among them. Its largest number is the
-    size of a host without a switch.
+    `gbyte_per_s` is the rate of payload in one direction, in 1e9 bytes per second.
+
+    In some hosts there is no switch, and each device is wired to only some others. `among` then
+    maps a number n to the share of the rate that the first n devices of such a host have among each
+    other. The largest n is the number of devices in the host.
     """
 
     name: str
@@ -69,7 +71,7 @@ class Link(_Entry):
     source: str
 
     def share(self, devices: int, per_host: int) -> float:
-        """Return the share of the rate that the first devices of a host have among them.
+        """Return the share of the rate that the first devices of a host have among each other.
 
         Args:
             devices: Number of devices that exchange data, at least 2.
@@ -110,7 +112,7 @@ class _DataFile(BaseModel):
     link: list[Link] = []
     flow_cap: list[FlowCap] = []
     offer: list[Offer] = []
-    # `slipstream.forecast.simulate.parameters` reads these: rates that software reaches.
+    # `slipstream.forecast.simulate.parameters` reads these tables: rates that software reaches.
     rates: dict[str, Any] = {}
     wire: dict[str, Any] = {}
     runtimes: dict[str, Any] = {}
@@ -162,13 +164,13 @@ class Hardware(_Entry):
 
 
 def load(*places: Path | str) -> Hardware:
-    """Read the tables of Slipstream and of a user.
+    """Read the hardware tables that Slipstream ships, and those of the user.
 
     The call blocks for some milliseconds.
 
     Args:
-        places: Files (.toml) or folders of them, with tables `device`, `link`, `flow_cap` or
-            `offer`. An entry replaces an earlier one of the same name.
+        places: Files (.toml) or folders of such files, with tables `device`, `link`, `flow_cap` or
+            `offer`. A device or link replaces an earlier device or link with the same name.
 
     Raises:
         ConfigError: A file cannot be read, a value is not allowed, or a file refers to a link or
@@ -191,7 +193,7 @@ def files_of(place: Path) -> list[Path]:
     """Return the data files at a location.
 
     Args:
-        place: Location of a .toml file, or of a folder of them.
+        place: Location of a .toml file, or of a folder of .toml files.
 
     Raises:
         ConfigError: The location does not exist, or it is a folder without .toml files.
@@ -220,7 +222,7 @@ def _read(path: Path) -> _DataFile:
 
 
 def _first_error(error: ValidationError) -> str:
-    """Return the first error: the name of a value that is missing, or of a wrong one and why."""
+    """Return the first error: which value is missing, or which value is wrong and why."""
     first: Any = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "missing":
@@ -247,7 +249,13 @@ def _check_names(hardware: Hardware) -> None:
 
 
 def _near(text: str, known: Iterable[str], listed: Iterable[str] | None = None) -> str:
-    """Suggest similar names; if there are none, list `listed`, or all known names."""
+    """Return text that suggests similar names; if none is similar, it lists the known names.
+
+    Args:
+        text: Unknown name.
+        known: Known names and aliases.
+        listed: Names to list if none is similar (default None: those in `known`).
+    """
     names = {name.lower(): name for name in sorted(known)}
     near = difflib.get_close_matches(text.lower(), names, n=3, cutoff=0.5)
     if near:

@@ -1,12 +1,13 @@
 """A model of PyTorch's caching allocator for CUDA, which counts the memory that it reserves.
 
-The allocator rounds a request up to 512 bytes and cuts it out of a segment of device memory. It
-takes the smallest free piece that is large enough and, among equal sizes, the one at the lowest
-address. A freed piece joins the free neighbours in its segment and stays reserved until the device
-is full. A stream never receives a piece that another stream freed.
+The allocator rounds a request up to a multiple of 512 bytes and cuts a piece of this size out of a
+segment of device memory. It takes the smallest free piece that is large enough and, among equal
+sizes, the piece at the lowest address. A freed piece is joined with free neighbours in its segment
+and stays reserved until the device is full. A stream never receives a piece that another stream
+freed.
 
 Source: PyTorch, c10/cuda/CUDACachingAllocator.cpp and docs.pytorch.org/docs/stable/notes/cuda.html,
-"Memory management"; PYTORCH_CUDA_ALLOC_CONF has its defaults.
+"Memory management". The model assumes the defaults of PYTORCH_CUDA_ALLOC_CONF.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ from dataclasses import dataclass, field
 
 from slipstream.units import MIB
 
-# The sizes below are PyTorch's constants (c10/cuda/CUDACachingAllocator.cpp). Every size is a
-# multiple of this one.
+# The sizes below are PyTorch's constants (c10/cuda/CUDACachingAllocator.cpp). The size of every
+# piece is a multiple of `UNIT_BYTES`.
 UNIT_BYTES = 512
-# Requests up to this size come from the small pool, whose segments all have one size.
+# Requests up to `SMALL_BYTES` come from the small pool, whose segments all have the same size.
 SMALL_BYTES = 1 * MIB
 SMALL_SEGMENT_BYTES = 2 * MIB
-# Smaller requests of the large pool get segments of one size; others get a rounded one each.
+# Requests of the large pool below `LARGE_BYTES` get segments of `LARGE_SEGMENT_BYTES`; a larger
+# request gets its own segment, rounded up to a multiple of `ROUND_BYTES`.
 LARGE_BYTES = 10 * MIB
 LARGE_SEGMENT_BYTES = 20 * MIB
-# Expandable segments grow by multiples of this; in the small pool, of `SMALL_SEGMENT_BYTES`.
+# Expandable segments grow by multiples of `EXPAND_BYTES`, or of `SMALL_SEGMENT_BYTES` in the small
+# pool.
 EXPAND_BYTES = 20 * MIB
 ROUND_BYTES = 2 * MIB
 # Distance between the addresses of two expandable segments, so large that they never meet.
@@ -67,8 +70,9 @@ class Allocator:
 
     Args:
         limit_bytes: Device memory that may be reserved, in bytes (default None: no limit). At the
-            limit, segments with no piece in use go back to the device. If that does not suffice,
-            the reservation exceeds the limit, so `peak_reserved` is the memory that is needed.
+            limit, segments without a piece in use are given back to the device. If that does not
+            suffice, the reservation exceeds the limit, so that `peak_reserved` is the memory that
+            would be needed.
         expandable: Whether each pool has one segment that grows (`expandable_segments:True`); such
             a segment keeps its memory at the limit.
 
@@ -81,7 +85,7 @@ class Allocator:
         self._limit = limit_bytes
         self._expandable = expandable
         self._end = 0
-        # The pools of each stream: the large one, and the small one.
+        # The large and the small pool of each stream.
         self._pools: dict[int, tuple[SegmentPool, SegmentPool]] = {}
         self._growing = 0
 
@@ -89,7 +93,7 @@ class Allocator:
         """Return a piece for a request.
 
         Args:
-            num_bytes: Requested size, at least 0; a piece of size 0 has no place in memory.
+            num_bytes: Requested size in bytes, at least 0; a piece of size 0 has no address.
             stream: Number of the stream that makes the request (default 0).
         """
         size = rounded(num_bytes)
@@ -99,7 +103,7 @@ class Allocator:
         pool = pools[size <= SMALL_BYTES]
         if num_bytes == 0:
             return SegmentPiece(-1, 0, pool)
-        # The smallest free piece that is large enough, and of these the one at the lowest address.
+        # Take the smallest free piece that is large enough; among equal sizes, the lowest address.
         place = bisect_left(pool.free, (size,))
         piece = pool.free.pop(place)[2] if place < len(pool.free) else self._segment(size, pool)
         if piece.size > size:
@@ -128,7 +132,7 @@ class Allocator:
         _keep(piece)
 
     def release(self) -> None:
-        """Return the segments with no piece in use to the device."""
+        """Give segments without a piece in use back to the device."""
         if self._expandable:
             return
         for pool in (pool for pools in self._pools.values() for pool in pools):
@@ -144,7 +148,7 @@ class Allocator:
         num_bytes = segment_bytes(size)
         self._reserve(num_bytes)
         piece = SegmentPiece(self._end, num_bytes, pool)
-        # Segments never touch, so that pieces of two are never neighbours.
+        # Segments never touch, so that pieces of two segments are never neighbours.
         self._end += num_bytes + UNIT_BYTES
         return piece
 

@@ -20,8 +20,8 @@ def checkpointed(workload: Workload, *, selective: bool = False, lazy: bool = Fa
     """Return a workload in which each repeated module keeps only its inputs.
 
     The operators of a module run again in the backward pass, before the first backward operator of
-    the module. Its values that other modules read do not change. A model without repeated modules
-    is returned unchanged.
+    the module. A value of the module that other modules read stays in memory until their last read.
+    A model without repeated modules is returned unchanged.
 
     Source: Chen, Xu, Zhang, Guestrin 2016, "Training deep nets with sublinear memory cost", arXiv
     1604.06174; `torch.utils.checkpoint`; Liang et al. 2024, "TorchTitan", arXiv 2410.06511, for
@@ -29,9 +29,10 @@ def checkpointed(workload: Workload, *, selective: bool = False, lazy: bool = Fa
 
     Args:
         workload: Workload of a model that has no checkpoints yet.
-        selective: Whether to keep the results of attention and of every second product. A product
-            here may stand for several of a framework, so half of each result is kept.
-        lazy: Whether to keep only those of these results that the backward pass reads.
+        selective: Whether to keep the results of attention and of every second matrix product. A
+            product of a workload may stand for several products of a framework, so half of each
+            result is kept instead (default False).
+        lazy: Whether `selective` keeps only results that the backward pass reads (default False).
     """
     again = sorted((u for u in units(workload) if u.backward), key=lambda u: u.backward.start)
     if not again:
@@ -45,7 +46,7 @@ def checkpointed(workload: Workload, *, selective: bool = False, lazy: bool = Fa
 def _halved(
     workload: Workload, chosen: Sequence[RepeatedModule], *, lazy: bool
 ) -> tuple[Workload, frozenset[int]]:
-    """Cut each product's result into two values; return the workload and the values to keep."""
+    """Return a workload in which each product's result is two values, and the values to keep."""
     values = list(workload.values)
     second_halves: dict[int, int] = {}
     kept: set[int] = set()
@@ -74,7 +75,7 @@ def _halved(
 
 
 class _Again:
-    """A copy of a workload in which the operators of units precede their backward passes.
+    """A builder of a workload in which each unit's operators run again before its backward pass.
 
     Args:
         workload: Workload without checkpoints.
@@ -89,7 +90,7 @@ class _Again:
         self._kept = kept
         self._chosen = chosen
         self._starts = [unit.backward.start for unit in chosen]
-        # Numbers of operators inserted before the first, the second, ... of the backward passes.
+        # Item i is the number of operators that are inserted for the first i units.
         self._added = [0]
         for unit in chosen:
             self._added.append(self._added[-1] + len(unit.forward))
@@ -98,8 +99,10 @@ class _Again:
             for value in workload.values
         ]
         self._readers = readers_of(workload)
-        # The copy of each value that is computed again, and the old operator that first uses it.
+        # For each value that is computed again: the index of its copy, and the index in the old
+        # workload of the first operator that uses the copy.
         self._copies: dict[int, tuple[int, int]] = {}
+        # The index of the new operator until which each value must stay in memory.
         self._needed: dict[int, int] = {}
 
     def workload(self) -> Workload:
@@ -121,11 +124,14 @@ class _Again:
         )
 
     def _moved(self, index: int) -> int:
-        """Return the new index of an operator."""
+        """Return the index of an old operator in the new workload."""
         return index + self._added[bisect_right(self._starts, index)]
 
     def _death(self, index: int) -> int:
-        """Return the new death of a value: before the operators that were inserted there."""
+        """Return the index at which a value dies in the new workload.
+
+        Operators that are inserted at the same index run after its death.
+        """
         return index + self._added[bisect_left(self._starts, index)]
 
     def _run_again(self, place: int) -> list[Operator]:
@@ -156,7 +162,7 @@ class _Again:
         ]
 
     def _copy(self, index: int, unit: RepeatedModule, shift: int) -> TensorValue:
-        """Return the value that is computed again, and end the life of the first one."""
+        """Return the copy of a value that is computed again, and let the original die earlier."""
         value = self._old.values[index]
         if 0 <= value.dies <= unit.forward.stop:
             return replace(value, born=value.born + shift, dies=value.dies + shift)
@@ -164,7 +170,8 @@ class _Again:
         if value.dies <= unit.backward.start:
             last = readers[bisect_left(readers, unit.forward.stop) - 1]
             return replace(value, born=value.born + shift, dies=last + shift + 1)
-        # Later forward operators, and backward operators before the unit's, still read the first.
+        # Forward operators after the unit, and backward operators before those of the unit, still
+        # read the original.
         after = bisect_left(readers, unit.forward.stop)
         before = bisect_left(readers, unit.backward.start)
         end = self._moved(readers[before - 1]) + 1 if before > after else unit.forward.stop
@@ -173,7 +180,7 @@ class _Again:
         return replace(value, born=value.born + shift, dies=self._death(value.dies))
 
     def _keep_until(self, index: int, dies: int) -> None:
-        """Extend the life of an activation until a repeated operator before an index reads it."""
+        """Keep an activation in memory until an operator that runs again has read it."""
         value = self._values[index]
         self._needed[index] = max(dies, self._needed.get(index, 0))
         if 0 <= value.dies < dies:

@@ -24,15 +24,17 @@ class _Run:
 
 
 class Gathers:
-    """The gathered parameters of units; parameters outside all units stay for a complete pass.
+    """The memory of gathered parameters while the operators of a rank run.
 
-    The parameters of a unit arrive in one buffer and are copied out of it. Meanwhile the buffer of
-    the next unit is already allocated.
+    The parameters of a unit arrive in one buffer and are copied out of it. The buffer of the next
+    unit is then allocated, before the unit runs. Parameters outside all units stay in memory
+    through the forward and the backward pass.
 
     Args:
-        units: Units in the order of the forward pass.
+        units: Units in the order of the forward pass; see `slipstream.forecast.memory.units`.
         complete: Bytes of each complete parameter.
-        ends: Indices after the last operator of the forward and of the backward pass.
+        ends: Two operator indices: one after the last forward operator, and one after the last
+            backward operator.
         ledger: Ledger that counts the memory.
         stays: Whether gathered parameters stay in memory, because pipeline stages need them again
             for each micro-batch.
@@ -64,7 +66,11 @@ class Gathers:
             self._stops.setdefault(run.span.stop, []).append(run)
 
     def before(self, operator: int) -> None:
-        """Gather and free parameters before an operator; one index past the last ends the pass."""
+        """Gather and free parameters before an operator.
+
+        Args:
+            operator: Index of the operator; the number of operators ends the backward pass.
+        """
         if operator in (0, self._ends[0]) and self._held is None:
             arrived = self._buffer(self._rest)
             self._held = self._copies(self._rest)
@@ -97,7 +103,7 @@ class Gathers:
 
 
 def _chain(spans: Sequence[tuple[range, Sequence[int]]]) -> list[_Run]:
-    """Return the runs in reverse order, each linked to the run after it."""
+    """Return the runs, last first, each linked to the run that follows it in execution."""
     runs: list[_Run] = []
     for span, parameters in reversed(spans):
         runs.append(_Run(span, parameters, runs[-1] if runs else None))

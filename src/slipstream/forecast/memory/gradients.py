@@ -13,18 +13,18 @@ from slipstream.forecast.work.workload import Workload
 class GradientMemory:
     """The memory of gradients, from the backward operators to the end of the step.
 
-    On a single device, the gradients of the first micro-batch stay and later ones are added to
-    them. DDP allocates its buckets at the start, in addition to the gradients or, with views,
-    instead of them. With ZeRO 2 and 3 the gradients of a bucket stay complete until the bucket is
-    full. Then they move to a buffer, which lives until the next bucket is full, and this rank keeps
-    its shard. Pipeline stages accumulate complete gradients and shard them after the last
-    micro-batch.
+    On a single device, the gradients of the first micro-batch stay in memory, and the gradients of
+    later micro-batches are added to them. DDP allocates its buckets at the start, in addition to
+    the gradients or, if gradients are views of buckets, instead of them. With ZeRO 2 and 3 the
+    gradients of a bucket stay complete until the bucket is full. Then they move to a buffer, which
+    lives until the next bucket is full, and this rank keeps its shard. Pipeline stages accumulate
+    complete gradients and shard them after the last micro-batch.
 
     `is_last` is true while the last micro-batch of a step runs.
 
     Args:
         workload: Workload whose values include gradients.
-        strategy: Strategy that decides what the replicas shard.
+        strategy: Strategy whose `zero` and `data` decide what the replicas shard.
         sizes: Sizes of the parameters of the workload.
         groups: Groups of parameters whose gradients are exchanged together.
         ledger: Ledger that counts the memory.
@@ -51,14 +51,14 @@ class GradientMemory:
             use = Use.GRADIENTS if views else Use.COMMUNICATION
             for group in groups:
                 ledger.take(use, sum(sizes[index].complete for index in group))
-        # Gradients and groups that are complete after an operator.
+        # Gradients and groups of parameters, by the operator after which they are complete.
         self._settled: dict[int, list[int]] = {}
         self._full: dict[int, list[Sequence[int]]] = {}
         self._schedule(groups)
         self._fresh: dict[int, Holding] = {}
         self._kept: dict[int, Holding] = {}
         self._sent: list[Holding] = []
-        # Unsharded sums over the micro-batches so far, by parameter.
+        # Unsharded sums of gradients over the micro-batches so far, by parameter.
         self._sums: dict[int, Holding] = {}
         self._waits = self._shares and strategy.pipeline > 1
         self.is_last = True
@@ -67,7 +67,7 @@ class GradientMemory:
         return value in self._owners
 
     def clear(self) -> None:
-        """Free the gradients of the last step."""
+        """Free the gradients of the previous step."""
         self._ledger.give(*self._kept.values())
         self._kept.clear()
 
@@ -131,7 +131,7 @@ class GradientMemory:
         self._end(group)
 
     def _end(self, group: Sequence[int]) -> None:
-        """Free the gradients of a micro-batch."""
+        """Free the current micro-batch's gradients of a group of parameters."""
         members = set(group)
         for value in [v for v in self._fresh if self._owners[v] in members]:
             self._ledger.give(self._fresh.pop(value))

@@ -1,4 +1,4 @@
-"""The use of device memory by purpose, and the moment of its peak."""
+"""A record of the use of device memory by purpose, and of its peak."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Use(enum.IntEnum):
 
 
 class MemoryStream(enum.IntEnum):
-    """A stream of the device; memory that one stream freed never goes to another."""
+    """A CUDA stream; the allocator never gives memory that one stream freed to another stream."""
 
     COMPUTE = 0
     GATHER = 1
@@ -37,7 +37,7 @@ class Holding(NamedTuple):
 
 
 class FullError(Exception):
-    """The memory in use exceeds the room of the ledger."""
+    """The memory in use exceeds a limit."""
 
 
 class Ledger:
@@ -46,8 +46,9 @@ class Ledger:
     Args:
         allocator: Allocator from which nothing has been allocated yet.
 
-    `at` is the name of the running operator, and `peak_at` the one at the peak. `room` is the
-    limit of memory in use, in bytes; exceeding it raises FullError.
+    `at` is the name of the running operator, and `peak_at` is the name of the operator that ran at
+    the peak. `room` is the maximum memory in use, in bytes (initially no limit); an allocation that
+    exceeds it raises FullError.
     """
 
     def __init__(self, allocator: Allocator) -> None:
@@ -67,7 +68,7 @@ class Ledger:
     def take(
         self, use: Use, num_bytes: int, stream: MemoryStream = MemoryStream.COMPUTE
     ) -> Holding:
-        """Allocate memory.
+        """Allocate a piece of memory and record its purpose.
 
         Args:
             use: Purpose of the memory.
@@ -84,7 +85,7 @@ class Ledger:
         return Holding(use, piece)
 
     def give(self, *holdings: Holding) -> None:
-        """Free memory."""
+        """Free memory that `take` returned."""
         for holding in holdings:
             self._held[holding.use] -= holding.piece.size
             self.allocator.free(holding.piece)

@@ -12,12 +12,13 @@ _SOFTMAX, _BACK = "_log_softmax", "_log_softmax_backward_data"
 def with_shared_loss(workload: Workload) -> Workload:
     """Return a workload with the extra tensor of a loss whose classes are sharded.
 
-    The backward pass of such a loss stores the shards of the probabilities in a separate tensor.
+    The backward pass of such a loss stores the rank's shard of the probabilities in a separate
+    tensor.
 
     Source: torch.distributed.tensor.parallel.loss_parallel.
 
     Args:
-        workload: Workload of one rank of a tensor dimension.
+        workload: Workload of one tensor-parallel rank.
     """
     values, operators = list(workload.values), list(workload.operators)
     for index, operator in enumerate(operators):
@@ -31,8 +32,8 @@ def with_shared_loss(workload: Workload) -> Workload:
 def with_compiled_loss(workload: Workload) -> Workload:
     """Return a workload whose loss is compiled.
 
-    The kernels read the scores and write their gradient without any stored intermediate value; the
-    scores stay until their gradient is computed.
+    The compiled kernels read the scores (logits) and write their gradient without storing
+    intermediate values. The scores stay in memory until their gradient is computed.
 
     Source: torch.compile; torchtitan compiles the loss with the model since 2025.
 
@@ -49,7 +50,7 @@ def with_compiled_loss(workload: Workload) -> Workload:
     if operators[first - 1].writes == (scores,) and operators[first - 1].name == "_to_copy":
         fused.add(first - 1)
         scores = operators[first - 1].reads[0]
-        # The kernel casts the gradient to the type of the scores before it writes it.
+        # The kernel writes the gradient in the data type of the scores, without a separate cast.
     else:
         fused.remove(last)
     for index in fused:

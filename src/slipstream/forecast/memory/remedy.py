@@ -1,4 +1,4 @@
-"""Changes of a strategy that does not fit in device memory, the cheapest first."""
+"""Changes with which a strategy fits in device memory, the cheapest first."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from slipstream.forecast.work.strategy import Strategy
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A strategy that fits.
+    """A change of a strategy that makes it fit.
 
     Args:
-        words: Description of the change for people; "" if nothing changed.
-        strategy: Strategy with the same global batch and number of ranks.
-        peak: Peak memory of the strategy.
+        words: Human-readable description of the change; "" if nothing changed.
+        strategy: Changed strategy, with the original global batch and number of ranks.
+        peak: Peak memory of the changed strategy.
     """
 
     words: str
@@ -33,20 +33,21 @@ def fits(
 ) -> tuple[Change, ...]:
     """Return the changes that make a strategy fit in device memory, the cheapest first.
 
-    The changes are ZeRO 1 and 2, checkpoints, ZeRO 3, and tensor ranks instead of replicas. Each
-    one includes all changes before it, and uses the largest micro-batch that fits. If the original
-    strategy fits, it is the only result.
+    The changes are, in this order: ZeRO 1, ZeRO 2, activation checkpoints, ZeRO 3, and
+    tensor-parallel ranks instead of replicas. Each change includes all earlier changes, and uses
+    the largest micro-batch that fits. If the original strategy fits, it is the only result.
 
     Args:
         strategy: Strategy that may not fit.
-        peak_of: Function that traces or looks up the workload of a strategy's `micro_batch` and
-            `tensor` and replays it; it returns None if the strategy cannot fit. It is called about
-            ten times per change at most, never twice with the same strategy.
+        peak_of: Function that returns the peak memory of a strategy, or None if the strategy cannot
+            fit. It is called at most about ten times per change, never twice with the same
+            strategy.
         device_bytes: Memory of a device, in bytes.
-        most_tensor: Highest number of tensor ranks, such as the ranks of a host (default 8).
+        most_tensor: Maximum number of tensor-parallel ranks, such as the number of devices in a
+            host (default 8).
 
     Returns:
-        Changes that fit, at most one of each kind; empty if none fits.
+        Changes that fit; empty if none fits.
     """
     changes: list[Change] = []
     for base in _bases(strategy, most_tensor):
@@ -61,7 +62,7 @@ def fits(
 
 
 def _bases(strategy: Strategy, most_tensor: int) -> Iterator[Strategy]:
-    """Yield strategies that need less and less memory and cost more and more time."""
+    """Yield the changed strategies in the order that `fits` documents."""
     yield strategy
     for zero, checkpoint in ((1, False), (2, False), (2, True), (3, True)):
         previous = strategy

@@ -1,8 +1,8 @@
-"""The memory that training needs on a device, by a replay of every allocation.
+"""The memory that training needs on a device, computed by a replay of every allocation.
 
-Two steps are replayed, because the first has no optimizer states yet. Outside of the operators the
-replay follows PyTorch: `zero_grad` frees gradients before the forward pass, and an optimizer with
-`foreach` has its temporaries for all parameters at once.
+Two steps are replayed, because the first step begins without optimizer states. Between the
+operators the replay follows PyTorch: `zero_grad` frees gradients before the forward pass, and an
+optimizer with `foreach` allocates its temporaries for all parameters at once.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from slipstream.forecast.work.workload import Workload
 # Replayed steps: the first one creates the optimizer states, and all later ones are like the
 # second.
 _STEPS = 2
-# A piece may have a slightly different size in the second step, because other pieces were free.
-# That this margin is enough is tested against complete replays
-# (tests/unit/forecast/test_search_parts.py).
+# An allocation may have a slightly different size in the second step, because other pieces of
+# memory are free. tests/unit/forecast/test_search_parts.py checks against complete replays that
+# this margin is enough.
 _SLACK = 1.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeakMemory:
-    """Bytes on the fullest device.
+    """Peak memory of the fullest device, in bytes.
 
     Args:
-        reserved: Peak of the allocator's segments and the context, which other users of the device
-            cannot have.
-        allocated: Peak of the pieces in use; it is the sum of the following six fields.
+        reserved: Peak of all memory that the process occupies: the allocator's segments, and the
+            context.
+        allocated: Peak of the memory in use; it is the sum of the following six fields.
         parameters: Parameters and buffers.
-        gradients: Gradients, and the buckets of which they are views.
+        gradients: Gradients, and their buckets if the gradients are views of them.
         states: Optimizer states, and copies of parameters in fp32.
         activations: Activations and inputs.
         workspace: Workspaces of libraries, and temporaries of the optimizer.
         communication: Buckets and gathered parameters.
-        at: Module and operator that run at the peak of `allocated`.
+        at: Names of the module and the operator that run at the peak of `allocated`.
     """
 
     reserved: int
@@ -65,20 +65,27 @@ class ReplayOptions:
     """The runtime settings of a rank whose memory is replayed.
 
     Args:
-        master: Whether the optimizer works on fp32 copies of 16-bit parameters.
-        context_bytes: Memory of the device's context and libraries outside of the allocator.
-        workspace_bytes: Memory that libraries such as cuBLAS allocate once and keep.
-        in_flight: Micro-batches whose activations are alive at once, at least 1; stage `i` of 1F1B
-            has `min(micro_batches, pipeline - i)`.
-        fused: Whether one kernel updates a parameter, without temporaries.
-        views: Whether gradients are views of DDP's buckets (`gradient_as_bucket_view`).
-        device_bytes: Memory of the device, at which cached segments go back to it (default None:
-            no limit). A higher peak is the memory that would be needed.
-        selective: Whether checkpoints keep the results of attention and half of those of products.
-        compiled: Whether repeated modules are compiled, which drops values that no backward pass
-            reads.
-        compiled_loss: Whether the loss is compiled too.
-        expandable: Whether the allocator's segments grow (`expandable_segments:True`).
+        master: Whether the optimizer works on fp32 copies of 16-bit parameters (default False).
+        context_bytes: Memory in bytes that the device's context and libraries use outside of the
+            allocator (default 0).
+        workspace_bytes: Memory in bytes that libraries such as cuBLAS allocate once and keep
+            (default 0).
+        in_flight: Number of micro-batches whose activations are in memory at the same time, at
+            least 1; stage `i` of 1F1B has `min(micro_batches, pipeline - i)` (default 1).
+        fused: Whether the optimizer updates parameters in fused kernels, which need no temporaries
+            (default False).
+        views: Whether gradients are views of DDP's buckets, like with `gradient_as_bucket_view`
+            (default False).
+        device_bytes: Memory of the device in bytes. Before it is exceeded, the allocator returns
+            cached segments to the device; a peak above it is the memory that would be needed
+            (default None: no limit).
+        selective: Whether checkpoints keep the results of attention and of every second matrix
+            product (default False).
+        compiled: Whether repeated modules are compiled; selective checkpoints then keep only
+            results that the backward pass reads (default False).
+        compiled_loss: Whether the loss is compiled too (default False).
+        expandable: Whether the allocator's segments grow, like with `expandable_segments:True`
+            (default False).
     """
 
     master: bool = False
@@ -102,20 +109,21 @@ def replay(
     options: ReplayOptions = ReplayOptions(),
     most_bytes: float = math.inf,
 ) -> PeakMemory:
-    """Return the memory that a rank needs. The call takes some microseconds per operator.
+    """Return the peak memory of a rank. The call takes some microseconds per operator.
 
     Args:
-        workload: Workload of one micro-batch on one tensor rank and one pipeline stage, without
-            checkpoints. Values that exist before the step and die in it arrive with each
-            micro-batch.
+        workload: Workload of one micro-batch on one tensor-parallel rank and one pipeline stage,
+            without checkpoints. Values that exist before the step and are freed during it are
+            inputs, of which each micro-batch has its own.
         strategy: Strategy whose `data`, `zero`, `checkpoint`, `micro_batches`, `exchange` and
-            `bucket_bytes` are applied here; the workload and `in_flight` contain the rest.
+            `bucket_bytes` are applied here; its other fields are already applied to the workload
+            and `in_flight`.
         optimizer: Optimizer, whose states have the dtype of the parameters, or fp32 with `master`.
-        options: Runtime settings of the rank.
-        most_bytes: Largest peak of interest, in bytes (default: no limit).
+        options: Runtime settings of the rank (default: those of a plain rank).
+        most_bytes: Maximum memory in bytes, at which the replay stops (default: no limit).
 
     Raises:
-        FullError: If more than `most_bytes` are needed; this is known long before the peak is.
+        FullError: The rank needs more than `most_bytes`.
     """
     workload = _as_run(workload, strategy, options)
     context_bytes, limit = options.context_bytes, options.device_bytes
@@ -125,7 +133,8 @@ def replay(
     rank = _ReplayedRank(workload, strategy, ledger, master=options.master, views=options.views)
     ledger.take(Use.WORKSPACE, options.workspace_bytes)
     for step in range(_STEPS):
-        # All memory of the first step stays in the second one, beside the optimizer states.
+        # The second step needs the same memory as the first, and the optimizer states. Their size
+        # counts in the first step already, so that the replay stops early.
         ahead = rank.states(optimizer) if step == 0 else 0
         ledger.room = (most_bytes - context_bytes - ahead) * _SLACK
         rank.run(options.in_flight)
@@ -152,7 +161,7 @@ def _as_run(workload: Workload, strategy: Strategy, options: ReplayOptions) -> W
 
 
 class _ReplayedRank:
-    """The memory of a device from the creation of the model on."""
+    """The memory of a device, from the creation of the model onwards."""
 
     def __init__(
         self,
@@ -187,16 +196,17 @@ class _ReplayedRank:
         self._names = [
             f"{operator.module} {operator.name}".strip() for operator in workload.operators
         ]
-        # Values by the operator that creates them, and by the one before which they are freed.
+        # Indices of the values that each operator creates, and of those freed before each operator.
         self._births: list[list[int]] = [[] for _ in workload.operators]
         self._deaths: list[list[int]] = [[] for _ in range(len(workload.operators) + 1)]
         self._schedule_values()
 
     def run(self, in_flight: int) -> None:
-        """Run the micro-batches of a step in the order of 1F1B."""
+        """Replay the micro-batches of a step in the order of 1F1B."""
         self._gradients.clear()
         alive: deque[dict[int, Holding]] = deque()
-        # After the first micro-batch that overlaps the gradients of another, all are alike.
+        # Once a micro-batch has run beside the gradients of an earlier micro-batch, all later
+        # micro-batches need the same memory.
         count = min(self._strategy.micro_batches, in_flight + 2)
         for started in range(count + in_flight):
             if started >= in_flight and alive:
@@ -210,7 +220,7 @@ class _ReplayedRank:
         return optimizer.value * sum(self._sizes[index].state for index in self._trained)
 
     def update(self, optimizer: Optimizer, *, fused: bool) -> None:
-        """Run the optimizer, which creates its states in the first step."""
+        """Replay the optimizer, which creates its states in the first step."""
         take = self._ledger.take
         self._ledger.at = "optimizer step"
         trained = [self._sizes[index] for index in self._trained]
@@ -263,7 +273,7 @@ class _ReplayedRank:
         return held
 
     def _run(self, held: dict[int, Holding], start: int, stop: int) -> None:
-        """Run a range of operators of a micro-batch; `held` has its live values."""
+        """Replay a range of operators of a micro-batch; `held` contains its live values."""
         take, gradients, values = self._ledger.take, self._gradients, self._workload.values
         for index in range(start, stop):
             self._ledger.at = self._names[index]
@@ -277,7 +287,7 @@ class _ReplayedRank:
         self._end(held, stop)
         if stop == len(self._names):
             self._before(held, stop)
-            # The next micro-batch replaces the values that a module keeps.
+            # Values that a module keeps are freed, because the next micro-batch replaces them.
             self._ledger.give(*held.values())
 
     def _end(self, held: dict[int, Holding], index: int) -> None:
@@ -293,9 +303,10 @@ class _ReplayedRank:
 
 
 def _temporaries(trained: Sequence[Sizes], optimizer: Optimizer) -> list[int]:
-    """Return the bytes of the temporaries of an update.
+    """Return the sizes in bytes of the temporary tensors of an update.
 
-    They are the roots of Adam's second moments, and fp32 gradients if there are fp32 copies.
+    These are the square roots of Adam's second moments, and fp32 gradients if the optimizer works
+    on fp32 copies of parameters.
     """
     copies = [parameter_sizes.state for parameter_sizes in trained if parameter_sizes.master]
     roots = [parameter_sizes.state for parameter_sizes in trained if optimizer is Optimizer.ADAM]

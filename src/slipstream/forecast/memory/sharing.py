@@ -20,15 +20,15 @@ _FIRST_BUCKET_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """Bytes of a parameter in each of its roles, on one device.
+    """Sizes of a parameter, its gradient and its optimizer states on one device.
 
     Args:
         complete: Bytes of the complete parameter that operators read.
-        stored: Bytes of the parameter that stay between steps.
-        gradient: Bytes of the gradient that stay between micro-batches.
-        sent: Bytes of the gradient that go to the other replicas.
-        state: Bytes of an optimizer state with one number per element.
-        master: Bytes of the copy in fp32; 0 if there is none.
+        stored: Bytes of the parameter, or of its shard, that stay in memory between steps.
+        gradient: Bytes of the gradient, or of its shard, that stay in memory between micro-batches.
+        sent: Bytes of the gradient that are exchanged with the other replicas.
+        state: Bytes of one optimizer state, such as the momentum.
+        master: Bytes of the fp32 copy; 0 if there is none.
     """
 
     complete: int
@@ -40,14 +40,15 @@ class Sizes:
 
 
 def sizes(workload: Workload, strategy: Strategy, *, master: bool) -> tuple[Sizes, ...]:
-    """Return the bytes of each parameter of a workload.
+    """Return the sizes of each parameter of a workload.
 
-    With ZeRO 3 and copies in fp32, the shards are these copies, and gradients are added in fp32.
+    With ZeRO 3 and fp32 copies, each rank stores its shard of these copies instead of 16-bit
+    parameters, and gradients are added in fp32.
 
     Args:
-        workload: Workload of one rank of a tensor dimension.
-        strategy: Strategy that decides what the replicas shard.
-        master: Whether the optimizer works on copies in fp32.
+        workload: Workload of one tensor-parallel rank.
+        strategy: Strategy whose `zero` and `data` decide what the replicas shard.
+        master: Whether the optimizer works on fp32 copies of 16-bit parameters.
     """
     shares = [strategy.data if strategy.zero >= level else 1 for level in (1, 2, 3)]
 
@@ -67,10 +68,10 @@ def sizes(workload: Workload, strategy: Strategy, *, master: bool) -> tuple[Size
 
 
 def gradient_owners(workload: Workload) -> dict[int, int]:
-    """Return the parameter index of each value that is a gradient; -1 if it is unknown.
+    """Return the index of the parameter of each gradient, by value index; -1 if it is unknown.
 
-    Gradients are values that the backward pass creates and never frees. The gradient of a parameter
-    is the newest one of its size at the time when the parameter's gradient is ready.
+    Gradients are the values that the backward pass creates and never frees. When the gradient of a
+    parameter is complete, it is the newest such value that has the parameter's size.
     """
     forward = num_forward(workload)
     left = {i for i, v in enumerate(workload.values) if v.born >= forward and v.dies < 0}
@@ -94,13 +95,15 @@ def gradient_owners(workload: Workload) -> dict[int, int]:
 def buckets(
     workload: Workload, strategy: Strategy, modules: Sequence[RepeatedModule]
 ) -> list[list[int]]:
-    """Return the groups of parameters whose gradients are exchanged together, in order.
+    """Return the groups of parameters whose gradients are exchanged together.
+
+    Groups and parameters are in the order in which their first gradient is complete.
 
     Args:
-        workload: Workload that says when each gradient is ready.
-        strategy: Strategy with the size of a bucket. With ZeRO 3 each unit is a bucket, and the
-            parameters outside all units are another.
-        modules: Units of the workload.
+        workload: Workload that says when each gradient is complete.
+        strategy: Strategy with the size of a bucket. With ZeRO 3 the parameters of each unit form a
+            group, and the parameters outside all units form another.
+        modules: Units of the workload; see `slipstream.forecast.memory.units`.
     """
     trained = [i for i, parameter in enumerate(workload.parameters) if parameter.ready >= 0]
     trained.sort(key=lambda index: workload.parameters[index].ready)
@@ -123,5 +126,5 @@ def buckets(
 
 
 def has_buckets(strategy: Strategy) -> bool:
-    """Return whether replicas keep flat buffers for the gradients that they exchange."""
+    """Return whether replicas have flat buffers (buckets) for the gradients that they exchange."""
     return strategy.data > 1 and strategy.zero < 2 and strategy.exchange is not Exchange.LOCAL

@@ -14,11 +14,11 @@ class RepeatedModule:
     """A module that a model repeats, such as a block of a transformer.
 
     Args:
-        name: Path of the module after the class of the root, such as "GPT.blocks.3".
-        parameters: Indices of its parameters in the workload.
-        forward: Range of its operators in the forward pass.
-        backward: Range of its operators in the backward pass, from the first that reads its
-            parameters or a value that it kept; empty if there is none.
+        name: Path of the module, which begins with the class of the model, such as "GPT.blocks.3".
+        parameters: Indices of the module's parameters in the workload.
+        forward: Range of the module's operators in the forward pass.
+        backward: Range of the backward operators that use the module's parameters, or values of the
+            module that no later module reads in the forward pass; empty if there are none.
     """
 
     name: str
@@ -31,7 +31,7 @@ def units(workload: Workload) -> tuple[RepeatedModule, ...]:
     """Return the blocks that `slipstream.forecast.work.blocks` finds, in execution order.
 
     Args:
-        workload: Workload of any part of a model; its operators name their modules.
+        workload: Workload of a model or of a part of it, such as a pipeline stage.
     """
     forward = num_forward(workload)
     places: dict[str, list[int]] = {}
@@ -43,7 +43,7 @@ def units(workload: Workload) -> tuple[RepeatedModule, ...]:
     end = 0
     for name, indices in places.items():
         span = range(indices[0], indices[-1] + 1)
-        # A module that runs several times, with others in between, is no unit.
+        # A module that runs several times, with other modules in between, is no unit.
         if span.start >= end and len(span) == len(indices):
             modules.append(_unit(workload, name, span, readers))
             end = span.stop
@@ -56,7 +56,10 @@ def num_forward(workload: Workload) -> int:
 
 
 def readers_of(workload: Workload) -> Mapping[int, Sequence[int]]:
-    """Return the operators that read or write each value, in order."""
+    """Return the operators that read or write each value, in execution order.
+
+    The result maps the index of a value to indices of operators.
+    """
     readers: dict[int, list[int]] = {}
     for index, operator in enumerate(workload.operators):
         for value in {*operator.reads, *operator.writes}:
@@ -65,7 +68,7 @@ def readers_of(workload: Workload) -> Mapping[int, Sequence[int]]:
 
 
 def made(workload: Workload, span: range) -> list[int]:
-    """Return the values that a range of operators creates, in order."""
+    """Return the indices of the values that a range of operators creates, in execution order."""
     return [
         value
         for index in span

@@ -4,8 +4,8 @@
 
     Path("report.html").write_text(forecast_page(result, {"model": "resnet50", "batch": 256}))
 
-A page is one file that loads nothing, so it can be read without a network. It has about a megabyte;
-most of that is Vega, which draws the charts.
+A page is one file that loads no other files, so it can be read without a network. The file has
+about a megabyte, mostly for Vega, which draws the charts.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from slipstream.units import GIB
 
 
 def advice(fit: MemoryFit) -> list[str]:
-    """Return whether plain replicas fit, followed by the changes that would make them fit.
+    """Return lines of text: whether plain replicas fit, and the changes that would make them fit.
 
     Args:
         fit: Memory fit on the first plan's hosts.
@@ -27,7 +27,7 @@ def advice(fit: MemoryFit) -> list[str]:
 
 
 def question(fit: MemoryFit) -> str:
-    """Return a sentence that compares the memory that replicas need with the device's."""
+    """Return text that compares the memory that replicas need with the memory of a device."""
     has = fit.machine.cluster.device.memory_gib
     words = strategy_words(fit.strategy)[0]
     least = "at least " if fit.is_least else ""
@@ -38,12 +38,12 @@ def question(fit: MemoryFit) -> str:
 
 
 def memory(num_bytes: float) -> str:
-    """Return bytes in GiB."""
+    """Return a number of bytes as text in GiB."""
     return f"{num_bytes / GIB:.1f} GiB"
 
 
 def remedies(fit: MemoryFit) -> list[tuple[str, str]]:
-    """Return the memory and the seconds of a step with each change."""
+    """Return two texts for each change: the memory and the step time with this change."""
     return [
         (
             memory(remedy.num_bytes),

@@ -14,7 +14,7 @@ from slipstream.units import GIB
 
 
 def as_json(result: Result) -> dict[str, Any]:
-    """Return a result as JSON, without the time spans of its steps' resources.
+    """Return a result as values for JSON, without the time spans of its steps' resources.
 
     Args:
         result: Result of a search.

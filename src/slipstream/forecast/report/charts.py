@@ -34,7 +34,7 @@ def wide_legend(title: str | None, entry_width: int = 300) -> alt.Legend:
 
 
 def efficiency(rows: Sequence[Row], kinds: Sequence[str]) -> Spec:
-    """Return a chart of efficiency over the number of devices, with a line for each machine.
+    """Return a chart of efficiency against the number of devices, with a line for each machine.
 
     Args:
         rows: Rows from `rows.scaling`.
@@ -66,7 +66,7 @@ def efficiency(rows: Sequence[Row], kinds: Sequence[str]) -> Spec:
 
 
 def cost(rows: Sequence[Row], of: ChartScale) -> Spec:
-    """Return a chart of cost over time of all plans, with intervals and the Pareto front.
+    """Return a chart of cost against time of all plans, with intervals and the Pareto front.
 
     Args:
         rows: Rows from `rows.costs`.
@@ -107,7 +107,7 @@ def cost(rows: Sequence[Row], of: ChartScale) -> Spec:
 
 
 def parts(rows: Sequence[Row]) -> Spec:
-    """Return a bar for each plan that divides the time of its step.
+    """Return a chart with a bar for each plan, divided into the parts of its step time.
 
     Args:
         rows: Rows from `rows.parts`.
@@ -126,7 +126,9 @@ def parts(rows: Sequence[Row]) -> Spec:
 
 
 def memory(rows: Sequence[Row]) -> Spec:
-    """Return a bar for each plan that divides its memory, with a mark at the device's capacity.
+    """Return a chart with a bar for each plan, divided into the uses of its memory.
+
+    A mark shows the device's capacity.
 
     Args:
         rows: Rows from `rows.memory`.
@@ -159,11 +161,11 @@ def memory(rows: Sequence[Row]) -> Spec:
 
 
 def schedule(rows: Sequence[Row], plans: Mapping[str, str]) -> Spec:
-    """Return a timeline of the resources in one step, for a plan that the reader selects.
+    """Return a timeline chart of the resources in one step, for a plan that the reader selects.
 
     Args:
         rows: Rows from `spans.schedule` of all plans.
-        plans: Labels for the reader by plan name, in the order of the menu.
+        plans: Text of each menu entry, by the plan's label in `rows`.
     """
     kinds = list(dict.fromkeys(row["kind"] for row in rows))
     select = alt.binding_select(options=list(plans), labels=list(plans.values()), name="Plan ")
@@ -205,7 +207,7 @@ def _bars(
     names: Sequence[str],
     range_: Sequence[str],
 ) -> alt.Chart:
-    """Return a bar for each plan, stacked from its named parts."""
+    """Return a chart with a bar for each plan, stacked from named parts."""
     labels = alt.Axis(labelExpr=_SHORT.format("label"), labelLimit=280)
     return (
         alt.Chart(alt.InlineData(values=list(rows)))

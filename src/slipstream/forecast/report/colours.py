@@ -6,7 +6,7 @@ BLUE, ORANGE, GREEN, PINK, VIOLET = "#3b82d6", "#d9730d", "#2f9e63", "#c74b9b", 
 GOLD, TEAL, RED, GREY, OLIVE = "#b8860b", "#2a9da8", "#d64545", "#7a8794", "#6f8f2f"
 ALL = (BLUE, ORANGE, GREEN, PINK, VIOLET, GOLD, TEAL, RED, OLIVE, GREY)
 
-# Colours of the usual kinds of spans; other kinds get the colours that are left.
+# Colours of the usual kinds of spans; other kinds get colours that are not used here.
 SPANS = {
     "forward": BLUE,
     "backward": TEAL,

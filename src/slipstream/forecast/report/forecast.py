@@ -1,4 +1,4 @@
-"""The HTML page of a forecast: the question, the ranked plans, and the rejected ones."""
+"""The HTML page of a forecast: its arguments, the ranked plans, and the rejected plans."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from slipstream.forecast.report.terminal import duration, launch_command
 from slipstream.forecast.search.plan import Interval, Plan
 from slipstream.forecast.search.search import Result
 
-# Most lines of a chart, bars of a chart, and schedules that the reader can select.
+# Maximum numbers of lines in a chart, of bars in a chart, and of schedules for selection.
 _LINES, _BARS, _SCHEDULES = 10, 8, 4
 
 
 def forecast_page(result: Result, asked: Mapping[str, object], most: int = 10) -> str:
-    """Return a forecast as a self-contained page of HTML.
+    """Return a forecast as a self-contained HTML page.
 
     The call blocks for a second or two.
 
     Args:
         result: Result of a search.
         asked: Names and values of the arguments of `slipstream.forecast.forecast`.
-        most: Most plans in the table (default 10).
+        most: Maximum number of plans in the table (default 10).
     """
     sections = [_asked(asked)]
     if result.plans:
@@ -122,7 +122,7 @@ def _schedule(plans: Sequence[Plan]) -> Section:
 
 
 def _words(number: int, plan: Plan) -> str:
-    """Return a plan's name and step time, and the share that is drawn if below 90 %."""
+    """Return text with a plan's label and step time, and the drawn time if it is below 90 %."""
     step, drawn = plan.step.seconds, spans.drawn(plan)
     part = "" if drawn > 0.9 * step else f"; the first {_exactly(drawn)} are drawn"
     return f"{rows.label(number, plan)}: a step of {_exactly(step)}{part}"

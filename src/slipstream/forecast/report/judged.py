@@ -1,4 +1,4 @@
-"""Rows for the charts that compare forecasts with measurements."""
+"""Data rows for the charts that compare forecasts with measurements."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from slipstream.forecast.report.rows import Row
 from slipstream.forecast.validate.score import Judged, ValidationReport
 
+# Relative errors up to which the chart has a band.
 BANDS = (0.1, 0.2)
 
 
 def points(report: ValidationReport) -> list[Row]:
-    """Return forecast and measured seconds per step, of rows that state a time.
+    """Return forecast and measured seconds per step for each measurement of a time.
+
+    Measurements of a speed-up are left out.
 
     Args:
         report: Comparison of a table with its forecasts.
@@ -24,7 +27,7 @@ def points(report: ValidationReport) -> list[Row]:
 
 
 def efficiencies(report: ValidationReport) -> list[Row]:
-    """Return forecast and measured efficiency, of rows whose single device was measured too.
+    """Return forecast and measured efficiency for each measurement with a single-device baseline.
 
     Args:
         report: Comparison of a table with its forecasts.
@@ -36,7 +39,7 @@ def efficiencies(report: ValidationReport) -> list[Row]:
 
 
 def sources(report: ValidationReport) -> list[str]:
-    """Return the sources of the rows that were read; sources with most rows come first."""
+    """Return the sources of the measurements; sources with most measurements come first."""
     counts: dict[str, int] = {}
     for judged in report.judged:
         counts[judged.case.source] = counts.get(judged.case.source, 0) + 1
@@ -44,7 +47,7 @@ def sources(report: ValidationReport) -> list[str]:
 
 
 def bands(rows: Sequence[Row]) -> list[Row]:
-    """Return the corners of the bands in which the error is at most one of `BANDS`.
+    """Return the ends of the diagonal, and the corners of the bands for the errors in `BANDS`.
 
     Args:
         rows: Rows from `points`.

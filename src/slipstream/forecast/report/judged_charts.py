@@ -23,7 +23,7 @@ _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
 
 
 def scatter(rows: Sequence[Row], bands: Sequence[Row], sources: Sequence[str]) -> Spec:
-    """Return a chart of forecast over measured seconds, with a diagonal and error bands.
+    """Return a chart of forecast against measured seconds, with a diagonal and error bands.
 
     Args:
         rows: Rows from `judged.points`.
@@ -49,7 +49,9 @@ def scatter(rows: Sequence[Row], bands: Sequence[Row], sources: Sequence[str]) -
 
 
 def efficiency(rows: Sequence[Row], sources: Sequence[str]) -> Spec:
-    """Return a chart of forecast over measured efficiency, with a band of ten points.
+    """Return a chart of forecast against measured efficiency.
+
+    A band contains errors of up to 10 percentage points.
 
     Args:
         rows: Rows from `judged.efficiencies`.

@@ -1,4 +1,4 @@
-"""A page of sections with tables and charts, as one self-contained file of HTML."""
+"""A page of sections with tables and charts, as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Column:
 
     Args:
         name: Heading.
-        numeric: Whether its cells are numbers, which are aligned right (default false).
+        numeric: Whether the cells are numbers, which are aligned right (default False).
     """
 
     name: str
@@ -48,7 +48,7 @@ class Table:
         caption: Text above the table.
         columns: Columns from left to right.
         rows: Rows with a cell for each column.
-        folded: Whether the table is closed until the reader opens it (default false).
+        folded: Whether the table is hidden until the reader opens it (default False).
     """
 
     caption: str
@@ -63,8 +63,8 @@ class Figure:
 
     Args:
         name: Identifier that is unique in the page, of letters and dashes.
-        caption: Description that serves readers with and without sight.
-        spec: Chart in Vega-Lite.
+        caption: Text below the chart, which describes it for blind readers too.
+        spec: Chart as a Vega-Lite specification.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Section:
 def page(title: str, summary: str, sections: Sequence[Section]) -> str:
     """Return a page as HTML.
 
-    If there are charts, the call blocks for a second to bundle Vega.
+    If there are charts, the call blocks for about a second to bundle Vega.
 
     Args:
         title: Title of the page.
@@ -118,7 +118,11 @@ def page(title: str, summary: str, sections: Sequence[Section]) -> str:
 
 
 def _vega(schema: str) -> str:
-    """Return the scripts that draw charts of a schema's version."""
+    """Return the scripts that draw charts.
+
+    Args:
+        schema: Address of the charts' Vega-Lite schema, which contains the version.
+    """
     version = _VERSION.search(schema)
     assert version is not None, schema
     bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", version[1])

@@ -1,4 +1,4 @@
-"""Rows for the charts of a forecast."""
+"""Data rows for the charts of a forecast."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ class ChartScale:
         time: Title of the time axis.
         cost: Title of the cost axis.
         per: Seconds in one unit of time.
-        priced: Whether cost is in dollars; if not, it is in device hours.
-        target: Whether time runs to the target; if not, it is the time of 1,000 steps.
+        priced: Whether cost is in dollars; otherwise it is in device hours.
+        target: Whether time is the training time to the target; otherwise it is the time of 1,000
+            steps.
     """
 
     time: str
@@ -55,12 +56,12 @@ def label(number: int, plan: Plan) -> str:
 
 
 def hardware(plan: Plan) -> str:
-    """Return the number of hosts and the machine of a plan."""
+    """Return text with the number of hosts and the type of host of a plan."""
     return f"{plan.hosts} x {plan.machine.name}"
 
 
 def kind(plan: Plan) -> str:
-    """Return a plan's kind of machine: devices of a host and network."""
+    """Return text that describes a plan's kind of machine: devices per host, and network."""
     cluster = plan.machine.cluster
     many = f"{cluster.per_host} x " if cluster.per_host > 1 else ""
     network = "no network" if cluster.between is None else cluster.between.name
@@ -68,7 +69,7 @@ def kind(plan: Plan) -> str:
 
 
 def kinds(plans: Sequence[Plan]) -> list[str]:
-    """Return the kinds of machines of all plans; the best ranked comes first."""
+    """Return the kinds of machines of all plans; the kind of the best plan comes first."""
     return list(dict.fromkeys(map(kind, plans)))
 
 
@@ -113,7 +114,7 @@ def scale(plans: Sequence[Plan]) -> ChartScale:
 
 
 def costs(plans: Sequence[Plan], of: ChartScale) -> list[Row]:
-    """Return time and cost of all plans, their intervals, and whether each is on the front.
+    """Return time and cost of each plan with intervals, and whether it is on the Pareto front.
 
     Args:
         plans: Ranked plans.
@@ -134,7 +135,7 @@ def costs(plans: Sequence[Plan], of: ChartScale) -> list[Row]:
 
 
 def parts(plans: Sequence[Plan]) -> list[Row]:
-    """Return the parts of the time of each plan's step.
+    """Return the parts of each plan's step time.
 
     Args:
         plans: Ranked plans.
@@ -160,7 +161,7 @@ def parts(plans: Sequence[Plan]) -> list[Row]:
 
 
 def memory(plans: Sequence[Plan]) -> list[Row]:
-    """Return how each plan uses the memory of its fullest device, and the device's capacity.
+    """Return the memory of each plan's fullest device by use, and the device's capacity.
 
     Args:
         plans: Ranked plans.
@@ -195,7 +196,7 @@ def _time(plan: Plan, target: bool) -> Interval:
 
 
 def _front(points: Sequence[tuple[float, float]]) -> set[int]:
-    """Return the indices on the Pareto front: no other point is better in both values."""
+    """Return the indices of the points that no other point beats in both values (Pareto front)."""
     front: set[int] = set()
     least = float("inf")
     for index in sorted(range(len(points)), key=lambda number: points[number]):

@@ -1,4 +1,4 @@
-"""Rows for the timeline of the resources of a step."""
+"""Data rows for the timeline chart, which shows when each resource is busy during a step."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from slipstream.forecast.report.rows import Row, label
 from slipstream.forecast.search.plan import Plan
 from slipstream.forecast.simulate.resources import ResourceSpan
 
-# Most resources that are drawn; if there are more, the first and the last are drawn.
+# Maximum number of resources that are drawn; if there are more, the first half and the last half of
+# this number are drawn.
 MOST_QUEUES = 16
-# Share of the drawn time; spans that are shorter are drawn together with their neighbours.
+# Minimum length of a span, as a share of the drawn time; shorter spans are joined with their
+# neighbours.
 _FINEST = 1 / 200
 SEVERAL = "several"
 _NUMBER = re.compile(r"\d+")
@@ -20,13 +22,13 @@ _NUMBER = re.compile(r"\d+")
 def drawn(plan: Plan) -> float:
     """Return the seconds of a plan's step that its spans cover.
 
-    Spans do not cover the optimizer's update and micro-batches that repeat earlier ones.
+    Spans cover neither the optimizer's update nor micro-batches that repeat earlier micro-batches.
     """
     return max((span.end for span in plan.step.spans), default=0.0)
 
 
 def schedule(number: int, plan: Plan) -> list[Row]:
-    """Return the time spans of a plan's resources.
+    """Return one row for each time span of a plan's resources.
 
     Args:
         number: Rank of the plan, from 1.
@@ -53,7 +55,9 @@ def schedule(number: int, plan: Plan) -> list[Row]:
 
 
 def shown(queues: Iterable[str]) -> list[str]:
-    """Return the names of the resources to draw; of many, the first and the last.
+    """Return the names of the resources to draw, in order of their numbers.
+
+    If there are more than `MOST_QUEUES`, the result contains only the first and the last names.
 
     Args:
         queues: Names of resources, such as "device 0".

@@ -23,11 +23,11 @@ _NEAREST = 5
 
 
 def ranked(plans: Sequence[Plan], most: int) -> Table:
-    """Return a table of the first plans, without columns that are empty.
+    """Return a table of the first plans, without empty columns.
 
     Args:
         plans: Ranked plans.
-        most: Most plans to show.
+        most: Maximum number of plans to show.
     """
     first = plans[:most]
     columns = [column for column in _COLUMNS if any(column[1](plan).text for plan in first)]
@@ -44,7 +44,7 @@ def ranked(plans: Sequence[Plan], most: int) -> Table:
 
 
 def parts(rows: Iterable[Row]) -> Table:
-    """Return a table of the parts of each plan's step in milliseconds.
+    """Return a table of the parts of each plan's step time in milliseconds.
 
     Args:
         rows: Rows from `rows.parts`.
@@ -60,12 +60,12 @@ def parts(rows: Iterable[Row]) -> Table:
 
 
 def front(rows: Iterable[Row], time: str, cost: str) -> Table:
-    """Return a table of the plans on the Pareto front, with the fastest first.
+    """Return a table of the plans on the Pareto front of time and cost, fastest first.
 
     Args:
         rows: Rows from `rows.costs`.
-        time: Heading of the column of times.
-        cost: Heading of the column of costs.
+        time: Heading of the time column.
+        cost: Heading of the cost column.
     """
     best = sorted((row for row in rows if row["front"]), key=lambda row: row["time_value"])
     lines = [(Cell(row["plan"]), _of(row, "time"), _of(row, "cost")) for row in best]
@@ -74,7 +74,7 @@ def front(rows: Iterable[Row], time: str, cost: str) -> Table:
 
 
 def others(plan: Plan) -> Table:
-    """Return a table of other strategies on a plan's hosts, with reasons against each.
+    """Return a table of rejected strategies on a plan's hosts, with the reasons.
 
     Args:
         plan: Plan that was preferred.
@@ -135,7 +135,7 @@ def _of(row: Row, name: str) -> Cell:
 def _hardware(plan: Plan) -> Cell:
     cluster = plan.machine.cluster
     where, between = hardware(plan), cluster.between
-    # Machines of the user have their network in their name.
+    # The name of a user's own host already contains its network.
     if plan.hosts > 1 and between is not None and not where.endswith(between.name):
         where = f"{where}, {between.name}"
     return Cell(f"{plan.devices} {cluster.device.name}", where)
@@ -157,7 +157,10 @@ def _time(interval: Interval | None) -> Cell:
 
 
 def _dollars(plan: Plan) -> Cell:
-    """Return the cost to the target; without a target, of an epoch or of 1,000 steps."""
+    """Return the cost of the training to the target.
+
+    Without a target, the cost is for an epoch, or for 1,000 steps if the epoch size is unknown.
+    """
     price = plan.machine.dollars_per_hour
     if price is None:
         return Cell("")

@@ -1,4 +1,7 @@
-"""Tables and text of plans for a terminal; intervals decide the number of digits."""
+"""Tables and text of plans for a terminal.
+
+The width of its interval determines how many digits of a number are shown.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,11 @@ from slipstream.forecast.work.strategy import Agreement, Exchange, Strategy
 from slipstream.units import GIB
 
 _HOUR = 3600.0
-# Units of time from the longest, and the number of units from which each is used.
+# Units of time, longest first: name, seconds, and the number of units from which it is used.
 _UNITS = (("days", 86400.0, 3.0), ("h", 3600.0, 2.0), ("min", 60.0, 2.0), ("s", 1.0, 1.0))
+# Maximum number of rejected plans that are shown for each reason.
 _NEAREST = 3
-# Most hosts that a command names; more hosts are listed in a file.
+# Maximum number of hosts that a command names; more hosts are listed in a file.
 _NAMED = 4
 _NUMBER = re.compile(r"\$?\d[\d,]*(?:\.\d+)?")
 _STEPS = 1000
@@ -31,12 +35,12 @@ _STEPS = 1000
 def table(result: Result, most: int = 10) -> Table:
     """Return a table of the best plans for a console of 100 columns.
 
-    The second line of a cell is an interval that contains eight in ten measurements. Model FLOPs
-    utilisation (MFU) and the plan's limit are below the efficiency.
+    The second line of a cell with a forecast is an interval that contains eight in ten
+    measurements. Model FLOPs utilisation (MFU) and the plan's limit are below the efficiency.
 
     Args:
         result: Result of a search.
-        most: Most plans to show (default 10).
+        most: Maximum number of plans to show (default 10).
     """
     plans = result.plans[:most]
     shown = [column for column in _COLUMNS if any(column.of(plan)[0] for plan in plans)]
@@ -55,7 +59,7 @@ def losers(result: Result, most: int = 10) -> Group:
 
     Args:
         result: Result of a search.
-        most: Most plans that `table` shows (default 10).
+        most: Maximum number of plans that `table` shows (default 10).
     """
     lines: list[Text | Padding] = []
     further = result.plans[most:]
@@ -73,7 +77,10 @@ def losers(result: Result, most: int = 10) -> Group:
 
 
 def strategy_words(strategy: Strategy) -> list[str]:
-    """Return words for a strategy: how devices share the work, and how it saves memory.
+    """Return a description of a strategy, as a list of phrases.
+
+    The first phrase contains the degrees of parallelism. Phrases about memory-saving methods and
+    the gradient exchange follow.
 
     Args:
         strategy: Strategy to describe.
@@ -92,7 +99,7 @@ def strategy_words(strategy: Strategy) -> list[str]:
 
 
 def _trades(strategy: Strategy) -> Iterator[str]:
-    """Yield words for virtual stages, sequences, experts, states and checkpoints."""
+    """Yield phrases about interleaving, sequence and expert parallelism, ZeRO and checkpoints."""
     if strategy.virtual > 1:
         yield f"{strategy.virtual} interleaved stages"
     if strategy.sequence:
@@ -106,7 +113,7 @@ def _trades(strategy: Strategy) -> Iterator[str]:
 
 
 def _exchange(strategy: Strategy) -> Iterator[str]:
-    """Yield words for the exchange of gradients if it differs from an all-reduce per step."""
+    """Yield phrases about the exchange of gradients if it differs from an all-reduce per step."""
     if strategy.exchange is Exchange.PARAMETER_SERVER:
         yield f"parameter servers on {strategy.servers} hosts"
     if strategy.exchange is Exchange.LOCAL:
@@ -140,7 +147,7 @@ def launch_command(plan: Plan) -> str:
 
 
 def rounded(interval: Interval) -> tuple[str, str]:
-    """Return a number and its interval, rounded by the interval's width.
+    """Return a number and its interval as two texts, rounded to suit the interval's width.
 
     Args:
         interval: Number and bounds in the unit that is shown.
@@ -153,7 +160,7 @@ def rounded(interval: Interval) -> tuple[str, str]:
 
 
 def duration(interval: Interval) -> tuple[str, str]:
-    """Return a duration and its interval in a suitable unit.
+    """Return a duration and its interval as two texts in a suitable unit.
 
     Args:
         interval: Duration in seconds.
@@ -166,10 +173,10 @@ def duration(interval: Interval) -> tuple[str, str]:
 
 
 def gib(interval: Interval) -> tuple[str, str]:
-    """Return an amount of memory and its interval in GiB.
+    """Return an amount of memory and its interval as two texts in GiB.
 
     Args:
-        interval: Amount in bytes.
+        interval: Amount of memory in bytes.
     """
     shown = scaled(interval, 1 / GIB)
     digits = 1 if shown.high < 10 else 0
@@ -177,10 +184,12 @@ def gib(interval: Interval) -> tuple[str, str]:
 
 
 def share(interval: Interval) -> tuple[str, str]:
-    """Return a share and its interval in per cent; an empty interval becomes "".
+    """Return a share and its interval as two texts in per cent.
+
+    The text of an interval without width is "".
 
     Args:
-        interval: Share of 1.
+        interval: Share, where 1 is 100 %.
     """
     low, high = interval.low, interval.high
     return f"{interval.value:.0%}", "" if low == high else f"{100 * low:.0f}-{100 * high:.0f}%"
@@ -221,9 +230,10 @@ def _duration(interval: Interval | None) -> Sequence[str]:
 
 
 def dollars(plan: Plan) -> Sequence[str]:
-    """Return a plan's cost in dollars, its interval, and its unit if there is no target.
+    """Return the lines of a table cell: a plan's cost in dollars, its interval, and its unit.
 
-    Without a target the cost is that of an epoch, or of 1,000 steps.
+    The cost is for the whole training to the target, and then has no unit. Without a target, the
+    cost is for an epoch, or for 1,000 steps if the epoch size is unknown.
 
     Args:
         plan: Plan to price.
@@ -288,7 +298,7 @@ def scaled(interval: Interval, factor: float) -> Interval:
 
 
 def _behind(first: Plan, further: Sequence[Plan]) -> str:
-    """Return a line about plans that are not shown: their number, speed and price."""
+    """Return a line about plans that are not shown: their number, and whether they are slower."""
     slower = sum(plan.seconds_per_step.value >= first.seconds_per_step.value for plan in further)
     count = f"{len(further)} more plans that fit" if len(further) > 1 else "1 more plan that fits"
     if first.machine.dollars_per_hour is None:
@@ -300,7 +310,7 @@ def _behind(first: Plan, further: Sequence[Plan]) -> str:
 
 
 def _groups(losses: Iterable[Loss]) -> list[list[Loss]]:
-    """Group rejected plans whose reasons differ only in numbers, the nearly accepted ones first."""
+    """Group rejected plans whose reasons differ only in numbers, in order of `_distance`."""
     groups: dict[str, list[Loss]] = {}
     for loss in losses:
         groups.setdefault(_reason(loss), []).append(loss)
@@ -312,7 +322,10 @@ def _reason(loss: Loss) -> str:
 
 
 def _distance(loss: Loss) -> float:
-    """Return the ratio of the first and last number of a reason, as a logarithm."""
+    """Return the absolute logarithm of the ratio of the first to the last number in a reason.
+
+    A plan is nearly accepted if this distance is small.
+    """
     numbers = [float(digits.strip("$").replace(",", "")) for digits in _NUMBER.findall(loss.why)]
     numbers = [number for number in numbers if number > 0]
     return abs(math.log(numbers[0] / numbers[-1])) if numbers else 0.0

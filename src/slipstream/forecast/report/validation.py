@@ -20,13 +20,14 @@ _LINES = 12
 
 
 def validation_page(report: ValidationReport, intervals: Intervals, name: str) -> str:
-    """Return a comparison as a self-contained page of HTML.
+    """Return a comparison of forecasts with measurements as a self-contained HTML page.
 
     The call blocks for a second or two.
 
     Args:
-        report: Comparison of a table with its forecasts.
-        intervals: Intervals whose coverage is counted.
+        report: Comparison of a table of measurements with their forecasts.
+        intervals: Factors of the prediction intervals; the page says how many measurements lie
+            in them.
         name: Name of the table, for the title.
     """
     count, missed = len(report.judged), len(report.unread)

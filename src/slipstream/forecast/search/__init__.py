@@ -1,1 +1,1 @@
-"""Which way to train is the fastest or the cheapest?"""
+"""Search for the fastest or the cheapest way to train a model."""

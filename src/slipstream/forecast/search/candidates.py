@@ -1,4 +1,4 @@
-"""Candidate strategies: degrees of parallelism, and the refinements of one strategy."""
+"""Candidate strategies: all degrees of parallelism, and the refinements of one strategy."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from dataclasses import dataclass, replace
 
 from slipstream.forecast.work.strategy import WIRE_SHARE, Exchange, Strategy
 
-# Methods that save memory, cheapest first: (zero, checkpoint).
+# Combinations of methods that save memory, cheapest first: (ZeRO level, activation checkpoints).
 _TRADES = (
     (0, False), (0, True), (1, False), (1, True), (2, False), (2, True), (3, False), (3, True),
 )  # fmt: skip
-# Highest degrees. Tensor ranks stay within a host, and most hosts have at most 8 devices. The other
-# limits only bound the search; they were chosen by hand.
+# Maximum degrees of parallelism. Tensor-parallel ranks stay within a host, and most hosts have at
+# most 8 devices. The other two maxima only bound the search; they were chosen by hand.
 _MOST_TENSOR, _MOST_PIPELINE, _MOST_CONTEXT = 8, 64, 64
-# Sequence length from which ranks divide sequences, and minimum tokens per rank, which was chosen
-# by hand. For a Llama of 16 blocks on 8 to 32 A100 or H100, dividing sequences of up to 8,192
-# tokens is never the fastest; of 16,384, 32,768 and 65,536 tokens it makes steps up to 3, 10 and 24
-# % faster.
+# Sequence length in tokens from which ranks divide sequences (context parallelism), and minimum
+# number of tokens per rank, which was chosen by hand. For a Llama of 16 blocks on 8 to 32 A100 or
+# H100, context parallelism is never the fastest with sequences of up to 8,192 tokens. With 16,384,
+# 32,768 and 65,536 tokens it makes steps up to 3, 10 and 24 % faster.
 _LONG, _LEAST_TOKENS = 16384, 2048
-# Bucket sizes in bytes: 25 MiB is PyTorch's default (bucket_cap_mb of DistributedDataParallel);
-# smaller buckets overlap earlier, and larger ones have fewer latencies. In 21 scenarios, 25 MiB
-# alone makes the mean step 1.3 % slower, and seven sizes from 1 to 200 MiB make it 0.2 % faster.
+# Sizes of gradient buckets in bytes. PyTorch's default is 25 MiB (bucket_cap_mb of
+# DistributedDataParallel). Smaller buckets are exchanged earlier in the backward pass; larger
+# buckets pay the latency less often. In the 21 scenarios of strategy_search.py, 25 MiB alone makes
+# the mean step 1.3 % slower, and seven sizes from 1 to 200 MiB make it 0.2 % faster.
 _BUCKETS = (4 << 20, 25 << 20, 100 << 20)
 ANY = "any"
 
@@ -32,10 +33,10 @@ class ModelShape:
 
     Args:
         blocks: Number of repeated blocks.
-        divides: Function that returns whether a number of tensor ranks can divide the matrix
-            products.
-        experts: Number of experts of the sparse layers; 1 if there are none.
-        tokens: Tokens in one sample's attention; 0 if there is no attention.
+        divides: Function that returns whether a number of tensor-parallel ranks can divide the
+            matrix products.
+        experts: Number of experts in each sparse (mixture-of-experts) layer; 1 if there are none.
+        tokens: Sequence length in tokens; 0 if there is no attention, or attention is not fused.
     """
 
     blocks: int
@@ -50,7 +51,7 @@ class Allowed:
 
     Args:
         codec: Compression of gradients between hosts; "any" selects the fastest (default "none").
-        period: Maximum number of steps between two exchanges of local SGD (default 1: every step).
+        period: Number of steps between two exchanges of local SGD (default 1: no local SGD).
     """
 
     codec: str = "none"
@@ -65,8 +66,8 @@ def strategies(
     Args:
         shape: Limits of the model.
         ranks: Number of ranks; all of them are used.
-        per_host: Ranks per host.
-        global_batch: Samples per step.
+        per_host: Number of ranks per host.
+        global_batch: Number of samples per step.
         allowed: Strategies that the user allows.
     """
     codec = "none" if allowed.codec == ANY else allowed.codec
@@ -91,7 +92,7 @@ def strategies(
 
 
 def _degrees(shape: ModelShape, ranks: int, per_host: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the tensor, context and pipeline degrees that divide the ranks."""
+    """Yield tensor, context and pipeline degrees whose product divides the number of ranks."""
     for tensor in powers(min(per_host, _MOST_TENSOR)):
         if per_host % tensor or not shape.divides(tensor):
             continue
@@ -102,12 +103,16 @@ def _degrees(shape: ModelShape, ranks: int, per_host: int) -> Iterator[tuple[int
 
 
 def _is_useful(context: int, data: int, global_batch: int, shape: ModelShape) -> bool:
-    """Return whether dividing sequences may pay: they are long, or too few for more replicas."""
+    """Return whether a context degree may be useful.
+
+    A degree above 1 may be useful if sequences are long, or if the batch is too small for twice as
+    many replicas.
+    """
     return context == 1 or shape.tokens >= _LONG or 2 * data > global_batch
 
 
 def _experts(shape: ModelShape, data: int) -> list[int]:
-    """Return the expert-parallel degrees: none, and the powers of two that divide the replicas."""
+    """Return the expert-parallel degrees: 1, and the powers of two that divide the replicas."""
     if shape.experts == 1:
         return [1]
     most = max(degree for degree in powers(shape.experts) if shape.experts % degree == 0)
@@ -117,7 +122,7 @@ def _experts(shape: ModelShape, data: int) -> list[int]:
 def refinements(
     strategy: Strategy, shape: ModelShape, hosts: int, allowed: Allowed
 ) -> list[list[Strategy]]:
-    """Return the alternatives of a strategy, grouped by the property that changes.
+    """Return alternatives to a strategy, in one list for each property that changes.
 
     Args:
         strategy: Strategy that fits in memory.
@@ -146,7 +151,7 @@ def refinements(
 
 
 def _turns(strategy: Strategy, shape: ModelShape) -> list[Strategy]:
-    """Return interleaved schedules, in which each pipeline rank runs several stages in turns."""
+    """Return variants with interleaved schedules, in which a pipeline rank runs several stages."""
     return [
         replace(strategy, virtual=virtual)
         for virtual in (2, 4)
@@ -157,12 +162,12 @@ def _turns(strategy: Strategy, shape: ModelShape) -> list[Strategy]:
 
 
 def micro_batches(samples: int) -> list[int]:
-    """Return the micro-batches into which a replica's samples can be divided, largest first.
+    """Return the micro-batch sizes to try for a replica, largest first.
 
-    The list contains all samples at once, and the divisors nearest to each power of two.
+    The list contains the number of samples itself and its divisor nearest to each power of two.
 
     Args:
-        samples: Samples of one replica per step.
+        samples: Number of samples that one replica processes per step.
     """
     divisors: Sequence[int] = [parts for parts in range(1, samples + 1) if samples % parts == 0]
     near = {

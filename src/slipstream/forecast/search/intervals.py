@@ -1,7 +1,8 @@
 """Prediction intervals of forecasts, from errors on held-out measurements.
 
-The method is split conformal prediction: quantiles of log(measured / forecast) on held-out sources
-are valid for a new source if it resembles those sources.
+The method is split conformal prediction. A source is a publisher of measurements. Quantiles of
+log(measured / forecast) on held-out sources are valid for a new source if it resembles the
+held-out sources.
 
 Source: Vovk, Gammerman, Shafer 2005, "Algorithmic learning in a random world"; Lei et al. 2018,
 arXiv 1604.04173.
@@ -22,13 +23,14 @@ from slipstream.errors import ConfigError, reason_of
 from slipstream.forecast.search.plan import Interval
 from slipstream.forecast.work.workload import OperatorKind, Workload
 
-# Share of measurements that an interval shall contain. Chosen by hand: it defines what is reported.
+# Share of measurements that an interval shall contain. It defines the reported intervals, and was
+# chosen by hand.
 COVERAGE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of the ratio measured / forecast that hold in eight of ten cases.
+    """Bounds between which the ratio measured / forecast lies in eight of ten cases.
 
     Args:
         low: Lower bound; one case in ten lies below it.
@@ -45,13 +47,14 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Quantiles of measured / forecast.
+    """Quantiles of measured / forecast, which are the factors from a forecast to its interval.
 
     Args:
-        low: Lower factors of the step time by group of models; "" is the default group.
-        high: Upper factors of the step time by group of models; "" is the default group.
-        efficiency: Factors of the scaling efficiency.
-        memory: Factors of the peak memory of a device.
+        low: Lower factors for the step time, by group of models (see `group_of`); "" is the default
+            group.
+        high: Upper factors for the step time, by group of models; "" is the default group.
+        efficiency: Factors for the scaling efficiency (default 0.8 to 1.1).
+        memory: Factors for the peak memory of a device (default 0.9 to 1.1).
     """
 
     low: Mapping[str, float]
@@ -88,8 +91,11 @@ class Intervals:
 def group_of(workload: Workload) -> str:
     """Return the group of a model: "language", "encoder", "image", "tables" or "".
 
+    "language" has causal attention, and "encoder" has other attention. Without attention, "image"
+    has convolutions, and "tables" has embedding tables; all other models are in "".
+
     Args:
-        workload: Workload at any micro-batch.
+        workload: Workload of the model at any micro-batch size.
     """
     fills = [op.products[0].fill for op in workload.operators if op.kind is OperatorKind.ATTENTION]
     if fills:
@@ -100,16 +106,17 @@ def group_of(workload: Workload) -> str:
 
 
 def quantiles(ratios: Sequence[float], coverage: float = COVERAGE) -> tuple[float, float]:
-    """Return the two factors between which a share of the ratios lies.
+    """Return the lower and the upper factor between which a given share of the ratios lies.
 
-    A ratio of a new source lies between them with the same probability.
+    A ratio from a new source lies between these factors with the same probability.
 
     Args:
         ratios: Values of measured / forecast on held-out measurements.
-        coverage: Share of the ratios inside the interval, 0 to 1 (default 0.8).
+        coverage: Share of the ratios between the factors, 0 to 1 (default 0.8).
     """
     logs = sorted(math.log(ratio) for ratio in ratios)
-    # Rounding first is needed because (1 - 0.8) / 2 * 20 is a little less than 2.
+    # The product is rounded first, because in floating point (1 - 0.8) / 2 * 20 is slightly less
+    # than 2.
     beyond = round((1 - coverage) / 2 * (len(logs) + 1), 9)
     low = max(1, math.floor(beyond))
     return math.exp(logs[low - 1]), math.exp(logs[len(logs) - low])

@@ -12,14 +12,16 @@ from slipstream.forecast.simulate.job import Precision
 from slipstream.forecast.simulate.network import Cluster
 from slipstream.units import parse_bit_rate
 
-# Share of the line rate that is payload: 1448 of 1538 bytes, for TCP in frames of 1500 bytes with
-# timestamps.
+# Share of the line rate that is payload: 1448 of 1538 bytes, for TCP with timestamps in Ethernet
+# frames of 1500 bytes.
 _PAYLOAD = 0.94
 # Rate in Gbit/s from which a network counts as RDMA. The offers of hardware/data/prices.toml with
-# this rate or more have EFA, InfiniBand or RoCE; the others have at most 100 Gbit/s, mostly by TCP.
+# this rate or more have EFA, InfiniBand or RoCE; the others have at most 100 Gbit/s, mostly with
+# TCP.
 _RDMA_GBIT = 400.0
-# Latency of one step, as in hardware/data/links.toml: half of netperf's round trip between two
-# machines of a cloud, and NCCL's network step (its src/graph/tuning.cc).
+# Latency of one step of a collective, like in hardware/data/links.toml: with TCP, half of netperf's
+# round trip between two machines of a cloud; with RDMA, NCCL's latency of a network step (its
+# src/graph/tuning.cc).
 _TCP_LATENCY_US, _RDMA_LATENCY_US = 33.0, 14.0
 
 
@@ -28,7 +30,7 @@ class HostType:
     """Type of host with its price.
 
     Args:
-        name: Name for people, such as "aws p4d.24xlarge".
+        name: Human-readable name, such as "aws p4d.24xlarge".
         cluster: Cluster of such hosts.
         dollars_per_hour: Price of one host in dollars per hour; None if unknown.
         offer: Offer of a cloud; None for hosts that the user owns.
@@ -72,7 +74,7 @@ def rented(
         devices: Names or aliases of allowed devices (default empty: all).
         clouds: Names of allowed clouds (default empty: all).
         markets: Allowed markets, "on-demand" and "spot" (default on-demand only).
-        network: Network that replaces the network of the offers (default None: keep it).
+        network: Network that replaces the network of every offer (default None: no replacement).
 
     Raises:
         UsageError: A device or cloud is unknown.
@@ -110,8 +112,9 @@ def own(
     Args:
         hardware: Hardware tables with the device.
         device: Name or alias of the device.
-        per_host: Devices per host.
-        network: Network of one host (default None: the hosts are not connected).
+        per_host: Number of devices per host.
+        network: Network between hosts, with the rate of one host (default None: the hosts are not
+            connected).
         dollars_per_hour: Price of one host in dollars per hour (default None: unknown).
     """
     described = hardware.device(device)
@@ -122,11 +125,12 @@ def own(
 
 
 def network(hardware: Hardware, text: str) -> Link:
-    """Return the network of a host from the name of a link or from a rate in Gbit/s.
+    """Return the network between hosts with a given name or rate.
 
     Args:
         hardware: Hardware tables with the links.
-        text: Name or rate, such as "infiniband-ndr", "25", "25g", "25 Gb/s" or "200Mbit/s".
+        text: Name of a link, such as "infiniband-ndr", or rate, such as "25" (Gbit/s), "25g",
+            "25 Gb/s" or "200Mbit/s".
 
     Raises:
         UsageError: The text is neither a known link nor a rate.
@@ -145,10 +149,10 @@ def network(hardware: Hardware, text: str) -> Link:
 
 
 def ethernet(gbit: float) -> Link:
-    """Return a network that combines all ports of a host.
+    """Return the network between hosts with a nominal rate.
 
     Args:
-        gbit: Nominal rate in 1e9 bits per second.
+        gbit: Nominal rate of all ports of a host together, in Gbit/s.
 
     Raises:
         UsageError: The rate is not above 0.
@@ -166,7 +170,7 @@ def ethernet(gbit: float) -> Link:
 
 
 def several(machine: HostType, hosts: int) -> str:
-    """Return the name of a number of hosts, such as "2 x aws p4d.24xlarge".
+    """Return text that names several hosts, such as "2 x aws p4d.24xlarge".
 
     Args:
         machine: Type of every host.
@@ -190,7 +194,7 @@ def _network(offer: Offer) -> Link | None:
 
 
 def distinct(machines: Iterable[HostType]) -> list[HostType]:
-    """Return the cheapest machine for each combination of devices and network.
+    """Return the cheapest type of host for each combination of devices and network.
 
     Args:
         machines: Types of hosts, in any order.

@@ -1,4 +1,4 @@
-"""Lower bounds of device memory in closed form, which reject strategies without a simulation."""
+"""Lower bounds of device memory in closed form, which reject strategies without a memory replay."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from slipstream.forecast.simulate.simulation import Simulation
 from slipstream.forecast.work.strategy import Agreement, Optimizer, Strategy
 from slipstream.forecast.work.workload import TrainingPhase
 
-# Margin for the replay, which may find less memory: an activation may be freed early in the
-# backward pass. Of 298 strategies of five models, 293 need at least as much as the bound with this
-# margin. The others are VGG16 in eight stages with checkpoints, which needs 0.88 of it (0.79
-# without the margin).
+# Factor on the activations in the bound. The replay may find less memory than the activations need
+# together, because an activation may be freed early in the backward pass. Of 298 strategies of five
+# models, 293 need at least the bound with this factor. The others are VGG16 in eight stages with
+# checkpoints, which need 0.88 of the bound with this factor, and 0.79 of the bound without it.
 _SURE = 0.9
 
 
@@ -32,14 +32,15 @@ class LowerBound:
     working: npt.NDArray[np.float64]
 
     def between(self, other: LowerBound, share: float) -> LowerBound:
-        """Return the lower bound for another micro-batch, by linear interpolation.
+        """Return the lower bound at another micro-batch size, by linear interpolation.
 
-        Each operator grows linearly, so the largest operator grows at least as fast as the
-        interpolation.
+        The bytes of each operator grow linearly. At a larger micro-batch another operator may be
+        the largest, so the extrapolated bytes are at most those of the largest operator.
 
         Args:
-            other: Lower bound for a larger micro-batch.
-            share: Position between both micro-batches: 0 is this one, 1 the other; it may exceed 1.
+            other: Lower bound at a larger micro-batch.
+            share: Position between the two micro-batches: 0 is this one and 1 is that of `other`; a
+                position above 1 extrapolates.
         """
         inputs, working = (
             blend(one, two, share)
@@ -52,7 +53,7 @@ def floor(simulation: Simulation) -> LowerBound:
     """Return the lower bound for the workload of a simulation.
 
     Args:
-        simulation: Simulation with the degrees of the strategy.
+        simulation: Simulation with the strategy's degrees of parallelism.
     """
     workload, places = simulation.workload, simulation.block_of.tolist()
     parameters = {parameter.value for parameter in workload.parameters}
@@ -82,7 +83,7 @@ class PipelineCut:
     """Parameters and activations of each pipeline rank.
 
     Args:
-        rank_of: Rank of each block.
+        rank_of: Pipeline rank of each block.
         numbers: Number of trained parameters of each rank.
         activations: Bytes of each block's activations that its rank reads in its backward pass.
     """
@@ -92,11 +93,12 @@ class PipelineCut:
     activations: npt.NDArray[np.float64]
 
     def between(self, other: PipelineCut, share: float) -> PipelineCut:
-        """Return the cut for another micro-batch, by linear interpolation.
+        """Return the cut at another micro-batch size, by linear interpolation.
 
         Args:
-            other: Cut for a larger micro-batch.
-            share: Position between both micro-batches: 0 is this one, 1 the other; it may exceed 1.
+            other: Cut at a larger micro-batch.
+            share: Position between the two micro-batches: 0 is this one and 1 is that of `other`; a
+                position above 1 extrapolates.
         """
         return replace(
             self, activations=np.maximum(0.0, blend(self.activations, other.activations, share))
@@ -130,7 +132,7 @@ def in_flight(strategy: Strategy, rank: int) -> int:
     """Return the number of micro-batches whose activations a pipeline rank stores at once.
 
     Args:
-        strategy: Strategy with the pipeline.
+        strategy: Strategy whose pipeline degree, interleaving and micro-batches count.
         rank: Index of the pipeline rank; rank 0 runs the first stage.
     """
     after = strategy.pipeline - rank - 1
@@ -152,12 +154,14 @@ def least(
     """Return the lower bound of the memory of each pipeline rank in bytes.
 
     Args:
-        strategy: Strategy over ranks.
-        optimizer: Optimizer with its states.
-        bound: Lower bound at the degrees and the micro-batch of the strategy.
-        ranks: Cut at the pipeline and the micro-batch of the strategy.
+        strategy: Strategy whose memory is bounded.
+        optimizer: Optimizer, which determines the number of states per parameter.
+        bound: Lower bound of the activations at the strategy's degrees of parallelism and
+            micro-batch size.
+        ranks: Parameters and activations of the pipeline ranks at the strategy's micro-batch size.
         master: Whether parameters are stored in 16 bits, with master copies in fp32.
-        shared_out: Number of parameters that the replicas divide among themselves (default 0).
+        shared_out: Number of parameters of sharded layers, from the function `shared_out`; the
+            bound leaves them out (default 0).
     """
     replicas = strategy.data * strategy.context
     shares = [replicas if strategy.zero >= level else 1 for level in (3, 2, 1)]
@@ -167,21 +171,22 @@ def least(
     gradients = numbers * width / shares[1]
     held = numbers * (width / shares[0] + wide / shares[2])
     passing = _passing(strategy, bound, ranks)
-    # A single micro-batch has freed its activations when its gradients are complete.
+    # A single micro-batch has freed its activations when its gradients are complete, so only the
+    # larger of the two counts.
     alone = strategy.micro_batches == 1 and (replicas == 1 or strategy.zero >= 2)
     return held + (np.maximum(gradients, passing) if alone else gradients + passing)
 
 
 def _passing(strategy: Strategy, bound: LowerBound, ranks: PipelineCut) -> npt.NDArray[np.float64]:
-    """Return the lower bound of the activation bytes of each rank.
+    """Return the lower bound of the activation bytes of each pipeline rank.
 
-    The bound adds the activations of earlier micro-batches in flight and, for the newest micro-
-    batch, the running block and the blocks before it.
+    The bound is the sum of two parts: all activations of the earlier micro-batches in flight, and
+    those of the newest micro-batch in the running block and in the blocks before it.
     """
     activations, running = ranks.activations, bound.working
     if strategy.checkpoint:
-        # A recomputed block has all its activations. Those of the last block partly belong to the
-        # operators after it, which are not recomputed.
+        # All activations of a block that is recomputed are in memory. The last block is left out,
+        # because some of its activations belong to operators after it, which are not recomputed.
         activations, again = bound.inputs, np.append(ranks.activations[:-1], 0.0)
         running = np.maximum(running, again)
     num_bytes = np.zeros(len(ranks.numbers))
@@ -199,11 +204,11 @@ def _passing(strategy: Strategy, bound: LowerBound, ranks: PipelineCut) -> npt.N
 
 
 def shared_out(simulation: Simulation, strategy: Strategy) -> int:
-    """Return the number of parameters that the replicas of a strategy divide among themselves.
+    """Return the number of parameters in layers that the replicas of a strategy shard.
 
     Args:
         simulation: Simulation with the parameters.
-        strategy: Strategy with separate choices for single layers.
+        strategy: Strategy whose `layers` names the sharded parameters.
     """
     names = {name for name, choice in strategy.layers if choice is Agreement.SHARD}
     if not names:

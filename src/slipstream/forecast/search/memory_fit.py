@@ -1,4 +1,7 @@
-"""Memory fit of a model, and the cheapest change of strategy or hardware with which it fits."""
+"""Check whether a model fits in memory; if not, find the cheapest change with which it fits.
+
+The change is a change of the strategy or of the hardware.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ from slipstream.forecast.simulate.job import Precision
 from slipstream.forecast.work.strategy import Strategy
 from slipstream.units import GIB
 
-# Largest multiple of the hosts that is tried, and number of strategies replayed on each. Of 17
-# pairs of a model and a host, 13 fit on at most 16 times the host, always with the first strategy;
-# the others, all of DLRM, fit on none of 256 with the first 12 strategies.
+# Largest factor by which the number of hosts is multiplied, and number of strategies whose memory
+# is replayed for each factor. For 17 pairs of a model and a type of host, 13 models fit with a
+# factor of at most 16, always with the first strategy. The other four pairs, all with DLRM, do not
+# fit with factors up to 256 and the first 12 strategies.
 _MOST_TIMES, _REPLAYED = 64, 3
 # Number of host types for which more hosts than allowed are tried if nothing fits. Chosen by hand,
 # to bound the time of the search.
@@ -28,7 +32,7 @@ def fit(trials: Trials, machine: HostType, hosts: int, global_batch: int) -> Mem
     The result is None if the global batch is not a multiple of the number of devices.
 
     Args:
-        trials: Trials of the model.
+        trials: Cached simulations of the model's strategies.
         machine: Type of every host.
         hosts: Number of hosts; every device has one replica.
         global_batch: Samples per step.
@@ -68,10 +72,11 @@ def enough(
 ) -> tuple[int, Strategy] | None:
     """Return the smallest sufficient number of hosts, and a strategy that fits on them.
 
-    The function tries 2, 4, ... 64 times the hosts, and returns None if none of them suffices.
+    The function tries 2, 4, ... 64 times the hosts, and returns None if even 64 times the hosts do
+    not suffice.
 
     Args:
-        trials: Trials of the model.
+        trials: Cached simulations of the model's strategies.
         machine: Type of every host.
         hosts: Number of hosts that have too little memory.
         global_batch: Samples per step.
@@ -102,19 +107,20 @@ def shortages(
     global_batch: int,
     allowed: Allowed,
 ) -> Iterator[Loss]:
-    """Yield the hosts with too little memory, each with the cheapest sufficient hardware.
+    """Yield a rejection for each entry of `short`, with the cheapest sufficient hardware.
 
     Args:
-        short: Host types, numbers of hosts, and the reasons why nothing fits on them.
+        short: Hosts with too little memory, as triples of type of host, number of hosts and reason
+            why no strategy fits.
         fitting: Plans that fit on other hosts.
-        trials_of: Function that returns the trials of the model in a precision.
+        trials_of: Function that returns the cached simulations of the model in a precision.
         global_batch: Samples per step.
         allowed: Strategies that the user allows.
     """
     most: dict[str, int] = {}
     for machine, hosts, _ in short:
         most[machine.name] = max(hosts, most.get(machine.name, 0))
-    # If nothing fits, more hosts than allowed are tried for the types with most memory.
+    # If no plan fits, more hosts than allowed are tried for the types of hosts with most memory.
     largest = sorted(
         short, key=lambda shortage: memory_gib(shortage[0], most[shortage[0].name]), reverse=True
     )
@@ -132,7 +138,7 @@ def shortages(
 
 
 def _cheapest(machine: HostType, fitting: Sequence[Plan]) -> str:
-    """Return the name of the cheapest sufficient hosts: by price, or else the fewest hosts."""
+    """Return text that names the cheapest sufficient hosts, or the fewest if no price is known."""
     alike = [plan for plan in fitting if plan.machine is machine]
     priced = machine.dollars_per_hour is not None
     best = min(fitting if priced else alike or fitting, key=_hourly)

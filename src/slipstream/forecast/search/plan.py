@@ -1,4 +1,4 @@
-"""Plans: ways to train with their time, cost, memory and limiting factor."""
+"""Plans: ways to train a model, each with its time, cost, memory and limiting factor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """Strategy that lost against the chosen strategy on the same hosts.
+    """Strategy that was rejected in favour of the chosen strategy on the same hosts.
 
     Args:
         strategy: Rejected strategy.
@@ -75,11 +75,12 @@ class Plan:
         seconds: Duration until the target in seconds; None if there is no target.
         dollars: Cost until the target in dollars; None if the duration or the price is unknown.
         memory: Peak memory of the fullest device in bytes: `peak.reserved` with its interval.
-        efficiency: Throughput per device as a share of the throughput of a single device.
+        efficiency: Throughput per device, relative to the throughput of a single device.
         mfu: Model FLOPs utilisation, 0 to 1.
         limit: Factor that limits the step: "compute", "memory bandwidth", "network", "pipeline
             bubble", "host" or "input".
-        others: Best strategy of each other kind on the same hosts, with the reason why it lost.
+        others: Rejected strategies on the same hosts: the best strategy for each other combination
+            of parallelism and memory-saving methods.
     """
 
     machine: HostType
@@ -113,7 +114,7 @@ class Remedy:
     """Change with which a strategy fits in memory.
 
     Args:
-        words: Description of the change for people.
+        words: Human-readable description of the change.
         strategy: Strategy after the change.
         num_bytes: Memory of the fullest device in bytes.
         seconds: Duration of one step in seconds.
@@ -127,7 +128,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFit:
-    """Memory fit of replicas of the whole model, and the changes with which they fit.
+    """Whether replicas of the whole model fit in memory, and the changes with which they fit.
 
     Args:
         machine: Type of every host.
@@ -154,12 +155,12 @@ class MemoryFit:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Hosts that are not among the plans.
+    """Hosts that were rejected.
 
     Args:
-        what: Name of the hosts for people.
+        what: Human-readable name of the hosts.
         why: Reason for the rejection, with the numbers.
-        change: Cheapest change with which the model can be trained; empty if none is known or
+        change: Cheapest change with which the model can be trained; empty if no change is known or
             needed.
     """
 

@@ -32,9 +32,9 @@ class SearchRequest:
 
     Args:
         options: Options of the forecast, already validated.
-        model: Function that returns the model at any micro-batch in a precision; the first call
-            for a precision may block for seconds.
-        machines: Kinds of hosts that may be used.
+        model: Function from a precision to the model, which can be resized to any micro-batch; the
+            first call for a precision may block for seconds.
+        machines: Types of hosts that may be used.
         steps_per_epoch: Steps per epoch; None if unknown.
         steps: Steps to the target; None if unknown.
         master_copies: Precisions in which parameters are stored in 16 bits, with master copies in
@@ -50,12 +50,12 @@ class SearchRequest:
 
     @property
     def optimizer(self) -> Optimizer:
-        """Optimizer of the parameters."""
+        """Optimizer that updates the parameters."""
         return Optimizer[self.options.optimizer.upper()]
 
     @property
     def allowed(self) -> Allowed:
-        """Strategies that change the arithmetic of training and are allowed."""
+        """Allowed strategies that change the arithmetic of training."""
         return Allowed(codec=self.options.codec, period=self.options.local_steps)
 
 
@@ -64,8 +64,8 @@ class Result:
     """Result of a search.
 
     Args:
-        plans: Plans, best first: cheapest if prices and a target are known, else fastest.
-        losses: Hosts that are not among the plans, with the reasons.
+        plans: Plans, best first: cheapest if prices are known, else fastest.
+        losses: Rejected hosts, with the reasons.
         fit: Memory fit of replicas on the hosts of the first plan; None if there is no plan, or if
             the replicas cannot divide the batch equally.
         steps: Steps to the target; None if unknown.
@@ -92,13 +92,13 @@ def search(
     Args:
         request: Options and derived input.
         parameters: Calibrated parameters.
-        intervals: Prediction intervals.
-        progress: Callback that receives the hosts under trial, the number of completed trials and
-            the total (default: none).
-        better: Callback that receives each plan that ranks before all earlier plans (default:
-            none).
-        is_over: Function that returns whether the time limit has passed. Once a plan exists, the
-            remaining hosts are then listed among the losses (default: no limit).
+        intervals: Factors of the prediction intervals.
+        progress: Callback that receives the name of the hosts that are tried now, the number of
+            search steps completed, and their total number (default: none).
+        better: Callback that receives each plan that is better than all plans found before it
+            (default: none).
+        is_over: Function that returns whether the time limit has passed. If it has passed and a
+            plan exists, the search ends and rejects the remaining hosts (default: no limit).
 
     Raises:
         UsageError: No machine is allowed.
@@ -134,13 +134,13 @@ def search(
 
 
 def _not_tried(left: Sequence[str]) -> list[Loss]:
-    """Return a loss for each group of hosts that the time limit excluded."""
+    """Return a rejection for each group of hosts that the time limit excluded."""
     why = "not tried: the time limit of the search had passed, and other hosts were more promising"
     return [Loss(hosts, why, "a longer search time") for hosts in left]
 
 
 def _trials(request: SearchRequest, parameters: Parameters) -> Callable[[Precision], Trials]:
-    """Return a function that creates the trials of a precision at the first call."""
+    """Return a function that creates and caches the simulations of the model in a precision."""
 
     @cache
     def trials_of(precision: Precision) -> Trials:
@@ -157,9 +157,10 @@ def _trials(request: SearchRequest, parameters: Parameters) -> Callable[[Precisi
 
 
 def _least_bytes(request: SearchRequest) -> float:
-    """Return the bytes of parameters, gradients and optimizer states.
+    """Return the bytes of parameters, gradients and optimizer states in fp32.
 
-    The precision is that of the fastest devices, which are likely to be tried first.
+    The model is traced in the precision of the fastest devices, because these are probably tried
+    first, and the trace is reused.
     """
     fastest = max(
         request.machines,
@@ -200,7 +201,7 @@ def _result(
     trials_of: Callable[[Precision], Trials],
     outcomes: Sequence[tuple[HostType, int, Plan | Infeasible]],
 ) -> Result:
-    """Rank the plans of all hosts and explain the losses."""
+    """Rank the plans of all hosts and explain the rejections."""
     plans: list[Plan] = []
     losses: list[Loss] = []
     fitting: list[Plan] = []
@@ -231,7 +232,7 @@ def _result(
 
 
 def _hosts(machine: HostType, request: SearchRequest) -> Iterator[int]:
-    """Yield the powers of two of hosts, and the maximum number of hosts."""
+    """Yield the numbers of hosts to try: all powers of two, and the maximum."""
     most = request.options.max_devices // machine.cluster.per_host
     if machine.cluster.between is None:
         most = min(most, 1)

@@ -14,28 +14,32 @@ from slipstream.forecast.simulate.step import SimulatedStep
 from slipstream.forecast.work.strategy import Exchange, Strategy
 from slipstream.units import GIB
 
-# The constants below were varied in 21 scenarios: six models on up to five kinds of hosts.
+# The constants below were varied in 21 scenarios: six models on up to five types of hosts. Each
+# comment says how the step times of the 21 best strategies change.
 #
-# Number of fastest fitting strategies that are refined, and rounds of refinement. One strategy
-# gives the same steps, and four make one step 0.5 % faster. One round makes nine steps up to 10 %
-# slower, and four rounds change nothing. tests/unit/forecast/test_search.py bounds the loss to 5 %
-# of the best strategy.
+# Number of fastest fitting strategies that are refined, and number of rounds of refinement. With
+# one strategy instead of two, all step times are the same; with four, one step is 0.5 % faster.
+# With one round, nine steps are up to 10 % slower; with four rounds, no step changes.
+# tests/unit/forecast/test_search.py checks that the result is at most 5 % slower than the best
+# strategy.
 _REFINED = 2
 _ROUNDS = 2
-# Step time that a strategy must reach, relative to the current one, to justify one more property
-# that complicates it. With 1.0, 0.98 and 0.95 the mean step is 0.2, 0.4 and 1.2 % slower.
+# Maximum step time after a change of a strategy, relative to the step time before; a smaller gain
+# does not justify a more complicated strategy. With 1.0, 0.98 and 0.95 the mean step is 0.2, 0.4
+# and 1.2 % slower.
 _GAIN = 0.99
-# The same for parameter servers, which are separate processes. With 0.99 and 0.95 no step changes.
+# The same maximum for parameter servers, which are separate processes. With 0.99 and 0.95 no step
+# changes.
 _SERVER_GAIN = 0.97
 # Ratio of step times from which a reason reads "takes N times as long" instead of a percentage.
 _MANY = 4
-# Share of a step spent in gradient exchange from which single layers get their own choice. With 0
-# and 0.2 no step changes; without such choices, seven steps are slower and three scenarios have no
-# plan.
+# Minimum share of the step time spent in gradient exchange at which each layer may get its own
+# exchange method. With 0 and 0.2 no step changes. Without separate methods, seven steps are slower
+# and three scenarios have no plan.
 _BOUND = 0.05
-# Shares of the device memory tried for these layers, until a choice fits; activations and buffers
-# need the remainder. Nine shares from 0.9 to 0.1 give the same steps. With 0.2 alone, two scenarios
-# have no plan, but one step is 45 % faster.
+# Shares of the device memory that these layers may use, tried in this order until a strategy fits;
+# activations and buffers need the remaining memory. With nine shares from 0.9 to 0.1 the steps are
+# the same. With 0.2 alone, two scenarios have no plan, but one step is 45 % faster.
 _ROOM = (0.7, 0.4, 0.2)
 
 
@@ -46,11 +50,12 @@ class BestStrategy:
     Args:
         machine: Type of every host.
         hosts: Number of hosts.
-        strategy: Parallelism over their devices.
+        strategy: Parallelism over the devices of the hosts.
         step: Step with every micro-batch simulated.
         peak: Peak memory of the fullest device.
-        alone: Samples per second of one device with the same micro-batch.
-        others: Best strategy of each other kind, with the reason why it lost.
+        alone: Samples per second of one device alone with the same micro-batch size.
+        others: Rejected strategies: the best strategy for each other combination of parallelism and
+            memory-saving methods.
     """
 
     machine: HostType
@@ -68,7 +73,7 @@ class Infeasible:
 
     Args:
         why: Reason with the numbers.
-        memory: Whether memory is too small; if not, the batch cannot be divided.
+        memory: Whether memory is too small; otherwise the batch cannot be divided.
     """
 
     why: str
@@ -79,8 +84,8 @@ class StrategySearch:
     """Search over strategies on given hosts.
 
     Args:
-        trials: Trials of the model.
-        global_batch: Samples per step.
+        trials: Cached simulations of the model's strategies.
+        global_batch: Number of samples per step.
         allowed: Strategies that the user allows.
     """
 
@@ -92,8 +97,9 @@ class StrategySearch:
     def best(self, machine: HostType, hosts: int) -> BestStrategy | Infeasible:
         """Return the fastest strategy that fits in memory, or the reason why none fits.
 
-        All candidates are simulated. Memory is then replayed in order of step time until some
-        candidates fit, and these candidates are refined.
+        All candidates are simulated, except those whose lower bound of memory is too large. Their
+        memory is then replayed, fastest candidate first, until enough of them fit. The fitting
+        candidates are refined.
 
         Args:
             machine: Type of every host.
@@ -126,8 +132,8 @@ class StrategySearch:
     ) -> list[tuple[SimulatedStep, Strategy]]:
         """Return the fastest candidates that fit, and the fastest plain data parallelism that fits.
 
-        Plain replicas are always included because a better gradient exchange can make them the
-        fastest.
+        Plain data parallelism is always included, because a better gradient exchange may make it
+        the fastest strategy.
         """
         fitting: list[tuple[SimulatedStep, Strategy]] = []
         wants_plain = True
@@ -152,9 +158,10 @@ class StrategySearch:
         machine: HostType,
         hosts: int,
     ) -> list[tuple[SimulatedStep, Strategy]]:
-        """Return replicas with separate choices for single layers, if that is faster and fits.
+        """Return plain data parallelism with its own gradient exchange for each layer.
 
-        Plain replicas may be slow, or may not fit, without such choices.
+        Without separate exchanges, plain data parallelism may be slow or not fit. The list is empty
+        if nothing fits, or if the gradient exchange takes too small a share of the step.
         """
         limit = memory_bytes(machine)
         plain = [strategy for strategy in candidates if _is_plain(strategy)]
@@ -179,7 +186,10 @@ class StrategySearch:
         machine: HostType,
         taken: tuple[SimulatedStep, Strategy],
     ) -> tuple[Other, ...]:
-        """Return the fastest candidate of each other kind, or the one that needs least memory."""
+        """Return the best candidate for each other combination of methods, as `_kind` defines it.
+
+        The best is the fastest or, if no candidate was simulated, that with the least memory.
+        """
         best: dict[object, Other] = {}
         limit = memory_bytes(machine)
         for step, strategy in sorted(timed, key=lambda pair: pair[0].seconds):
@@ -207,10 +217,10 @@ class StrategySearch:
     def _refined(
         self, step: SimulatedStep, strategy: Strategy, machine: HostType, hosts: int
     ) -> tuple[SimulatedStep, Strategy]:
-        """Improve one property after another while the step becomes faster and still fits.
+        """Improve one property after another while the step becomes faster and the strategy fits.
 
-        The rounds are repeated because the best bucket size changes once the exchange overlaps the
-        next step.
+        There are several rounds, because the best bucket size changes once the exchange overlaps
+        with the next step.
         """
         for _ in range(_ROUNDS):
             before = strategy

@@ -41,12 +41,13 @@ from slipstream.units import GIB, MIB
 DTYPES: Mapping[Precision, str] = {
     "fp32": "float32", "tf32": "tf32", "fp16": "float16", "bf16": "bfloat16",
 }  # fmt: skip
-# Bytes of the reduce-scatter from which the rate for layers is computed, so many that latency is
-# small.
+# Size in bytes of the reduce-scatter whose rate counts for the exchange of single layers; it is
+# large enough for latency to be small.
 _PROBE = 1e8
-# A pipeline rank is replayed if its lower bound is at least this share of the largest one. All
-# ranks of 145 pipelines of six models were replayed: in 3 of them the first or last rank was fuller
-# than the rank with the largest lower bound, and had at least 0.97 of that bound.
+# The memory of the first and the last pipeline rank is replayed if its lower bound is at least this
+# share of the largest lower bound of a rank. All ranks of 145 pipelines of six models were
+# replayed. In 3 pipelines the first or last rank was fuller than the rank with the largest lower
+# bound, and its own bound was at least 0.97 of the largest.
 _NEARLY = 0.9
 
 _Degrees = tuple[int, int, bool]  # tensor ranks, expert ranks, whether sequences are divided
@@ -54,10 +55,10 @@ _Stages = tuple[int, int]  # pipeline ranks, stages of each rank
 
 
 class Trials:
-    """Trials of strategies for one model; intermediate results are shared between strategies.
+    """Cached simulations of strategies for one model; strategies share intermediate results.
 
     Args:
-        model: Model at any micro-batch.
+        model: Model, which can be resized to any micro-batch.
         parameters: Calibrated parameters.
         precision: Data type of matrix products.
         optimizer: Optimizer of the parameters.
@@ -94,7 +95,7 @@ class Trials:
         self._traced_cuts: dict[tuple[_Degrees, _Stages, int], PipelineCut] = {}
         self._cuts: dict[tuple[_Degrees, _Stages, float], PipelineCut] = {}
         self._peaks: dict[Strategy, PeakMemory] = {}
-        # Memory limits in bytes, without the context, that a strategy was found to exceed.
+        # Memory limits in bytes, without the context, that strategies were found to exceed.
         self._exceeded: dict[Strategy, float] = {}
         self._steps: dict[object, SimulatedStep] = {}
         self.shape = self._shape_of(model.at(1))
@@ -154,8 +155,9 @@ class Trials:
     def simulation(self, strategy: Strategy) -> Simulation:
         """Return the simulation of a strategy.
 
-        The two traced micro-batches are divided, then cut into stages, then resized; each result is
-        cached.
+        The workloads at both traced micro-batches are divided among ranks and cut into pipeline
+        stages. From these, the simulation at the strategy's micro-batch size is interpolated. All
+        results are cached.
         """
         share = self._model.share(strategy.micro_batch, strategy.context)
         key = _degrees(strategy), _stages(strategy), share
@@ -184,7 +186,7 @@ class Trials:
         return self._divided[key]
 
     def _workload(self, strategy: Strategy) -> Workload:
-        """Return the workload of a rank before it is cut into stages."""
+        """Return the workload of a rank before it is cut into pipeline stages."""
         key = _degrees(strategy)
         if key not in self._workloads:
             small, large = (self._unstaged(strategy, which).workload for which in (0, 1))
@@ -214,8 +216,8 @@ class Trials:
     def fits(self, strategy: Strategy, machine: HostType) -> bool:
         """Return whether the fullest device has enough memory.
 
-        The call blocks for hundredths of a second if it has not, and for tenths of a second if it
-        has.
+        The call blocks for hundredths of a second if the memory is too small, and for tenths of a
+        second if it suffices.
         """
         room = _room(machine)
         if not self._may_fit(strategy, machine) or self.least(strategy) > memory_bytes(machine):
@@ -227,7 +229,7 @@ class Trials:
             return False
 
     def known_fit(self, strategy: Strategy, machine: HostType) -> bool:
-        """Return whether a strategy fits, as far as earlier calls have determined."""
+        """Return False if earlier calls have found that a strategy does not fit, else True."""
         peak = self._peaks.get(_remembered(strategy))
         if peak is not None:
             return peak.reserved <= _room(machine)
@@ -237,9 +239,9 @@ class Trials:
         return _room(machine) > self._exceeded.get(_remembered(strategy), 0.0)
 
     def _fullest(self, strategy: Strategy) -> list[int]:
-        """Return the pipeline ranks that may be the fullest.
+        """Return the pipeline ranks that may need most memory.
 
-        These are the rank with the largest lower bound, and the first and last ranks if their
+        These are the rank with the largest lower bound, and the first and the last rank if their
         bounds are nearly as large.
         """
         needed = self._least(strategy)
@@ -268,7 +270,14 @@ class Trials:
     def step(
         self, strategy: Strategy, machine: HostType, *, every_micro_batch: bool = False
     ) -> SimulatedStep:
-        """Return a step on the given hosts; `every_micro_batch` simulates every micro-batch."""
+        """Return the simulated step of a strategy on the given type of host.
+
+        Args:
+            strategy: Strategy to simulate.
+            machine: Type of every host.
+            every_micro_batch: Whether every micro-batch is simulated, so that the spans of the step
+                are complete; otherwise the step is cached without spans (default False).
+        """
         if every_micro_batch:
             return self.simulation(strategy).run(
                 self.job(strategy, machine), every_micro_batch=True
@@ -312,12 +321,15 @@ class Trials:
         )
 
     def layered(self, strategy: Strategy, machine: HostType, room: float) -> Strategy:
-        """Return replicas with the fastest choice for each layer within a memory limit.
+        """Return a strategy with the fastest gradient exchange for each layer.
+
+        If no choice fits in the memory limit, the result is the original strategy.
 
         Args:
             strategy: Plain data parallelism.
             machine: Type of every host.
-            room: Memory limit in bytes.
+            room: Memory limit in bytes for the parameters, gradients and optimizer states of these
+                layers on one device.
         """
         job = self.job(strategy, machine)
         group = replicas(job)
@@ -351,9 +363,9 @@ def _stages(strategy: Strategy) -> _Stages:
 
 
 def _used(strategy: Strategy, cluster: Cluster) -> tuple[object, ...]:
-    """Return the properties of a cluster on which the step time depends.
+    """Return the properties of a cluster on which the step time of a strategy depends.
 
-    A strategy on a single host does not depend on the network.
+    The step time on a single host does not depend on the network.
     """
     links = [cluster.inside]
     if strategy.ranks > cluster.per_host and cluster.between is not None:
@@ -363,7 +375,7 @@ def _used(strategy: Strategy, cluster: Cluster) -> tuple[object, ...]:
 
 
 def _remembered(strategy: Strategy) -> Strategy:
-    """Return the strategy with defaults for the properties that do not affect memory."""
+    """Return the strategy with defaults for properties without effect on memory, as a cache key."""
     return replace(strategy, across=False, servers=0, codec="none")
 
 

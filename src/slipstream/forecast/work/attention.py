@@ -13,8 +13,9 @@ from slipstream.forecast.work.workload import (
     Workload,
 )
 
-# Reads and writes of 16-bit scores by the kernels of the forward pass (scale, mask, cast to fp32,
-# softmax, cast back) and by those of the backward pass.
+# Bytes that each kernel reads and writes, as a multiple of the bytes of 16-bit scores. The kernels
+# of the forward pass are scale, mask, cast to fp32, softmax and cast back; those of the backward
+# pass are the gradients of these kernels in reverse order.
 _APART = {TrainingPhase.FORWARD: (2, 2, 3, 4, 3), TrainingPhase.BACKWARD: (3, 6, 3, 2, 2)}
 _SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 
@@ -26,9 +27,10 @@ def unfused(workload: Workload, *, dropout: bool, softmax_of: int = 1) -> Worklo
 
     Args:
         workload: Workload with or without attention.
-        dropout: Whether attention scores are dropped.
-        softmax_of: Divisor of samples times heads for which scale, mask and softmax are one kernel.
-            Otherwise scale, mask, softmax in fp32 and its casts are separate kernels (default 1).
+        dropout: Whether dropout is applied to attention scores.
+        softmax_of: Number that must divide samples times heads for scale, mask and softmax to be
+            one kernel. Otherwise scale, mask, softmax in fp32 and the casts around it are separate
+            kernels (default 1: always one kernel).
     """
     if not any(operator.kind is OperatorKind.ATTENTION for operator in workload.operators):
         return workload
@@ -36,7 +38,7 @@ def unfused(workload: Workload, *, dropout: bool, softmax_of: int = 1) -> Worklo
 
 
 class _Expansion:
-    """Replacement of operators, which also renumbers operator indices of values and parameters."""
+    """Builder of a workload with separate kernels, in which operator indices are renumbered."""
 
     def __init__(self, workload: Workload, dropout: bool, softmax_of: int) -> None:
         self._old = workload
@@ -45,7 +47,7 @@ class _Expansion:
         self._operators: list[Operator] = []
         self._first: list[int] = []
         self._fresh: list[int] = []  # bytes of values that the old workload does not have
-        # Values that the backward pass of an attention reads, by the output of its forward pass.
+        # Values that the forward pass of an attention stores for the backward pass, by its output.
         self._kept: dict[int, tuple[int, ...]] = {}
 
     def workload(self) -> Workload:
@@ -114,7 +116,8 @@ class _Expansion:
         numbers, size = scores.batch * scores.m * scores.n, _SIZES[operator.dtype]
         into, weights, *others = (replace(product, fill=1.0) for product in operator.products[-4:])
         inner = (self._value(numbers * size),)
-        # The backward pass starts at the second product and ends at query and key.
+        # The backward pass begins with the gradients of the second product, and ends with those of
+        # query and key.
         parts = [_product(operator, others[0], operator.reads, inner)]
         reads = (*operator.reads, *(stored[1:2] or stored))
         parts.append(_product(operator, others[1], reads, operator.writes[2:]))
@@ -131,7 +134,7 @@ class _Expansion:
     def _softmax(
         self, operator: Operator, scores: Product, reads: tuple[int, ...], writes: tuple[int, ...]
     ) -> list[Operator]:
-        """Return the kernels of scale, mask and softmax; their passes count reads and writes."""
+        """Return the kernels of scale, mask and softmax, including the bytes that they move."""
         numbers, size = scores.batch * scores.m * scores.n, _SIZES[operator.dtype]
         forward = operator.phase is TrainingPhase.FORWARD
         fused = scores.batch % self._softmax_of == 0

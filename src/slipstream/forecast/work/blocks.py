@@ -1,4 +1,7 @@
-"""Repeated blocks of a model, the units of pipelines, FSDP gathers and activation checkpoints."""
+"""Repeated blocks of a model.
+
+They are the units of pipeline stages, FSDP gathers and activation checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,18 @@ from collections.abc import Iterable, Sequence
 
 from slipstream.forecast.work.workload import Operator, TrainingPhase
 
-# Lists of modules with a smaller share of the model's FLOPs than this are not blocks. In 44
-# published architectures, classifiers and other heads have at most 1.2 % (AlexNet's has 8.2 %), and
-# each list of blocks has at least 17 %.
+# Minimum share of the model's FLOPs of a list of modules that counts as blocks. In 44 published
+# architectures, classifiers and other heads have at most 1.2 %, except 8.2 % in AlexNet, and each
+# list of blocks has at least 17 %.
 _SHARE = 0.05
 
 
 def blocks(operators: Sequence[Operator]) -> tuple[int, list[int]]:
     """Return the number of repeated blocks, and the block of each operator.
 
-    Operators before the first block belong to it; operators after a block belong to that block. An
-    operator of the backward pass belongs to the block in which the forward pass last read its
-    inputs.
+    Operators before the first block belong to the first block; operators after a block belong to
+    that block. An operator of the backward pass belongs to the block in which the forward pass last
+    read the operator's inputs.
 
     Args:
         operators: Operators of a workload, first forward, then backward.
@@ -37,9 +40,10 @@ def blocks(operators: Sequence[Operator]) -> tuple[int, list[int]]:
 def names(operators: Sequence[Operator]) -> list[str]:
     """Return the path of each operator's block, or "" if it belongs to none.
 
-    A module is a block if its path ends in a number, as in `nn.ModuleList` and `nn.Sequential`. The
-    outermost such modules are taken, except a module that contains most of the model in numbered
-    parts.
+    A module is a block if its path ends in a number, like in `nn.ModuleList` and `nn.Sequential`.
+    If such modules are nested, the outermost is the block. The exception is a module that contains
+    more than half of the operators, most of them in numbered modules inside it; then the modules
+    inside are the blocks.
 
     Args:
         operators: Operators of a forward pass.
@@ -60,7 +64,7 @@ def names(operators: Sequence[Operator]) -> list[str]:
 
 
 def _backward(operators: Sequence[Operator], places: Sequence[int], last: int) -> list[int]:
-    """Return the block of each operator after the forward pass, in descending order of blocks."""
+    """Return the block of each operator after the forward pass; the numbers never increase."""
     forward = len(places)
     read_by: dict[int, int] = {}
     for operator, place in zip(operators, places, strict=False):

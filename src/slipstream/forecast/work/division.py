@@ -1,11 +1,11 @@
-"""Division of matrix products among tensor ranks.
+"""Division of matrix products among tensor-parallel ranks.
 
 Products with weights are divided in pairs: the first product by outputs, the second by its summed
-dimension. Everything between them works on a share of heads or channels. The ranks then sum the
-results of the second product, once per pair in the forward pass and once in the backward pass.
-Operators that end in no second product, such as a norm or an addition of replicated values, are not
-divided. With sequence parallelism they are divided by tokens: ranks scatter their sums and gather
-them before the next pair, which sends as many bytes.
+dimension. Operators between the two products work on a share of the heads or channels. The ranks
+then sum the results of the second product, once per pair in the forward pass and once in the
+backward pass. Operators outside the pairs, such as norms and additions of replicated values, are
+not divided. With sequence parallelism, these operators are divided by tokens: ranks reduce-scatter
+the results of a pair and gather them before the next pair, which sends as many bytes as a sum.
 
 Source: Shoeybi et al. 2019, "Megatron-LM", arXiv 1909.08053; Korthikanti et al. 2022, "Reducing
 activation recomputation in large transformer models", arXiv 2205.05198, for sequence parallelism.
@@ -27,7 +27,7 @@ from slipstream.forecast.work.workload import (
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """Sum over the tensor ranks.
+    """Sum over the tensor-parallel ranks.
 
     Args:
         after: Index of the operator whose result is summed.
@@ -40,13 +40,14 @@ class Joint:
 
 @dataclass(frozen=True, slots=True)
 class DividedModel:
-    """Workload of one tensor rank.
+    """Workload of one tensor-parallel rank.
 
     Args:
         workload: Workload with divided operators, values and parameters.
-        joints: Sums over tensor ranks, in the order in which they are executed.
+        joints: Sums over the tensor-parallel ranks, in execution order.
         divided: Names of the divided parameters.
-        even: Whether something is divided, and each share has the same number of heads.
+        even: Whether at least one parameter is divided, and all ranks have the same number of
+            heads.
     """
 
     workload: Workload
@@ -56,12 +57,13 @@ class DividedModel:
 
 
 def divide(workload: Workload, ranks: int, *, sequence: bool = False) -> DividedModel:
-    """Return the workload of one of several tensor ranks.
+    """Return the workload of one of several tensor-parallel ranks.
 
     Args:
         workload: Workload of the whole model.
-        ranks: Number of tensor ranks; 1 leaves the workload unchanged.
-        sequence: Whether the other operators are divided by tokens (default False).
+        ranks: Number of tensor-parallel ranks; 1 leaves the workload unchanged.
+        sequence: Whether operators outside the pairs of products are divided by tokens (default
+            False).
     """
     if ranks == 1:
         return DividedModel(workload, (), frozenset(), even=True)
@@ -90,7 +92,7 @@ def divide(workload: Workload, ranks: int, *, sequence: bool = False) -> Divided
 
 
 class _Cut:
-    """State of a division: values that are shares, shares by tokens, and incomplete sums."""
+    """State of a division: values divided by features or by tokens, and results not yet summed."""
 
     def __init__(
         self, workload: Workload, weights: frozenset[int], ranks: int, *, sequence: bool
@@ -110,7 +112,7 @@ class _Cut:
         self._parts: dict[int, int] = {}
 
     def operator(self, index: int) -> Operator:
-        """Return an operator as one rank runs it; the calls must be in order of the indices."""
+        """Return the operator that one rank runs; the method must be called in index order."""
         operator = self._workload.operators[index]
         adds_parts = operator.name == "add" and all(v in self._parts for v in operator.reads)
         if adds_parts:
@@ -180,7 +182,7 @@ class _Cut:
         else:
             side = "m" if left else "n"
         size: int = getattr(product, side)
-        # Other sizes may be padded, such as a vocabulary.
+        # Only heads must divide evenly; other sizes, such as a vocabulary, may be padded.
         self.even = self.even and (side != "batch" or size % self._ranks == 0)
         return replace(product, **{side: max(1, size // self._ranks)})
 
@@ -195,7 +197,7 @@ class _Cut:
 
 
 def divisible(workload: Workload) -> frozenset[int]:
-    """Return the parameters, and copies of them, that tensor ranks may divide.
+    """Return the values of parameters, and of their casts, that tensor-parallel ranks may divide.
 
     Args:
         workload: Workload of the whole model.
@@ -227,7 +229,7 @@ class _Forward:
                 self._readers.setdefault(value, []).append(index)
 
     def _with_copies(self, weights: set[int]) -> dict[int, int]:
-        """Return the weights and their casts, each with its weight."""
+        """Return a mapping from each weight, and each cast of a weight, to the weight."""
         originals = {value: value for value in weights}
         for operator in self._operators:
             if (
@@ -239,7 +241,7 @@ class _Forward:
         return originals
 
     def groups(self) -> Iterable[tuple[int, ...]]:
-        """Return groups of products with weights that read the same activations."""
+        """Return the products with weights, grouped by the activations that they read."""
         groups: dict[int, list[int]] = {}
         for index, operator in enumerate(self._operators):
             if self._weighted(index):
@@ -248,14 +250,22 @@ class _Forward:
         return [tuple(group) for group in groups.values()]
 
     def weights_of(self, index: int, *, bias: bool) -> set[int]:
-        """Return the weights that a product reads and their copies, optionally with its bias."""
+        """Return the weights that a product reads, and the parameters from which they were cast.
+
+        Args:
+            index: Index of the product.
+            bias: Whether the bias of the product is included.
+        """
         reads = self._operators[index].reads
         weights = {v for v in (reads if bias else reads[-2:]) if v in self._weights}
         roots = {self._weights[v] for v in weights}
         return weights | roots
 
     def tables(self, chosen: set[int]) -> set[int]:
-        """Return embedding tables as large as a divided weight; both are divided by vocabulary."""
+        """Return the embedding tables with the size of a divided weight, and their casts.
+
+        They are divided by vocabulary, like that weight.
+        """
         values = self._workload.values
         sizes = {values[value].num_bytes for value in chosen}
         read = {op.reads[0] for op in self._operators if op.name == "embedding"}
@@ -269,7 +279,11 @@ class _Forward:
         return sum(value in self._weights for value in operator.reads[-2:]) == 1
 
     def ends(self, group: Sequence[int]) -> tuple[int, ...] | None:
-        """Return the products that end a pair, or None if an operator between cannot be divided."""
+        """Return the second products of a pair; None if an operator between cannot be divided.
+
+        Args:
+            group: First products of the pair, which read the same activations.
+        """
         shares: set[int] = set()
         for index in group:
             shares.update(self._operators[index].writes)
@@ -293,7 +307,7 @@ class _Forward:
         return tuple(sorted(last_products)) if last_products or closed else None
 
     def _divides(self, operator: Operator, shares: set[int]) -> bool:
-        """Return whether each share of an operator's inputs determines a share of its outputs."""
+        """Return whether a share of an operator's inputs suffices for a share of its outputs."""
         if operator.kind is OperatorKind.NORM and "softmax" not in operator.name:
             return False
         if operator.kind in (OperatorKind.GATHER, OperatorKind.CONVOLUTION):

@@ -1,4 +1,4 @@
-"""Embedding tables with sparse gradients, because a step reads only a few rows."""
+"""Embedding tables whose gradients are sparse, because a step reads only a few rows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Sparse:
     """Workload whose embedding tables have sparse gradients.
 
     Args:
-        workload: Workload in which the gradients of tables consist of the rows that were read.
-        names: Names of the parameters that are tables.
+        workload: Workload in which the gradient of a table has only the rows that the batch read.
+        names: Names of the parameters that are embedding tables.
     """
 
     workload: Workload
@@ -22,10 +22,10 @@ class Sparse:
 
 
 def sparse(workload: Workload) -> Sparse:
-    """Return a workload in which gradients of tables consist of the rows that the batch read.
+    """Return a workload in which the gradient of a table has only the rows that the batch read.
 
     Args:
-        workload: Workload with gradients of complete tables.
+        workload: Workload in which the gradient of a table has all rows.
     """
     tables = {
         operator.reads[0]
@@ -76,5 +76,5 @@ def _of_rows(operator: Operator, num_bytes: float) -> Operator:
 
 
 def _read(operator: Operator, workload: Workload) -> float:
-    """Return the bytes of the rows that an operator reads."""
+    """Return the bytes of all values that an operator reads."""
     return float(sum(workload.values[value].num_bytes for value in operator.reads))

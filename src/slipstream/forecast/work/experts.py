@@ -1,7 +1,7 @@
-"""Division of the experts of sparse layers among neighbouring replicas.
+"""Division of the experts of sparse (mixture-of-experts) layers among neighbouring replicas.
 
 Each of e ranks stores its share of the experts and computes them for the tokens of all e ranks.
-Tokens are sent to the rank with their expert before a sparse layer, and return after it.
+Tokens are sent to the rank with their expert before a sparse layer, and are sent back after it.
 
 Source: Lepikhin et al. 2020, "GShard", arXiv 2006.16668.
 """
@@ -27,7 +27,8 @@ class DividedExperts:
     Args:
         workload: Workload with one share of the experts.
         names: Names of the divided parameters.
-        moves: Bytes that each rank sends to the others after an operator, by operator index.
+        moves: Bytes of tokens that each rank sends to the others after an operator, by operator
+            index.
     """
 
     workload: Workload
@@ -49,11 +50,11 @@ def count(workload: Workload) -> int:
 
 
 def with_copies(operators: Sequence[Operator], values: set[int]) -> dict[int, int]:
-    """Return the values and their copies and casts, each with its original value.
+    """Return a mapping from each value, and each copy or cast of it, to the original value.
 
     Args:
         operators: Operators in order of execution.
-        values: Original values.
+        values: Indices of the original values.
     """
     originals = {value: value for value in values}
     for operator in operators:
@@ -66,7 +67,7 @@ def share(workload: Workload, ranks: int) -> DividedExperts:
     """Return the workload of one of several ranks that divide the experts.
 
     Args:
-        workload: Workload of the whole model, or of a tensor rank.
+        workload: Workload of the whole model, or of a tensor-parallel rank.
         ranks: Number of ranks, a divisor of the number of experts; 1 leaves the workload unchanged.
     """
     if ranks == 1:
@@ -104,17 +105,17 @@ def share(workload: Workload, ranks: int) -> DividedExperts:
 
 
 def _multiplies(operator: Operator, weights: dict[int, int]) -> bool:
-    """Return whether an operator multiplies several groups of rows, each with its own weight."""
+    """Return whether a forward operator multiplies groups of rows, each by its own weight."""
     if operator.kind is not OperatorKind.PRODUCT or operator.phase is not TrainingPhase.FORWARD:
         return False
     return operator.products[0].batch > 1 and any(v in weights for v in operator.reads)
 
 
 def _modules(workload: Workload, rows: dict[str, Product]) -> dict[int, str]:
-    """Return the sparse layer of each expert product, by operator index.
+    """Return the name of the sparse layer of each expert product, by operator index.
 
-    In the backward pass it is the layer of the product's inputs, because autograd does not record
-    the module.
+    Autograd does not record modules. A product in the backward pass therefore belongs to the layer
+    that reads the same values in the forward pass.
     """
     layer_of: dict[int, str] = {}
     owner: dict[int, str] = {}
@@ -132,7 +133,7 @@ def _modules(workload: Workload, rows: dict[str, Product]) -> dict[int, str]:
 
 
 def _shares(workload: Workload, mine: Sequence[int], weights: dict[int, int]) -> set[int]:
-    """Return the weights of experts and their gradients, with all copies."""
+    """Return the indices of the weights of experts, their gradients, and all copies of both."""
     read = {v for i in mine for v in workload.operators[i].reads if v in weights}
     roots = {weights[value] for value in read}
     expert_weights = {value for value, root in weights.items() if root in roots}
@@ -154,7 +155,7 @@ def _share(
     shares: set[int],
     ranks: int,
 ) -> Operator:
-    """Return an expert's product with fewer experts and correspondingly more rows."""
+    """Return a product of all experts, reduced to one rank: fewer experts, with more rows each."""
 
     def of(product: Product) -> Product:
         is_sum = product.m != rows.m
@@ -172,7 +173,11 @@ def _share(
 
 
 def _moves(workload: Workload, mine: dict[int, str], shares: set[int]) -> dict[int, float]:
-    """Return the bytes of tokens sent before the first and after the last product of each layer."""
+    """Return the bytes of tokens that a rank sends for each sparse layer, by operator index.
+
+    Tokens are sent before the first product of a layer and after its last product, in the forward
+    and in the backward pass.
+    """
     ends: dict[tuple[str, TrainingPhase], tuple[int, int]] = {}
     for index, module in mine.items():
         key = module, workload.operators[index].phase

@@ -1,4 +1,7 @@
-"""Workload at any micro-batch from two traced ones, since every size is linear in the samples."""
+"""Workload at any micro-batch size, interpolated from two traced workloads.
+
+The interpolation is linear, because every size is linear in the number of samples.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from dataclasses import replace
 from slipstream.errors import UsageError
 from slipstream.forecast.work.workload import Operator, Product, TensorValue, Workload
 
-# Pairs of micro-batches to trace, in samples; the first pair that the model accepts is used. A
-# batch of 1 may be too small or run other operators, and a batch that counts tokens needs a
-# complete sentence.
+# Pairs of micro-batch sizes to trace, in samples; the first pair that the model accepts is used. A
+# batch of 1 may be too small for a model, or run other operators. If samples are tokens, a batch
+# must contain at least one sentence.
 COUNTS = ((1, 2), (2, 4), (64, 128))
 
 
 class Resizable:
-    """Model that was traced at two micro-batches.
+    """Model that was traced at two micro-batch sizes and can be resized to any other.
 
     Args:
         small: Workload at the smaller micro-batch.
@@ -48,23 +51,23 @@ class Resizable:
         return self._small, self._large
 
     def share(self, samples: int, context: int = 1) -> float:
-        """Return the position of a micro-batch: the small one is at 0, the large one at 1.
+        """Return the position of a micro-batch size between the traced sizes: 0 small, 1 large.
 
         Args:
-            samples: Micro-batch in samples, at least 1.
+            samples: Micro-batch size in samples, at least 1.
             context: Number of ranks that divide each sequence (default 1).
         """
         small, large = self._small.samples, self._large.samples
         return (samples / context - small) / (large - small)
 
     def at(self, samples: int, context: int = 1) -> Workload:
-        """Return the workload at a micro-batch.
+        """Return the workload at a micro-batch size.
 
         Args:
-            samples: Micro-batch in samples, at least 1.
-            context: Number of ranks that divide each sequence (default 1). On one rank, operators
-                on tokens process a share of the tokens, and attention processes a share of the rows
-                with all columns.
+            samples: Micro-batch size in samples, at least 1.
+            context: Number of ranks that divide each sequence (default 1). The workload is that of
+                one rank: its operators process a share of the tokens, and its attention computes
+                this share of the rows (queries) with all columns (keys).
         """
         key = samples, context
         if key not in self._workloads:
@@ -87,11 +90,11 @@ class Resizable:
 def resizable(
     trace: Callable[[int], Workload], counts: Sequence[tuple[int, int]] = COUNTS
 ) -> Resizable:
-    """Return a model traced at the first pair of micro-batches that it accepts.
+    """Return a model traced at the first pair of micro-batch sizes that it accepts.
 
     Args:
-        trace: Function that returns the workload of a number of samples.
-        counts: Pairs of micro-batches to try, in samples.
+        trace: Function that returns the workload at a micro-batch size in samples.
+        counts: Pairs of micro-batch sizes to try, in samples (default `COUNTS`).
 
     Raises:
         UsageError: The model accepts none of the pairs.

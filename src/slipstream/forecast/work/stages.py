@@ -1,4 +1,4 @@
-"""Division of a pipeline into stages, and the workload of one stage."""
+"""Division of a model into pipeline stages, and the workload of one stage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def cuts(seconds: Sequence[float], stages: int) -> list[int]:
     The method is dynamic programming over prefixes of the blocks and numbers of stages.
 
     Args:
-        seconds: Duration of each block.
+        seconds: Duration of each block in seconds.
         stages: Number of stages, at most the number of blocks.
     """
     count = len(seconds)
@@ -43,10 +43,10 @@ def cuts(seconds: Sequence[float], stages: int) -> list[int]:
 
 
 def stage(workload: Workload, stage_of: Sequence[int], number: int) -> Workload:
-    """Return the workload of one stage; outputs of earlier stages exist when it starts.
+    """Return the workload of one stage; outputs of other stages exist before it starts.
 
     Args:
-        workload: Workload of a whole micro-batch.
+        workload: Workload of one micro-batch of the whole model.
         stage_of: Stage of each operator.
         number: Index of the stage to return.
     """

@@ -1,4 +1,4 @@
-"""Parallelism of a job over devices, and its methods that save memory."""
+"""Strategies: parallelism over devices, gradient exchange, and methods that save memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slipstream.errors import UsageError
 
 
 class Optimizer(enum.Enum):
-    """Optimizer; the value is the number of state elements per parameter."""
+    """Optimizer; the value of a member is its number of states per parameter element."""
 
     SGD = 0
     MOMENTUM = 1
@@ -26,7 +26,12 @@ class Exchange(enum.Enum):
 
 
 class Agreement(enum.Enum):
-    """Method by which replicas combine the gradient of a single layer."""
+    """Method that replaces the all-reduce of the gradient of a single layer.
+
+    FACTORS gathers the two factors whose product is the gradient, and each replica multiplies them
+    later. SHARD divides the weight among the replicas, which exchange activations instead. See
+    `slipstream.forecast.simulate.hybrid`.
+    """
 
     FACTORS = "late multiply"
     SHARD = "sharded"
@@ -36,35 +41,40 @@ class Agreement(enum.Enum):
 class Strategy:
     """Way to train on `data * context * tensor * pipeline` ranks.
 
-    Neighbouring ranks form tensor groups, then context groups; pipeline stages are farthest apart.
+    Consecutive ranks form a tensor-parallel group. Consecutive tensor-parallel groups form a
+    context-parallel group, and the replicas of a pipeline stage follow one another. Pipeline stages
+    are farthest apart.
 
     Args:
         data: Number of replicas; each processes its share of the global batch (default 1).
         tensor: Number of ranks that divide each matrix product (default 1).
-        context: Number of ranks that divide each sequence; keys and values circulate (default 1).
+        context: Number of ranks that divide each sequence; keys and values circulate between them
+            (default 1).
         expert: Number of neighbouring replicas that divide the experts of sparse layers (default
             1).
         pipeline: Number of pipeline ranks (default 1).
-        virtual: Number of stages that each pipeline rank runs in turns; 1 is plain 1F1B (default
-            1).
-        micro_batch: Samples that run at once (default 1).
+        virtual: Number of stages that each pipeline rank runs in turns (interleaved schedule); 1 is
+            plain 1F1B (default 1).
+        micro_batch: Number of samples in a micro-batch (default 1).
         micro_batches: Number of micro-batches of a replica per step (default 1).
-        zero: Level of sharding over replicas: 0 nothing, 1 optimizer states, 2 also gradients, 3
-            also parameters (FSDP) (default 0).
-        checkpoint: Whether the backward pass recomputes the activations of a block (default False).
-        selective: Whether checkpoints recompute only cheap operators and every second product
-            (default False).
-        sequence: Whether tensor ranks also divide the operators between their products (default
+        zero: ZeRO level: replicas shard nothing (0), optimizer states (1), also gradients (2), or
+            also parameters (3, like FSDP) (default 0).
+        checkpoint: Whether the backward pass recomputes the activations of each block (default
             False).
+        selective: Whether checkpoints recompute only cheap operators and every second matrix
+            product (default False).
+        sequence: Whether tensor-parallel ranks also divide the operators between matrix products
+            (default False).
         exchange: Method of the gradient exchange (default all-reduce).
         servers: Number of hosts that are parameter servers if `exchange` uses them (default 0: all
             hosts).
-        period: Steps between two exchanges of local SGD (default 1).
+        period: Number of steps between two exchanges of local SGD (default 1).
         across: Whether the exchange may overlap with the next step's forward pass (default False).
         codec: Compression of gradients between hosts: "none", "fp16", "bf16" or "int8" (default
             "none").
         bucket_bytes: Size of a gradient bucket in bytes (default 25 MiB).
-        layers: Parameters whose gradients are not summed, each with its method (default none).
+        layers: Pairs of a parameter's name and the method that replaces the sum of its gradient
+            (default: none).
 
     Raises:
         UsageError: A number is out of its range.
@@ -116,7 +126,7 @@ class Strategy:
 
     @property
     def apart(self) -> int:
-        """Number of micro-batches that a rank runs before it waits for others."""
+        """Number of micro-batches that a rank runs before it waits for other ranks."""
         together = self.tensor * self.context * self.expert * self.pipeline
         if together > 1 or self.zero > 1:
             return 1
@@ -127,5 +137,5 @@ _DEGREES = (
     "data", "tensor", "context", "expert", "pipeline", "virtual", "micro_batch", "micro_batches",
     "period",
 )  # fmt: skip
-# Bytes on the wire over bytes of fp32, by codec.
+# Bytes on the wire, relative to fp32, by codec.
 WIRE_SHARE = {codec: wire_share(codec) for codec in CODECS}

@@ -1,7 +1,7 @@
-"""Computation of one training step on one device, operator by operator, as plain values.
+"""Computation of one training step on one device, as a list of operators.
 
-A workload is traced from the model (`slipstream.forecast.trace`). Time, memory and strategies are
-functions of it. It depends on no framework and on no device.
+A workload is traced from the model (`slipstream.forecast.trace`). Time and memory are computed from
+the workload, which itself depends neither on a framework nor on a device.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 class OperatorKind(enum.Enum):
-    """Classes of operators that reach similar shares of a device's peak rates."""
+    """Class of operators, which all reach a similar share of a device's peak rates."""
 
     PRODUCT = "product"  # products of matrices
     CONVOLUTION = "convolution"
@@ -39,8 +39,8 @@ class Product:
         m: Number of rows: samples, tokens or pixels.
         n: Number of columns: output features.
         k: Length of the summed dimension.
-        window: Pixels in the window of a convolution of stride 1: 9 for 3x3, 7 for 1x7; otherwise 1
-            (default 1).
+        window: Number of pixels in the window of a convolution of stride 1, such as 9 for 3x3 or 7
+            for 1x7; 1 for all other operators (default 1).
         fill: Share of the product that a fused kernel computes; 0.5 for causal attention (default
             1.0).
         odd: Whether the row stride of an operand or of the result is odd, so that matrix units
@@ -63,18 +63,19 @@ class Product:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """Kernel, or an operation that frameworks run as one kernel.
+    """Operation that frameworks run as one kernel.
 
     Args:
         name: Name of the framework's operator.
-        module: Path of the module that ran it; "" for the root.
+        module: Path of the module that ran the operator; "" for the root.
         phase: Forward or backward pass.
         kind: Class of the operator, which selects its share of the device's peak.
         products: Matrix products of the operator; two in the backward pass of a convolution.
-        reads: Indices of the values that it reads in the workload; a view counts as its base.
-        writes: Indices of the values that it writes.
-        bytes_moved: Bytes that it reads and writes.
-        dtype: Data type of its products, such as "float32" or "bfloat16".
+        reads: Indices (in `Workload.values`) of the values that the operator reads; a view counts
+            as the tensor that it views.
+        writes: Indices (in `Workload.values`) of the values that the operator writes.
+        bytes_moved: Bytes that the operator reads and writes.
+        dtype: Data type of the products, such as "float32" or "bfloat16".
     """
 
     name: str
@@ -95,12 +96,12 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class TensorValue:
-    """Memory that operators read and write.
+    """Tensor that operators read and write.
 
     Args:
         num_bytes: Size in bytes.
-        born: Index of the operator that creates it; -1 if it exists before the step.
-        dies: Index of the operator before which it is freed; -1 if it is never freed.
+        born: Index of the operator that creates the tensor; -1 if it exists before the step.
+        dies: Index of the operator before which the tensor is freed; -1 if it is never freed.
     """
 
     num_bytes: int
@@ -116,8 +117,8 @@ class TrainedParameter:
         name: Name of the parameter in the framework.
         elements: Number of elements.
         num_bytes: Size in bytes.
-        ready: Index of the operator that completes its gradient; -1 if it has no gradient.
-        value: Index of the value that stores it (default -1: unknown).
+        ready: Index of the operator that completes the gradient; -1 if there is no gradient.
+        value: Index (in `Workload.values`) of the tensor with the parameter (default -1: unknown).
     """
 
     name: str
@@ -133,9 +134,9 @@ class Workload:
 
     Args:
         name: Name of the model.
-        samples: Samples in the traced batch.
+        samples: Number of samples in the traced batch.
         operators: Operators in order of execution.
-        values: Memory that the operators read and write.
+        values: Tensors that the operators read and write.
         parameters: Parameters in the model's order.
         buffer_bytes: Bytes of buffers that the model stores and does not train.
     """
@@ -161,6 +162,6 @@ class Workload:
         return sum(op.flops for op in self.operators if op.phase is phase)
 
     def gradients(self) -> Sequence[TrainedParameter]:
-        """Return the parameters with gradients, in the order in which these are completed."""
+        """Return the parameters with gradients, in the order in which gradients are completed."""
         trained = [parameter for parameter in self.parameters if parameter.ready >= 0]
         return sorted(trained, key=lambda parameter: parameter.ready)
