@@ -44,12 +44,13 @@ from slipstream.forecast.validate.table import read
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "src" / "slipstream" / "forecast" / "data"
 STEPS, STEPS_DEVICE = ROOT / "benchmarks" / "forecast" / "h100.csv", "H100"
-# Times that the host of this H100 needs per operator, measured by `slipstream forecast calibrate`.
+# Times that the host of this H100 needs per operator, step and update, measured by `slipstream
+# forecast calibrate`.
 _MEASURED = {"forward_us": 19.3, "backward_us": 30.5, "step_ms": 0.0, "update_us": 7.9}
 # Highest number of rows of a source. Larger sources are sampled at random, because more rows add
 # little to the fit.
 MOST_ROWS = 200
-# Sources of which each model is left out once.
+# Sources for which the fit is repeated without each of their models.
 MODELS_APART = ("vTrain ground truth single-node", "llm-foundry MPT benchmarks")
 # Recommenders are limited by their embedding tables. They can be forecast, but are not fitted yet.
 NOT_FITTED = ("wide-deep", "ncf", "dlrm")
@@ -114,7 +115,11 @@ def folds_of(cases: Sequence[PublishedCase], fit: Fit, point: np.ndarray) -> dic
 def intervals_of(
     cases: Sequence[PublishedCase], folds: Folds, predictor: CasePredictor
 ) -> Intervals:
-    """Return quantiles of the ratio of measured to forecast value."""
+    """Return quantiles of measured values divided by forecast values.
+
+    Each row is forecast with parameters that were fitted without its source. Rows of small sources
+    get a larger weight.
+    """
     parameters = folds.parameters()
     by_group: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(
         lambda: defaultdict(list)

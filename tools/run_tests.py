@@ -36,7 +36,7 @@ NOTHING_SELECTED = 5  # -k or -m selects no test
 
 
 def run_part(name: str, share: str, marks: str, arguments: list[str]) -> int:
-    """Run one part of the tests; return pytest's exit code, or 1 if a test failed unnoticed."""
+    """Run one part of the tests; return pytest's exit code, or 1 if its results show a failure."""
     cases = RESULTS / f"{name}.xml"
     *options, part_marks = PARTS[name]
     started = subprocess.Popen(
@@ -135,7 +135,8 @@ def say_left_out(console: Console) -> None:
 def run(share: str, marks: str, arguments: list[str]) -> int:
     """Run both parts, and return the first exit code that is not 0.
 
-    If a part selects no tests, its exit code is ignored, unless no part selects any.
+    A part that selects no tests is ignored. If no part selects a test, pytest's exit code for this
+    case is returned.
     """
     if share == "commit":
         share = str(commits.number(Path.cwd()))

@@ -37,7 +37,8 @@ from .execute import UnclearError, changed, execute, git, limit_memory, meet, re
 from .results import Results, counts, describe, load, show
 
 ROOT = Path.cwd()
-OUTCOMES = {  # outcomes: before the tests, if the tests kill the mutant, and if it survives
+# For each command: the outcome before the tests, if they kill the mutant, and if it survives.
+OUTCOMES = {
     "closest": ("", outcomes.KILLED_BY_PART, ""),
     "run": ("", outcomes.KILLED_BY_PART, outcomes.SURVIVED),
     "whole": (outcomes.SURVIVED, outcomes.KILLED_BY_WHOLE, outcomes.ESCAPED),
@@ -56,7 +57,7 @@ def run_one(results: Results, mutant: Mutant, how: str) -> list[Mutant]:
     if ended is None:
         drawn = results.replace(ROOT, mutant, outcomes.NOT_COMPILED)
         return [drawn] if drawn.outcome == before else []
-    if mutant.outcome != before:  # true if the mutant survived these tests earlier
+    if mutant.outcome != before:  # the mutant survived these tests earlier
         killed, survived = outcomes.KILLED_BY_NEW, mutant.outcome
     mutant.outcome, mutant.test = survived if ended.ok else killed, ended.test
     mutant.commit = git(ROOT, "rev-parse", "--short", "HEAD")
@@ -120,7 +121,7 @@ def arguments() -> argparse.Namespace:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     drawn = commands.add_parser("draw")
-    drawn.add_argument("--seed", type=int, required=True, help="start of the random numbers")
+    drawn.add_argument("--seed", type=int, required=True, help="seed of the random numbers")
     drawn.add_argument("--count", type=int, default=40, help="number of mutants (default 40)")
     for name in OUTCOMES:
         commands.add_parser(name).add_argument("--only", type=int, metavar="ID", help="one mutant")

@@ -85,7 +85,11 @@ def next_mutant(root: Path, seed: int, part: str, drawn: Iterable[Mutant]) -> Mu
 
 
 def parts_drawn(root: Path, seed: int, count: int) -> Iterator[str]:
-    """Yield the part of each mutant to draw."""
+    """Yield the part of each mutant to draw.
+
+    First all parts come in turn, `AT_LEAST` times each. Then parts are drawn at random, weighted by
+    their lines of code.
+    """
     in_turn = [*PARTS] * AT_LEAST
     yield from in_turn[:count]
     weights = [lines_of_code(root, part) for part in PARTS]

@@ -191,7 +191,7 @@ def first_failed(output: str) -> str:
 
 
 class UnclearError(Exception):
-    """The tests do not show whether they distinguish the mutant from the original."""
+    """The result of a mutant is unclear, for a reason that the docstring of this module names."""
 
 
 def meet(
@@ -268,4 +268,4 @@ def must_pass(root: Path, command: Sequence[str], limit: float) -> None:
         raise UnclearError(f"{' '.join(command)} fails without the mutant too: {ended.test}")
 
 
-must_pass_once = cache(must_pass)  # cached, because each check takes a whole time limit
+must_pass_once = cache(must_pass)  # cached, because a check may take up to its time limit

@@ -110,12 +110,12 @@ class StepSeconds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
-    """Shortest possible step, in seconds, with three kinds of overlap.
+    """Shortest possible steps: without communication, and with two kinds of overlap.
 
     Args:
-        compute_only: Seconds without communication.
-        within: Lower bound with overlap within the step.
-        across: Lower bound with overlap across the step boundary.
+        compute_only: Seconds of a step without communication.
+        within: Lower bound in seconds with overlap within the step.
+        across: Lower bound in seconds with overlap across the step boundary.
     """
 
     compute_only: float

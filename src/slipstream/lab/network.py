@@ -233,7 +233,7 @@ class Network:
             for host in range(self.spec.hosts):
                 folder = _NAMES / self.host(host)
                 folder.mkdir(parents=True)
-                # Inside the lab, every host also has the host name of this machine.
+                # All lab hosts share the host name of this machine; each resolves it to itself.
                 machine = f"{self.address(host)} {socket.gethostname()}"
                 lines = ["127.0.0.1 localhost", machine, *entries, ""]
                 (folder / "hosts").write_text("\n".join(lines))

@@ -59,7 +59,7 @@ class _LabRank:
         self.output: IO[bytes] = process.stdout
         self.lines: deque[str] = deque(maxlen=MAX_LINES)
         self.is_running = True
-        self.is_open = True  # whether the output has not reached its end
+        self.is_open = True  # false when the output has reached its end
         self._partial = b""  # bytes of the last line, which is not complete
 
     def read(self) -> list[str] | None:

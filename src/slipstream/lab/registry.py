@@ -90,7 +90,7 @@ def store(record: Record, *, is_new: bool) -> None:
 
     Args:
         record: Content of the file.
-        is_new: Whether the file must not exist before.
+        is_new: Whether the lab is new, so that an existing file is an error.
 
     Raises:
         UsageError: `is_new` is true, but there already is a lab with this name.

@@ -1,6 +1,6 @@
 """The tour follows one model through the product: forecast, training, compilation and serving.
 
-    from slipstream.tour.guide import Tour, TourSpec
+    from slipstream.tour.guide import TourSpec, tour
 
 It needs the packages that `pip install 'slipstream[torch,forecast,serve]'` installs.
 """

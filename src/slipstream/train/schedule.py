@@ -71,7 +71,8 @@ def smooth_exponential_decay(
     Args:
         optimizer: Optimizer with the learning rate for one worker.
         warmup_steps: Number of steps in which the rate rises, 0 or more.
-        decay_steps: Number of steps in which the rate is multiplied by `decay_rate`, 1 or more.
+        decay_steps: Number of steps after which the rate has been multiplied by `decay_rate`, 1 or
+            more.
         decay_rate: Factor of the decay, above 0 and at most 1 (default 0.9).
         workers: Number of workers that train together (default: number of ranks of the job; 1
             without a job).

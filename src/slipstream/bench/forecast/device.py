@@ -265,9 +265,9 @@ class _Bench:
         """Return the seconds of a kernel; a first call is not timed.
 
         Args:
-            waits: Whether the measured time ends when the device is done; otherwise it ends when
-            the host has issued the kernel.
-                counts.
+            kernel: Function that issues the timed kernel.
+            waits: Whether the measured time ends when the device is done (default True); otherwise
+                it ends when the host has issued the kernel.
         """
         kernel()
         times: list[float] = []

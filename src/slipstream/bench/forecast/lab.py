@@ -54,8 +54,8 @@ class Wires:
         If links and processors need similar times, they do not overlap completely. The total time
         is then modelled as the root of the sum of both squared times.
 
-        bits_per_second: Nominal bit rate of the link.
-            bits_per_second: Nominal rate of the link.
+        Args:
+            bits_per_second: Nominal bit rate of the link.
             hosts: Number of hosts, which share the machine's processors.
         """
         wire = self.share * bits_per_second / 8
@@ -74,11 +74,10 @@ class LabNumbers:
     """Measured performance of a lab.
 
     Args:
-        updated: Bytes per second that the optimizers of all ranks together read and write,
-        measured.
+        wires: Measured links by backend.
+        updated: Bytes per second that the optimizers of all ranks together read and write.
         inside: Link between the ranks of one host, with the rate at which all these ranks together
-        send; None if each host has one rank.
-            None if each host has one rank.
+            send; None if each host has one rank.
     """
 
     wires: Mapping[str, Wires]

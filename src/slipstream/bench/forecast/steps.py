@@ -76,8 +76,8 @@ class Steps:
 def train(training: TrainingSetup, tell: Tell, *, seconds: float = 10.0) -> Steps:
     """Train on the GPU, or on the processors if there is no GPU, for about `seconds`.
 
-    training: Settings of the training, including the model.
-        training: Model and settings of the training.
+    Args:
+        training: Settings of the training, including the model.
         tell: Function that receives a line about each stage.
         seconds: Duration of the timed steps in seconds (default 10).
 

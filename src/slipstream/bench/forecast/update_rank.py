@@ -29,8 +29,8 @@ WARMUP, ROUNDS = 2, 7
 def main(output: str) -> None:
     """Run the updates together with the other ranks.
 
-    output: Path of the file to which rank 0 writes the result.
-        output: Path of the file that rank 0 writes.
+    Args:
+        output: Path of the file to which rank 0 writes the result.
     """
     torch.set_num_threads(1)
     dist.init_process_group("gloo")

@@ -138,7 +138,7 @@ class ImageBar:
 
     @property
     def ratio(self) -> float:
-        """Time of the peer divided by ours; more is better."""
+        """Time of the peer divided by ours; higher is better."""
         return self.peer.median / self.ours.median
 
 
@@ -161,7 +161,7 @@ class ImagesReport:
         return [row for row in self.rows if (row.model, row.pipeline.task) == (model, task)]
 
     def bars(self) -> list[ImageBar]:
-        """Return comparisons of our pipeline with the fastest peers."""
+        """Return comparisons with the fastest plain pipeline and the fastest other pipeline."""
         bars: list[ImageBar] = []
         for model in self.spec.models:
             for task in self.spec.tasks:

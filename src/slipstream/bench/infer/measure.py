@@ -175,7 +175,7 @@ class _EngineTrial(ModelTrial):
     stack: ExitStack
 
     def result(self) -> ModelResult:
-        """Measure the peers, compile ours to the accuracy of the fastest peer, and measure all."""
+        """Measure peers, compile our package as accurately as the fastest one, and measure all."""
         self._make(EXPORTED)
         contenders = [
             contender for contender in chosen(self.spec.peers) if self._can_run(contender)

@@ -23,7 +23,7 @@ ARCHITECTURES = (convolutions, efficient, resnet)
 
 
 def find_model(name: str) -> ZooModel:
-    """Return the model with a name: of the zoo, or package.module:name, or path.py:name.
+    """Return a model by its name in the zoo, or by package.module:name or path.py:name.
 
     Raises:
         UsageError: there is no such model.

@@ -25,7 +25,7 @@ from slipstream.infer.accuracy.accuracy import Comparison
 
 
 def main(text: str) -> None:
-    """Compare on the job's number of unseen inputs, and print the signal-to-noise ratio."""
+    """Compare our package with float32 on unseen inputs, and print the signal-to-noise ratio."""
     job = InferJob.from_text(text)
     model = find_model(job.model)
     reference, _ = load(CONTENDERS["pytorch"], job)

@@ -62,10 +62,10 @@ def main(
         list[str] | None, typer.Argument(help=f"Models: {', '.join(PRETRAINED)}; default all.")
     ] = None,
     seconds: Annotated[
-        float, typer.Option("--time", help="Seconds of the search, per model.")
+        float, typer.Option("--time", help="Time limit of the search in seconds, per model.")
     ] = 60.0,
-    threads: Annotated[int, typer.Option(help="Threads of one run.")] = 1,
-    short: Annotated[bool, typer.Option("--short", help="Fewer inputs.")] = False,
+    threads: Annotated[int, typer.Option(help="Number of threads of a run.")] = 1,
+    short: Annotated[bool, typer.Option("--short", help="Use fewer inputs and rounds.")] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File for the measurements as JSON.")
     ] = None,

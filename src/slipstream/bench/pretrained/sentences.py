@@ -36,8 +36,7 @@ WORDS = 60  # number of words in a text
 BEGIN, END, UNKNOWN = "[CLS]", "[SEP]", "[UNK]"
 
 
-# # ---- the network; its layers are named after the package's weights where possible
-# ---------------
+# ---- the network; its parts have the names of the package's weights ----------------------------
 
 
 class SentenceAttention(nn.Module):
@@ -199,7 +198,7 @@ def _texts(part: int) -> list[str]:
 
 
 def _task(is_short: bool) -> Task:
-    """Return a task: find, for each text, the text on the same topic as the nearest vector."""
+    """Return a task in which the nearest vector should belong to a text on the same topic."""
     first, second, third = (_texts(part) for part in range(3))
     samples: list[Sample] = [encode(text) for text in third[: 24 if is_short else None]]
 

@@ -1,1 +1,1 @@
-"""Replay of training steps: several libraries communicate gradients of the size of real models'."""
+"""Replay of training steps, in which libraries communicate the gradients of real models."""

@@ -5,7 +5,7 @@ identify ranks, and a rendezvous server that its launcher would run. Here rank 0
 and torch.distributed broadcasts the port.
 """
 
-# Horovod has no types.
+# Horovod has no type annotations.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportMissingImports=false, reportUnknownArgumentType=false
 

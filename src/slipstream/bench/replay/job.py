@@ -15,7 +15,7 @@ from slipstream.bench.limits import Wire
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Peer:
-    """A library with a strategy, which sums gradients.
+    """A library and the strategy with which it sums gradients.
 
     Args:
         name: Name on the command line.

@@ -25,8 +25,8 @@ class Preset:
     Args:
         name: Name on the command line.
         hosts: Number of connected hosts.
-        gpus_per_host: Number of GPUs in each host, which is only shown.
-        gpu: Name of the GPUs, which is only shown.
+        gpus_per_host: Number of GPUs in each host, for readers only.
+        gpu: Name of the GPUs, for readers only.
         gbit_per_second: Rate of each host's link in Gbit/s.
         measured: Published seconds of a step without communication, by model, with the model's
             batch size.

@@ -35,7 +35,7 @@ from slipstream.serve.protocol.messages import JSON_LENGTH
 PEERS = ("fastapi", "none")
 # engine and precision with which the peer runs the ONNX file
 ONNX_RUNTIME = ("onnxruntime", "fp32")
-# signal-to-noise ratio, relative to the package's outputs, below which a model is not the same
+# lowest signal-to-noise ratio to the package's outputs, in dB, at which the models can be the same
 SURE_DB = 10.0
 
 _END_SECONDS = 40.0  # time limit in seconds for the start, the first answer and the end of a server

@@ -80,8 +80,8 @@ def _package_runner(path: str, threads: int, runs: int) -> Run:
 def application(run: Run, runs: int) -> FastAPI:
     """Return the web application.
 
-    run: Function that runs the model.
-        run: Function that runs the only model.
+    Args:
+        run: Function that runs the model.
         runs: Number of batches that may execute at the same time.
     """
     app = FastAPI(openapi_url=None)

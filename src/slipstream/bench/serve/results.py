@@ -14,7 +14,7 @@ OURS = "slipstream"
 CROWD = 8  # number of clients in the comparison with the peer
 RATE = 1.1  # smallest ratio of our throughput to the peer's
 TAIL = 1.0  # smallest ratio of the peer's 99th percentile of latency to ours
-ADDED_SECONDS = 0.5e-3  # largest overhead of serving in seconds, as the median latency
+ADDED_SECONDS = 0.5e-3  # largest overhead of serving in seconds, for the median latency
 KEPT = 0.99  # smallest share of accepted requests that are answered by their deadline
 GROWTH = 0.05  # largest relative growth of a server's memory under overload
 

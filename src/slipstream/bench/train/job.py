@@ -19,6 +19,7 @@ class TrainJob:
     """Job that every rank runs.
 
     Args:
+        model: Name from `models.MODELS`.
         contenders: Names of the contenders: `ALONE`; "gloo" and "slipstream", which use DDP;
             "slipstream across" and "slipstream across CODEC", which overlap communication across
             steps.

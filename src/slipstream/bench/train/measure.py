@@ -104,14 +104,14 @@ class TrainResult:
         return next((result for result in self.trained if result.contender == contender), None)
 
     def times_faster(self, trained: TrainSamples, other: str) -> float | None:
-        """Return the ratio of samples per second to another contender; None if that did not run."""
+        """Return samples per second divided by another contender's; None if that did not run."""
         reference = self.of(other)
         if reference is None:
             return None
         return samples_per_second(trained) / samples_per_second(reference)
 
     def loss_difference(self, trained: TrainSamples) -> float | None:
-        """Return the relative difference of the last loss from the reference's; None without one.
+        """Return the last loss's relative difference from the reference; None if it is missing.
 
         The last loss is the mean over the last quarter of the steps, and the difference is divided
         by the first loss. The reference is gloo or, without gloo, Slipstream with DDP.

@@ -66,8 +66,9 @@ def settle_classifier(make: Callable[[], nn.Module]) -> nn.Module:
     """Return a network whose logits differ between images and have a mean of 0.
 
     With a random last layer, the logits are nearly the same for every image, so small errors look
-    large compared with their differences. Therefore the weights of this last layer are computed
-    from the features of some images, just as a trained layer contains features of the classes.
+    large compared with the differences between images. Therefore the weights of this last layer are
+    computed from the features of some images, just as a trained layer contains features of the
+    classes.
 
     Args:
         make: Function that constructs a network that maps float32 [batch, 3, 224, 224] to logits

@@ -179,6 +179,6 @@ def _activated(x: Tensor) -> Tensor:
 
 
 def _fir() -> Tensor:
-    """Return a 4 x 4 blur filter, the outer square of [1, 3, 3, 1] / 4: float32 [1, 1, 4, 4]."""
+    """Return a blur filter, the outer product of [1, 3, 3, 1] / 4 with itself: [1, 1, 4, 4]."""
     taps = torch.tensor([1.0, 3.0, 3.0, 1.0]) / 4
     return torch.outer(taps, taps)[None, None]
