@@ -39,8 +39,8 @@ class _Source:
         imported: Imported model; its input is uint8 pixels if `CompileOptions.pixels` is set.
         samples: Samples of the search; None if there is no data.
         reduction: Outputs that replace the model's in the package, such as the best labels.
-        reading: Description of the input that image files become; None if the package reads no
-            image files.
+        reading: Description of the input that is made from image files; None if the package reads
+            no image files.
         classes: Names of the classes; empty if they are unknown.
     """
 
@@ -113,7 +113,7 @@ def _source(model: Any, options: CompileOptions) -> _Source:
 
 
 def _imported(model: Any, options: CompileOptions) -> Imported:
-    """Import a model; drop its module, to free the weights, unless a chosen engine runs it."""
+    """Import a model; drop its PyTorch module to free memory, unless an engine runs it."""
     imported = load_model(
         model,
         options.example_inputs,
@@ -137,7 +137,7 @@ def _reading(graph: Graph, options: ImageOptions) -> Reading:
 def _classes(graph: Graph, samples: Batches | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return a pair: the names of the classes, and notes for the report.
 
-    There are no names, and there is one note, if the number of classes of the model differs.
+    There are no names, and there is one note, if data and model differ in the number of classes.
     """
     names = () if samples is None else samples.classes
     count = (graph.shape(graph.outputs[0]) or (0,))[-1]

@@ -177,8 +177,8 @@ class Comparison:
     def most_loss(self) -> float | None:
         """Upper 95 % confidence bound of `top1_loss` for unseen samples; None without labels.
 
-        It is a bound for matched proportions, with one more changed answer than was counted
-        (Agresti and Min, 2005).
+        It is the bound of Agresti and Min (2005) for matched proportions, which adds one changed
+        answer.
         """
         loss = self.top1_loss
         if loss is None:

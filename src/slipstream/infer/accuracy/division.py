@@ -72,7 +72,7 @@ class Division:
 
         At most 64 samples calibrate. If there are fewer than 16 samples, all of them judge. The
         samples are divided at random, because data is often sorted, for example by class or by
-        date. The seed is fixed, so equal data is divided equally.
+        date. The seed is fixed, so the same data is always divided in the same way.
         """
         count = len(samples)
         if count < LEAST:

@@ -110,7 +110,7 @@ def _spelled(db: float) -> str:
 def chance_note(comparison: Comparison) -> str:
     """Return a warning if the model itself is no better than chance, else "".
 
-    A cause can be that the folders of images are not in the order of the model's classes.
+    One cause is that the folders of images are not in the order of the model's classes.
     There is no warning if the samples have no labels, or labels of only one class.
     """
     classes = len(comparison.classes)

@@ -35,7 +35,7 @@ class ReferenceCase:
 
 @dataclass(frozen=True)
 class ReferenceCases:
-    """Samples and the reference's outputs for them, stored to compare many candidates.
+    """Samples and the reference's outputs for them, with which many candidates are compared.
 
     Args:
         cases: Samples, each with the reference's outputs.
@@ -131,7 +131,7 @@ class Reference:
         return ReferenceCases(cases, self._yardstick)
 
     def _run(self, sample: Sample) -> dict[str, Array]:
-        """Return the outputs for a sample; raise UsageError if a label is no number of a class."""
+        """Return the outputs for a sample; raise UsageError if a label is not a class number."""
         outputs = self._executable.run(sample.inputs)
         if sample.labels is not None:
             name, first = next(iter(outputs.items()))

@@ -60,7 +60,7 @@ class ChannelGroup:
 
 @dataclass(frozen=True)
 class Yardstick:
-    """The groups of each output, and its axis of classes. By default each output is one group.
+    """The groups of each output, and the axis of its classes. By default an output is one group.
 
     Outputs of integers have neither: each integer is an answer, which is equal to the reference's
     or not.
@@ -127,7 +127,7 @@ class Yardstick:
 
 
 def _agreement(answers: Array, expected: Array) -> tuple[int, int]:
-    """Return the number of answers, and the number of answers that equal the expected ones.
+    """Return a pair: the number of answers, and the number that equal the expected answers.
 
     In a two-dimensional array each row is one answer, such as a line of text. Repetitions of a
     class in a row count once (CTC, Graves 2006).
@@ -144,7 +144,7 @@ def _merged(row: Array) -> Array:
 
 
 def _axis_of_classes(stacked: Array) -> int | None:
-    """Return the axis along which an output's numbers, or their exponentials, sum to 1, or None.
+    """Return the axis along which the numbers or their exponentials sum to 1; None without one.
 
     Args:
         stacked: Outputs for several inputs, stacked along a new first axis.
@@ -188,7 +188,7 @@ def _groups(name: str, stacked: Array) -> tuple[ChannelGroup, ...]:
 def _sizes(stacked: Array, axis: int) -> Array:
     """Return the root mean square of each channel; 0 if all its numbers are 0.
 
-    If other numbers of a channel are all between 0 and 1, the result is at least LEAST_SIZE.
+    Other channels whose numbers are all between 0 and 1 have at least LEAST_SIZE.
     """
     others = tuple(other for other in range(stacked.ndim) if other != axis)
     numbers = np.where(np.isfinite(stacked), stacked, 0.0)

@@ -64,7 +64,7 @@ class Native(GraphEngine):
 
 
 def _formats(body: Graph, recipe: Recipe) -> dict[str, Format]:
-    """Return the storage formats of the values that may be bytes or bfloat16; None is float32."""
+    """Return the storage format of each value that may be uint8 or bfloat16; None is float32."""
     if recipe.precision == "fp32":
         return {}
     names = storable(body)
@@ -95,7 +95,7 @@ def _has_halves() -> bool:
 
 
 class _Program:
-    """A program and a pool of its runners. Each call has a runner, so no call waits for another."""
+    """A program and a pool of runners. Each call has its own runner, so no call waits."""
 
     def __init__(self, graph: Graph, recipe: Recipe, threads: int) -> None:
         from slipstream.infer.native.operations import OPERATIONS

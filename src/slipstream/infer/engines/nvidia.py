@@ -49,7 +49,7 @@ class OnnxRuntimeOnGpu(GraphEngine):
         return tuple(self.settings)
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
-        """See `Engine`. An operator that one provider lacks runs on the next, else on the CPU."""
+        """See `Engine`. Operators that a provider lacks run on the next one, finally on the CPU."""
         if recipe.precision not in self.settings:
             raise UnsupportedError(
                 f"{self.name} has {', '.join(self.settings)}, not {recipe.precision}"

@@ -30,11 +30,11 @@ class Recipe(BaseModel):
             imported.
         streams: Number of calls that run at the same time, each on its share of the threads
             (default 1, which gives the least latency).
-        ranges: Least and greatest real number that a value can have as bytes, by the name of the
-            value, for int8. A value without a range stays in floating point.
-        shifts: Numbers to add to the bias of a product that reads bytes, one per output channel, by
-            the name of the product's output, for int8 and int8-dynamic. They cancel the mean error
-            that rounding the weights causes.
+        ranges: Least and greatest real number that a value can represent in int8, by the name of
+            the value. A value without a range stays in floating point.
+        shifts: Numbers to add to the bias of a product in int8 or int8-dynamic, one per output
+            channel, by the name of the product's output. They cancel the mean error that rounding
+            the weights causes.
         rest: Precision of products whose inputs have no range, for int8 (default "fp32").
             "int8-dynamic" applies to matrix products only.
         parts: Parts of the graph in execution order, each with its recipe, for the engine "split".
@@ -107,8 +107,8 @@ class Small(BaseModel):
         dtype: Type of the converted numbers; int8 has a scale per channel, which follows from the
             channel's largest number.
         axis: Axis of the channels (default 0).
-        of_bytes: Whether the engine multiplies int8 numbers by bytes (default True), not by floats;
-            see `Weights.quantise`.
+        of_bytes: Whether the engine multiplies int8 numbers by quantised numbers (default True),
+            not by floats; see `Weights.quantise`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -174,7 +174,7 @@ class Engine(Protocol):
         ...
 
     def precisions(self) -> tuple[Precision, ...]:
-        """Return the precisions on this machine; call this only if `available()` is None."""
+        """Return the precisions that work on this machine; call only if `available()` is None."""
         ...
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:

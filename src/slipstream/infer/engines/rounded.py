@@ -18,7 +18,7 @@ HALVES: dict[str, Literal["bfloat16", "float16"]] = {"bf16": "bfloat16", "fp16":
 
 
 def rounded_constants(graph: Graph, recipe: Recipe) -> dict[str, Small]:
-    """Return the forms of those constants of products that are rounded, by the constant's name.
+    """Return the rounded forms of constants that products read, by the name of the constant.
 
     `standard_graph` rounds constants to int8; the engine itself rounds them to 16 bits.
     """

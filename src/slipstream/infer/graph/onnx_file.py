@@ -114,10 +114,10 @@ def to_model(graph: Graph) -> ModelProto:
 
 
 def split_model(graph: Graph) -> tuple[ModelProto, dict[str, Array]]:
-    """Return a pair: the ONNX model of a graph without its large constants, and these by name.
+    """Return a pair: the ONNX model of a graph without its large constants, and their arrays.
 
     The model describes the large constants as data of another file, so ONNX's limit of 2 GiB for a
-    model does not apply to them. Their arrays are C-contiguous, and copied only if they were not.
+    model does not apply to them. Their arrays, by name, are C-contiguous; others are copied.
     """
     large = _large(graph)
     small = {name: array for name, array in graph.constants.items() if name not in large}
@@ -129,7 +129,7 @@ def split_model(graph: Graph) -> tuple[ModelProto, dict[str, Array]]:
 def bare_graph(
     graph: Graph, is_selected: Callable[[Array], bool]
 ) -> tuple[Graph, dict[str, Array]]:
-    """Return a graph in which selected large constants are inputs, and these constants by name.
+    """Return a graph in which selected large constants are inputs, and the constants by name.
 
     Args:
         graph: Graph, which is not changed.

@@ -17,7 +17,7 @@ COUNTING = frozenset(("Compress", "NonMaxSuppression", "NonZero", "StringSplit",
 
 
 def with_output_shapes(graph: Graph, runs: Sequence[Mapping[str, Array]]) -> Graph:
-    """Return a copy of a graph in which the shapes of outputs are completed.
+    """Return a copy of a graph in which unknown sizes of outputs are filled in from runs.
 
     Args:
         graph: Graph, which is not changed. It may lack sizes, because shape inference does not

@@ -1,4 +1,4 @@
-"""Compute the epilogue of a kernel, which it applies to each sum before it writes the result.
+"""Compute the epilogue of a kernel: what it does with each sum before it writes the result.
 
 The epilogue has the scale and the bias, the operators of a stage's tail (see `stages`), and the
 conversion to the format of the output.
@@ -23,11 +23,11 @@ def epilogue(
 ) -> kernels.Epilogue:
     """Return the epilogue of a kernel: sum * scale + bias, then the tail, then the conversion.
 
-    Scales and zeros of bytes are folded into numbers that the kernel multiplies and adds anyway.
+    Scales and zeros of uint8 are folded into numbers that the kernel multiplies and adds anyway.
 
     Args:
         tail: Operators that are fused into the kernel.
-        scale: Factor from a sum of the kernel to its real value, per output channel.
+        scale: Factor that turns a sum into its real value, per output channel.
         bias: Number to add to each output channel.
         output: Format of the result.
         addend: Format of the tail's addend; None is float32.

@@ -1,4 +1,4 @@
-"""Number formats of tensors in memory: float32, bfloat16, and quantised bytes."""
+"""Number formats of tensors in memory: float32, bfloat16, and quantised uint8."""
 
 # NumPy is typed but for its element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -14,14 +14,14 @@ import numpy as np
 from slipstream import _kernels as kernels
 from slipstream.infer.graph.graph import Array
 
-# Least number of elements of a weight matrix that is stored as bytes; a smaller one would save less
+# Least number of elements of a weight matrix that is stored as int8; a smaller one would save less
 # than 3 KiB. Chosen by hand, not measured.
 SMALLEST_MATRIX = 1024
 
 
 @dataclass(frozen=True)
 class Bytes:
-    """uint8 numbers that stand for real = scale * (byte - zero); scale > 0, zero in [0, 255]."""
+    """uint8 with a scale > 0 and a zero in [0, 255]: real = scale * (byte - zero)."""
 
     scale: float
     zero: int
@@ -74,14 +74,14 @@ class Weights:
 
         On x86 without VNNI, products of bytes are added in pairs in 16 bits, which can overflow.
         There the scale is increased until the sums of two and of four neighbouring weights of one
-        sign fit. Neighbours are consecutive input channels; the last channel of a tap (a position
-        in the kernel) is followed by the first channel of the next tap. ONNX Runtime and OpenVINO
-        multiply with the same instruction.
+        sign are small enough. Neighbours are consecutive input channels; the last channel of a tap
+        (a position in the kernel) is followed by the first channel of the next tap. ONNX Runtime
+        and OpenVINO multiply with the same instruction.
 
         Args:
             real: Float weights of shape (output channels, input channels, ...taps).
-            of_bytes: Whether the weights are multiplied by bytes (default True), not by floats,
-                which do not overflow.
+            of_bytes: Whether the weights are multiplied by bytes (default True). Products with
+                floats cannot overflow.
         """
         last = np.moveaxis(real, 1, -1)
         rows = last.reshape(len(real), -1).astype(np.float32, copy=False)

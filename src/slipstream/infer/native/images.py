@@ -44,7 +44,7 @@ def squeeze_excite(lowering: Lowering, stage: Stage) -> None:
 
 
 def _reader_multiplies(lowering: Lowering, source: str, output: str) -> bool:
-    """Tell whether it is cheaper to multiply the weights of the reader by the factors than x.
+    """Tell whether multiplying the reader's weights by the factors is cheaper than multiplying x.
 
     This is so if only a 1 x 1 convolution reads the result, and if it has no more output channels
     than x has pixels.

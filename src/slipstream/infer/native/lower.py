@@ -66,7 +66,7 @@ def plan(
     """
     lowering = Lowering(graph, formats, is_dynamic)
     for index, name in enumerate(graph.inputs):
-        if graph.inputs[name].dtype != np.uint8:  # images of bytes are read in place
+        if graph.inputs[name].dtype != np.uint8:  # uint8 images are read in place
             _take_input(lowering, name, index + 1)
     for stage in stages_of(graph):
         if stage.node.op not in operations:
@@ -97,7 +97,7 @@ def lower(
         operations: Function that plans an operator, by the operator's name; it is called with the
             lowering and a stage.
         shifts: Numbers that are added to the bias of each product whose weights are rounded to
-            bytes, by the name of its output (default none).
+            int8, by the name of its output (default none).
         is_dynamic: Whether products of float32 values with large matrices are computed in int8,
             with ranges that each call measures for each row of the value (default False).
     """

@@ -24,7 +24,7 @@ ONE = kernels.Window((1, 1), (1, 1), (1, 1), (0, 0))
 
 @dataclass
 class Lowering:
-    """The state while a graph becomes a program: first the plan of memory, then the steps.
+    """The state of turning a graph into a program: first the plan of memory, then the steps.
 
     Values are referred to by their names in the graph.
 
@@ -37,8 +37,7 @@ class Lowering:
         views: Values that share the memory of another value. An entry has the name of the other
             value, and the function that turns its location into the location of the value.
         splits: Outputs of the Split that computes a value, by the name of the value.
-        gates: Name of the factors by which the reader of a value multiplies its weights, by the
-            name of the value.
+        gates: Values whose reader multiplies its weights by factors, and the name of the factors.
         emits: Planned operators: the value that each computes, and the function that makes its
             steps.
         locations: Memory of each value by name, known after planning.
@@ -183,7 +182,7 @@ class Lowering:
         """Place a computed value inside a larger one, so that Concat need not copy it.
 
         Kernels write 16 channels at a time, so the part must begin at a multiple of 16, and end at
-        a multiple of 16 or with the target. A value has only one location.
+        a multiple of 16 or at the end of the target. A value has only one location.
 
         Args:
             part: Value that an earlier step computes.

@@ -36,7 +36,7 @@ class Border:
     right: int = 0
 
     def union(self, other: Border) -> Border:
-        """Return the least border that contains both."""
+        """Return the least border that contains both borders."""
         return Border(
             max(self.above, other.above),
             max(self.left, other.left),
@@ -152,7 +152,7 @@ class Need:
 def arrange(needs: Iterable[tuple[str, Need]]) -> tuple[dict[str, Location], int]:
     """Return a pair: the location of each value by name, and the total size in bytes.
 
-    Larger values are placed first. Each gets the lowest gap that is free while the value is needed.
+    Larger values are placed first, each at the lowest address that is free while it is needed.
     """
     locations: dict[str, Location] = {}
     taken: list[tuple[int, int, Need]] = []  # begin and end of the memory, and its value

@@ -49,7 +49,7 @@ def channels_of(shape: Sequence[int]) -> int:
 
 
 def _with_splits_joined(lowering: Lowering, names: Sequence[str]) -> list[str]:
-    """Return the names; all outputs of a Split in their order are replaced by its input."""
+    """Return the names, with the input of a Split in place of its outputs if all are listed."""
     result: list[str] = []
     at = 0
     while at < len(names):

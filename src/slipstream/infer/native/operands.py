@@ -1,4 +1,4 @@
-"""Read what operators have in common: constant operands, borders and windows."""
+"""Helpers to plan operators: they read constant operands, borders and windows."""
 
 # NumPy is typed but for its element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -79,7 +79,7 @@ def read_tail(lowering: Lowering, tail: Tail) -> Format:
 
 @dataclass(frozen=True)
 class Gate:
-    """Factors of a convolution's input channels, by which its weights are multiplied instead."""
+    """Factors of a convolution's input channels, by which its weights are multiplied."""
 
     factors: str  # name of the factors
     room: str  # name of the memory for the multiplied weights

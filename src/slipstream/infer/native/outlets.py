@@ -40,7 +40,7 @@ def _is_cut(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
 
 
 def _comes_from(producers: dict[str, Node], name: str) -> bool:
-    """Tell whether the value is a convolution's, perhaps after operators with one input."""
+    """Tell whether a convolution computes the value, perhaps before one-input operators."""
     node = producers.get(name)
     while node is not None and node.op not in CONVOLUTIONS and len(node.inputs) == 1:
         node = producers.get(node.inputs[0])

@@ -1,6 +1,6 @@
 """Choose the values that our kernels may store in fewer bits than float32.
 
-Storing a value as bytes is worth it if a product reads it. Operators that only move or compare
+A value is worth storing as uint8 if a product reads it. Operators that only move or compare
 numbers keep the format of their input; some operators read or write float32 only.
 """
 
@@ -18,7 +18,7 @@ GIVE_FLOAT32 = frozenset({"Softmax"})
 
 
 def storable(graph: Graph) -> list[str]:
-    """Return the names of inputs and stage results that could be bytes, in execution order."""
+    """Return the names of inputs and stage results that could be uint8, in execution order."""
     stages = stages_of(graph)
     useful: set[str] = set()
     excluded = set(graph.outputs)

@@ -111,8 +111,8 @@ def linear(lowering: Lowering, stage: Stage) -> None:
 def _quantised(lowering: Lowering, source: str) -> tuple[str, str]:
     """Return a pair: the names of the quantised input and of the ranges of its rows.
 
-    Each row becomes bytes between its least and its greatest number. The first product that reads
-    the input plans the step that computes the bytes; other products share its result.
+    Each row is quantised to uint8 between its least and its greatest number. The first product that
+    reads the input plans the step that quantises it; other products share its result.
     """
     numbers, ranges = f"{source}:numbers", f"{source}:ranges"
     if numbers not in lowering.needs:
@@ -156,7 +156,7 @@ def _become_bytes(lowering: Lowering, name: str) -> bool:
 
 
 def _shifted(lowering: Lowering, stage: Stage, format_: Format, bias: Array) -> Array:
-    """Return the bias, corrected for the mean error that rounding the weights to bytes causes."""
+    """Return the bias, corrected for the mean error that rounding the weights to int8 causes."""
     shift = lowering.shifts.get(stage.node.output)
     if shift is None or not isinstance(format_, Bytes):
         return bias
@@ -216,7 +216,7 @@ def packed(format_: Format, matrix: Array, bias: Array) -> tuple[Array, Array, A
 def for_bytes(format_: Format, weights: Array, bias: Array) -> tuple[Array, Array, Array]:
     """Return the weights, the factor from a sum to its real value per output channel, and the bias.
 
-    If the input is bytes, the weights are int8, and the bias compensates for the zero point of the
+    If the input is uint8, the weights are int8, and the bias compensates for the zero point of the
     input, which adds a constant to every sum.
     """
     if not isinstance(format_, Bytes):

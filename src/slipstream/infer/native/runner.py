@@ -83,7 +83,7 @@ class Runner:
 
 
 def _dtype(body: Graph, name: str) -> np.dtype[Any]:
-    """Return uint8 for an input of bytes; all other inputs of our kernels' part are float32."""
+    """Return uint8 for a uint8 input; all other inputs of our kernels' part are float32."""
     return np.dtype(np.uint8 if body.inputs[name].dtype == np.uint8 else np.float32)
 
 

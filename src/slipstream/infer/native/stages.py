@@ -110,7 +110,7 @@ def _only_reader(graph: Graph, uses: dict[str, list[Node]], value: str) -> Node 
 
 
 def _fuse_own(graph: Graph, node: Node, tail: Tail) -> None:
-    """Let the tail do the node's own work if it is an activation, a clip or an addition."""
+    """Put the node's own operation into the tail if it is an activation, a clip or an addition."""
     if node.op == "Add" and not any(name in graph.constants for name in node.inputs):
         tail.addend = node.inputs[1]
     elif node.op in ACTIVATIONS or node.op in CLIPS:

@@ -1,4 +1,4 @@
-"""Plan operators of transformers that are not products with weights."""
+"""Plan operators of transformers: LayerNormalization, attention and Softmax."""
 
 # NumPy is typed but for its element types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false

@@ -152,7 +152,7 @@ class Package:
 
 
 def tensors(graph: Graph, names: list[str] | tuple[str, ...]) -> tuple[Tensor, ...]:
-    """Return the descriptions of values of a graph, as a manifest has them."""
+    """Return the descriptions of values of a graph in the form of a manifest."""
     values = [(name, graph.value(name)) for name in names]
     return tuple(
         Tensor(

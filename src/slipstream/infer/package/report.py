@@ -31,7 +31,7 @@ class Candidate(BaseModel):
 
     Args:
         engine: Name of the engine.
-        precision: Precision; None if the engine was not tried at all.
+        precision: Precision; None if the engine was not tried.
         rewrites: Whether it ran the rewritten graph (default True), not the imported one.
         streams: Number of calls that run at the same time (default 1).
         method: Calibration method that found the ranges of int8 values (default None: the precision
@@ -240,7 +240,7 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _segments_line(segments: Sequence[Segment]) -> str:
-    """Return the line about parts: how often each candidate is fastest, and the sum of times."""
+    """Return the line about parts: the fastest candidates, and the sum of the fastest times."""
     fastest = [min(item.ms, key=lambda title: item.ms[title]) for item in segments]
     wins = ", ".join(f"{name} in {fastest.count(name)}" for name in dict.fromkeys(fastest))
     best = sum(min(item.ms.values()) for item in segments)

@@ -33,7 +33,7 @@ Pieces: TypeAlias = "Sequence[bytes | memoryview]"  # consecutive pieces of a fi
 
 
 def graph_files(graph: Graph, name: str) -> dict[str, Pieces]:
-    """Return the files of a graph: the ONNX model, called `name`, and those of its large constants.
+    """Return the files of a graph: the ONNX model, called `name`, and files of large constants.
 
     Slipstream's own operators stay as they are, and large constants are not copied.
     """

@@ -27,7 +27,7 @@ def insert_dynamic(graph: Graph) -> Graph:
         UnsupportedError: the graph has no product with a large constant matrix.
     """
     result = expand(graph)
-    quantised: dict[str, list[str]] = {}  # by value: names of its bytes, scale and zero
+    quantised: dict[str, list[str]] = {}  # by value: names of its uint8 form, scale, zero
     nodes: list[Node] = []
     for node in result.nodes:
         axis = matrix_axis(result, node)

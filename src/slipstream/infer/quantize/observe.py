@@ -41,7 +41,7 @@ class Histogram:
         low: Least number so far.
         high: Greatest number so far.
         is_known: Whether the range follows from the graph, so that no method chooses another one.
-        is_finite: Whether all numbers so far are finite; if not, bytes cannot represent them.
+        is_finite: Whether all numbers so far are finite; if not, int8 cannot represent them.
         counts: Count of the numbers in each bin.
         samples: Number of samples so far.
         sums: Sum over all samples of the mean of each channel.
@@ -74,7 +74,7 @@ class Histogram:
             self.counts += np.histogram(values, BINS, (self.low, self.top))[0]
 
     def range(self, method: Method) -> tuple[float, float]:
-        """Return the range of numbers that bytes should represent, according to a method."""
+        """Return the range of numbers that int8 should represent, according to a method."""
         if self.is_known or method == "min-max" or self.high <= self.low:
             return self.low, self.high
         return _RANGES[method](self)

@@ -19,7 +19,7 @@ WEIGHTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 
 
 def insert(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
-    """Return the graph in standard ONNX operators, quantised.
+    """Return the quantised graph in standard ONNX operators.
 
     Every value in `ranges` is rounded to 256 levels before it is read. The weights of products that
     read such a value are rounded to int8, with a scale per output channel.

@@ -66,12 +66,12 @@ def _matrix(graph: Graph, node: Node) -> Array | None:
 def shifted(
     graph: Graph, shifts: Mapping[str, Sequence[float]], is_bytes: Container[str] | None = None
 ) -> Graph:
-    """Return a copy in which the shifts are added to the biases of products that read bytes.
+    """Return a copy in which the shifts are added to the biases of products in int8.
 
     Args:
         graph: Graph to copy.
         shifts: Number to add to each output channel, by the name of the product's output.
-        is_bytes: Names of the values that are bytes (default None: inputs of large matrices).
+        is_bytes: Names of the values in int8 (default None: inputs of large matrices).
     """
     result = graph.copy()
     for node in result.nodes:

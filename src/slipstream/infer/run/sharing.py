@@ -73,7 +73,7 @@ def _is_faster(one: Sharing, other: Sharing, inputs: Mapping[str, Array]) -> boo
 
 
 def _rate(sharing: Sharing, inputs: Mapping[str, Array], seconds: float) -> float:
-    """Return the runs per second."""
+    """Return the number of runs per second."""
 
     def several(end: float) -> int:
         count = 0

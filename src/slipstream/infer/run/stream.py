@@ -1,8 +1,8 @@
 """Preload: threads prepare the next inputs while the model runs on earlier ones.
 
 Each thread takes the next job that can be done. If an input is prepared and fewer than the allowed
-number of threads run the model, it runs the model. Otherwise it draws the next item and prepares it
-in a free buffer. So no core is idle while there is work.
+number of threads run the model, the thread runs the model on this input. Otherwise it draws the
+next item and prepares it in a free buffer. So no core is idle while there is work.
 """
 
 from __future__ import annotations

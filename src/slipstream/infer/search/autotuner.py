@@ -104,7 +104,7 @@ class Autotuner:
     def by_graph(self, *precisions: Precision) -> list[tuple[Engine, Recipe]]:
         """Return `recipes` with those of the rewritten graph first.
 
-        If time runs out, every engine has then been tried on the rewritten graph.
+        So engines are tried on the rewritten graph before time is spent on the imported one.
         """
         return sorted(self.recipes(*precisions), key=lambda item: not item[1].rewrites)
 

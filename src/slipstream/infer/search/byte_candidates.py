@@ -1,6 +1,6 @@
-"""Candidates in int8, for all values that can be bytes or for some of them (mixed precision).
+"""Candidates in int8, for all values that can be int8 or for some of them (mixed precision).
 
-A value is "bytes" if its numbers are uint8 with a scale and a zero (see `native.formats.Bytes`).
+Identifiers and messages call values in int8 "bytes", because activations are stored as uint8.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _add_wholes(
     recipes: Iterable[tuple[Engine, Recipe]],
     histograms: Mapping[str, Histogram],
 ) -> None:
-    """Prepare and `add` the candidates in which all values that can be bytes are bytes."""
+    """Prepare and `add` the candidates in which all values that can be int8 are int8."""
     calibrated: Trial | None = None
     for engine, recipe in recipes:
         if calibrated is None:
@@ -166,7 +166,7 @@ class _Mixing:
     Args:
         tuner: Autotuner of the search.
         engine: Engine that runs the candidates.
-        recipe: Recipe in which all values that can be bytes are bytes.
+        recipe: Recipe in which all values that can be int8 are int8.
         histograms: Histograms of the observed values, by name.
         cases: Samples and reference outputs that judge the candidates.
         seconds: Time in seconds to prepare one candidate and to run all cases.
@@ -180,7 +180,7 @@ class _Mixing:
     seconds: float
 
     def recipes(self) -> list[Recipe]:
-        """Return the recipes to try, with the found number of floats, with fewer and with more."""
+        """Return the recipes to try: the best one, and two with fewer and more float values."""
         tuner, context = self.tuner, self.tuner.context
         mixed = MixedPrecision(
             self.engine,
@@ -230,7 +230,7 @@ def _compared(trial: Trial, cases: ReferenceCases) -> Comparison:
 
 
 def _rest(tuner: Autotuner, engine: Engine, cases: ReferenceCases) -> Precision:
-    """Return the precision of values that are not bytes: the fastest accurate one, or fp32."""
+    """Return the precision of values that are not int8: the fastest accurate one, or fp32."""
     for precision in _rests(engine):
         trials = (trial for trial in tuner.alive() if trial.recipe.precision == precision)
         trial = next((trial for trial in trials if trial.recipe.engine == engine.name), None)

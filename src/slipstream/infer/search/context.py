@@ -31,7 +31,7 @@ NUM_SYNTHETIC = 4
 
 @dataclass(frozen=True)
 class SearchContext:
-    """The fixed facts of one search.
+    """The facts of one search that do not change.
 
     Args:
         imported: Imported model.

@@ -1,10 +1,10 @@
-"""The search for a mixed precision: the values that become bytes if int8 for all is inaccurate.
+"""The search for a mixed precision, for models that are too inaccurate with all values in int8.
 
 Two quantities are measured for every value, or for a few neighbouring values together if time is
-short. One is the noise of the outputs if only this value is bytes, with each of several ranges. The
-other is the time that its readers save. The values with the most noise per saved time stay in
-floating point. Their number is found by bisection, in which each mixed precision is run and
-compared with the reference. Then each of these values is tried as bytes once more.
+short. One is the noise of the outputs if only this value is int8, with each of several ranges. The
+other is the time that its readers save in int8. The values with the most noise per saved time stay
+in floating point. Their number is found by bisection, in which each mixed precision is run and
+compared with the reference. Then each of these values is tried in int8 once more.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ FEW_CASES = 4
 
 @dataclass(frozen=True)
 class PrecisionPart:
-    """Values that become bytes together.
+    """Values that become int8 together.
 
     Args:
         ranges: Range of each value, chosen for the least noise.
-        noise: Ratio of noise to signal in the outputs if only these values are bytes.
-        saved: Time in seconds that the readers of the values save, or their number of operations if
-            the engine does not measure its steps.
+        noise: Ratio of noise to signal in the outputs if only these values are int8.
+        saved: Time in seconds that the readers of the values save, or the number of the readers'
+            operations if the engine does not measure its steps.
     """
 
     ranges: Ranges
@@ -54,7 +54,7 @@ class MixedPrecision:
     Args:
         engine: Engine that runs the candidates.
         graph: Graph that the candidates run.
-        recipe: Recipe in which all values that can be bytes are bytes; `rest` is the precision that
+        recipe: Recipe in which all values that can be int8 are int8; `rest` is the precision that
             the other values get.
         alternatives: Ranges of the same values, one mapping per calibration method.
         threads: Number of threads of every candidate.
@@ -83,7 +83,7 @@ class MixedPrecision:
     ) -> list[PrecisionPart]:
         """Divide all values into parts, and return the parts by falling noise per saved time.
 
-        The first parts are the first that should stay in floating point.
+        The parts at the beginning are those that should most likely stay in floating point.
 
         Args:
             seconds: Approximate time limit in seconds; if it is too short for measuring every
@@ -111,10 +111,10 @@ class MixedPrecision:
         is_good: Callable[[Comparison], bool],
         go_on: Callable[[], bool] = lambda: True,
     ) -> int:
-        """Return the number of first parts that must stay in floating point, by bisection.
+        """Return the number of parts at the beginning of `order` that must stay in floating point.
 
-        Bisection ends early if `go_on` returns False. The result is the number of all parts if no
-        smaller number is known to be accurate enough.
+        It is found by bisection, which ends early if `go_on` returns False. The result is the
+        number of all parts if no smaller number is known to be accurate enough.
         """
         good, bad = len(order), -1
         while good - bad > 1 and go_on():
@@ -132,10 +132,10 @@ class MixedPrecision:
         is_good: Callable[[Comparison], bool],
         go_on: Callable[[], bool],
     ) -> list[PrecisionPart]:
-        """Return the parts that become bytes: those after the first `count`, and some others.
+        """Return the parts that become int8: all after the first `count`, and some of the first.
 
-        The first `count` parts are tried as bytes one after another, the part that saves most time
-        first. A part becomes bytes if the outputs stay accurate enough. No further part is tried
+        The first `count` parts are tried in int8 one after another, the part that saves most time
+        first. A part becomes int8 if the outputs stay accurate enough. No further part is tried
         once `go_on` returns False.
         """
         taken = list(order[count:])
@@ -147,7 +147,7 @@ class MixedPrecision:
         return taken
 
     def of(self, parts: Sequence[PrecisionPart]) -> Recipe:
-        """Return the recipe with the values of these parts as bytes."""
+        """Return the recipe in which the values of these parts are int8."""
         ranges = {name: ends for part in parts for name, ends in part.ranges.items()}
         return self._recipe.model_copy(update={"ranges": ranges})
 
@@ -220,7 +220,7 @@ class MixedPrecision:
 def _steps(graph: Graph, step_outputs: set[str]) -> dict[str, str]:
     """Return, for the output of every node, the output of the step that computes it.
 
-    This is the node's own output, or that of a later node into which the engine fused it.
+    This is the node's own output, or the output of a later node with which the engine fused it.
     """
     uses = graph.uses()
     steps: dict[str, str] = {}

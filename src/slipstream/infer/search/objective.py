@@ -37,8 +37,8 @@ class Objective:
         budget: Accuracy budget if there are labels: greatest loss of top-1 accuracy in percentage
             points (default 0.3).
         snr_db: Least signal-to-noise ratio in dB of each output, and of each group of its channels.
-            In int8, the lower 95 % confidence bound for unseen samples must reach it. Default 20,
-            or no limit if labels alone prove that the loss is within the budget.
+            In int8, the lower 95 % confidence bound for unseen samples must reach this ratio.
+            Default 20, or no limit if labels alone prove that the loss is within the budget.
         agreement: Percentage of answers that must equal the model's own if there are no labels
             and an output gives classes or their probabilities (default 95).
         seconds: Time limit of the search in seconds (default 300); a step that has begun is
@@ -47,8 +47,9 @@ class Objective:
         threads: Number of threads of every candidate (default 1).
         engines: Names of the engines to try (default: all whose models a package can store).
         without: Names of the rewrites to leave out (default none).
-        large_bytes: Size of the model's constants in bytes (default 1 GiB) from which one candidate
-            is open at a time, so that the search takes less than twice the model's memory.
+        large_bytes: Least total size in bytes of the model's constants (default 1 GiB) at which
+            only one candidate is open at a time, so that the search takes less than twice the
+            memory of the model.
     """
 
     target: Target = "latency"
@@ -129,7 +130,7 @@ class Objective:
     def refutes(self, recipe: Recipe, judged: Comparison, held_out: Comparison) -> str:
         """Return the reason to reject a candidate after a comparison on held-out samples, or "".
 
-        The candidate was accurate enough on the samples that judged it.
+        The candidate was accurate enough on the judging samples.
         """
         both = judged.together(held_out)
         needs_ratio = self.snr_db is not None or not self._is_sure(both)
@@ -182,5 +183,5 @@ def _ratio(comparison: Comparison) -> str:
 
 
 def has_bytes(recipe: Recipe) -> bool:
-    """Return whether a recipe computes on bytes, whose noise depends on the inputs."""
+    """Return whether a recipe computes in int8, whose noise depends on the inputs."""
     return recipe.precision not in FLOATS or any(has_bytes(part.recipe) for part in recipe.parts)

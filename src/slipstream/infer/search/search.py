@@ -48,7 +48,7 @@ class SearchResult:
         accuracy: Promised accuracy, measured on the held-out samples if there are any.
         candidates: All candidates, the chosen one first, then by time.
         applied: Matches and saved nodes of each rewrite.
-        speed_ups: Seconds per call that each rewrite saves, by its name; only measured rewrites.
+        speed_ups: Seconds per call that each measured rewrite saves, by the name of the rewrite.
         segments: Times of the model's parts; empty if they were not measured.
         rewritten: Graph after the rewrites.
         notes: Steps that were left out, with the reasons.
@@ -80,7 +80,8 @@ def search(
         objective: Objective of the search and its limits.
         samples: Samples (default None: floating point only, compared on random inputs). A quarter
             of them, 64 at most, calibrates int8. A quarter is held out to measure the accuracy of
-            the chosen candidate. All candidates are compared on the others. int8 needs 16 samples.
+            the chosen candidate. All candidates are compared on the remaining samples. int8 needs
+            16 samples.
         tell: Function called with the current step and the share of the time that has passed.
         limit: Time limit (default: `objective.seconds` from now on).
 
@@ -122,7 +123,7 @@ def _add_candidates_of_bytes(tuner: Autotuner) -> None:
 
 
 def _add_parts(tuner: Autotuner) -> list[Segment]:
-    """Time parts of the model on each engine, and try a model with the fastest engine for each."""
+    """Time parts of the model on each engine; try a model with each part on its fastest one."""
     context = tuner.context
     best = tuner.best()
     contenders = _contenders(tuner)

@@ -21,7 +21,8 @@ def measure_speed_ups(tuner: Autotuner, chosen: Trial) -> dict[str, float]:
     """Return the seconds per call that each rewrite saves, by the name of the rewrite.
 
     Rewrites with the most matches come first. A rewrite is left out if the candidate cannot run
-    without it, if values without a range would be bytes then, or if no time was left.
+    without it, or if no time was left. It is also left out if, without it, values whose ranges are
+    unknown would be int8.
     """
     context = tuner.context
     if not chosen.recipe.rewrites or chosen.recipe.parts or chosen.executable is None:
@@ -59,7 +60,7 @@ def _saved(tuner: Autotuner, chosen: Trial, name: str, seconds: float) -> float 
 def _without(tuner: Autotuner, chosen: Trial, name: str) -> Trial | None:
     """Prepare the chosen candidate on a graph without one rewrite.
 
-    Return None if other values would be bytes in this graph, because their ranges are unknown.
+    Return None if other values would be int8 in this graph, because their ranges are unknown.
     """
     context = tuner.context
     without = (*context.objective.without, name)

@@ -49,7 +49,7 @@ class Trial:
         timing: Times of rounds, in each of which every stream of the recipe makes a call; None
             until the candidate is timed.
         weights_bytes: Size of the constants in the precisions of the recipe, in bytes.
-        kept: Number of values of a mixed precision that could be bytes but are not (default 0).
+        kept: Number of values of a mixed precision that could be int8 but are not (default 0).
     """
 
     engine: Engine
@@ -100,7 +100,7 @@ class Trial:
     def round(
         self, inputs: Mapping[str, Array], callers: ThreadPoolExecutor
     ) -> Callable[[], object]:
-        """Return the function to time: as many calls at the same time as there are streams."""
+        """Return the function to time, in which every stream makes one call at the same time."""
         executable = self.executable
         assert executable is not None
         if self.recipe.streams == 1:
@@ -150,7 +150,7 @@ class Trial:
 
 
 def weights_bytes(graph: Graph, recipe: Recipe) -> int:
-    """Return the bytes of a graph's constants in the precisions of a recipe."""
+    """Return the size in bytes of a graph's constants in the precisions of a recipe."""
     if recipe.parts:
         graphs = pieces(graph, [part.end for part in recipe.parts[:-1]])
         pairs = zip(graphs, recipe.parts, strict=True)
