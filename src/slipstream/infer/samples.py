@@ -1,6 +1,6 @@
 """Samples, each of which has the inputs of one run: data of the user, or random numbers."""
 
-# The types of NumPy are open in places.
+# NumPy's stubs leave the element types of arrays open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -40,7 +40,7 @@ class Samples(Protocol):
 
 
 class Batches:
-    """Samples that each join as many items as the graph's batch size.
+    """Samples that each join one batch of items; the graph has the batch size.
 
     Items at the end that are too few for a batch are left out. An item that already has the batch
     dimension is a sample by itself.

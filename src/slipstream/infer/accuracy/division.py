@@ -26,7 +26,7 @@ class SampleSubset:
     """A subset of samples.
 
     Args:
-        samples: All samples.
+        samples: Samples of which the subset has some.
         indices: Indices in `samples` of the subset's samples, in the order of the subset.
     """
 

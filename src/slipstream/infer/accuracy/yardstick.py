@@ -6,7 +6,7 @@ Therefore channels whose magnitudes differ by the factor `GAP` or more are compa
 an output has the probabilities of classes, the most probable class is compared as well.
 """
 
-# NumPy is typed but for its element types.
+# NumPy's stubs leave the element types of arrays open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -201,7 +201,7 @@ def _parts(sizes: Array, gap: float) -> list[tuple[int, ...]]:
     """Return groups of channels of similar magnitude.
 
     A group ends where the next greater magnitude is `gap` times as large or more, if enough
-    channels are left on both sides. Channels of magnitude 0 belong to the lowest group.
+    channels are left on both sides. Channels of magnitude 0 belong to the group of least magnitude.
     """
     order = np.argsort(sizes, kind="stable")
     least = max(LEAST_CHANNELS, int(np.ceil(LEAST_SHARE * len(sizes))))

@@ -1,6 +1,6 @@
 """PyTorch's compiler Inductor, which runs the module that a graph was imported from."""
 
-# The types of torch are open in places.
+# PyTorch leaves some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
 

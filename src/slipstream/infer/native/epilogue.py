@@ -4,7 +4,7 @@ The epilogue has the scale and the bias, the operators of a stage's tail (see `s
 conversion to the format of the output.
 """
 
-# NumPy is typed but for its element types.
+# NumPy's stubs leave the element types of arrays open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

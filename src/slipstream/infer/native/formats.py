@@ -1,6 +1,6 @@
 """Number formats of tensors in memory: float32, bfloat16, and quantised uint8."""
 
-# NumPy is typed but for its element types.
+# NumPy's stubs leave the element types of arrays open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

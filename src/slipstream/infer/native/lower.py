@@ -5,7 +5,7 @@ and last the operators emit the steps of the program. An operator without a kern
 `NoKernelError`, which names the node.
 """
 
-# NumPy is typed but for its element types.
+# NumPy's stubs leave the element types of arrays open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

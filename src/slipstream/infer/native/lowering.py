@@ -1,6 +1,6 @@
 """The plan of a program: the memory of its values, and the steps that operators emit."""
 
-# NumPy is typed but for its element types.
+# NumPy's stubs leave the element types of arrays open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

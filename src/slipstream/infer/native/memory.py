@@ -7,7 +7,7 @@ pixels is a multiple of 16 channels, because kernels write whole vectors. An ima
 for windows that reach beyond it.
 """
 
-# NumPy is typed but for its element types.
+# NumPy's stubs leave the element types of arrays open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

@@ -1,6 +1,6 @@
 """Helpers to plan operators: they read constant operands, borders and windows."""
 
-# NumPy is typed but for its element types.
+# NumPy's stubs leave the element types of arrays open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

@@ -3,7 +3,7 @@
 The kernel of depthwise convolutions computes most of them, with a single tap of weight 1.
 """
 
-# NumPy is typed but for its element types.
+# NumPy's stubs leave the element types of arrays open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -72,7 +72,7 @@ def _bounds_are_constant(lowering: Lowering, node: Node) -> bool:
 
 
 def _constant_addend(lowering: Lowering, node: Node) -> str | None:
-    """Return the name of a constant that has as many numbers as the result of an Add, if any."""
+    """Return the name of a constant that has the shape of the result of an Add, or None."""
     shape = lowering.shape(node.output)
     for name in node.inputs:
         constant = lowering.graph.constants.get(name)

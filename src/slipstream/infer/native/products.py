@@ -4,7 +4,7 @@ Weights are packed when the steps are made, not during planning, because a graph
 times.
 """
 
-# NumPy is typed but for its element types.
+# NumPy's stubs leave the element types of arrays open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

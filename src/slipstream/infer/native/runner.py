@@ -1,6 +1,6 @@
 """Run a graph on our kernels, and the operators without a kernel on ONNX Runtime."""
 
-# NumPy is typed but for its element types.
+# NumPy's stubs leave the element types of arrays open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

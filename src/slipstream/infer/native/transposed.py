@@ -5,7 +5,7 @@ convolution is therefore computed as stride x stride ordinary convolutions (phas
 writes every stride-th pixel of every stride-th row. So nothing is multiplied by an inserted zero.
 """
 
-# NumPy is typed but for its element types.
+# NumPy's stubs leave the element types of arrays open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

@@ -5,7 +5,7 @@ first pass finds the least and the greatest number of each value; the second pas
 between them. A range is chosen from the histogram by one of four methods.
 """
 
-# NumPy is typed but for its element types.
+# NumPy's stubs leave the element types of arrays open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

@@ -1,6 +1,6 @@
 """Quantise graphs by QuantizeLinear and DequantizeLinear, for ONNX Runtime and OpenVINO."""
 
-# NumPy is typed but for its element types.
+# NumPy's stubs leave the element types of arrays open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
@@ -68,7 +68,7 @@ def weights_axis(graph: Graph, node: Node) -> int | None:
     ):
         return None
     if node.op == "ConvTranspose" and node.get("group", 1) != 1:
-        return None  # the output channels of all groups are no single axis
+        return None  # the output channels of all groups are not on one axis
     return 0 if node.op == "Gemm" and node.get("transB", 0) else WEIGHTS[node.op]
 
 

@@ -6,7 +6,7 @@ their inputs. A change of the bias corrects it (Nagel et al., "Data-Free Quantiz
 Equalization and Bias Correction", 2019; here the means are measured on samples).
 """
 
-# NumPy is typed but for its element types.
+# NumPy's stubs leave the element types of arrays open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

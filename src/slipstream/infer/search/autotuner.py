@@ -102,7 +102,7 @@ class Autotuner:
                         yield engine, recipe
 
     def by_graph(self, *precisions: Precision) -> list[tuple[Engine, Recipe]]:
-        """Return `recipes` with those of the rewritten graph first.
+        """Return the pairs of `recipes`; the recipes for the rewritten graph come first.
 
         So engines are tried on the rewritten graph before time is spent on the imported one.
         """
@@ -152,7 +152,7 @@ class Autotuner:
         trial.prepare(graph, context.objective.threads, context.first_inputs)
 
     def add(self, trial: Trial) -> None:
-        """Add a candidate to those of this search."""
+        """Add a candidate to this search."""
         self._trials.append(trial)
 
     def alive(self) -> list[Trial]:

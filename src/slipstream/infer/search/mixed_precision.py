@@ -83,7 +83,7 @@ class MixedPrecision:
     ) -> list[PrecisionPart]:
         """Divide all values into parts, and return the parts by falling noise per saved time.
 
-        The parts at the beginning are those that should most likely stay in floating point.
+        The first parts are the first choice for staying in floating point.
 
         Args:
             seconds: Approximate time limit in seconds; if it is too short for measuring every

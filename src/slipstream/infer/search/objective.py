@@ -31,9 +31,9 @@ class Objective:
     """The objective of a search and its limits.
 
     Args:
-        target: "latency": least time of one call; "throughput": least time per call when as many
-            calls run as there are threads; "memory": least bytes of weights, then time (default
-            "latency").
+        target: Quantity to minimise: "latency", the time of one call; "throughput", the time per
+            call if as many calls run as there are threads; or "memory", the size of the weights,
+            then the time (default "latency").
         budget: Accuracy budget if there are labels: greatest loss of top-1 accuracy in percentage
             points (default 0.3).
         snr_db: Least signal-to-noise ratio in dB of each output, and of each group of its channels.
