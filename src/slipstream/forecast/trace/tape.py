@@ -72,7 +72,7 @@ class Tape:
         self._indices[name] = self.value(base)
 
     def fresh(self, name: str) -> int:
-        """Return the index of new memory of a value's size, into which the next operator writes."""
+        """Return the index of new memory for the next operator, with the size of a named value."""
         self._values.append((self._tensors[name].num_bytes, len(self.operators)))
         return len(self._values) - 1
 

@@ -1,4 +1,4 @@
-"""Values that a table does not state; its source documents them elsewhere, or they are usual.
+"""Values that a table does not state: those that its source documents, and usual ones.
 
 `PublishedCase.assumed` names each value that this module provides.
 """
