@@ -1,8 +1,9 @@
 """Check that only slipstream.settings reads environment variables.
 
-Other modules may pass all environment variables to a child process, but they must not look up a
-variable, and no string literal may be a name that starts with SLIPSTREAM_. Messages and documents
-may mention only variables that the settings declare. The C++ engine reads no environment variables.
+Other modules may pass all environment variables to a child process, but must not look up a single
+variable. No string literal in them may be a name that starts with SLIPSTREAM_. Messages and
+documents may mention only variables that the settings declare. The C++ engine reads no environment
+variables.
 """
 
 import ast

@@ -4,10 +4,10 @@ Tests are left out, because they take twice as long.
 
 A source that passes is not checked again until an input of clang-tidy changes. For each source that
 passed, there is a stamp: an empty file in the user's cache folder (slipstream/clang-tidy), which
-all checkouts share. The name of the stamp is a digest of the source, all our headers that it
-includes, every .clang-tidy, the source's commands in the compilation database, the command line of
-clang-tidy, and the versions of clang-tidy, g++ and nanobind. The versions stand for all headers
-that are not ours. Includes whose name is a macro are not followed.
+all checkouts share. The name of the stamp is a digest of all inputs: the source, our headers that
+it includes, every .clang-tidy, the compiler commands of the source, and the command line of
+clang-tidy. The digest also has the versions of clang-tidy, g++ and nanobind, which stand for all
+headers that are not ours. Includes whose name is a macro are not followed.
 """
 
 from __future__ import annotations

@@ -5,12 +5,12 @@ tests/sanitized.json with a digest of each program's dependencies. `share`, call
 runs the programs whose digest differs from that file, and a third of all programs. Three
 consecutive commits together run all programs.
 
-A program depends on its own source, on all other files in its test folder except the sources of
-other programs, and on the files that its source and the shared sources include. CMake links the
-shared sources to every program. If a program includes a file of a layer, it depends on all files in
-the layer's folder and on their includes. A public header only declares, so a program that includes
-it depends on the folder that has the header's name or a source with its name. Every program depends
-on all CMake files, and on CXXFLAGS and LDFLAGS.
+A program depends on its own source and on the shared files: all files in its test folder except the
+sources of programs. It also depends on the files that its source and the shared sources include,
+because CMake links the shared sources to every program. If a program includes a file of a layer, it
+depends on all files in the layer's folder and on their includes. A public header only declares, so
+a program that includes it depends on the folder that has the header's name or a source with its
+name. Every program depends on all CMake files, and on CXXFLAGS and LDFLAGS.
 
 The digests do not include the compiler and the libraries, because otherwise every program would run
 on every other machine. They miss includes whose name is a macro, and functions that a public header

@@ -1,11 +1,11 @@
 """Commands of tc that limit the rate of a link and of each connection on it.
 
 One class of the queueing discipline HTB has the rate of the link. Without limits per connection, it
-is a leaf. Otherwise, connections are hashed to paths, and the class has one child per path, whose
-`ceil` is the limit of the path, and one child for traffic other than TCP over IPv4. The guaranteed
-rate of a child is an equal share of the link's rate, because HTB grants guaranteed rates even if
-they exceed the parent's rate. A classic BPF program hashes the destination address and both ports
-of a packet to a path.
+is a leaf. Otherwise, connections are hashed to paths, and the class has one child per path. The
+`ceil` of the child is the limit of the path. One more child is for traffic other than TCP over
+IPv4. The guaranteed rate of a child is an equal share of the link's rate, because HTB grants
+guaranteed rates even if they exceed the parent's rate. A classic BPF program hashes the destination
+address and both ports of a packet to a path.
 
 HTB counts a segmentation-offload packet of up to 64 KB with the headers of all its segments, and
 sends it if the token bucket is not empty. Therefore the bucket may be smaller than the packet. The

@@ -3,8 +3,8 @@
     report = measure(CommSpec(lab=LabSpec(hosts=4), sizes=(100_000_000,)))
 
 Contenders that are backends of torch.distributed share their processes and take turns. MPI, and
-Slipstream restricted to one ring, run afterwards in processes of their own, in the same lab.
-Nothing else should run on the machine.
+Slipstream restricted to one ring, run afterwards in separate processes in the same lab. Nothing
+else should run on the machine.
 """
 
 from __future__ import annotations

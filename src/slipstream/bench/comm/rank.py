@@ -1,7 +1,7 @@
 """One rank of a measurement of collectives: python -m slipstream.bench.comm.rank JOB.
 
-Environment variables with the names that torchrun uses identify the rank. Contenders take turns in
-each round. A turn is a number of consecutive calls after a barrier; its time is that of the slowest
+Environment variables, the same as with torchrun, identify the rank. Contenders take turns in each
+round. A turn is a number of consecutive calls after a barrier; its time is that of the slowest
 rank.
 """
 

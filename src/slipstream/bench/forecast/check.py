@@ -116,7 +116,7 @@ def check(model: str, options: StepCheckOptions, *, progress: Progress) -> Devic
 
     Args:
         model: Name of a model that `slipstream.forecast.forecast` accepts; ONNX files are not
-            allowed. The model is made with weights.
+            allowed. The model is made with real weights.
         options: Options of the forecast and of the measurement.
         progress: Function that receives the name of each stage and its number.
 

@@ -48,7 +48,7 @@ def peaks(threads: int) -> dict[str, float]:
 
 
 def _rate(stored: Format | None, threads: int) -> float:
-    """Return the rate of the second of two convolutions, whose input is stored in a format."""
+    """Return the rate of a convolution that reads its input in the given format."""
     graph = _graph()
     runner = Runner(graph, {} if stored is None else {"middle": stored}, threads)
     inputs = {"x": np.random.default_rng(0).standard_normal((1, CHANNELS, SIDE, SIDE), np.float32)}

@@ -1,6 +1,6 @@
 """One rank of a replay: python -m slipstream.bench.replay.rank JOB, with the job as JSON.
 
-Environment variables with the names that torchrun uses identify the rank. Rank 0 writes the result.
+Environment variables, the same as with torchrun, identify the rank. Rank 0 writes the result.
 """
 
 # PyTorch's type stubs leave some types unspecified.

@@ -1,8 +1,8 @@
 """One rank of a training benchmark: python -m slipstream.bench.train.rank JOB.
 
-Environment variables with the names that torchrun uses identify the rank. Every contender trains
-its own copy of a model, with the same initial weights and the same samples. In each round every
-contender trains for some steps in its turn.
+Environment variables, the same as with torchrun, identify the rank. Every contender trains its own
+copy of a model, with the same initial weights and the same samples. In each round every contender
+trains for some steps in its turn.
 """
 
 # PyTorch's type stubs leave some types unspecified.
