@@ -40,7 +40,7 @@ class Samples(Protocol):
 
 
 class Batches:
-    """Samples that each join one batch of items; the graph has the batch size.
+    """Samples, each of which joins as many items as the batch size of the graph.
 
     Items at the end that are too few for a batch are left out. An item that already has the batch
     dimension is a sample by itself.

@@ -28,7 +28,7 @@ def shifts_of(graph: Graph, means: Mapping[str, Array]) -> dict[str, tuple[float
 
     Args:
         graph: Graph whose matrices and convolutions, dense or depthwise, are corrected.
-        means: Mean of each input channel of the values that these products read, by name.
+        means: Means of the channels of the values that these products read, by value name.
     """
     shifts: dict[str, tuple[float, ...]] = {}
     for node in graph.nodes:

@@ -2,9 +2,10 @@
 
 Two quantities are measured for every value, or for a few neighbouring values together if time is
 short. One is the noise of the outputs if only this value is int8, with each of several ranges. The
-other is the time that its readers save in int8. The values with the most noise per saved time stay
-in floating point. Their number is found by bisection, in which each mixed precision is run and
-compared with the reference. Then each of these values is tried in int8 once more.
+other is the time that its readers (the nodes that read it) save in int8. The values with the most
+noise per saved time stay in floating point. Their number is found by bisection, in which each mixed
+precision is run and compared with the reference. Then each of these values is tried in int8 once
+more.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ class MixedPrecision:
         return self._engine.prepare(self._graph, recipe, self._threads)
 
     def _saved(self) -> dict[str, float]:
-        """Return the time that the readers of each value save.
+        """Return the time that the readers of each value save if the value is int8.
 
         It is in seconds if the engine measures its steps, else in operations.
         """
