@@ -13,9 +13,9 @@ from slipstream.forecast.work.workload import TrainingPhase, Workload
 
 # Number of FLOPs that take a device about as long as moving a byte, for estimates of the work of a
 # block. The actual number is 17 for a V100 in fp32 and 295 for an H100 in bf16
-# (hardware/data/devices.toml). In pipelines on 8 devices, 30 instead of 100 makes the mean step of
-# ResNet-50, VGG16 and GPT-2 9, 6 and 0.1 % faster; 300 makes it 0.1 % faster, 12 % slower and 0.2 %
-# slower.
+# (hardware/data/devices.toml). In pipelines on 8 devices, 30 instead of 100 makes the mean step
+# faster: by 9 % for ResNet-50, 6 % for VGG16 and 0.1 % for GPT-2. With 300 it is 0.1 % faster, 12 %
+# slower and 0.2 % slower.
 _FLOPS_PER_BYTE = 100.0
 
 

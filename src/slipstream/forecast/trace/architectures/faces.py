@@ -30,8 +30,7 @@ class IResNet(nn.Module):
 
     Args:
         depth: Number of layers with weights: 50 or 100 (default).
-        embedding: Number of elements of an embedding, the vector that describes a face (default
-            512).
+        embedding: Length of an embedding, the vector that describes a face (default 512).
         dropout: Dropout probability before the linear layer (default 0.4).
     """
 
@@ -60,8 +59,7 @@ class MobileFaceNet(nn.Module):
     """MobileFaceNet (Chen et al., 2018, arXiv 1804.07573), "Y1" of InsightFace.
 
     Args:
-        embedding: Number of elements of an embedding, the vector that describes a face (default
-            128).
+        embedding: Length of an embedding, the vector that describes a face (default 128).
     """
 
     def __init__(self, embedding: int = 128) -> None:
@@ -90,12 +88,11 @@ class MarginSoftmax(nn.Module):
     """Softmax of cosines between embeddings and the centres of classes, with an angular margin.
 
     Args:
-        embedding: Number of elements of an embedding, the vector that describes a face.
+        embedding: Length of an embedding, the vector that describes a face.
         classes: Number of classes, which are people.
         sampled: Share of the centres that a step computes with, drawn anew for each step (Partial
             FC, arXiv 2010.05222) (default 1).
-        margin: Angle in radians that is added to the angle between a face and its centre (default
-            0.5).
+        margin: Radians to add to the angle between a face and its centre (default 0.5).
         scale: Factor on the cosines (default 64).
     """
 
@@ -142,12 +139,11 @@ class PartialFc(nn.Module):
     Source: insightface, recognition/arcface_torch in 2021: partial_fc.py, losses.py, dataset.py.
 
     Args:
-        embedding: Number of elements of an embedding, the vector that describes a face.
+        embedding: Length of an embedding, the vector that describes a face.
         classes: Number of classes, which are people.
         ranks: Number of ranks that divide the centres, at least 1.
         sampled: Share of the centres that a step computes with (default 1).
-        margin: Angle in radians that is added to the angle between a face and its centre (default
-            0.5).
+        margin: Radians to add to the angle between a face and its centre (default 0.5).
         scale: Factor on the cosines (default 64).
     """
 
@@ -299,8 +295,8 @@ def face_training(
     """Return a network with its head.
 
     Args:
-        network: Function that makes the network for a number of embedding elements.
-        embedding: Number of elements of an embedding, the vector that describes a face.
+        network: Function that makes the network for a given length of embeddings.
+        embedding: Length of an embedding, the vector that describes a face.
         classes: Number of people; MS1M-ArcFace ("emore") has 85742 (default), Glint360k 360232.
         sampled: Share of the centres that a step computes with (default 1).
         ranks: Number of ranks that divide the centres with `PartialFc` (default None:
