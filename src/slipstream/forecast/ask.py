@@ -128,7 +128,10 @@ def _models(source: Source, name: str, progress: Progress) -> Callable[[Precisio
 
 
 def _steps(source: Source, options: ForecastOptions) -> tuple[int | None, float | None]:
-    """Return the number of steps per epoch and that to the target; each is None if unknown."""
+    """Return the number of steps per epoch, and the number of steps to the target.
+
+    Each of the two numbers is None if it is unknown.
+    """
     batch, samples, total_tokens = options.batch, options.samples, options.total_tokens
     per_epoch = None if samples is None else math.ceil(samples / batch)
     if total_tokens is not None:
@@ -163,7 +166,7 @@ def _source(model: str, options: ForecastOptions) -> Source:
 
 
 def _machines(options: ForecastOptions) -> tuple[list[HostType], list[Loss]]:
-    """Return the types of hosts to search, and the offers that cost more than an equal offer."""
+    """Return the types of hosts to search, and the offers of the same hardware for more money."""
     hardware = load_hardware(*([] if options.hardware is None else [options.hardware]))
     link = None if options.network is None else network(hardware, options.network)
     if options.own is None:

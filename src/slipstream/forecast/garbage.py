@@ -11,8 +11,8 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
-# Number of new objects after which Python collects garbage; its default is 700 or 2000. With this
-# number a forecast returned the same plans in a quarter less time.
+# Number of new objects after which Python collects garbage; the default is 700 or 2000, depending
+# on Python's version. With this number a forecast returned the same plans in a quarter less time.
 _NEW_OBJECTS = 200_000
 
 

@@ -45,8 +45,8 @@ class ForecastOptions:
         local_steps: Number of steps between two exchanges of local SGD; a value above 1 adds local
             SGD to the strategies that are tried (default 1).
         alone: Measured throughput of one of the user's own devices: samples per second, and the
-            micro-batch size of the measurement. It narrows all intervals (default None: not
-            measured).
+            micro-batch size of the measurement. The measurement narrows all prediction intervals
+            (default None: not measured).
         input_rate: Samples per second that one host reads and decodes (default None: unlimited).
         search_seconds: Time limit of the search in seconds, counted from the call of `forecast`.
             If no plan has been found by then, the search ends at its first plan (default None: no

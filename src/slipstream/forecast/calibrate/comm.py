@@ -66,8 +66,9 @@ def read(path: Path) -> AllReduceTimes:
 
     Raises:
         ConfigError: The file cannot be read.
-        UsageError: The file has no all-reduce of these libraries. Or several ranks ran on each of
-            several hosts, so that the times of links within and between hosts are mixed.
+        UsageError: The file has no all-reduce of these libraries, or several ranks ran on each of
+            several hosts. In the latter case, a time depends both on links within hosts and on
+            links between hosts.
     """
     try:
         return timed(json.loads(path.read_bytes()), str(path))

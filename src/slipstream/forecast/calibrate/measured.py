@@ -40,8 +40,8 @@ class CalibratedDevice:
         forward_us: Host time in microseconds per operator of the forward pass.
         backward_us: Host time in microseconds per operator of the backward pass.
         update_us: Host time in microseconds per parameter that the optimizer changes.
-        gap_us: Microseconds between two small kernels that the host has already launched (default
-            None: the device is a CPU, which issues operators itself, so there is no such queue).
+        gap_us: Microseconds between two small kernels if the host launches kernels early enough
+            (default None: the device is a CPU, for which the time to issue an operator counts).
         host_gb_per_s: Rate of copies from host memory to device memory in 1e9 bytes per second
             (default None: the device is a CPU, which uses host memory).
     """
@@ -147,7 +147,8 @@ def _links(calibration: Calibration) -> list[dict[str, Any]]:
 def _rates(device: CalibratedDevice) -> dict[str, float]:
     """Return the shares of the device's rates that kernels reach, and related parameters.
 
-    The four main shares are 1, because kernels reached the rates that were measured.
+    The shares of matrix, TF32, vector and memory rates are 1, because the rates in the data file
+    are not peaks but rates that kernels reached.
     """
     shares: dict[str, float] = dict.fromkeys(("matrix", "tf32", "vector", "memory"), 1.0)
     for name in ("half_sum", "vector_half_sum", "winograd", "gather"):

@@ -59,8 +59,8 @@ class Link(_Entry):
     `gbyte_per_s` is the rate of payload in one direction, in 1e9 bytes per second.
 
     In some hosts there is no switch, and each device is wired to only some others. `among` then
-    maps a number n to the share of the rate that the first n devices of such a host have among each
-    other. The largest n is the number of devices in the host.
+    maps a number n to the share of this rate at which the first n devices of such a host exchange
+    data. The largest n is the number of devices in the host.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Link(_Entry):
     source: str
 
     def share(self, devices: int, per_host: int) -> float:
-        """Return the share of the rate that the first devices of a host have among each other.
+        """Return the share of the link rate at which the first devices of a host exchange data.
 
         Args:
             devices: Number of devices that exchange data, at least 2.
@@ -127,7 +127,7 @@ _T = TypeVar("_T", bound=_Named)
 
 
 class Hardware(_Entry):
-    """All known hardware, by name."""
+    """All known hardware; devices and links are found by name."""
 
     devices: Mapping[str, Device]
     links: Mapping[str, Link]

@@ -1,4 +1,4 @@
-"""The memory that training needs on each device, and the changes that make it fit.
+"""The memory that training needs on each device, and changes that make a strategy fit.
 
 from slipstream.forecast.memory import replay
 

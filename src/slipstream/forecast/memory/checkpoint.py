@@ -46,7 +46,7 @@ def checkpointed(workload: Workload, *, selective: bool = False, lazy: bool = Fa
 def _halved(
     workload: Workload, chosen: Sequence[RepeatedModule], *, lazy: bool
 ) -> tuple[Workload, frozenset[int]]:
-    """Return a workload in which each product's result is two values, and the values to keep."""
+    """Return a workload whose product results are split into two values, and the values to keep."""
     values = list(workload.values)
     second_halves: dict[int, int] = {}
     kept: set[int] = set()

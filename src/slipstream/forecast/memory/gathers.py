@@ -14,7 +14,7 @@ from slipstream.forecast.memory.units import RepeatedModule
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """The forward or backward pass of a unit, its gathered parameters and the run after it."""
+    """The forward or backward pass of a unit, its gathered parameters, and the run that follows."""
 
     span: range
     parameters: Sequence[int]
@@ -69,7 +69,7 @@ class Gathers:
         """Gather and free parameters before an operator.
 
         Args:
-            operator: Index of the operator; the number of operators ends the backward pass.
+            operator: Index of the operator, or the number of operators at the end of the step.
         """
         if operator in (0, self._ends[0]) and self._held is None:
             arrived = self._buffer(self._rest)

@@ -76,9 +76,9 @@ class ReplayOptions:
             (default False).
         views: Whether gradients are views of DDP's buckets, like with `gradient_as_bucket_view`
             (default False).
-        device_bytes: Memory of the device in bytes. Before it is exceeded, the allocator returns
-            cached segments to the device; a peak above it is the memory that would be needed
-            (default None: no limit).
+        device_bytes: Memory of the device in bytes. If an allocation would exceed it, the allocator
+            first returns cached segments to the device. A peak above it is the memory that would be
+            needed (default None: no limit).
         selective: Whether checkpoints keep the results of attention and of every second matrix
             product (default False).
         compiled: Whether repeated modules are compiled; selective checkpoints then keep only
@@ -119,7 +119,7 @@ def replay(
             `bucket_bytes` are applied here; its other fields are already applied to the workload
             and `in_flight`.
         optimizer: Optimizer, whose states have the dtype of the parameters, or fp32 with `master`.
-        options: Runtime settings of the rank (default: those of a plain rank).
+        options: Runtime settings of the rank (default `ReplayOptions()`).
         most_bytes: Maximum memory in bytes, at which the replay stops (default: no limit).
 
     Raises:
@@ -134,7 +134,7 @@ def replay(
     ledger.take(Use.WORKSPACE, options.workspace_bytes)
     for step in range(_STEPS):
         # The second step needs the same memory as the first, and the optimizer states. Their size
-        # counts in the first step already, so that the replay stops early.
+        # counts in the first step already, so that a replay beyond the limit stops early.
         ahead = rank.states(optimizer) if step == 0 else 0
         ledger.room = (most_bytes - context_bytes - ahead) * _SLACK
         rank.run(options.in_flight)
@@ -196,7 +196,8 @@ class _ReplayedRank:
         self._names = [
             f"{operator.module} {operator.name}".strip() for operator in workload.operators
         ]
-        # Indices of the values that each operator creates, and of those freed before each operator.
+        # Indices of the values that each operator creates, and of the values that are freed before
+        # each operator.
         self._births: list[list[int]] = [[] for _ in workload.operators]
         self._deaths: list[list[int]] = [[] for _ in range(len(workload.operators) + 1)]
         self._schedule_values()

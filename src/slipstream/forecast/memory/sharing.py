@@ -68,7 +68,7 @@ def sizes(workload: Workload, strategy: Strategy, *, master: bool) -> tuple[Size
 
 
 def gradient_owners(workload: Workload) -> dict[int, int]:
-    """Return the index of the parameter of each gradient, by value index; -1 if it is unknown.
+    """Return a mapping from the value of each gradient to its parameter, or -1 if it is unknown.
 
     Gradients are the values that the backward pass creates and never frees. When the gradient of a
     parameter is complete, it is the newest such value that has the parameter's size.
@@ -97,7 +97,7 @@ def buckets(
 ) -> list[list[int]]:
     """Return the groups of parameters whose gradients are exchanged together.
 
-    Groups and parameters are in the order in which their first gradient is complete.
+    The groups, and the parameters in a group, are sorted by the time when gradients are complete.
 
     Args:
         workload: Workload that says when each gradient is complete.

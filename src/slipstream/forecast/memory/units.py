@@ -51,7 +51,7 @@ def units(workload: Workload) -> tuple[RepeatedModule, ...]:
 
 
 def num_forward(workload: Workload) -> int:
-    """Return the number of operators in the forward pass; all others come after them."""
+    """Return the number of operators in the forward pass; all other operators come after these."""
     return sum(operator.phase is TrainingPhase.FORWARD for operator in workload.operators)
 
 

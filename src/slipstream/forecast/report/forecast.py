@@ -11,7 +11,7 @@ from slipstream.forecast.report.terminal import duration, launch_command
 from slipstream.forecast.search.plan import Interval, Plan
 from slipstream.forecast.search.search import Result
 
-# Maximum numbers of lines in a chart, of bars in a chart, and of schedules for selection.
+# Maximum numbers of lines in a chart, of bars in a chart, and of schedules to select from.
 _LINES, _BARS, _SCHEDULES = 10, 8, 4
 
 
@@ -122,7 +122,10 @@ def _schedule(plans: Sequence[Plan]) -> Section:
 
 
 def _words(number: int, plan: Plan) -> str:
-    """Return text with a plan's label and step time, and the drawn time if it is below 90 %."""
+    """Return text with a plan's label, its step time, and the drawn time.
+
+    The drawn time is left out if it is more than 90 % of the step time.
+    """
     step, drawn = plan.step.seconds, spans.drawn(plan)
     part = "" if drawn > 0.9 * step else f"; the first {_exactly(drawn)} are drawn"
     return f"{rows.label(number, plan)}: a step of {_exactly(step)}{part}"

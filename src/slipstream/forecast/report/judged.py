@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from slipstream.forecast.report.rows import Row
 from slipstream.forecast.validate.score import Judged, ValidationReport
 
-# Relative errors up to which the chart has a band.
+# Relative errors at the edges of the bands in the chart.
 BANDS = (0.1, 0.2)
 
 
@@ -17,7 +17,7 @@ def points(report: ValidationReport) -> list[Row]:
     Measurements of a speed-up are left out.
 
     Args:
-        report: Comparison of a table with its forecasts.
+        report: Comparison of a table of measurements with their forecasts.
     """
     return [
         {**_named(judged), "measured": judged.case.measured, "forecast": judged.forecast}
@@ -30,7 +30,7 @@ def efficiencies(report: ValidationReport) -> list[Row]:
     """Return forecast and measured efficiency for each measurement with a single-device baseline.
 
     Args:
-        report: Comparison of a table with its forecasts.
+        report: Comparison of a table of measurements with their forecasts.
     """
     return [
         {**_named(judged), "measured": measured, "forecast": forecast}

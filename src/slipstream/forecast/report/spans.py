@@ -9,8 +9,8 @@ from slipstream.forecast.report.rows import Row, label
 from slipstream.forecast.search.plan import Plan
 from slipstream.forecast.simulate.resources import ResourceSpan
 
-# Maximum number of resources that are drawn; if there are more, the first half and the last half of
-# this number are drawn.
+# Maximum number of resources that are drawn; if there are more, only the first and the last
+# `MOST_QUEUES // 2` are drawn.
 MOST_QUEUES = 16
 # Minimum length of a span, as a share of the drawn time; shorter spans are joined with their
 # neighbours.

@@ -1,6 +1,6 @@
 """Tables and text of plans for a terminal.
 
-The width of its interval determines how many digits of a number are shown.
+The width of a number's interval determines how many digits are shown.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ def scaled(interval: Interval, factor: float) -> Interval:
 
 
 def _behind(first: Plan, further: Sequence[Plan]) -> str:
-    """Return a line about plans that are not shown: their number, and whether they are slower."""
+    """Return a line about the number, cost and speed of plans that are not shown."""
     slower = sum(plan.seconds_per_step.value >= first.seconds_per_step.value for plan in further)
     count = f"{len(further)} more plans that fit" if len(further) > 1 else "1 more plan that fits"
     if first.machine.dollars_per_hour is None:
@@ -310,7 +310,7 @@ def _behind(first: Plan, further: Sequence[Plan]) -> str:
 
 
 def _groups(losses: Iterable[Loss]) -> list[list[Loss]]:
-    """Group rejected plans whose reasons differ only in numbers, in order of `_distance`."""
+    """Group rejected plans whose reasons differ only in numbers; sort each group by `_distance`."""
     groups: dict[str, list[Loss]] = {}
     for loss in losses:
         groups.setdefault(_reason(loss), []).append(loss)

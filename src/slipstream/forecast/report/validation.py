@@ -26,8 +26,8 @@ def validation_page(report: ValidationReport, intervals: Intervals, name: str) -
 
     Args:
         report: Comparison of a table of measurements with their forecasts.
-        intervals: Factors of the prediction intervals; the page says how many measurements lie
-            in them.
+        intervals: Factors of the prediction intervals; the page says how many measurements lie in
+            the intervals.
         name: Name of the table, for the title.
     """
     count, missed = len(report.judged), len(report.unread)

@@ -12,7 +12,7 @@ from slipstream.forecast.simulate.simulation import Simulation
 from slipstream.forecast.work.strategy import Agreement, Optimizer, Strategy
 from slipstream.forecast.work.workload import TrainingPhase
 
-# Factor on the activations in the bound. The replay may find less memory than the activations need
+# Factor on the activations in the bound. A strategy may need less memory than all its activations
 # together, because an activation may be freed early in the backward pass. Of 298 strategies of five
 # models, 293 need at least the bound with this factor. The others are VGG16 in eight stages with
 # checkpoints, which need 0.88 of the bound with this factor, and 0.79 of the bound without it.
@@ -50,7 +50,7 @@ class LowerBound:
 
 
 def floor(simulation: Simulation) -> LowerBound:
-    """Return the lower bound for the workload of a simulation.
+    """Return the lower bound of the activations for the workload of a simulation.
 
     Args:
         simulation: Simulation with the strategy's degrees of parallelism.
@@ -85,7 +85,7 @@ class PipelineCut:
     Args:
         rank_of: Pipeline rank of each block.
         numbers: Number of trained parameters of each rank.
-        activations: Bytes of each block's activations that its rank reads in its backward pass.
+        activations: Bytes of the activations of each block that the backward pass reads.
     """
 
     rank_of: npt.NDArray[np.int64]
@@ -132,7 +132,7 @@ def in_flight(strategy: Strategy, rank: int) -> int:
     """Return the number of micro-batches whose activations a pipeline rank stores at once.
 
     Args:
-        strategy: Strategy whose pipeline degree, interleaving and micro-batches count.
+        strategy: Strategy with the pipeline degree, interleaving and number of micro-batches.
         rank: Index of the pipeline rank; rank 0 runs the first stage.
     """
     after = strategy.pipeline - rank - 1
@@ -171,8 +171,8 @@ def least(
     gradients = numbers * width / shares[1]
     held = numbers * (width / shares[0] + wide / shares[2])
     passing = _passing(strategy, bound, ranks)
-    # A single micro-batch has freed its activations when its gradients are complete, so only the
-    # larger of the two counts.
+    # A single micro-batch has freed its activations when its gradients are complete. Only the
+    # larger of activations and gradients then counts.
     alone = strategy.micro_batches == 1 and (replicas == 1 or strategy.zero >= 2)
     return held + (np.maximum(gradients, passing) if alone else gradients + passing)
 

@@ -1,6 +1,6 @@
 """Check whether a model fits in memory; if not, find the cheapest change with which it fits.
 
-The change is a change of the strategy or of the hardware.
+It is a change of the strategy or of the hardware.
 """
 
 from __future__ import annotations

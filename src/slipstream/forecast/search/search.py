@@ -1,4 +1,4 @@
-"""Search for ways to train a model within limits, and their ranking."""
+"""Search for ways to train a model within the user's limits, and ranking of the results."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def search(
             plan exists, the search ends and rejects the remaining hosts (default: no limit).
 
     Raises:
-        UsageError: No machine is allowed.
+        UsageError: The options allow no type of host.
     """
     sizes = [(machine, hosts) for machine in request.machines for hosts in _hosts(machine, request)]
     if not sizes:

@@ -14,8 +14,8 @@ from slipstream.forecast.simulate.step import SimulatedStep
 from slipstream.forecast.work.strategy import Exchange, Strategy
 from slipstream.units import GIB
 
-# The constants below were varied in 21 scenarios: six models on up to five types of hosts. Each
-# comment says how the step times of the 21 best strategies change.
+# The constants below were varied in 21 scenarios: six models on up to five types of hosts. The
+# comments say how other values change the step times of the 21 best strategies.
 #
 # Number of fastest fitting strategies that are refined, and number of rounds of refinement. With
 # one strategy instead of two, all step times are the same; with four, one step is 0.5 % faster.
@@ -37,9 +37,10 @@ _MANY = 4
 # exchange method. With 0 and 0.2 no step changes. Without separate methods, seven steps are slower
 # and three scenarios have no plan.
 _BOUND = 0.05
-# Shares of the device memory that these layers may use, tried in this order until a strategy fits;
-# activations and buffers need the remaining memory. With nine shares from 0.9 to 0.1 the steps are
-# the same. With 0.2 alone, two scenarios have no plan, but one step is 45 % faster.
+# Shares of the device memory that layers with their own exchange method may use, tried in this
+# order until a strategy fits; activations and buffers need the remaining memory. With nine shares
+# from 0.9 to 0.1 the steps are the same. With 0.2 alone, two scenarios have no plan, but one step
+# is 45 % faster.
 _ROOM = (0.7, 0.4, 0.2)
 
 
@@ -72,7 +73,7 @@ class Infeasible:
     """Reason why no strategy works on the given hosts.
 
     Args:
-        why: Reason with the numbers.
+        why: Human-readable reason with the numbers.
         memory: Whether memory is too small; otherwise the batch cannot be divided.
     """
 
@@ -160,8 +161,9 @@ class StrategySearch:
     ) -> list[tuple[SimulatedStep, Strategy]]:
         """Return plain data parallelism with its own gradient exchange for each layer.
 
-        Without separate exchanges, plain data parallelism may be slow or not fit. The list is empty
-        if nothing fits, or if the gradient exchange takes too small a share of the step.
+        Plain data parallelism without separate exchanges may be slow, or may not fit. The result
+        has at most one item. It is empty if no strategy fits, or if the gradient exchange takes
+        only a small share of the step.
         """
         limit = memory_bytes(machine)
         plain = [strategy for strategy in candidates if _is_plain(strategy)]
@@ -188,7 +190,7 @@ class StrategySearch:
     ) -> tuple[Other, ...]:
         """Return the best candidate for each other combination of methods, as `_kind` defines it.
 
-        The best is the fastest or, if no candidate was simulated, that with the least memory.
+        The best candidate is the fastest or, if none was simulated, the one with the least memory.
         """
         best: dict[object, Other] = {}
         limit = memory_bytes(machine)

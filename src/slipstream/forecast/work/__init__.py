@@ -1,1 +1,1 @@
-"""Work of one step of a model, and its division among devices."""
+"""Computation of one training step, and its division among devices."""

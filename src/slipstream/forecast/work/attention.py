@@ -1,4 +1,4 @@
-"""Attention without a fused kernel, which writes its scores to memory and reads them again."""
+"""Attention without a fused kernel: its scores are written to memory and read again."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from slipstream.forecast.work.workload import (
     Workload,
 )
 
-# Bytes that each kernel reads and writes, as a multiple of the bytes of 16-bit scores. The kernels
-# of the forward pass are scale, mask, cast to fp32, softmax and cast back; those of the backward
-# pass are the gradients of these kernels in reverse order.
+# Bytes that each kernel reads and writes, as a multiple of the size of the 16-bit scores. The
+# kernels of the forward pass are scale, mask, cast to fp32, softmax and cast back. The kernels of
+# the backward pass compute their gradients in reverse order.
 _APART = {TrainingPhase.FORWARD: (2, 2, 3, 4, 3), TrainingPhase.BACKWARD: (3, 6, 3, 2, 2)}
 _SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 

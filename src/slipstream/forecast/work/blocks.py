@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from slipstream.forecast.work.workload import Operator, TrainingPhase
 
-# Minimum share of the model's FLOPs of a list of modules that counts as blocks. In 44 published
-# architectures, classifiers and other heads have at most 1.2 %, except 8.2 % in AlexNet, and each
+# Minimum share of the model's FLOPs in a list of modules that count as blocks. In 44 published
+# architectures, classifiers and other heads have at most 1.2 % (8.2 % only in AlexNet), and each
 # list of blocks has at least 17 %.
 _SHARE = 0.05
 

@@ -5,7 +5,7 @@ dimension. Operators between the two products work on a share of the heads or ch
 then sum the results of the second product, once per pair in the forward pass and once in the
 backward pass. Operators outside the pairs, such as norms and additions of replicated values, are
 not divided. With sequence parallelism, these operators are divided by tokens: ranks reduce-scatter
-the results of a pair and gather them before the next pair, which sends as many bytes as a sum.
+the results of a pair and gather them before the next pair. This sends as many bytes as a sum.
 
 Source: Shoeybi et al. 2019, "Megatron-LM", arXiv 1909.08053; Korthikanti et al. 2022, "Reducing
 activation recomputation in large transformer models", arXiv 2205.05198, for sequence parallelism.
@@ -197,7 +197,7 @@ class _Cut:
 
 
 def divisible(workload: Workload) -> frozenset[int]:
-    """Return the values of parameters, and of their casts, that tensor-parallel ranks may divide.
+    """Return the indices of the weights, and of their casts, that tensor-parallel ranks may divide.
 
     Args:
         workload: Workload of the whole model.
@@ -279,7 +279,7 @@ class _Forward:
         return sum(value in self._weights for value in operator.reads[-2:]) == 1
 
     def ends(self, group: Sequence[int]) -> tuple[int, ...] | None:
-        """Return the second products of a pair; None if an operator between cannot be divided.
+        """Return the second products of a pair, or None if an operator inside cannot be divided.
 
         Args:
             group: First products of the pair, which read the same activations.

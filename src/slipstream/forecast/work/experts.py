@@ -155,7 +155,7 @@ def _share(
     shares: set[int],
     ranks: int,
 ) -> Operator:
-    """Return a product of all experts, reduced to one rank: fewer experts, with more rows each."""
+    """Return one rank's part of a product of all experts: fewer experts with more rows each."""
 
     def of(product: Product) -> Product:
         is_sum = product.m != rows.m

@@ -51,7 +51,7 @@ class Resizable:
         return self._small, self._large
 
     def share(self, samples: int, context: int = 1) -> float:
-        """Return the position of a micro-batch size between the traced sizes: 0 small, 1 large.
+        """Return the position of a micro-batch size relative to the traced sizes, at 0 and 1.
 
         Args:
             samples: Micro-batch size in samples, at least 1.

@@ -77,7 +77,7 @@ class Strategy:
             (default: none).
 
     Raises:
-        UsageError: A number is out of its range.
+        UsageError: A number is out of range, or the codec is unknown.
     """
 
     data: int = 1
