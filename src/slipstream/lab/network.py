@@ -54,9 +54,11 @@ class LinkCounters:
 
     Args:
         sent_bytes: Number of bytes from the host into the network, or from the rack to the spine.
-        sent_packets: Number of packets in the same direction.
-        received_bytes: Number of bytes in the other direction.
-        received_packets: Number of packets in the other direction.
+        sent_packets: Number of packets from the host into the network, or from the rack to the
+            spine.
+        received_bytes: Number of bytes from the network to the host, or from the spine to the rack.
+        received_packets: Number of packets from the network to the host, or from the spine to the
+            rack.
         dropped_packets: Number of packets that full queues dropped, in both directions together.
     """
 

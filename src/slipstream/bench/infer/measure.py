@@ -245,7 +245,7 @@ class _EngineTrial(ModelTrial):
         return json.loads(printed.splitlines()[-1])["snr_db"]
 
     def _asked(self, peers: Sequence[Contestant]) -> float:
-        """Return the signal-to-noise ratio that our package must reach, from the fastest peer's."""
+        """Return the required signal-to-noise ratio: the fastest peer's plus a margin, in dB."""
         turns = self._turns(peers, SURVEY_ROUNDS)
         if not peers:
             return FAITHFUL_DB

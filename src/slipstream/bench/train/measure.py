@@ -104,7 +104,7 @@ class TrainResult:
         return next((result for result in self.trained if result.contender == contender), None)
 
     def times_faster(self, trained: TrainSamples, other: str) -> float | None:
-        """Return samples per second divided by another contender's; None if that did not run."""
+        """Return samples per second divided by another contender's; None if it did not run."""
         reference = self.of(other)
         if reference is None:
             return None
