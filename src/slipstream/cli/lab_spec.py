@@ -33,8 +33,8 @@ def lab_spec(
     Args:
         num_hosts: Number of hosts; if None, the number of rates, or 4 for a single rate.
         ranks_per_host: Number of ranks on each host (default 1).
-        rate: Bit rate of all links, or a list with commas of one rate per host (default 1gbit).
-        flow_rate: Highest bit rate of a connection, or a list with commas of one rate per path
+        rate: Bit rate of all links, or one rate per host, separated by commas (default 1gbit).
+        flow_rate: Highest bit rate of a connection, or one rate per path, separated by commas
             (default None, no limit).
         racks: Number of racks (default 1).
         uplink: Bit rate between a rack and the spine (default None).

@@ -1,7 +1,7 @@
 """Option types that commands share, and the groups in which `--help` shows options.
 
 An option has one name and one meaning in all commands: `--json` prints to stdout, `-o/--output`
-writes a file, `--rate` is the bit rate of a host's link. A list is one text with commas.
+writes a file, `--rate` is the bit rate of a host's link. A list is one text, separated by commas.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def split_list(text: str) -> tuple[str, ...]:
 def split_peers(text: str) -> tuple[str, ...]:
     """Return the peers in a list separated by commas; `none` stands for no peer.
 
-    Raises UsageError for an empty text, and for `none` beside a peer.
+    Raises UsageError for an empty text, and for `none` together with a peer.
     """
     peers = split_list(text)
     if not peers or ("none" in peers and len(peers) > 1):

@@ -42,7 +42,7 @@ def parse_hosts(text: str, *, default_slots: int | None = None) -> tuple[Host, .
 
     Args:
         text: Hosts separated by commas, each `[user@]name[:ranks]`; IPv6 addresses in brackets.
-        default_slots: Ranks of a host whose entry names no number, 1 or more (default 1).
+        default_slots: Number of ranks of a host whose entry has no number, 1 or more (default 1).
 
     Raises:
         UsageError: an entry cannot be read, or a host is named twice.

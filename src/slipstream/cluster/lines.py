@@ -57,7 +57,7 @@ def _text(line: bytes) -> str:
 
 
 class Transcript:
-    """The output of all ranks: its lines go to a listener, and the last of each rank are kept."""
+    """The output of all ranks: lines go to a listener, and the last lines of each rank are stored."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener

@@ -26,7 +26,7 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """Start one rank for each element of `ranks`, which has the variables of that rank only.
+    """Start one rank for each element of `ranks`, which has the variables that only this rank gets.
 
     `environ` has the variables of all ranks. `terminal` has the descriptors for standard output and
     standard error of the first rank, or is empty.
@@ -57,7 +57,7 @@ class Started:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
-    """Bytes that a rank wrote, one per character of `data`; empty at the end of a stream."""
+    """Bytes that a rank wrote, each as a character of `data`, which is empty at a stream's end."""
 
     local_rank: int
     is_error: bool
@@ -86,7 +86,7 @@ class End:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kill:
-    """End the ranks at once."""
+    """End the ranks at once, with SIGKILL."""
 
 
 Message = Hello | Start | Refused | Started | Output | Exited | Signal | End | Kill

@@ -46,7 +46,7 @@ def view(array: Array) -> View:
     """Return the memory of an array, which must be contiguous and in CPU memory.
 
     Raises:
-        UsageError: the argument is not an array, not contiguous, or of another element type.
+        UsageError: the argument is not a contiguous array, or its element type is not supported.
         UnsupportedError: the array is in the memory of a device.
     """
     try:

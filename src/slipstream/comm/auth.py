@@ -64,7 +64,7 @@ class Seal:
         return _digest(self._key, self._messages.to_bytes(8, "big"), message)
 
     def matches(self, message: bytes, digest: bytes) -> bool:
-        """Return whether the digest is that of the next message."""
+        """Return whether a digest is the digest of the next message."""
         return hmac.compare_digest(self.digest(message), digest)
 
 
@@ -167,8 +167,8 @@ def _check_version(message: bytes) -> None:
 
 
 def _purpose_key(key: bytes) -> bytes:
-    # The engine's handshakes derive other keys from the job key, so that no digest is valid both
-    # here and there.
+    # The engine's handshakes derive other keys from the job key, so that a digest of the rendezvous
+    # is never valid in a handshake.
     return _digest(key, b"slipstream rendezvous key", b"")
 
 

@@ -33,7 +33,7 @@ class Profile:
         self._group = group
 
     def load(self, knobs: Sequence[Knob]) -> bool:
-        """Set the knobs (tunable settings) to the values stored on rank 0; blocks for rank 0.
+        """Set the knobs (tunable settings) to rank 0's stored values; blocks until it sends them.
 
         Returns:
             Whether at least one value was stored.

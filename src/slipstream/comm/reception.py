@@ -33,7 +33,7 @@ _MAX_STRANGERS = 64  # unproved connections at a time; a new one replaces the ol
 _ANSWER_SECONDS = 5.0  # time limit for sending an answer to a rank
 _PORT_SECONDS = 2.0  # time in which a busy port may become free
 _PORT_PAUSE_SECONDS = 0.05
-_LOGGED_REFUSALS = 8  # refusals that are logged one by one
+_LOGGED_REFUSALS = 8  # number of refusals that are logged one by one
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class _Visitor:
         self._data = bytearray()
 
     def begin(self, script: _Script) -> None:
-        """Start a script, which yields the number of bytes that it needs next."""
+        """Start a script: a generator that yields the number of bytes that it needs next."""
         self._script = script
         self._wanted = next(script)
 
@@ -241,7 +241,7 @@ class _Reception:
         visitor.rank, visitor.address, visitor.deadline = claim.rank, address, float("inf")
         self._ranks[claim.rank] = visitor
         visitor.send(Answer.NOTED, b"")
-        yield 1  # the end of the connection is all that can come
+        yield 1  # nothing more arrives, except the end of the connection
         raise AuthError("it sent more than its address")
 
     def _judge(self, claim: Claim) -> str:

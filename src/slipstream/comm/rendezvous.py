@@ -119,7 +119,7 @@ def answer(kind: Answer, body: bytes, seal: Seal) -> bytes:
 
 
 def pack(addresses: list[bytes]) -> bytes:
-    """Return the addresses of all ranks as bytes, each after its length."""
+    """Return the addresses of all ranks as bytes; the length of each address precedes it."""
     return b"".join(_LENGTH.pack(len(address)) + address for address in addresses)
 
 

@@ -1,7 +1,7 @@
 """The file of a timeline, for Chrome's trace viewer and Perfetto.
 
 Each group of a rank has a row, in which each operation is a bar from its submission to its end.
-Times are those of the host's monotonic clock, so that the ranks of one host line up.
+Times are those of the host's monotonic clock, so the bars of ranks on one host are aligned.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TraceFile:
         self._write((rank, title, record.group, _operation(record)) for record in records)
 
     def add_bars(self, process: int, title: str, bars: Iterable[Bar]) -> None:
-        """Write bars that are not operations of the engine.
+        """Write bars for activities outside the engine.
 
         Args:
             process: Number of the process row of the bars; it must not be the number of a rank.

@@ -27,7 +27,7 @@ FIRST_STEPS = 5
 # make a false change in 1.9, 0 and 0 % of the searches, and a search takes 27, 45 and 63 steps. If
 # they spread by 3 %, windows of 1, 3 and 5 steps make a false change in 30, 18 and 15 %.
 WINDOW = 3
-_URGENT = 1 << 20  # priority of the allreduce of the times
+_URGENT = 1 << 20  # priority of the allreduce that exchanges the times
 _KIB = 1 << 10
 _LEAST_SEGMENT, _GRAIN = 16 * _KIB, 64  # in bytes: smallest segment; segments are multiples of 64
 

@@ -73,7 +73,7 @@ def grouped_allreduce(
     *,
     in_place: bool,
 ) -> AsyncResult:
-    """Begin fused allreduces that run together or not at all; see allreduce() for the rest."""
+    """Begin fused allreduces that run together or not at all; see allreduce() for the arguments."""
     check_adasum(op, process_set)
     requests = [
         allreduce_request(tensor, op, factors, process_set, in_place=in_place) for tensor in tensors
@@ -169,7 +169,7 @@ def reducescatter(
 ) -> AsyncResult:
     """Begin a reduction that gives each rank its part of the rows; n-1 steps, S (n-1)/n bytes.
 
-    Rows are divided evenly; if some are left over, the first ranks get one more.
+    Rows are divided evenly; if some are left over, each of the first ranks gets one row more.
 
     Raises:
         ValueError: The tensor or the reduction is not supported, or the name is in use.
@@ -186,7 +186,7 @@ def grouped_reducescatter(
     factors: tuple[float, float],
     process_set: ProcessSet,
 ) -> AsyncResult:
-    """Begin reductions that run together or not at all; see reducescatter() for the rest."""
+    """Begin reductions that run together or not at all; see reducescatter()."""
     arrays = queue_of(process_set).arrays
     requests = [reducescatter_request(arrays, tensor, op, factors) for tensor in tensors]
     _name_group(requests, "grouped_reducescatter", name, process_set)
@@ -196,7 +196,7 @@ def grouped_reducescatter(
 def join() -> int:
     """Declare that this rank has no more data, and block until all ranks have done so.
 
-    Meanwhile this rank takes part in allreduces of the others with zeros; other collectives fail.
+    Meanwhile this rank takes part with zeros in allreduces of other ranks; other collectives fail.
 
     Returns:
         The rank that joined last.

@@ -24,7 +24,7 @@ _REFUSED_AFTER_JOIN = ("all_gather", "broadcast", "all_to_all", "reduce_scatter"
 
 
 class Execution:
-    """The part that starts the engine's operations for one process set. One thread may use it.
+    """Component that starts the engine's operations of a process set. Only one thread may use it.
 
     Args:
         group: Ranks of the process set.

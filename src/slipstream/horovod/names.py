@@ -113,7 +113,7 @@ class NamesInUse:
             self._uses.pop(name, None)
 
     def see_all(self) -> None:
-        """Count all tensors that were submitted so far as seen."""
+        """Treat all tensors submitted so far as if a caller had seen that they are done."""
         with self._lock:
             self._last_seen = self._submitted
 

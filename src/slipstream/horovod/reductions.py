@@ -18,7 +18,7 @@ class Reduction(enum.IntEnum):
 
     @property
     def engine_name(self) -> str:
-        """Name of the reduction in the engine, which has all of them but Adasum."""
+        """Name of the reduction in the engine, which has all reductions except Adasum."""
         return self.name.lower()
 
 

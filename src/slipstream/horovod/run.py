@@ -1,7 +1,8 @@
 """Launcher with horovodrun's options: python -m slipstream.horovod.run -np 4 python train.py
 
-It translates the options to those of `slipstream run`, which then takes its place. A warning names
-options that have no effect here; options for features that do not exist yet end the program.
+It translates the options to options of `slipstream run`, and then replaces itself by that command.
+A warning names options that have no effect here; options for features that do not exist yet end the
+program.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class RequestHandler:
             record.outcome = Reason.GONE.name.lower()
             raise
         except Exception as error:
-            # The error comes from an engine, so the client is told that its request was right.
+            # The error comes from an engine, so the client is told that the server is at fault.
             _LOG.exception("%s, version %s, failed", record.model, record.version)
             record.outcome, record.error = Reason.FAILED.name.lower(), repr(error)
             raise RequestRefusedError(

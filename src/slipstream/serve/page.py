@@ -200,7 +200,7 @@ def _class_of(seconds: float) -> int:
 
 
 def _quantile_ms(times: Counter[int], part: float) -> float | None:
-    """Return the middle in ms of the class that contains a quantile, or None without any times."""
+    """Return the middle in ms of the class that contains a quantile; None if there are no times."""
     left = math.ceil(part * times.total())
     for each in sorted(times):
         left -= times[each]

@@ -27,7 +27,7 @@ class RequestRecord:
     Args:
         protocol: Protocol of the request, "rest" or "grpc".
         model: Name of the model; "" (the default) if no such model exists.
-        version: Version that answered.
+        version: Version of the model that answered.
         id: Identifier that the client gave to the request.
         trace: Header fields of the trace context that came with the request.
         outcome: "ok" (the default), "gone" if the client hung up, else the reason of the refusal.

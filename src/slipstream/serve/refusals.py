@@ -41,5 +41,5 @@ class RequestRefusedError(SlipstreamError):
 
 
 def invalid(message: str) -> RequestRefusedError:
-    """Return the error for a request that no server could answer, because it is invalid."""
+    """Return the error for an invalid request."""
     return RequestRefusedError(Reason.INVALID, message)

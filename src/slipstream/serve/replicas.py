@@ -44,7 +44,7 @@ class Replicas(Protocol):
         """Load a model.
 
         Args:
-            key: New key of the model, such as "MODEL/VERSION/NUMBER".
+            key: Unique key for the model, such as "MODEL/VERSION/NUMBER".
             path: Package of the model.
 
         Raises UsageError or UnsupportedError if the file cannot be served.
@@ -167,8 +167,8 @@ class InProcess:
     def run(self, key: str, inputs: Arrays, is_alone: bool) -> asyncio.Future[RunResult]:
         """Execute a run; see `Replicas.run`.
 
-        A short run that is alone is executed on the event loop's own thread. No other request
-        waits, and waking another thread would take a noticeable part of the run's time.
+        A short run that is alone is executed on the event loop's own thread, because no other
+        request waits, and waking another thread would take a noticeable part of the run's time.
         """
         runner = self._runners.get(key)
         loop = asyncio.get_running_loop()

@@ -135,7 +135,7 @@ class Repository:
         return [each.version for each in self.specs if each.name == name]
 
     def get(self, name: str, version: str = "") -> ServedModel | None:
-        """Return a loaded version, or None; without `version`, choose one by the shares."""
+        """Return a loaded version, or None; "" chooses one at random, weighted by the shares."""
         if version:
             return self._served.get((name, version))
         ready = [each for each in self._served.values() if each.spec.name == name]

@@ -214,7 +214,7 @@ class Server:
             await serving
 
     async def _give_notice(self, repository: Repository) -> None:
-        """Report that the server is not ready, and wait for the notice to pass."""
+        """Report that the server is not ready, and wait for the time `notice` of the options."""
         notice = self.options.notice
         if notice is None:
             notice = 0.0 if is_loopback(self.options.host) else _NOTICE

@@ -1,8 +1,8 @@
 """The signature of a model: checks of a request's inputs, and batches made of several requests.
 
-A row is one sample. If the first size of all inputs and outputs of a package is the same number,
-it is the number of rows of a run. Requests may then have any number of rows, and small requests
-share a run.
+A row is one sample. If the first dimension of all inputs and outputs of a package has the same
+size, this size is the number of rows of a run. Requests may then have any number of rows, and small
+requests share a run.
 """
 
 # NumPy's stubs leave the types of what its methods return open.

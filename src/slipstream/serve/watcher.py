@@ -34,8 +34,9 @@ class ModelWatcher:
     """A task that loads a version again if its file has changed.
 
     A changed file is loaded once it has stayed the same for one period, so that a file is not
-    loaded while it is being written. The best way to replace a file is to rename another file. If
-    a file cannot be served, the log reports it, and the version that was loaded before stays.
+    loaded while it is being written. The best way to replace a file is to write a new file and
+    rename it. If a file cannot be served, the log reports it, and the version that was loaded
+    before stays.
 
     Args:
         repository: Repository that loads the versions.

@@ -24,7 +24,7 @@ _LOADERS = 2
 
 
 class WorkerServer:
-    """The calls of a server, executed in this process.
+    """Executor of the calls of a server in this process.
 
     Args:
         link: Socket to the server.

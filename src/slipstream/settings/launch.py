@@ -25,7 +25,7 @@ class Launch:
         world_size: Number of ranks of the job.
         local_world_size: Number of ranks of this host, or None if the launcher does not set it.
         master_addr: Host name or address of rank 0.
-        master_port: Port at which rank 0's framework may listen; Slipstream uses the next one.
+        master_port: Port at which rank 0's framework may listen; Slipstream uses the next port.
         source: Launcher whose variables were read; "environment" means torchrun or
             `slipstream run`.
     """
@@ -77,7 +77,7 @@ class Dialect:
         local_world_size: Variables of the number of ranks on the host.
         job: Variables that differ between jobs and are equal on all ranks of one job (default
             none).
-        nodes: Variables with a Slurm list of the job's hosts, which begins with rank 0's.
+        nodes: Variables with a Slurm list of the job's hosts, the first of which is rank 0's host.
     """
 
     source: LaunchSource

@@ -256,8 +256,8 @@ class Settings:
                 process).
 
         Returns:
-            The settings with their defaults. An unknown `SLIPSTREAM_*` variable has no effect, and
-            is reported as a warning.
+            The settings; unset variables have their defaults. An unknown `SLIPSTREAM_*` variable
+            has no effect, and is reported as a warning.
 
         Raises:
             ConfigError: a value is not allowed, or both SLIPSTREAM_JOB_KEY and SLIPSTREAM_KEY_FILE

@@ -142,7 +142,7 @@ class Membership:
         self._world.leave(self._groups)
 
 
-# World of the default group, of which torch.distributed has one in a process.
+# World of the default group; torch.distributed has one default group in a process.
 _default: World | None = None
 
 
@@ -155,7 +155,7 @@ def join(
     global_ranks: Sequence[int],
     seconds: float,
 ) -> Membership:
-    """Join a group, in the engine of the default group if it is open, or else in a new one.
+    """Join a group, in the engine of the default group if it is open, or else in a new engine.
 
     Args:
         store: Store that PyTorch made for the group.

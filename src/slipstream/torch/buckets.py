@@ -81,12 +81,12 @@ class Bucket:
 
     @property
     def is_full(self) -> bool:
-        """Whether all gradients are there but have not been sent."""
+        """Whether the bucket has all gradients, and they have not been sent yet."""
         return self.phase is Phase.FILLING and not self._missing
 
     @property
     def missing(self) -> set[Parameter]:
-        """Parameters whose gradients are not there yet."""
+        """Parameters whose gradients are not in the bucket yet."""
         return self._missing
 
     def view(self, parameter: Parameter) -> torch.Tensor:
@@ -108,7 +108,7 @@ class Bucket:
         self._present.add(parameter)
 
     def fill_with_zeros(self) -> list[Parameter]:
-        """Set missing gradients to zero, and return the parameters that had none in this step."""
+        """Set missing gradients to zero; return the parameters without a gradient in this step."""
         self._begin()
         for parameter in self._missing - self._accumulating:
             self._views[parameter].zero_()
@@ -123,11 +123,11 @@ class Bucket:
         self.phase = Phase.REDUCING
 
     def is_done(self) -> bool:
-        """Return whether the averages are there; does not block."""
+        """Return whether the averages have been computed; does not block."""
         return self._work is None or self._work.is_completed()
 
     def finish(self) -> None:
-        """Block until the averages are there."""
+        """Block until the averages have been computed."""
         if self._work is not None:
             self._work.wait()
             self._work = None

@@ -60,7 +60,7 @@ DRAIN_SECONDS = 5.0  # time for remaining operations in shutdown(); chosen by ha
 
 _log = logging.getLogger(__name__)
 
-# Options of calls that pass none.
+# Default options, for calls that pass none.
 _ALL_GATHER = AllgatherOptions()
 _ALLREDUCE_COALESCED = AllreduceCoalescedOptions()
 _ALLREDUCE = AllreduceOptions()

@@ -58,8 +58,8 @@ def overlap(
     """Train a model data-parallel, with communication that overlaps with the whole step.
 
     Call it on every rank, after the optimizer was created. It copies the parameters and buffers of
-    rank 0 to all ranks. The model is not wrapped, and the script needs no other change; do not use
-    DistributedDataParallel too. Functions that need all gradients (clip_grad_norm_, GradScaler)
+    rank 0 to all ranks. The model is not wrapped, and the script needs no other change; do not also
+    use DistributedDataParallel. Functions that need all gradients (clip_grad_norm_, GradScaler)
     wait for them, and so does code that reads parameters outside the forward pass (state_dict, an
     average of weights). Buffers, such as those of batch normalization, are not synchronized.
 
@@ -78,7 +78,7 @@ def overlap(
             `step()` waits, and the results are bitwise the same.
 
     Returns:
-        The overlap, for accumulation (`no_sync`), checkpoints (`state_dict`) and `remove`.
+        An `Overlap`, with methods for accumulation (`no_sync`) and checkpoints (`state_dict`).
 
     Raises:
         UsageError: The group belongs to another backend, or no parameter is trained.
@@ -464,7 +464,7 @@ class _UsedParameters:
         return True
 
     def unused(self) -> frozenset[Parameter]:
-        """Return the parameters without a gradient on any rank; blocks for the other ranks."""
+        """Return the parameters without a gradient on any rank; block until all ranks have sent."""
         if self._work is not None:
             self._work.wait()
             self._work = None

@@ -87,7 +87,7 @@ def reduced_dtype(tensor: torch.Tensor) -> _core.DType:
 
 
 def extent(tensor: torch.Tensor) -> tuple[int, _core.DType]:
-    """Return count and dtype of a tensor that is only sent, in bytes if the dtype is unknown."""
+    """Return count and dtype of a tensor that is only sent; an unknown dtype counts as bytes."""
     dtype = DTYPES.get(tensor.dtype)
     if dtype is None:
         return tensor.numel() * tensor.element_size(), _core.DType.UINT8
@@ -163,7 +163,7 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether the engine can use the memory of a tensor as it is, as is usual."""
+    """Return whether the engine can use the memory of a tensor without a copy (the usual case)."""
     return (
         tensor.is_cpu
         and tensor.layout is _STRIDED

@@ -38,7 +38,7 @@ class Owner(Protocol):
 
 
 class WaitingParameter(Parameter):
-    """Parameter that PyTorch notifies when it is read.
+    """Parameter whose `__torch_function__` PyTorch calls when the parameter is read.
 
     A copy of such a parameter does not wait.
     """

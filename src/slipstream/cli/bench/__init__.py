@@ -1,4 +1,4 @@
-"""`slipstream bench`: the product's own benchmarks, each beside its peers and its limit."""
+"""`slipstream bench`: benchmarks of Slipstream beside its peers and the limits of the hardware."""
 
 from __future__ import annotations
 

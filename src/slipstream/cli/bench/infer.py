@@ -85,7 +85,7 @@ def infer_models(
         typer.Option(
             metavar="FOLDER",
             rich_help_panel=COST,
-            help="Folder of JPEG files by label, to measure time and cost per image.",
+            help="Folder with JPEG files by label; measures time and cost per image.",
         ),
     ] = None,
     accuracy: Annotated[

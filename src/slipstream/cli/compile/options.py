@@ -151,7 +151,7 @@ def parse_percent(text: str, name: str) -> float:
 
 
 def parse_boxes(text: str) -> infer.BoxOptions:
-    """Return the options in `iou=0.45,score=0.25,most=100,layout=yolov8` or in a part of it."""
+    """Return the options in `iou=0.45,score=0.25,most=100,layout=yolov8` or in some of these."""
     kinds = {"iou": float, "score": float, "most": int, "layout": str}
     try:
         pairs = [part.split("=") for part in split_list(text)]

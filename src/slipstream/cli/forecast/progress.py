@@ -22,7 +22,7 @@ class SearchDisplay(Protocol):
     """Receiver of the progress of a search."""
 
     def tell(self, step: str, done: int, total: int) -> None:
-        """Show the current step, and that `done` of `total` parts are done; 0 of 0 if unknown."""
+        """Show the current step and its progress, `done` of `total`; 0 of 0 means unknown."""
         ...
 
     def better(self, plan: Plan) -> None:

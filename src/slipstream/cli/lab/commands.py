@@ -169,7 +169,7 @@ def compare_script(
 
 @contextmanager
 def _chosen_lab(name: str, spec: LabSpec | None) -> Generator[Lab]:
-    """Yield the lab that is up, or a lab that is taken down afterwards."""
+    """Yield the lab that is up, or a new lab that is taken down afterwards."""
     record = labs.load(name)
     if record is not None and spec is not None and not record.is_stale:
         raise UsageError(

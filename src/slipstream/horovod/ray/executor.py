@@ -148,8 +148,8 @@ class RayExecutor:
         """Start the ranks, and block until they run.
 
         Args:
-            executable_cls: Class of which each rank creates an object, its executable, which
-                execute() passes to functions (default: none).
+            executable_cls: Class of the executable (default: none). Each rank creates one, and
+                execute() passes it to functions.
             executable_args, executable_kwargs: Arguments for the class.
             extra_env_vars: Environment variables for all ranks (default: none).
 
@@ -306,7 +306,7 @@ class RayExecutor:
     def _watch(
         self, pending: list[Any], queue: Any, callbacks: Sequence[Callable[[Any], Any]]
     ) -> list[Any]:
-        """Call callbacks with values from a queue until all results are there; return them."""
+        """Return all results; until they are there, call callbacks with values from a queue."""
         running = list(pending)
         while running:
             _, running = ray.wait(running, num_returns=len(running), timeout=_POLL_SECONDS)

@@ -74,7 +74,7 @@ class Int8Compressor(NoneCompressor):
 
 
 class Compression:
-    """Available compressions; Horovod itself has none and fp16."""
+    """Available compressions; Horovod itself has only `none` and `fp16`."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

@@ -52,7 +52,7 @@ def _named(params: Any) -> list[tuple[str | None, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _Stub:
-    """Placeholder for a tensor in a pickled state, whose tensors are broadcast without pickling."""
+    """Placeholder for a tensor in a pickled state; the tensor itself is broadcast separately."""
 
     number: int
     dtype: torch.dtype

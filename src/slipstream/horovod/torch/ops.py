@@ -181,7 +181,7 @@ def reducescatter_async(
 ) -> AsyncResult:
     """Begin a reduction that gives each rank its part of the rows; n-1 steps, S (n-1)/n bytes.
 
-    Rows are divided evenly; if some are left over, the first ranks get one more.
+    Rows are divided evenly; if some are left over, each of the first ranks gets one row more.
     """
     factors = prescale_factor, postscale_factor
     return collectives.reducescatter(tensor, name, op, factors, process_set)
@@ -203,10 +203,11 @@ def grouped_reducescatter_async(
 def join(device: int = -1) -> int:
     """Declare that this rank has no more data, and block until all ranks have done so.
 
-    Meanwhile this rank takes part in allreduces of the others with zeros; other collectives fail.
+    Meanwhile this rank takes part with zeros in allreduces of other ranks; other collectives fail.
 
     Args:
-        device: Device on which Horovod makes the zeros; ignored here, because they are on the CPU.
+        device: Device on which Horovod creates the zeros; ignored here, because zeros are created
+            on the CPU.
 
     Returns:
         The rank that joined last.

@@ -1,4 +1,4 @@
-"""The bodies of requests: counted before memory is allocated, and aligned for tensors."""
+"""The bodies of requests: bytes are counted before they are allocated, and tensors are aligned."""
 
 from __future__ import annotations
 

@@ -60,8 +60,8 @@ def array_of(raw: memoryview, datatype: str, shape: Sequence[int], name: str) ->
 def array_of_numbers(data: Any, datatype: str, shape: Sequence[int], name: str) -> Array:
     """Return a tensor from the numbers of JSON, flat or nested. As in responses, null means NaN.
 
-    Raises RequestRefusedError if an element does not fit the datatype, or if their number does not
-    fit the shape.
+    Raises RequestRefusedError if an element does not fit the datatype, or if the number of elements
+    does not fit the shape.
     """
     dtype = _numpy_of(datatype, name)
     try:
@@ -93,7 +93,7 @@ def _without_null(found: Array) -> Array:
 
 
 def byte_strings(raw: memoryview, shape: Sequence[int], name: str) -> list[memoryview]:
-    """Return the elements of a tensor of BYTES, each of which follows its length in 4 bytes."""
+    """Return the elements of a tensor of BYTES; a length of 4 bytes precedes each element."""
     found: list[memoryview] = []
     at = 0
     while at < len(raw):

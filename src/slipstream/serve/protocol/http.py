@@ -53,7 +53,7 @@ class RequestConnection:
             memory: Memory of the length that the header gives for the body.
             seconds: Longest time in seconds that the body may take to arrive.
 
-        Raises ClientDisconnect if the client hangs up, and TimeoutError if the time is over.
+        Raises ClientDisconnect if the client hangs up, and TimeoutError if the time has passed.
         """
         await self._protocol.fill(self._cycle, memory, seconds)
 

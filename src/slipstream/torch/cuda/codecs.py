@@ -23,12 +23,12 @@ from slipstream.torch.cuda.layouts import LAYOUTS, CodecLayout
 
 _log = logging.getLogger(__name__)
 
-_ALIGNMENT = 4  # bytes; scales are words, and blocks are multiples of a word
+_ALIGNMENT = 4  # bytes; scales have 4 bytes, and blocks are multiples of 4 bytes
 _TRITON = "slipstream.torch.cuda.triton_codecs"
 
 
 class CodecKernels(Protocol):
-    """Module with the kernels of all codecs."""
+    """The interface of a module with the kernels of all codecs."""
 
     def encode(
         self,
