@@ -1,9 +1,10 @@
-"""Check the #include lines of core/, kernels/ and bindings/ against the layers.
+"""Check the #include lines of core/, kernels/, bindings/ and plugin/ against the layers.
 
     base <- {topology, transport, reduce <- codec} <- collective <- engine <- negotiation <- runtime
     runtime -> {tcp, shm, fake}
     base <- gate <- {engine, device <- {cuda, fake}}: the engine uses gates, and never a device
     {engine, device} <- staged <- runtime
+    {topology, tcp} <- plugin, the net plugin of NCCL, which has no engine
     bindings -> public headers and runtime
     kernels, which are independent of core/ <- bindings/kernels
 
@@ -38,21 +39,27 @@ ALLOWED: dict[str, set[str]] = {
     "runtime": INTERFACES
     | {"collective", "engine", "negotiation", "gate", "device", "staged", "device/cuda", "runtime"}
     | CONCRETE,
+    "plugin": FOUNDATION | {"topology", "transport", "transport/tcp", "plugin"},
     "bindings": {"public", "bindings"},
     "kernels": {"kernels", "hwy"},
     "bindings/kernels": {"kernels"},
     **{layer: FOUNDATION | {"transport", layer} for layer in CONCRETE},
     **{layer: FOUNDATION | {"gate", "device", layer} for layer in DEVICES},
 }
-# Layer of includes without a folder, if it is not the runtime.
-PLAIN = {"bindings": "bindings", "kernels": "kernels", "bindings/kernels": "kernels"}
+# Layer of includes whose path has no folder, by the folder of the source; otherwise the runtime.
+PLAIN = {
+    "bindings": "bindings",
+    "kernels": "kernels",
+    "bindings/kernels": "kernels",
+    "plugin": "plugin",
+}
 UNCHECKED = {"test", "bench", "fuzz"}  # folders that may include everything
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 
 
 def layer_of(path: Path) -> str:
-    """Return the layer of a path in an #include line; files directly in core/ are the runtime."""
+    """Return the layer of a path in an #include line; a path without a folder is the runtime."""
     parts = path.parts[:-1]
     if not parts:
         return "runtime"
@@ -62,7 +69,7 @@ def layer_of(path: Path) -> str:
 
 
 def included_layers(source: Path) -> list[tuple[int, str, str]]:
-    """Return the line, the included path and its layer for every quoted include of a source."""
+    """Return line number, path and layer of every include with quotes in a source."""
     found: list[tuple[int, str, str]] = []
     for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), start=1):
         match = INCLUDE.match(line)
@@ -73,9 +80,9 @@ def included_layers(source: Path) -> list[tuple[int, str, str]]:
 
 
 def violations(root: Path) -> list[str]:
-    """Return a line for each include against the layers, and for each folder that is no layer."""
+    """Return a message for each include that violates the layers, and for each unknown folder."""
     problems: list[str] = []
-    for folder in ("core", "kernels", "bindings"):
+    for folder in ("core", "kernels", "bindings", "plugin"):
         top = root / folder
         for source in sorted([*top.rglob("*.cc"), *top.rglob("*.h")]):
             relative = source.relative_to(top)
@@ -89,7 +96,7 @@ def violations(root: Path) -> list[str]:
 
 
 def check_source(source: Path, layer: str) -> list[str]:
-    """Return the violations of one file."""
+    """Return the violations in one file."""
     if layer not in ALLOWED:
         return [f"{source}: the folder {layer!r} is no layer; layers are {sorted(ALLOWED)}"]
     problems: list[str] = []
@@ -105,7 +112,7 @@ def check_source(source: Path, layer: str) -> list[str]:
 
 
 def main() -> int:
-    """Print the violations in a tree (default: this one), and return 1 if there are any."""
+    """Print all violations in a tree (default: this checkout), and return 1 if there are any."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent
     problems = violations(root)
     print("\n".join(problems), file=sys.stderr, end="\n" if problems else "")

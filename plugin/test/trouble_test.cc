@@ -1,0 +1,217 @@
+// What happens when peers, streams or strangers misbehave.
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "world.h"
+
+namespace slipstream::nccl::test {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20U;
+
+class Trouble : public testing::Test {
+ protected:
+  Trouble() : net(11) { EXPECT_EQ(net.init(), Result::kSuccess) << logged(); }
+
+  void* listen(HandleBytes& handle) {
+    void* comm = nullptr;
+    EXPECT_EQ(net.listen(handle, &comm), Result::kSuccess);
+    return comm;
+  }
+  void* accept(void* listening) {
+    void* comm = nullptr;
+    until([&] {
+      EXPECT_EQ(net.accept(listening, &comm, nullptr), Result::kSuccess) << logged();
+      return comm != nullptr;
+    });
+    return comm;
+  }
+  static testing::AssertionResult has_logged(const std::string& text) {
+    const std::string all = logged();
+    if (all.find(text) != std::string::npos) return testing::AssertionSuccess();
+    return testing::AssertionFailure() << "'" << text << "' is not in:\n" << all;
+  }
+
+  Net net;
+};
+
+void reset(int fd) {
+  sockaddr none{};
+  none.sa_family = AF_UNSPEC;
+  EXPECT_EQ(::connect(fd, &none, sizeof none), 0);
+}
+
+TEST_F(Trouble, OtherStreamsTakeOverFromOneThatDies) {
+  const Pair pair(net);
+  const std::vector<int> sockets = sockets_to(pair.port());
+  ASSERT_EQ(sockets.size(), 5U) << "one control stream and four others";
+  std::vector<std::byte> received(8 * kMiB);
+  for (std::size_t dies = 0; dies + 1 < sockets.size(); ++dies) {
+    std::ranges::fill(received, std::byte{});
+    void* const receiving = pair.receive(received);
+    void* const sending = pair.send(noise(received.size(), dies));
+    until([&] {  // the message is under way
+      EXPECT_FALSE(test_once(net, sending).done);
+      EXPECT_FALSE(test_once(net, receiving).done);
+      return received[0] == noise(1, dies)[0];
+    });
+    dies % 2 == 0 ? reset(sockets[dies]) : void(::shutdown(sockets[dies], SHUT_RDWR));
+    finish(net, {sending, receiving});
+    EXPECT_TRUE(std::ranges::equal(received, noise(received.size(), dies))) << dies;
+  }
+  EXPECT_TRUE(has_logged("goes on with 1 streams"));
+}
+
+TEST_F(Trouble, ThePeerHearsOfACommThatIsClosedWithRequestsInFlight) {
+  std::vector<std::byte> received(8 * kMiB);
+  for (const bool closes_receiver : {true, false}) {
+    Pair pair(net);
+    void* const receiving = pair.receive(received);
+    void* const sending = pair.send(noise(received.size()));
+    for (int i = 0; i < 3; ++i) {
+      test_once(net, sending);
+      test_once(net, receiving);
+    }
+    closes_receiver ? pair.close_receiver() : pair.close_sender();
+    EXPECT_EQ(wait_for_failure(net, closes_receiver ? sending : receiving), Result::kRemoteError);
+  }
+  EXPECT_TRUE(has_logged("no other stream is left"));
+}
+
+TEST_F(Trouble, AReceiverHearsOfAKilledSender) {
+  HandleBytes handle{};
+  void* const listening = listen(handle);
+  const Process sender("send", &handle);
+  void* const comm = accept(listening);
+  std::vector<std::byte> received(64 * kMiB);
+  void* request = nullptr;
+  net.receive(comm, received.data(), received.size(), &request);
+  until([&] {
+    EXPECT_FALSE(test_once(net, request).done);
+    return received[0] == noise(1)[0];
+  });
+  sender.kill();
+  EXPECT_EQ(wait_for_failure(net, request), Result::kRemoteError);
+  EXPECT_TRUE(has_logged("process " + std::to_string(sender.id())));
+  net.close_receive(comm);
+  net.close_listen(listening);
+}
+
+TEST_F(Trouble, ASenderHearsOfAKilledReceiver) {
+  const Process receiver("receive", nullptr);
+  HandleBytes handle = receiver.read_handle();
+  void* comm = nullptr;
+  until([&] {
+    EXPECT_EQ(net.connect(handle, &comm), Result::kSuccess);
+    return comm != nullptr;
+  });
+  EXPECT_EQ(receiver.read_line(), "posted");
+  void* request = nullptr;
+  const auto data = noise(64 * kMiB);
+  net.send(comm, const_cast<std::byte*>(data.data()), data.size(), &request);
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(test_once(net, request).done);
+  receiver.kill();
+  EXPECT_EQ(wait_for_failure(net, request), Result::kRemoteError);
+  EXPECT_TRUE(has_logged("process " + std::to_string(receiver.id())));
+  net.close_send(comm);
+}
+
+TEST_F(Trouble, AStrangerIsRefusedAndDoesNoHarm) {
+  HandleBytes handle{};
+  void* const listening = listen(handle);
+  Process stranger("send", &handle, {"SLIPSTREAM_JOB_KEY=the key of another job"});
+  void* comm = nullptr;
+  const int code =
+      stranger.wait([&] { EXPECT_EQ(net.accept(listening, &comm, nullptr), Result::kSuccess); });
+  EXPECT_EQ(code, 1) << "its connect() has failed";
+  EXPECT_EQ(comm, nullptr);
+  EXPECT_TRUE(has_logged("refused a connection"));
+  Process sender("send", &handle);
+  comm = accept(listening);
+  sender.kill();
+  net.close_receive(comm);
+  net.close_listen(listening);
+}
+
+TEST_F(Trouble, GarbageIsRefusedAndDoesNoHarm) {
+  HandleBytes handle{};
+  void* const listening = listen(handle);
+  const int stranger = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port_of(handle));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::connect(stranger, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  const std::string garbage = "GET / HTTP/1.1\r\n\r\n";
+  ASSERT_GT(::send(stranger, garbage.data(), garbage.size(), 0), 0);
+  void* comm = nullptr;
+  until([&] {
+    EXPECT_EQ(net.accept(listening, &comm, nullptr), Result::kSuccess);
+    return static_cast<bool>(has_logged("does not speak Slipstream's protocol"));
+  });
+  ::close(stranger);
+  void* sender = nullptr;
+  until([&] {
+    if (sender == nullptr) {
+      EXPECT_EQ(net.connect(handle, &sender), Result::kSuccess);
+    }
+    if (comm == nullptr) {
+      EXPECT_EQ(net.accept(listening, &comm, nullptr), Result::kSuccess);
+    }
+    return sender != nullptr && comm != nullptr;
+  });
+  net.close_send(sender);
+  net.close_receive(comm);
+  net.close_listen(listening);
+}
+
+TEST_F(Trouble, AHandleThatIsNotOursIsRefused) {
+  HandleBytes handle{};
+  void* comm = nullptr;
+  EXPECT_EQ(net.connect(handle, &comm), Result::kInvalidUsage);
+  EXPECT_TRUE(has_logged("a handle of another net plugin"));
+}
+
+TEST_F(Trouble, AListenerTakesOneConnection) {
+  HandleBytes handle{};
+  void* const listening = listen(handle);
+  Process sender("send", &handle);
+  void* const comm = accept(listening);
+  void* second = nullptr;
+  EXPECT_EQ(net.accept(listening, &second, nullptr), Result::kInvalidUsage);
+  sender.kill();
+  net.close_receive(comm);
+  net.close_listen(listening);
+}
+
+TEST_F(Trouble, AMessageThatIsTooLargeFails) {
+  const Pair pair(net);
+  std::vector<std::byte> room(10);
+  void* const receiving = pair.receive(room);
+  void* const sending = pair.send(noise(11));
+  EXPECT_EQ(wait_for_failure(net, sending), Result::kInvalidUsage);
+  EXPECT_TRUE(has_logged("message 0 has 11 bytes, but the receiver has room for 10"));
+  EXPECT_EQ(wait_for_failure(net, receiving), Result::kRemoteError);
+}
+
+TEST_F(Trouble, ARunWithoutAKeySaysWhatToDo) {
+  Process process("receive", nullptr, {"SLIPSTREAM_JOB_KEY="});
+  EXPECT_NE(process.read_line().find("there is no job key"), std::string::npos);
+  EXPECT_EQ(process.wait(), 3);
+}
+
+TEST_F(Trouble, AWrongValueIsNamed) {
+  Process process("receive", nullptr, {"SLIPSTREAM_STREAMS=many"});
+  EXPECT_NE(process.read_line().find("SLIPSTREAM_STREAMS is 'many'"), std::string::npos);
+  EXPECT_EQ(process.wait(), 3);
+}
+
+}  // namespace
+}  // namespace slipstream::nccl::test
