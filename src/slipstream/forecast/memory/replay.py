@@ -133,8 +133,8 @@ def replay(
     rank = _ReplayedRank(workload, strategy, ledger, master=options.master, views=options.views)
     ledger.take(Use.WORKSPACE, options.workspace_bytes)
     for step in range(_STEPS):
-        # The second step needs the same memory as the first, and the optimizer states. Their size
-        # counts in the first step already, so that a replay beyond the limit stops early.
+        # The second step needs the same memory as the first, and the optimizer states. The limit of
+        # the first step is reduced by their size, so that a replay beyond the limit stops early.
         ahead = rank.states(optimizer) if step == 0 else 0
         ledger.room = (most_bytes - context_bytes - ahead) * _SLACK
         rank.run(options.in_flight)

@@ -15,9 +15,9 @@ _TRADES = (
 # most 8 devices. The other two maxima only bound the search; they were chosen by hand.
 _MOST_TENSOR, _MOST_PIPELINE, _MOST_CONTEXT = 8, 64, 64
 # Sequence length in tokens from which ranks divide sequences (context parallelism), and minimum
-# number of tokens per rank, which was chosen by hand. For a Llama of 16 blocks on 8 to 32 A100 or
-# H100, context parallelism is never the fastest with sequences of up to 8,192 tokens. With 16,384,
-# 32,768 and 65,536 tokens it makes steps up to 3, 10 and 24 % faster.
+# number of tokens per rank. For a Llama of 16 blocks on 8 to 32 A100 or H100, context parallelism
+# is never the fastest with sequences of up to 8,192 tokens. With 16,384, 32,768 and 65,536 tokens
+# it makes steps up to 3, 10 and 24 % faster. The minimum number was chosen by hand.
 _LONG, _LEAST_TOKENS = 16384, 2048
 # Sizes of gradient buckets in bytes. PyTorch's default is 25 MiB (bucket_cap_mb of
 # DistributedDataParallel). Smaller buckets are exchanged earlier in the backward pass; larger

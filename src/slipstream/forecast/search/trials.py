@@ -41,8 +41,8 @@ from slipstream.units import GIB, MIB
 DTYPES: Mapping[Precision, str] = {
     "fp32": "float32", "tf32": "tf32", "fp16": "float16", "bf16": "bfloat16",
 }  # fmt: skip
-# Size in bytes of the reduce-scatter whose rate counts for the exchange of single layers; it is
-# large enough for latency to be small.
+# Size in bytes of the reduce-scatter from whose time the rate for the exchange of single layers is
+# computed. It is so large that latency hardly counts.
 _PROBE = 1e8
 # The memory of the first and the last pipeline rank is replayed if its lower bound is at least this
 # share of the largest lower bound of a rank. All ranks of 145 pipelines of six models were
