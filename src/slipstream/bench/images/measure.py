@@ -95,7 +95,7 @@ class ImageRow:
         cpu_seconds: Processor seconds per image, the median of the turns. They include spinning
             threads. A stream that has cores to itself cannot be faster than these seconds allow.
         agreement: Share of images, 0 to 1, whose label is also that of the network in float32.
-        load_seconds: Seconds from the start of the process to its first label.
+        load_seconds: Seconds from the start of loading until the first label.
         detail: Name of the engine that runs our model; empty for peers.
     """
 

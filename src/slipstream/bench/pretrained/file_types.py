@@ -15,8 +15,8 @@ from slipstream.bench.pretrained.packages import package_file
 
 MODEL = "models/standard_v3_3"
 PADDING = 256  # value of missing bytes if a file is too short
-# BLOCK bytes are read at each end of a file. After blanks at the end of the file are stripped, the
-# model sees PART bytes of each block.
+# BLOCK bytes are read at the beginning and at the end of a file. Blanks at the outer ends are
+# stripped, and the model sees PART bytes of each block.
 BLOCK, PART = 4096, 1024
 PER_KIND = 40
 LARGEST = 64_000_000
