@@ -294,7 +294,7 @@ class Trials:
         return single.global_batch / self.step(single, machine).seconds
 
     def keep_pace(self, measured: MeasuredDevice, machine: HostType) -> None:
-        """Scale device time so that the forecast equals a measurement on one device.
+        """Scale device and host times so that the forecast equals a measurement on one device.
 
         Args:
             measured: Measurement on one device.
