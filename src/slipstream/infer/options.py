@@ -30,13 +30,13 @@ class CompileOptions(Objective):
             iterable; see `slipstream.infer.data.load_data`.
         images: Options for reading a folder of images (default `ImageOptions()`).
         pixels: Whether the package takes uint8 (n, height, width, channels), the layout of cameras
-            and decoders, and image files of any size, read according to `images`; the graph
-            normalises them. The samples must be such pixels too (default False).
+            and decoders, and image files of any size, read according to `images` (default False).
+            The graph then normalises the pixels. The samples must be such pixels, too.
         top: Number of `labels` with the highest `scores` that the package returns in place of all
             scores (default: all scores).
-        boxes: Options of a package that returns the best `boxes` that do not overlap, with their
-            `scores`, `labels` and `counts`, in place of all boxes; see
-            `slipstream.infer.outputs.boxes.with_boxes` (default None: all boxes).
+        boxes: Options for returning only the best `boxes` that do not overlap, with their `scores`,
+            `labels` and `counts` (default None: all boxes). See
+            `slipstream.infer.outputs.boxes.with_boxes`.
     """
 
     threads: int = field(default_factory=usable_cores)

@@ -1,6 +1,6 @@
 """The yardstick: the groups of an output's numbers, each with a signal-to-noise ratio of its own.
 
-One ratio over numbers of different magnitudes hides errors of the small numbers: if boxes in pixels
+One ratio over numbers of different magnitudes hides errors of the small numbers. If boxes in pixels
 and scores between 0 and 1 are in one array, the ratio can be good although all scores are wrong.
 Therefore channels whose magnitudes differ by the factor `GAP` or more are compared separately. If
 an output has the probabilities of classes, the most probable class is compared as well.

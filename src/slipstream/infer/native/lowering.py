@@ -181,8 +181,8 @@ class Lowering:
     def merge_into(self, part: str, target_name: str, begin: int, end: int) -> bool:
         """Place a computed value inside a larger one, so that Concat need not copy it.
 
-        Kernels write 16 channels at a time, so the part must begin at a multiple of 16, and end at
-        a multiple of 16 or at the end of the target. A value has only one location.
+        Kernels write 16 channels at a time. So the part must begin at a multiple of 16 channels,
+        and end at such a multiple or at the end of the target. A value has only one location.
 
         Args:
             part: Value that an earlier step computes.

@@ -1,10 +1,10 @@
 """Arrange the values of a program in memory.
 
 For kernels, a value consists of pixels whose channels are contiguous. An image (batch, channels,
-rows, columns) is stored as (batch, rows, columns, channels), the tokens of a text (batch, tokens,
-channels) as one row of pixels, and a matrix (batch, channels) as one pixel. The distance between
-pixels is a multiple of 16 channels, because kernels write whole vectors. An image may have a border
-for windows that reach beyond it.
+rows, columns) is stored as (batch, rows, columns, channels). The tokens of a text (batch, tokens,
+channels) are stored as one row of pixels, and a matrix (batch, channels) as one pixel. The distance
+between pixels is a multiple of 16 channels, because kernels write whole vectors. An image may have
+a border for windows that reach beyond it.
 """
 
 # NumPy's stubs leave the element types of arrays open.

@@ -105,8 +105,8 @@ def operands_of(
         window: Function that selects the part of the input (default: all of it).
         part: Function that selects the part of the output and of the addend (default: all).
         gate: Factors of the input channels (default none).
-        ranges: Name of the ranges of each row of the input, which are known only at run time
-            (default None: the format of the input has the range of all rows).
+        ranges: Name of the value with the range of each row of the input, which every call measures
+            (default None: all rows have the range of the input's format).
     """
     tensor, location = lowering.tensor, lowering.location
     return kernels.Operands(

@@ -47,8 +47,8 @@ class _DenseProduct:
         axis: Axis of the output channels in the graph's own constant.
         window: Window of the convolution (default: one tap, as for a matrix).
         border: Pixels around the source that the window reaches (default none).
-        ranges: Name of the ranges of each row of the source (default None: the format of the source
-            has the range of all rows).
+        ranges: Name of the value with the range of each row of the source (default None: all rows
+            have the range of the source's format).
     """
 
     source: str

@@ -84,12 +84,12 @@ class Model:
         """Run the model on one input, or on one batch if its inputs have a batch dimension.
 
         Args:
-            inputs: Arrays in the order of the model's inputs, or one dictionary by name. An array
-                is a NumPy array or any object in host memory that has `__dlpack__`, of the dtype
-                and shape in `manifest.inputs`; a batch dimension of 1 may be left out. The input in
-                `manifest.images` also accepts the bytes of an image file (JPEG, PNG and others) and
-                uint8 (rows, columns, channels) of any size, which are resized and cropped; for a
-                batch it accepts a list of these.
+            inputs: Arrays in the order of the model's inputs, or one dictionary by input name. An
+                array is a NumPy array or any object in host memory that has `__dlpack__`. It has
+                the dtype and shape in `manifest.inputs`; a batch dimension of 1 may be left out.
+                The input in `manifest.images` also accepts the bytes of an image file (JPEG, PNG
+                and others) and uint8 (rows, columns, channels) of any size. These images are
+                resized and cropped. For a batch, a list of images is accepted.
             named: Inputs by name, as keyword arguments.
 
         Returns:

@@ -47,9 +47,9 @@ class Objective:
         threads: Number of threads of every candidate (default 1).
         engines: Names of the engines to try (default: all whose models a package can store).
         without: Names of the rewrites to leave out (default none).
-        large_bytes: Least total size in bytes of the model's constants (default 1 GiB) at which
-            only one candidate is open at a time, so that the search takes less than twice the
-            memory of the model.
+        large_bytes: Least total size in bytes of the model's constants at which only one candidate
+            is open at a time (default 1 GiB). The search then takes less than twice the memory of
+            the model.
     """
 
     target: Target = "latency"
