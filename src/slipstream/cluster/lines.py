@@ -57,7 +57,7 @@ def _text(line: bytes) -> str:
 
 
 class Transcript:
-    """The output of all ranks: lines go to a listener, and the last lines of each rank are stored."""
+    """The output of all ranks: a listener gets all lines, and each rank's last lines are stored."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener

@@ -62,10 +62,10 @@ class NamesInUse:
     """Names that must not be submitted again yet. Safe to use from any thread.
 
     A name is free again when a caller on this rank has seen, by the tensor's handle, that the
-    tensor is done. If the handle was dropped, or if the tensor is done but no caller has looked,
-    the name is free when a caller has seen that a later tensor is done, or one second after the
-    submission. So the speed of the network does not decide whether the second of two calls with the
-    same name raises an error.
+    tensor is done. But callers may drop the handle, or never look. Then the name of a done tensor
+    is free once a caller has seen that a later tensor is done, or one second after the submission.
+    So the speed of the network does not decide whether the second of two calls with the same name
+    raises an error.
 
     Args:
         clock: Function that returns a time in nanoseconds, which only grows (default: the system's

@@ -167,7 +167,7 @@ class InProcess:
     def run(self, key: str, inputs: Arrays, is_alone: bool) -> asyncio.Future[RunResult]:
         """Execute a run; see `Replicas.run`.
 
-        A short run that is alone is executed on the event loop's own thread, because no other
+        A short run that is alone is executed on the event loop's own thread. In that case no other
         request waits, and waking another thread would take a noticeable part of the run's time.
         """
         runner = self._runners.get(key)

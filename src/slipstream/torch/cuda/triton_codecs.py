@@ -1,8 +1,8 @@
 """The codecs as Triton kernels: one kernel reads, adds the residual, encodes and stores.
 
 core/codec/wire_formats-inl.h defines the codecs. The bits are the same as on a CPU, because no
-operation is fused (`enable_fp_fusion=False`), divisions are rounded to nearest, denormals are kept,
-and every NaN is replaced by the NaN of the engine (GPUs write other bits for it).
+operation is fused (`enable_fp_fusion=False`), divisions are rounded to nearest, and denormals are
+kept. Every NaN is replaced by the NaN of the engine, because GPUs write other bits for it.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
