@@ -137,7 +137,7 @@ def _border(axes: Sequence[Sequence[AxisPhase]], sizes: Sequence[int]) -> Border
 
 @dataclass(frozen=True)
 class _PhaseConvolution:
-    """The ordinary convolution of one phase of the rows and one of the columns."""
+    """The ordinary convolution for one phase of the rows and one phase of the columns."""
 
     source: str
     output: str

@@ -142,7 +142,7 @@ class Autotuner:
         return self._longest_preparations.get(engine, shortest)
 
     def reopen(self, trial: Trial) -> None:
-        """Prepare a closed candidate again; an error ends it."""
+        """Prepare a closed candidate again; if that fails, the reason is recorded."""
         if trial.executable is None:
             self._prepare(trial)
 
@@ -156,7 +156,7 @@ class Autotuner:
         self._trials.append(trial)
 
     def alive(self) -> list[Trial]:
-        """Return the candidates that are open, or that were closed after they were timed."""
+        """Return the candidates that are prepared, or that were closed after they were timed."""
         return [trial for trial in self._trials if trial.is_alive]
 
     def best(self) -> Trial:
@@ -203,7 +203,7 @@ class Autotuner:
                 timed[key].state, timed[key].reason = State.COMPARED, NO_PACKAGE
 
     def _timeable(self, trials: Sequence[Trial], seconds: float) -> list[Trial]:
-        """Return the open candidates that can be timed in `seconds`; end the others."""
+        """Return the candidates that can be timed in `seconds`; close the others as untried."""
         for count, trial in enumerate(sorted(trials, key=lambda trial: trial.run_seconds)):
             needed = LEAST_CALLS * trial.run_seconds
             seconds -= needed

@@ -93,7 +93,7 @@ class SearchContext:
 
     @property
     def is_large(self) -> bool:
-        """Whether the model is so large that one candidate is open at a time; see `one_by_one`."""
+        """Whether the model is so large that candidates are prepared `one_by_one`."""
         return self.constant_bytes >= self.objective.large_bytes
 
     @cached_property

@@ -126,7 +126,7 @@ def _is_refuted(tuner: Autotuner, trial: Trial, end: float) -> bool:
 
 
 def _affordable(tuner: Autotuner, trials: Sequence[Trial], count: int, end: float) -> list[Trial]:
-    """Return the candidates that can be compared on `count` samples in time; end the others.
+    """Return the candidates that can be compared on `count` samples in time; close the others.
 
     Comparing must end when the share `end` of the search time has passed. The fastest candidates
     are returned; the fastest candidate in float32, if there is one, is always among them.

@@ -48,8 +48,8 @@ class Objective:
         engines: Names of the engines to try (default: all whose models a package can store).
         without: Names of the rewrites to leave out (default none).
         large_bytes: Least total size in bytes of the model's constants at which only one candidate
-            is open at a time (default 1 GiB). The search then takes less than twice the memory of
-            the model.
+            is in memory at a time (default 1 GiB). The search then takes less than twice the memory
+            of the model.
     """
 
     target: Target = "latency"

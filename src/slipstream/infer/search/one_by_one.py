@@ -1,7 +1,7 @@
 """The search of a large model: candidates are prepared, judged and timed one after the other.
 
 Each candidate has the weights in a form of its own, so that all of them together take several times
-the memory of the model. Here one candidate is closed before the next is opened. Therefore
+the memory of the model. Here one candidate is closed before the next is prepared. Therefore
 candidates are not timed in alternation, no parts of the model are timed, no mixed precision is
 searched for, and the speed-up by each rewrite is not measured.
 """

@@ -77,13 +77,13 @@ class Trial:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the candidate is open, or was timed and closed and can be chosen."""
+        """Whether the candidate is prepared, or was timed and closed and can be chosen."""
         return self.executable is not None or (
             self.timing is not None and self.state is State.MEASURED
         )
 
     def prepare(self, graph: Graph, threads: int, inputs: Mapping[str, Array]) -> None:
-        """Prepare the candidate and run it twice; an error ends it, and becomes its reason."""
+        """Prepare the candidate and run it twice; if that fails, close it and record the reason."""
         self.weights_bytes = weights_bytes(graph, self.recipe)
         begin = time.perf_counter()
         try:
@@ -109,7 +109,7 @@ class Trial:
         return lambda: list(callers.map(executable.run, several))
 
     def end(self, state: State, reason: str) -> None:
-        """End the candidate with this state and reason, and close it."""
+        """Record the final state of the candidate and the reason for it, and close the candidate."""
         self.state, self.reason = state, reason
         self.close()
 
