@@ -109,7 +109,7 @@ class Trial:
         return lambda: list(callers.map(executable.run, several))
 
     def end(self, state: State, reason: str) -> None:
-        """Record the final state of the candidate and the reason for it, and close the candidate."""
+        """Record the final state of the candidate and the reason, and close the candidate."""
         self.state, self.reason = state, reason
         self.close()
 
