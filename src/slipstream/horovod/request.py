@@ -38,7 +38,8 @@ class Request:
         array: Array of this rank; None if this rank sends no data.
         output: Array for the result, of the shape of `array`; None (the default) for a new array.
         op: Reduction: sum (default), average, min, max or product.
-        prescale, postscale: Factors before and after the reduction (default 1).
+        prescale, postscale: Factors by which elements are multiplied before and after the reduction
+            (default 1).
         root: Rank in the process set that sends a broadcast.
         splits: Number of rows of `array` for each rank of an all_to_all.
         codec: Codec of a float32 allreduce between hosts (default none).

@@ -28,7 +28,7 @@ def allreduce_request(
     Args:
         tensor: Tensor to reduce.
         op: Reduction.
-        factors: Factors before and after the reduction.
+        factors: Factors by which elements are multiplied before and after the reduction.
         process_set: Process set whose ranks take part.
         in_place: Whether the result is written into the tensor.
         further: Further fields of `Request`: name, codec, residual, priority.

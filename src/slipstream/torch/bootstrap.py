@@ -292,7 +292,7 @@ def _read(meeting: StoreMeeting, name: str, *, patience: float = 1.0) -> bytes:
         meeting: Store, rank and time limit.
         name: Name of the entry.
         patience: Factor by which the time limit is multiplied (default 1). With a factor above 1,
-            this rank still waits when rank 0 reaches its time limit and publishes that.
+            this rank waits longer than rank 0, so it can read rank 0's entry about a timeout.
 
     Raises:
         PeerTimeoutError: The entry was not published in time.
