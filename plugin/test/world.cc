@@ -245,8 +245,9 @@ int play(const std::string& role) {
       std::cout << logged() << std::flush;
       return 1;
     }
-    const auto data = noise(kMostNoise);
-    net.send(comm, const_cast<std::byte*>(data.data()), data.size(), &request);
+    auto* const data = const_cast<std::byte*>(noise(kMostNoise).data());
+    net.send(comm, data, 1, &request);
+    net.send(comm, data, kMostNoise, &request);
   } else {
     HandleBytes handle{};
     void* listening = nullptr;
