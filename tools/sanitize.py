@@ -39,7 +39,7 @@ RECORD = Path("tests/sanitized.json")
 PRESETS = ("asan", "tsan")
 SHARES = 3
 # Test folders by the prefix of their programs' names in CMake.
-FOLDERS = {"core/test": "", "kernels/test": "kernels_"}
+FOLDERS = {"core/test": "", "kernels/test": "kernels_", "plugin/test": "plugin_"}
 
 
 # ---- dependencies of a program ------------------------------------------------------------------
@@ -68,11 +68,12 @@ def files_in(folder: Path) -> list[Path]:
 
 def needed_with(tests: Path, path: Path) -> list[Path]:
     """Return the files on which a program depends if it depends on a given file."""
-    top = tests.parent
-    needed = includes(path, [top, top / "include"])
-    if path.parent == top / "include/slipstream":
-        implemented = [source.parent for source in top.rglob(f"{path.stem}.cc")]
-        for folder in (*implemented, top / path.stem):
+    top, core = tests.parent, tests.parent.parent / "core"  # the plugin includes the core
+    needed = includes(path, [top, top / "include", core, core / "include"])
+    layers = core if path.is_relative_to(core) else top
+    if path.parent == layers / "include/slipstream":
+        implemented = [source.parent for source in layers.rglob(f"{path.stem}.cc")]
+        for folder in (*implemented, layers / path.stem):
             needed += files_in(folder)
     elif tests not in path.parents:
         needed += files_in(path.parent)
@@ -82,7 +83,7 @@ def needed_with(tests: Path, path: Path) -> list[Path]:
 def build_files(root: Path) -> set[Path]:
     """Return the CMake presets and all CMake files."""
     files = {root / "CMakePresets.json", root / "CMakeLists.txt", *root.glob("*.cmake")}
-    for folder in ("core", "kernels", "cmake"):
+    for folder in ("core", "kernels", "plugin", "cmake"):
         files.update((root / folder).rglob("CMakeLists.txt"), (root / folder).rglob("*.cmake"))
     return files
 

@@ -4,8 +4,11 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
+#include <tuple>
 #include <vector>
 
+#include "slipstream/error.h"
 #include "world.h"
 
 namespace slipstream::nccl::test {
@@ -13,13 +16,24 @@ namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20U;
 
-class EveryVersion : public testing::TestWithParam<int> {
+/// "V11Threads2"
+std::string name_of(const std::tuple<int, int>& version_and_threads) {
+  const auto [version, threads] = version_and_threads;
+  return concat("V", version, "Threads", threads);
+}
+
+class EveryVersion : public testing::TestWithParam<std::tuple<int, int>> {
  protected:
-  EveryVersion() : net(GetParam()) { EXPECT_EQ(net.init(), Result::kSuccess) << logged(); }
+  EveryVersion() : net(version(), threads()) {
+    EXPECT_EQ(net.init(), Result::kSuccess) << logged();
+  }
+  static int version() { return std::get<0>(GetParam()); }
+  static int threads() { return std::get<1>(GetParam()); }
   Net net;
 };
-INSTANTIATE_TEST_SUITE_P(Tables, EveryVersion, testing::Values(8, 9, 10, 11),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Tables, EveryVersion,
+                         testing::Combine(testing::Values(8, 9, 10, 11), testing::Values(0, 2)),
+                         [](const auto& chosen) { return name_of(chosen.param); });
 
 TEST_P(EveryVersion, HasADeviceForHostMemory) {
   int count = 0;
@@ -31,12 +45,12 @@ TEST_P(EveryVersion, HasADeviceForHostMemory) {
   EXPECT_EQ(all.common.max_receives, 1);
   EXPECT_GT(all.common.speed, 0);
   EXPECT_GE(all.common.max_comms, 1000);
-  if (GetParam() >= 9) {
+  if (version() >= 9) {
     EXPECT_EQ(all.common.parts.num_devices, 1);
     EXPECT_EQ(all.common.parts.devices[0], 0);
     EXPECT_GE(all.common.max_message_bytes, std::size_t{1} << 30U);
   }
-  if (GetParam() == 11) {
+  if (version() == 11) {
     EXPECT_EQ(all.max_grouped_requests, 1);
   }
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 #include <type_traits>
 
@@ -65,8 +66,9 @@ std::string logged() {
   return record().text;
 }
 
-Net::Net(int version) {
-  void* const library = ::dlopen(PLUGIN, RTLD_NOW | RTLD_LOCAL);
+Net::Net(int version, int threads) {
+  ::setenv("SLIPSTREAM_NCCL_THREADS", std::to_string(threads).c_str(), 1);
+  void* const library = ::dlopen(threads == 0 ? PLUGIN : PLUGIN_COPY, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw std::runtime_error(::dlerror());
   const std::string name = "ncclNetPlugin_v" + std::to_string(version);
   const void* const table = ::dlsym(library, name.c_str());

@@ -16,8 +16,9 @@ using HandleBytes = std::array<std::byte, kHandleBytes>;
 /// A plugin that was opened as NCCL opens it, driven through the table of one version.
 class Net {
  public:
+  /// `threads` is 0, or the number of worker threads, with which a copy of the plugin is opened.
   /// Throws std::runtime_error if the library or the table is missing.
-  explicit Net(int version);
+  explicit Net(int version, int threads = 0);
 
   std::function<Result()> init;
   Devices devices = nullptr;

@@ -17,10 +17,10 @@ namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20U;
 
-class Trouble : public testing::Test {
+class Trouble : public testing::TestWithParam<int> {
  protected:
   /// The streams are slow, so that a message of some megabytes is under way for a while.
-  Trouble() : net(11) {
+  Trouble() : net(11, GetParam()) {
     ::setenv("SLIPSTREAM_PACING_MBIT", "400", 1);
     EXPECT_EQ(net.init(), Result::kSuccess) << logged();
   }
@@ -54,13 +54,16 @@ class Trouble : public testing::Test {
   Net net;
 };
 
+INSTANTIATE_TEST_SUITE_P(Threads, Trouble, testing::Values(0, 2),
+                         testing::PrintToStringParamName());
+
 void reset(int fd) {
   sockaddr none{};
   none.sa_family = AF_UNSPEC;
   EXPECT_EQ(::connect(fd, &none, sizeof none), 0);
 }
 
-TEST_F(Trouble, OtherStreamsTakeOverFromOneThatDies) {
+TEST_P(Trouble, OtherStreamsTakeOverFromOneThatDies) {
   const Pair pair(net);
   const std::vector<int> sockets = sockets_to(pair.port());
   ASSERT_EQ(sockets.size(), 5U) << "one control stream and four others";
@@ -77,7 +80,7 @@ TEST_F(Trouble, OtherStreamsTakeOverFromOneThatDies) {
   EXPECT_TRUE(has_logged("goes on with 1 streams"));
 }
 
-TEST_F(Trouble, ThePeerHearsOfACommThatIsClosedWithRequestsInFlight) {
+TEST_P(Trouble, ThePeerHearsOfACommThatIsClosedWithRequestsInFlight) {
   std::vector<std::byte> received(8 * kMiB);
   for (const bool closes_receiver : {true, false}) {
     Pair pair(net);
@@ -90,7 +93,7 @@ TEST_F(Trouble, ThePeerHearsOfACommThatIsClosedWithRequestsInFlight) {
   EXPECT_TRUE(has_logged("no other stream is left"));
 }
 
-TEST_F(Trouble, AReceiverHearsOfAKilledSender) {
+TEST_P(Trouble, AReceiverHearsOfAKilledSender) {
   HandleBytes handle{};
   void* const listening = listen(handle);
   const Process sender("send", &handle);
@@ -108,7 +111,7 @@ TEST_F(Trouble, AReceiverHearsOfAKilledSender) {
   net.close_listen(listening);
 }
 
-TEST_F(Trouble, ASenderHearsOfAKilledReceiver) {
+TEST_P(Trouble, ASenderHearsOfAKilledReceiver) {
   const Process receiver("receive", nullptr);
   HandleBytes handle = receiver.read_handle();
   void* comm = nullptr;
@@ -127,7 +130,7 @@ TEST_F(Trouble, ASenderHearsOfAKilledReceiver) {
   net.close_send(comm);
 }
 
-TEST_F(Trouble, AStrangerIsRefusedAndDoesNoHarm) {
+TEST_P(Trouble, AStrangerIsRefusedAndDoesNoHarm) {
   HandleBytes handle{};
   void* const listening = listen(handle);
   Process stranger("send", &handle, {"SLIPSTREAM_JOB_KEY=the key of another job"});
@@ -144,7 +147,7 @@ TEST_F(Trouble, AStrangerIsRefusedAndDoesNoHarm) {
   net.close_listen(listening);
 }
 
-TEST_F(Trouble, GarbageIsRefusedAndDoesNoHarm) {
+TEST_P(Trouble, GarbageIsRefusedAndDoesNoHarm) {
   HandleBytes handle{};
   void* const listening = listen(handle);
   const int stranger = ::socket(AF_INET, SOCK_STREAM, 0);
@@ -176,14 +179,14 @@ TEST_F(Trouble, GarbageIsRefusedAndDoesNoHarm) {
   net.close_listen(listening);
 }
 
-TEST_F(Trouble, AHandleThatIsNotOursIsRefused) {
+TEST_P(Trouble, AHandleThatIsNotOursIsRefused) {
   HandleBytes handle{};
   void* comm = nullptr;
   EXPECT_EQ(net.connect(handle, &comm), Result::kInvalidUsage);
   EXPECT_TRUE(has_logged("a handle of another net plugin"));
 }
 
-TEST_F(Trouble, AListenerTakesOneConnection) {
+TEST_P(Trouble, AListenerTakesOneConnection) {
   HandleBytes handle{};
   void* const listening = listen(handle);
   Process sender("send", &handle);
@@ -195,7 +198,7 @@ TEST_F(Trouble, AListenerTakesOneConnection) {
   net.close_listen(listening);
 }
 
-TEST_F(Trouble, AMessageThatIsTooLargeFails) {
+TEST_P(Trouble, AMessageThatIsTooLargeFails) {
   const Pair pair(net);
   std::vector<std::byte> room(10);
   void* const receiving = pair.receive(room);
@@ -205,13 +208,13 @@ TEST_F(Trouble, AMessageThatIsTooLargeFails) {
   EXPECT_EQ(wait_for_failure(net, receiving), Result::kRemoteError);
 }
 
-TEST_F(Trouble, ARunWithoutAKeySaysWhatToDo) {
+TEST_P(Trouble, ARunWithoutAKeySaysWhatToDo) {
   Process process("receive", nullptr, {"SLIPSTREAM_JOB_KEY="});
   EXPECT_NE(process.read_line().find("there is no job key"), std::string::npos);
   EXPECT_EQ(process.wait(), 3);
 }
 
-TEST_F(Trouble, AWrongValueIsNamed) {
+TEST_P(Trouble, AWrongValueIsNamed) {
   Process process("receive", nullptr, {"SLIPSTREAM_STREAMS=many"});
   EXPECT_NE(process.read_line().find("SLIPSTREAM_STREAMS is 'many'"), std::string::npos);
   EXPECT_EQ(process.wait(), 3);

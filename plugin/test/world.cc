@@ -230,7 +230,8 @@ int Process::wait(const std::function<void()>& step) {
 }
 
 int play(const std::string& role) {
-  const Net net(11);
+  const char* const threads = std::getenv("SLIPSTREAM_NCCL_THREADS");
+  const Net net(11, threads == nullptr ? 0 : std::atoi(threads));
   if (net.init() != Result::kSuccess) {
     std::cout << logged() << std::flush;
     return 3;

@@ -27,6 +27,8 @@ def problems_with(root: Path, path: str, text: str) -> list[str]:
         ("src/slipstream/cluster/run.py", 'print("set SLIPSTREAM_PROT")'),
         ("docs/launch.md", "Set `SLIPSTREAM_PROT`."),
         ("core/base/log.cc", 'getenv("HOME");'),
+        ("plugin/devices.cc", 'getenv("HOME");'),
+        ("plugin/options.cc", 'getenv("SLIPSTREAM_PROT");'),
     ],
 )
 def test_a_breach_is_reported(tmp_path: Path, path: str, text: str) -> None:
@@ -40,6 +42,7 @@ def test_a_breach_is_reported(tmp_path: Path, path: str, text: str) -> None:
         ("src/slipstream/cluster/run.py", "child(env={**os.environ})"),
         ("src/slipstream/cluster/run.py", 'raise ConfigError("set SLIPSTREAM_PORT")'),
         ("docs/launch.md", "Set `SLIPSTREAM_PORT`."),
+        ("plugin/options.cc", 'getenv("SLIPSTREAM_PORT");'),
         ("core/base/log.cc", "// not getenv(), values come from Python"),
     ],
 )

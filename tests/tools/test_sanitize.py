@@ -32,6 +32,9 @@ SOURCES = {
     "kernels/program.h": "",
     "kernels/workers.cc": "",
     "kernels/test/program_test.cc": '#include "program.h"',
+    "plugin/handle.h": "",
+    "plugin/comm.cc": '#include "transport/tcp/stream.h"',
+    "plugin/test/messages_test.cc": '#include "handle.h"',
     "CMakeLists.txt": "",
     "CMakePresets.json": "",
     "core/CMakeLists.txt": "",
@@ -39,7 +42,8 @@ SOURCES = {
     "kernels/test/CMakeLists.txt": "",
 }
 CORE = ["clock_test", "engine_test", "listen_test", "tcp_test"]
-ALL = sorted([*CORE, "kernels_program_test"])
+PLUGIN = "plugin_messages_test"
+ALL = sorted([*CORE, "kernels_program_test", PLUGIN])
 
 
 @pytest.fixture
@@ -85,11 +89,12 @@ def calls(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("changed", "programs"),
     [
-        ("core/base/clock.cc", ["clock_test", "engine_test", "tcp_test"]),
-        ("core/include/slipstream/error.h", ["clock_test", "engine_test", "tcp_test"]),
+        ("core/base/clock.cc", ["clock_test", "engine_test", PLUGIN, "tcp_test"]),
+        ("core/include/slipstream/error.h", ["clock_test", "engine_test", PLUGIN, "tcp_test"]),
         ("core/topology/listen.cc", ["listen_test"]),
-        ("core/transport/transport.h", ["engine_test", "tcp_test"]),
-        ("core/transport/tcp/stream.cc", ["tcp_test"]),
+        ("core/transport/transport.h", ["engine_test", PLUGIN, "tcp_test"]),
+        ("core/transport/tcp/stream.cc", [PLUGIN, "tcp_test"]),
+        ("plugin/comm.cc", [PLUGIN]),
         ("core/engine/new.cc", ["engine_test"]),
         ("core/engine/details/queue.inc", ["engine_test"]),
         ("core/unlisted/memory.h", CORE),

@@ -125,7 +125,8 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_STREAMS",
             integer(0, 64),
-            "Connections per peer that carry bulk data; 0: the engine tunes the number.",
+            "Connections per peer that carry bulk data; 0: the engine tunes the number, and the"
+            " NCCL plugin uses 8.",
         ),
     )
     congestion: str | None = field(
@@ -152,6 +153,14 @@ class Settings:
             integer(0, 1_000_000),
             "Highest rate of each connection, paced evenly; 0: no limit.",
             unit="Mbit/s",
+        ),
+    )
+    nccl_threads: int = field(
+        default=0,
+        metadata=_named(
+            "SLIPSTREAM_NCCL_THREADS",
+            integer(0, 16),
+            "Threads of the NCCL plugin that move data beside NCCL's own thread.",
         ),
     )
     segment_bytes: int = field(
