@@ -244,6 +244,19 @@ void a_wait_is_for_the_event_as_it_was(Device& device) {
   expect(!device.is_done(event.get()), "the event to count as it was recorded last");
 }
 
+void a_wait_is_for_the_stream_that_recorded(Device& device) {
+  DeviceBench bench(device);
+  const OwnedEvent event(device, device.make_event());
+  bench.hold(bench.first(), 0, 1);
+  device.record(bench.first(), event.get());
+  device.wait_event(bench.second(), event.get());
+  device.record(kDefaultStream, event.get());  // at once, because nothing is before it
+  expect(comes_true([&] { return device.is_done(event.get()); }), "the latest record to count");
+  expect(!bench.gets_here(bench.second(), kMoment), "the second stream to wait for the first");
+  bench.release(0, 1);
+  expect(bench.gets_here(bench.second()), "the second stream to go on");
+}
+
 void synchronize_waits_for_all(Device& device) {
   DeviceBench bench(device);
   bench.hold(bench.first(), 0, 1);
@@ -330,6 +343,7 @@ constexpr std::array kCases{
     DeviceCase{"the_default_stream_is_a_stream", the_default_stream_is_a_stream},
     DeviceCase{"events_order_streams", events_order_streams},
     DeviceCase{"a_wait_is_for_the_event_as_it_was", a_wait_is_for_the_event_as_it_was},
+    DeviceCase{"a_wait_is_for_the_stream_that_recorded", a_wait_is_for_the_stream_that_recorded},
     DeviceCase{"synchronize_waits_for_all", synchronize_waits_for_all},
     DeviceCase{"a_thousand_calls_fit_behind_a_wait", a_thousand_calls_fit_behind_a_wait},
     DeviceCase{"things_may_be_made_while_a_word_is_awaited",

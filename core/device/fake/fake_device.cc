@@ -193,7 +193,9 @@ void FakeDevice::wait_word(StreamHandle stream, DeviceAddress word, std::uint32_
 
 void FakeDevice::record(StreamHandle stream, EventHandle event) {
   Lock lock = enter("record");
-  const std::uint64_t version = ++this->event("record", event).num_recorded;
+  FakeDeviceEvent& recorded = this->event("record", event);
+  const std::uint64_t version = ++recorded.num_recorded;
+  recorded.pending.insert(version);
   enqueue(lock, "record", stream,
           {.kind = Kind::kRecord, .event = index_of(event), .version = version});
 }
@@ -208,7 +210,7 @@ void FakeDevice::wait_event(StreamHandle stream, EventHandle event) {
 bool FakeDevice::is_done(EventHandle handle) {
   const Lock lock = enter("is_done");
   const FakeDeviceEvent& found = event("is_done", handle);
-  return found.num_reached >= found.num_recorded;
+  return !found.pending.contains(found.num_recorded);
 }
 
 void FakeDevice::synchronize(StreamHandle handle) {

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstring>
 
 #include "device/fake/fake_device.h"
@@ -48,11 +47,9 @@ void FakeDevice::execute(Lock& lock, FakeStream& stream) {
     case Kind::kWriteWord:
       command.word->store(command.value, std::memory_order_release);
       break;
-    case Kind::kRecord: {
-      std::uint64_t& num_reached = queues_.events[command.event].num_reached;
-      num_reached = std::max(num_reached, command.version);
+    case Kind::kRecord:
+      queues_.events[command.event].pending.erase(command.version);
       break;
-    }
     case Kind::kWaitWord:
     case Kind::kWaitEvent:
       break;

@@ -16,7 +16,7 @@ bool is_held(const FakeQueues& queues, const FakeCommand& command) {
     return !reached(command.word->load(std::memory_order_acquire), command.value);
   }
   return command.kind == Kind::kWaitEvent &&
-         queues.events[command.event].num_reached < command.version;
+         queues.events[command.event].pending.contains(command.version);
 }
 
 /// Whether `command` ends the wait when it is executed.
@@ -26,7 +26,7 @@ bool ends(const FakeCommand& command, const FakeCommand& wait) {
            reached(command.value, wait.value);
   }
   return command.kind == Kind::kRecord && command.event == wait.event &&
-         command.version >= wait.version;
+         command.version == wait.version;
 }
 
 std::uint64_t oldest(const FakeQueues& queues) {

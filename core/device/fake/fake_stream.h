@@ -6,6 +6,7 @@
 #include <deque>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -43,10 +44,11 @@ struct FakeStream {
   bool destroyed = false;
 };
 
-/// An event counts its records. A wait is for one of them.
+/// An event counts its records. A wait is for one of them, even if the event is recorded again in
+/// another stream, which may be ahead.
 struct FakeDeviceEvent {
   std::uint64_t num_recorded = 0;
-  std::uint64_t num_reached = 0;
+  std::set<std::uint64_t> pending{};  ///< numbers of the records that no stream has executed yet
   bool destroyed = false;
 };
 
