@@ -21,7 +21,7 @@ from slipstream.errors import UsageError
 from slipstream.infer.graph.graph import Array
 from slipstream.infer.images.reader import ImageReader, TooManyPixelsError
 from slipstream.infer.package.package import Reading, Tensor
-from slipstream.serve.protocol.datatypes import BYTES, datatype_of
+from slipstream.serve.protocol.datatypes import BYTES, datatype_of, has_datatype
 from slipstream.serve.refusals import Reason, RequestRefusedError, invalid
 
 Arrays: TypeAlias = "dict[str, Array]"
@@ -56,6 +56,8 @@ class Signature:
         most_rows: Largest number of rows of a request.
         images: Options for reading image files into an input; None (the default) if no input
             accepts files.
+
+    Raises UsageError if the protocol has no datatype for an input or an output.
     """
 
     def __init__(
@@ -65,6 +67,12 @@ class Signature:
         most_rows: int,
         images: Reading | None = None,
     ) -> None:
+        for tensor in (*inputs, *outputs):
+            if not has_datatype(tensor.dtype):
+                raise UsageError(
+                    f"{tensor.name!r} is {tensor.dtype}, which the Open Inference Protocol cannot"
+                    " send; convert it to a type of NumPy, or to bfloat16, inside the model"
+                )
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.rows = _rows((*inputs, *outputs))
         self._most_rows = most_rows

@@ -1,8 +1,9 @@
 """ONNX's own tests of its operators: what plain ONNX Runtime passes is right on each engine of
 ours, or refused by name.
 
-They are 2,024 in ONNX 1.23. Those whose inputs or outputs are no arrays, or of types that NumPy
-lacks, are not met, nor are those of a newer ONNX than the ONNX Runtime here knows.
+They are 2,024 in ONNX 1.23. Those whose inputs or outputs are no arrays are not met, nor are those
+of a newer ONNX than the ONNX Runtime here knows. Plain ONNX Runtime 1.31 passes 1,629 of them,
+and the others 1,628 (rewritten), 1,463 (OpenVINO) and 124 (our kernels).
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, numpy_helper
 
 from slipstream import infer
 from slipstream.errors import SlipstreamError
 from slipstream.infer.engines import ENGINES, Recipe
+from slipstream.infer.engines.onnxruntime import plain_session
 from slipstream.infer.engines.openvino_defects import DEFECTS
+from slipstream.infer.graph.added_dtypes import is_added
 from slipstream.infer.importers import load_model
 from slipstream.infer.rewrites import optimise
 
@@ -75,6 +77,9 @@ class Case:
     def _is_same(self, found: Any, right: Any) -> bool:
         if (found.dtype, found.shape) != (right.dtype, right.shape):
             return False
+        if is_added(right.dtype):
+            found, right = found.astype(np.float32), right.astype(np.float32)
+            return np.array_equal(found, right, equal_nan=True)
         if right.dtype.kind not in "fiubc":
             return bool((found == right).all())
         return np.allclose(
@@ -122,18 +127,14 @@ def newest_operators(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cases_of(tests: Iterable[Any]) -> Iterator[Case]:
     """Yield the tests with arrays that plain ONNX Runtime passes."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
     for test in tests:
         try:
             case = Case(test)
         except TypeError:  # of sequences
             continue
         try:
-            session = onnxruntime.InferenceSession(case.data, options)
-            names = [each.name for each in session.get_outputs()]
-            found = dict(zip(names, session.run(None, case.feeds), strict=True))
-        except Exception:  # noqa: BLE001  of classes of its own, without a common one
+            found = plain_session(case.data, 1).run(case.feeds)
+        except SlipstreamError:
             continue
         if case.is_right(found):
             yield case
@@ -164,10 +165,10 @@ def test_what_onnx_runtime_passes_is_right_or_refused_on_each_engine(part: int) 
             if not case.is_right(found) and case.name not in TOLERATED.get(engine, ()):
                 wrong.append(f"{case.name} by {engine}{'' if is_rewritten else ' as imported'}")
     assert wrong == []
-    # 63 tests are in a part; plain ONNX Runtime passes 41 or more, OpenVINO four of five of these.
-    assert len(cases) >= 35
+    # 63 tests are in a part; plain ONNX Runtime passes 41 to 58, and OpenVINO all but 2 to 11.
+    assert len(cases) >= 41
     assert refused["onnxruntime"] <= MISSING
-    assert len(refused["openvino"]) <= 0.3 * len(cases)
+    assert len(refused["openvino"]) <= 11
 
 
 def test_our_kernels_answer_what_they_are_made_for() -> None:

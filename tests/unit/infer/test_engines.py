@@ -307,13 +307,6 @@ def test_an_output_may_be_a_constant_or_an_input(build, random, engine):
     np.testing.assert_allclose(second["y"], x @ graph.constants["w"], rtol=1e-5)
 
 
-def test_openvino_refuses_a_graph_whose_input_it_would_call_otherwise(build):
-    """OpenVINO would compute with uninitialised memory."""
-    graph = build("(float[3,4] x) => (float[3,4] y) { y = Dropout(x) }")
-    with pytest.raises(UnsupportedError, match="OpenVINO calls an input y, which the graph does"):
-        ENGINES["openvino"].prepare(graph, Recipe(engine="openvino"), 1)
-
-
 @pytest.mark.parametrize("node", ["Relu(x)", "Softmax(x)", "HardSigmoid(x)"])
 @pytest.mark.parametrize(("engine", "is_right"), [("native", True), ("openvino", False)])
 def test_an_engine_that_makes_numbers_of_nan_is_refused_on_samples_with_nan(

@@ -45,6 +45,16 @@ def test_numbers_of_json_become_the_datatype(random, dtype, nested):
     assert found.dtype == array.dtype
 
 
+def test_bfloat16_is_sent_as_bytes_and_as_numbers(random):
+    array = random.standard_normal((2, 3)).astype("bfloat16")
+    assert datatype_of("bfloat16") == "BF16"
+    found = array_of(memoryview(array.tobytes()), "BF16", [2, 3], "x")
+    numbers = array_of_numbers(array.astype(np.float32).tolist(), "BF16", [2, 3], "x")
+    for each in (found, numbers):
+        assert each.dtype == array.dtype
+        np.testing.assert_array_equal(each.view("u2"), array.view("u2"))
+
+
 def test_integers_are_numbers_of_fractions_too():
     found = array_of_numbers([1, 2], "FP32", [2], "x")
     assert found.dtype == np.float32
@@ -154,7 +164,7 @@ def test_a_datatype_that_is_none_is_told_with_all_that_are():
         array_of(memoryview(b""), "F" * 33, [0], "x")
     assert str(caught.value) == (
         f"input 'x' is {'F' * 32!r}; allowed: BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16,"
-        " INT32, INT64, FP16, FP32, FP64, BYTES"
+        " INT32, INT64, FP16, FP32, FP64, BF16, BYTES"
     )
 
 

@@ -89,10 +89,11 @@ def test_labels_have_the_names_of_their_classes(binary):
     assert "classes" not in other.get("parameters", {})
 
 
-def test_halves_are_written_as_numbers():
-    pieces, _ = build_response(InferenceCall({}), "model", "1", {"y": np.array([0.5], np.float16)})
+@pytest.mark.parametrize(("dtype", "datatype"), [("float16", "FP16"), ("bfloat16", "BF16")])
+def test_halves_are_written_as_numbers(dtype, datatype):
+    pieces, _ = build_response(InferenceCall({}), "model", "1", {"y": np.array([0.5], dtype)})
     (found,) = json.loads(pieces[0])["outputs"]
-    assert (found["datatype"], found["data"]) == ("FP16", [0.5])
+    assert (found["datatype"], found["data"]) == (datatype, [0.5])
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("starlette")
 
+from slipstream.errors import UsageError
 from slipstream.serve.refusals import RequestRefusedError
 
 
@@ -45,6 +46,15 @@ def test_tensors_of_different_beginnings_have_no_rows(signature):
         RequestRefusedError, match=r"has the shape \[2, 3\]; it has to be FP32 \[1, 3\]"
     ):
         model.check({"x": np.zeros((2, 3), np.float32)})
+
+
+def test_a_dtype_that_the_protocol_lacks_is_refused_when_the_model_is_loaded():
+    from slipstream.infer.package.package import Tensor
+    from slipstream.serve.signature import Signature
+
+    tensors = [Tensor(name="x", dtype="int4", shape=(1, 3))]
+    with pytest.raises(UsageError, match="'x' is int4, which the Open Inference Protocol cannot"):
+        Signature(tensors, tensors, 8)
 
 
 @pytest.mark.parametrize(

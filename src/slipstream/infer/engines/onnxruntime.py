@@ -16,6 +16,11 @@ import numpy as np
 from onnx import TensorProto
 
 from slipstream.errors import UnsupportedError, UsageError
+from slipstream.infer.engines.added_dtypes import (
+    ONNXRUNTIME_TYPES,
+    array_of_ort_value,
+    ort_value,
+)
 from slipstream.infer.engines.modules import missing
 from slipstream.infer.engines.protocol import (
     Executable,
@@ -33,7 +38,7 @@ from slipstream.infer.machine import LARGE_BYTES
 from slipstream.infer.package.stored_graph import graph_files
 
 MODEL = "model.onnx"
-FATAL = 4  # severity of its log, so that errors arrive as exceptions only
+FATAL = 4  # log level at which errors are only raised as exceptions, not logged
 ALL_CORES = 0  # ONNX Runtime chooses the number of threads
 
 Provider: TypeAlias = "tuple[str, dict[str, str]]"  # name and settings of an execution provider
@@ -46,9 +51,9 @@ class OnnxRuntime(GraphEngine):
 
     Args:
         name: Name in recipes and on the command line.
-        file_bytes: Size of a graph's constants from which they are written to a file in the folder
-            for temporary files (`TMPDIR`) and mapped, in bytes (default 1 GiB). Smaller ones are
-            copied once more while a session is made.
+        file_bytes: Least total size in bytes of a graph's constants at which they are written to a
+            temporary file (in `TMPDIR`) and mapped into memory (default 1 GiB). If they are
+            smaller, making a session copies them once.
     """
 
     name: str = "onnxruntime"
@@ -67,7 +72,10 @@ class OnnxRuntime(GraphEngine):
         return ("fp32", "int8", "int8-dynamic", "int8-weights")
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
-        """See `Engine`. Nothing is cached: optimising is faster than reading an optimised graph."""
+        """See `Engine`.
+
+        The optimised graph is not cached, because optimising is faster than reading it.
+        """
         if recipe.rest != "fp32":
             raise UnsupportedError(
                 f"ONNX Runtime mixes int8 with fp32 on CPUs, not with {recipe.rest}"
@@ -86,11 +94,11 @@ def graph_session(graph: Graph, threads: int, *, optimise: bool = False) -> Sess
     """Return a session of a graph of standard ONNX operators.
 
     Large constants are not copied, except by the engine's optimisations. Without optimisations,
-    matrices become inputs that every run is given, so that nothing converts them.
+    large matrices become inputs that every run passes, so that ONNX Runtime converts none of them.
 
     Args:
         graph: Graph to run.
-        threads: Threads of one run.
+        threads: Number of threads of one run.
         optimise: Whether the engine may optimise the graph (default False: it runs as written).
     """
     fixed_inputs: dict[str, Array] = {}
@@ -118,7 +126,7 @@ def _session_of_file(graph: Graph, threads: int) -> Session:
 
 
 def plain_session(model: bytes, threads: int) -> Executable:
-    """Return a session that runs the model as written, without optimisations, for reference."""
+    """Return a session that runs the model as written, without optimisations."""
     return Session(model, threads, optimise=False)
 
 
@@ -127,10 +135,11 @@ class Session(UnprofiledExecutable):
 
     Args:
         model: Model in standard ONNX operators: its bytes, or the path of a file.
-        threads: Threads of one run.
+        threads: Number of threads of one run.
         providers: Execution providers, the preferred one first (default: the CPU).
         optimise: Whether the engine may optimise the graph (default True).
-        large: Arrays of the constants that the model stores outside; they are not copied.
+        large: Arrays of the constants that the model refers to but does not contain, by name. They
+            are not copied (default none).
         fixed_inputs: Inputs that are the same in every run (default none).
     """
 
@@ -149,7 +158,7 @@ class Session(UnprofiledExecutable):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = FATAL
-        # Otherwise its threads spin on after a run and disturb measurements of other engines.
+        # Otherwise its threads keep spinning after a run and disturb measurements of other engines.
         options.add_session_config_entry("session.force_spinning_stop", "1")
         levels = onnxruntime.GraphOptimizationLevel
         options.graph_optimization_level = (
@@ -176,18 +185,27 @@ class Session(UnprofiledExecutable):
                 f"ONNX Runtime cannot use {preferred} here: its libraries do not load"
             )
         self._names = [output.name for output in self._session.get_outputs()]
-        # A session has no inputs that no node reads.
+        # A session drops inputs that no node reads.
         self._inputs = {value.name for value in self._session.get_inputs()}
+        ports = (*self._session.get_inputs(), *self._session.get_outputs())
+        self._has_added_dtypes = any(port.type in ONNXRUNTIME_TYPES for port in ports)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         feed = {**inputs, **self._fixed_inputs} if self._fixed_inputs else inputs
         if feed.keys() != self._inputs:
             feed = {name: array for name, array in feed.items() if name in self._inputs}
         try:
-            arrays = self._session.run(self._names, feed)
+            arrays = self._run(feed)
         except Exception as error:  # for example an index beyond its table
             raise UsageError(f"the model cannot be run on this input: {error}") from error
         return dict(zip(self._names, arrays, strict=True))
+
+    def _run(self, feed: Mapping[str, Array]) -> Sequence[Array]:
+        if not self._has_added_dtypes:
+            return self._session.run(self._names, feed)
+        values = {name: ort_value(array) for name, array in feed.items()}
+        outputs = self._session.run_with_ort_values(self._names, values)
+        return [array_of_ort_value(value) for value in outputs]
 
     def close(self) -> None:
         self._session = None
@@ -195,10 +213,10 @@ class Session(UnprofiledExecutable):
 
 
 def _value(array: Array) -> Any:
-    """Return a constant as a value of ONNX Runtime in the same memory."""
+    """Return a constant as an OrtValue that uses the memory of the array."""
     from onnxruntime import OrtValue
 
-    if array.dtype == BFLOAT16:  # NumPy has no such dtype of its own
+    if array.dtype == BFLOAT16:  # NumPy itself has no bfloat16
         number = int(TensorProto.BFLOAT16)
         return OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), number)
     return OrtValue.ortvalue_from_numpy(array)

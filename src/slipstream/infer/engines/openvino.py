@@ -18,8 +18,12 @@ from typing import Any
 import numpy as np
 
 from slipstream.errors import UnsupportedError
+from slipstream.infer.engines.added_dtypes import array_of_openvino_tensor, openvino_tensor
+from slipstream.infer.engines.function_bodies import with_functions_expanded
 from slipstream.infer.engines.modules import missing
 from slipstream.infer.engines.openvino_defects import defects_of
+from slipstream.infer.engines.openvino_repairs import with_right_maxima
+from slipstream.infer.engines.openvino_replacements import with_replacements
 from slipstream.infer.engines.pool import Pool
 from slipstream.infer.engines.protocol import (
     Executable,
@@ -33,12 +37,14 @@ from slipstream.infer.engines.rounded import rounded_constants
 from slipstream.infer.engines.standard import standard_graph
 from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.graph.onnx_file import BFLOAT16, bare_graph, to_model
+from slipstream.infer.rewrites import optimise
 
 DEVICE = "CPU"
-# Lines of errors that begin so name places in OpenVINO's sources.
+FUNCTIONS = ("CausalConvWithState", "LinearAttention")  # operators of ONNX that OpenVINO lacks
+# Beginnings of lines in error messages that name places in OpenVINO's sources.
 DEVELOPER_LINES = ("Exception from", "Check '", "While validating")
-LONGEST_REASON = 300  # characters of an error that fit a table
-HALVES: Mapping[Precision, str] = {"bf16": "bf16", "fp16": "f16"}  # OpenVINO's names of them
+LONGEST_REASON = 300  # greatest number of characters of an error in a table
+HALVES: Mapping[Precision, str] = {"bf16": "bf16", "fp16": "f16"}  # OpenVINO's names
 FIRST_CALL = threading.Lock()
 CORE_CREATION = threading.Lock()
 
@@ -64,18 +70,23 @@ class OpenVino(GraphEngine):
         if defects:
             raise UnsupportedError(f"OpenVINO computes wrong results here: {'; '.join(defects)}")
         settings = _settings(recipe, threads)
-        model, large = _read(standard_graph(graph, recipe))
+        graph = _with_known_operators(graph)
+        model, large = _read(with_right_maxima(standard_graph(graph, recipe)))
         models = [_compiled(model, settings) for _ in range(recipe.streams)]
-        _check_names(models[0], graph)
         return _Compiled(models, large, rounded_constants(graph, recipe))
 
 
+def _with_known_operators(graph: Graph) -> Graph:
+    expanded = with_functions_expanded(graph, FUNCTIONS)
+    return with_replacements(graph if expanded is graph else optimise(expanded)[0])
+
+
 def openvino_core() -> Any:
-    """Return this process's only core, which is never released.
+    """Return the only `openvino.Core` of this process, which is never released.
 
     The CPU plugin of a core gives the thread an alternate stack for signals, and restores the
-    previous stack when the core ends. If cores do not end in the opposite order, the thread keeps a
-    stack that was freed, and the next signal ends the process (OpenVINO 2026.4.1).
+    previous stack when the core ends. Unless cores end in the opposite order of their creation, the
+    thread keeps a stack that was freed, and the next signal ends the process (OpenVINO 2026.4.1).
     """
     with CORE_CREATION:
         return _core()
@@ -109,14 +120,15 @@ def _settings(recipe: Recipe, threads: int) -> dict[str, Any]:
 
 
 def _read(graph: Graph) -> tuple[Any, Sequence[Array]]:
-    """Return OpenVINO's model of a graph of standard operators, and its large constants.
+    """Return a pair: OpenVINO's model of a graph in standard operators, and its large constants.
 
-    The model keeps reading the constants' arrays. OpenVINO's own reader would copy them, and
-    accepts at most 2 GiB.
+    The model keeps reading the arrays of these constants. OpenVINO's own reader would copy them,
+    and accepts at most 2 GiB.
     """
     bare, large = bare_graph(graph, _is_readable)
     try:
         model = openvino_core().read_model(io.BytesIO(to_model(bare).SerializeToString()))
+        _name_inputs(model, bare)
         for parameter in model.get_parameters():
             name = parameter.output(0).get_names() & large.keys()
             if name:
@@ -128,15 +140,36 @@ def _read(graph: Graph) -> tuple[Any, Sequence[Array]]:
     return model, list(large.values())
 
 
+def _name_inputs(model: Any, graph: Graph) -> None:
+    """Give the inputs of OpenVINO's model the names that the graph gives them.
+
+    OpenVINO gives an input that passes through operators that do nothing only the name of their
+    result; then no caller would supply it. Both have their inputs in the same order.
+
+    Raises:
+        UnsupportedError: it is not clear which input is meant.
+    """
+    ports = [parameter.output(0) for parameter in model.get_parameters()]
+    unnamed = [port for port in ports if graph.inputs.keys().isdisjoint(port.get_names())]
+    known = {name for port in ports for name in port.get_names()}
+    read = {name for node in graph.nodes for name in node.reads()} | set(graph.outputs)
+    missing_names = [name for name in graph.inputs if name in read and name not in known]
+    if unnamed and len(unnamed) != len(missing_names):
+        names = ", ".join(sorted(name for port in unnamed for name in port.get_names()))
+        raise UnsupportedError(f"OpenVINO calls inputs {names}, which the graph does not")
+    for port, name in zip(unnamed, missing_names, strict=False):
+        port.add_names({name})
+
+
 def _is_readable(array: Array) -> bool:
-    """Tell whether OpenVINO can read a constant from its array: NumPy must have its dtype."""
+    """Tell whether OpenVINO can read an array in place, which needs a dtype of NumPy's own."""
     return array.ndim > 1 and array.dtype != BFLOAT16
 
 
 def _constant(array: Array) -> Any:
-    """Return OpenVINO's constant in the same memory.
+    """Return a constant of OpenVINO that uses the memory of the array.
 
-    OpenVINO asks for writable memory, and only reads it.
+    OpenVINO requires writable memory, but only reads it.
     """
     address = array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
     numbers = np.ctypeslib.as_array(address, (array.nbytes,)).view(array.dtype)
@@ -150,21 +183,6 @@ def _compiled(model: Any, settings: Mapping[str, Any]) -> Any:
         raise UnsupportedError(f"OpenVINO cannot compile the graph: {_reason(error)}") from error
 
 
-def _check_names(compiled: Any, graph: Graph) -> None:
-    """Check that the inputs have the names that the graph gives them.
-
-    An input that passes through operators that do nothing can get the name of their result; then no
-    caller would supply it.
-
-    Raises:
-        UnsupportedError: an input has another name.
-    """
-    for port in compiled.inputs:
-        if graph.inputs.keys().isdisjoint(port.get_names()):
-            names = ", ".join(sorted(port.get_names()))
-            raise UnsupportedError(f"OpenVINO calls an input {names}, which the graph does not")
-
-
 def _reason(error: RuntimeError) -> str:
     """Return OpenVINO's reason without the lines that name places in its sources."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -175,20 +193,20 @@ def _reason(error: RuntimeError) -> str:
 class _Compiled(UnprofiledExecutable):
     """One compiled model per stream; each call uses an infer request of its own.
 
-    OpenVINO 2026.4.1 can run several streams in one model, but with compressed weights some of them
+    OpenVINO 2026.4.1 can run several streams in one model, but with compressed weights some streams
     return wrong numbers, because the streams prepare their shared weights at the same time. The
-    first calls in a process must not overlap: its binding waits for Python's lock while it has a
-    lock that the thread with Python's lock waits for.
+    first calls in a process must not overlap, or they can deadlock: OpenVINO's binding waits for
+    the GIL while it holds a lock for which the thread with the GIL waits.
     """
 
     def __init__(
         self, models: Sequence[Any], large: Sequence[Array], small: Mapping[str, Small]
     ) -> None:
-        """Make the pool of requests.
+        """Make the pool of infer requests.
 
         Args:
             models: Compiled models, one per stream.
-            large: Arrays that the models keep reading.
+            large: Arrays of the constants that the models keep reading.
             small: Constants that the engine rounds, as in `Executable`.
         """
         self.small = small
@@ -196,6 +214,7 @@ class _Compiled(UnprofiledExecutable):
         self._turns = itertools.cycle(self._models)
         self._pool: Pool[Any] = Pool(lambda: next(self._turns).create_infer_request())
         inputs, outputs = models[0].inputs, models[0].outputs
+        self._ports = list(inputs)
         self._inputs = {name: at for at, port in enumerate(inputs) for name in port.get_names()}
         self._outputs = [list(port.get_names()) for port in outputs]
         self._has_run = False
@@ -210,12 +229,15 @@ class _Compiled(UnprofiledExecutable):
 
     def _run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         arrays_by_port = {
-            self._inputs[name]: array for name, array in inputs.items() if name in self._inputs
+            at: openvino_tensor(array, self._ports[at])
+            for name, array in inputs.items()
+            if (at := self._inputs.get(name)) is not None
         }
         with self._pool.borrowed() as request:
             request.infer(arrays_by_port, share_inputs=True, share_outputs=True)
             arrays = [
-                np.array(request.get_output_tensor(at).data) for at in range(len(self._outputs))
+                array_of_openvino_tensor(request.get_output_tensor(at))
+                for at in range(len(self._outputs))
             ]
         return {
             name: array

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -33,6 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from slipstream.errors import UsageError, reason_of
 from slipstream.infer.accuracy.promise import Accuracy
 from slipstream.infer.engines.protocol import Recipe, Small
+from slipstream.infer.graph.added_dtypes import as_unsigned, from_unsigned
 from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.machine import Machine
 from slipstream.infer.package.members import MANIFEST, Member, Members, damaged
@@ -222,7 +223,10 @@ def _check_bytes(check: Check) -> bytes:
     arrays |= {f"output:{name}": array for name, array in check.outputs.items()}
     # Names of values may be invalid file names, so arrays are numbered and a list has the names.
     names = np.array(json.dumps(list(arrays)))
-    np.savez(file, names=names, **{str(at): array for at, array in enumerate(arrays.values())})  # type: ignore[arg-type]
+    numbered: dict[str, Any] = {
+        str(at): as_unsigned(array) for at, array in enumerate(arrays.values())
+    }
+    np.savez(file, names=names, **numbered)
     return file.getvalue()
 
 
@@ -336,6 +340,7 @@ def _check(path: Path, data: bytes, manifest: Manifest) -> Check:
 
 
 def _checked(array: Array, tensor: Tensor) -> Array:
+    array = from_unsigned(array, tensor.dtype)
     sizes = zip(array.shape, tensor.shape, strict=False)
     is_of_shape = array.ndim == len(tensor.shape) and all(b in (a, -1) for a, b in sizes)
     if str(array.dtype) != tensor.dtype or not is_of_shape:

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes as ml_dtypes  # gives NumPy bfloat16
 import numpy as np
 
 from slipstream.infer.graph.graph import Array
@@ -21,7 +22,7 @@ from slipstream.serve.refusals import invalid
 _OF_NUMPY = {
     "bool": "BOOL", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
     "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64", "float16": "FP16",
-    "float32": "FP32", "float64": "FP64",
+    "float32": "FP32", "float64": "FP64", "bfloat16": "BF16",
 }  # fmt: skip
 _TO_NUMPY = {name: np.dtype(dtype) for dtype, name in _OF_NUMPY.items()}
 _OF_DTYPE = {dtype: name for name, dtype in _TO_NUMPY.items()}
@@ -32,8 +33,13 @@ _LENGTH = struct.Struct("<I")
 
 
 def datatype_of(dtype: str | np.dtype[Any]) -> str:
-    """Return the protocol's name of a dtype of NumPy."""
+    """Return the protocol's name of a dtype of NumPy; raise KeyError if the protocol has none."""
     return _OF_DTYPE[np.dtype(dtype)]
+
+
+def has_datatype(dtype: str | np.dtype[Any]) -> bool:
+    """Return whether the protocol has a name for a dtype of NumPy."""
+    return np.dtype(dtype) in _OF_DTYPE
 
 
 def array_of(raw: memoryview, datatype: str, shape: Sequence[int], name: str) -> Array:

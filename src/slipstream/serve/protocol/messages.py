@@ -188,8 +188,8 @@ def requested_outputs(
 
 def _numbers(array: Array) -> Array | list[Any]:
     flat = array.reshape(-1)
-    # orjson cannot write float16; every finite float16 is exact in float32.
-    return flat.astype(np.float32) if flat.dtype == np.float16 else flat
+    # orjson cannot write float16 and bfloat16; their finite numbers are exact in float32.
+    return flat.astype(np.float32) if flat.dtype.name in ("float16", "bfloat16") else flat
 
 
 def _json_end(length: int, json_length: str | None) -> int:

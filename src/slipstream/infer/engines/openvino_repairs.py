@@ -1,0 +1,60 @@
+"""Changes to graphs without which OpenVINO 2026.4 would compute them wrongly."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+
+from slipstream.infer.graph.graph import Graph, Node
+
+
+def _is_compared_maximum(graph: Graph, node: Node) -> bool:
+    """Return whether the node is a maximum of floats that another node may compare with infinity.
+
+    For elements that are all minus infinity, ReduceMax of OpenVINO returns the least finite number.
+    In attention, the scores of a row whose mask hides everything are such elements, and Equal or
+    IsInf finds these rows.
+    """
+    if node.op != "ReduceMax" or node.domain:
+        return False
+    dtype = graph.value(node.inputs[0]).dtype
+    readers = graph.uses().get(node.output, ())
+    is_compared = any(reader.op in ("Equal", "IsInf") for reader in readers)
+    return is_compared and dtype is not None and dtype.kind == "f"
+
+
+def with_right_maxima(graph: Graph) -> Graph:
+    """Return the graph in which maxima of minus infinities that are compared are minus infinity.
+
+    Each such maximum m of x becomes `Where(ReduceMin(x == -inf), -inf, m)`.
+    """
+    wrong = [node for node in graph.nodes if _is_compared_maximum(graph, node)]
+    if not wrong:
+        return graph
+    result = graph.copy()
+    names = {node.output for node in wrong}
+    nodes: list[Node] = []
+    for node in result.nodes:
+        nodes += _right_maximum(result, node) if node.output in names else [node]
+    result.nodes = nodes
+    return result
+
+
+def _right_maximum(graph: Graph, node: Node) -> list[Node]:
+    """Return the nodes that replace a maximum; adds their constants and values to the graph."""
+    x, output = node.inputs[0], node.output
+    dtype = graph.value(x).dtype
+    infinity = graph.constant(f"{output}/infinity", np.array(-np.inf, dtype))
+    is_infinite, as_float, all_infinite, condition, maximum = (
+        graph.fresh(f"{output}/{name}")
+        for name in ("is_infinite", "as_float", "all_infinite", "condition", "maximum")
+    )
+    rest = node.inputs[1:]
+    return [
+        Node("Equal", [x, infinity], [is_infinite]),
+        Node("Cast", [is_infinite], [as_float], {"to": TensorProto.FLOAT}),
+        Node("ReduceMin", [as_float, *rest], [all_infinite], dict(node.attributes)),
+        Node("Cast", [all_infinite], [condition], {"to": TensorProto.BOOL}),
+        Node("ReduceMax", [x, *rest], [maximum], dict(node.attributes)),
+        Node("Where", [condition, infinity, maximum], [output]),
+    ]
