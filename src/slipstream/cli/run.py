@@ -31,6 +31,7 @@ EXAMPLES = """\b
   slipstream run -np 3 --hostfile hosts train.py    three in all
   slipstream run -n 4 -m package.train      a module
   slipstream run -n 2 ./program             any program
+  slipstream run -H a:8,b:8 --nccl-plugin train.py  any framework over NCCL
   slipstream run -n 2 --tty train.py        rank 0 draws on the terminal
   slipstream run -H a:8 --ssh-option Port=2222 --env DATA=/data train.py
 
@@ -101,6 +102,13 @@ def run(
             help="Variable for every rank; without =VALUE, its value on this host; repeatable.",
         ),
     ] = None,
+    nccl_plugin: Annotated[
+        bool,
+        typer.Option(
+            "--nccl-plugin",
+            help="Let NCCL send over several connections, through Slipstream's net plugin.",
+        ),
+    ] = False,
     cwd: Annotated[
         Path | None,
         typer.Option(
@@ -194,6 +202,7 @@ def run(
         chosen=_choose_variables(env or [], here=os.environ),
         ssh_options=_ssh_options(ssh_option or [], ssh_port, ssh_identity_file),
         grace_seconds=parse_duration(grace, "grace", bare_seconds=True),
+        nccl_plugin=nccl_plugin,
     )
     ranks = [host.name for host in chosen_hosts for _ in range(host.slots)]
     display = _display(ranks, "failed" if tty else show.value, as_json=as_json, color=not no_color)

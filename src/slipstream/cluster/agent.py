@@ -30,6 +30,7 @@ from slipstream.cluster.messages import (
     decode,
     encode,
 )
+from slipstream.cluster.nccl import plugin_environment
 from slipstream.cluster.processes import (
     adopt_orphans,
     exit_status,
@@ -39,7 +40,7 @@ from slipstream.cluster.processes import (
     start_rank,
 )
 from slipstream.cluster.signals import END_SIGNALS, expect_children, signals_as_bytes
-from slipstream.errors import InternalError
+from slipstream.errors import ConfigError, InternalError
 
 READ_BYTES = 65536
 # While more bytes than this wait for the launcher, the pipes of the ranks are not read, so that the
@@ -135,6 +136,8 @@ class Agent:
         self._grace_seconds = order.grace_seconds
         environ = {**os.environ, **order.environ}
         try:
+            if order.nccl_plugin:
+                environ |= plugin_environment(environ)
             for local_rank, variables in enumerate(order.ranks):
                 terminal = order.terminal if local_rank == 0 else ()
                 process = start_rank(order.argv, order.cwd, {**environ, **variables}, terminal)
@@ -142,6 +145,9 @@ class Agent:
         except OSError as error:
             reason = f"{error.strerror}: {error.filename}" if error.filename else str(error)
             self._send(Refused(reason=f"cannot run {order.argv[0]!r} in {order.cwd!r}: {reason}"))
+            self._end()
+        except ConfigError as error:
+            self._send(Refused(reason=str(error)))
             self._end()
 
     def _end(self) -> None:

@@ -35,6 +35,7 @@ class Job:
             configuration applies as well.
         grace_seconds: Time in seconds between SIGTERM and SIGKILL when the ranks are ended, 0 or
             more (default 3).
+        nccl_plugin: Whether NCCL sends through Slipstream's net plugin (default False).
 
     Raises:
         UsageError: `chosen` has a variable that differs from rank to rank, such as RANK.
@@ -49,6 +50,7 @@ class Job:
     chosen: Mapping[str, str] = field(default_factory=dict[str, str])
     ssh_options: tuple[str, ...] = ()
     grace_seconds: float = 3.0
+    nccl_plugin: bool = False
 
     def __post_init__(self) -> None:
         for name in RANK_NAMES:

@@ -236,6 +236,7 @@ class _Launcher:
                 ranks=rank_environments(self._job, link.index, first.free_port),
                 grace_seconds=self._job.grace_seconds,
                 terminal=self._terminal if link.index == 0 else (),
+                nccl_plugin=self._job.nccl_plugin,
             )
             link.send(start)
             self._note_threads(link, threads)

@@ -12,7 +12,7 @@ message was printed by a login shell before the agent was up.
 import json
 from dataclasses import asdict, dataclass
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +29,8 @@ class Start:
     """Start one rank for each element of `ranks`, which has the variables that only this rank gets.
 
     `environ` has the variables of all ranks. `terminal` has the descriptors for standard output and
-    standard error of the first rank, or is empty.
+    standard error of the first rank, or is empty. With `nccl_plugin`, NCCL uses the net plugin of
+    the agent's installation.
     """
 
     argv: tuple[str, ...]
@@ -38,6 +39,7 @@ class Start:
     ranks: tuple[dict[str, str], ...]
     grace_seconds: float
     terminal: tuple[int, ...] = ()
+    nccl_plugin: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

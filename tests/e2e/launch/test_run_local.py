@@ -57,6 +57,19 @@ def test_modules_and_plain_programs_run_too(run: Run) -> None:
     assert "[1] shell 1 of 2\n" in launch.output
 
 
+def test_every_rank_is_led_to_the_nccl_plugin(run: Run) -> None:
+    say = "echo $NCCL_NET_PLUGIN $NCCL_NET $NCCL_SOCKET_IFNAME ${#SLIPSTREAM_JOB_KEY}; "
+    say += "ls ${LD_LIBRARY_PATH%%:*}/libnccl-net-$NCCL_NET_PLUGIN.so"
+    options = ("-n", "2", "--env", "SLIPSTREAM_IFACE=lo", "--env", "SLIPSTREAM_STREAMS=4")
+    launch = run(*options, "--nccl-plugin", "sh", "-c", say)
+    assert launch.finish() == 0, launch.errors
+    for rank in (0, 1):
+        assert f"[{rank}] slipstream Slipstream lo 64\n" in launch.output
+    launch = run(*options, "sh", "-c", "echo ${NCCL_NET_PLUGIN-none}")
+    assert launch.finish() == 0, launch.errors
+    assert "[1] none\n" in launch.output
+
+
 def test_what_ranks_write_lies_in_files_too(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     say = "echo out $RANK; echo err $RANK >&2"

@@ -60,6 +60,7 @@ def test_what_cannot_be_written_says_why(path: str, reason: str) -> None:
         ("bench", "train", "-o"),
         ("bench", "infer", "-o"),
         ("bench", "negotiate", "-o"),
+        ("bench", "plugin", "-o"),
         ("bench", "replay", "-o"),
         ("bench", "forecast", "-o"),
         ("bench", "serve", "none.slip", "-o"),

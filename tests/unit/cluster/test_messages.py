@@ -26,7 +26,7 @@ from slipstream.cluster.messages import (
     [
         (
             Hello(protocol=PROTOCOL, num_cores=4, free_port=20000),
-            ["Hello", {"protocol": 1, "num_cores": 4, "free_port": 20000}],
+            ["Hello", {"protocol": PROTOCOL, "num_cores": 4, "free_port": 20000}],
         ),
         (Refused(reason="none"), ["Refused", {"reason": "none"}]),
         (Started(local_rank=1, pid=7), ["Started", {"local_rank": 1, "pid": 7}]),
@@ -57,6 +57,7 @@ def test_a_start_without_terminal_has_none() -> None:
         "ranks": [{}],
         "grace_seconds": 3.0,
         "terminal": [],
+        "nccl_plugin": False,
     }
 
 

@@ -25,7 +25,17 @@ def add_to(app: CommandLine) -> None:
 
 
 def _add_commands(app: typer.Typer) -> None:
-    from slipstream.cli.bench import comm, forecast, images, infer, negotiate, replay, serve, train
+    from slipstream.cli.bench import (
+        comm,
+        forecast,
+        images,
+        infer,
+        negotiate,
+        plugin,
+        replay,
+        serve,
+        train,
+    )
 
-    for module in (comm, train, replay, forecast, negotiate, infer, images, serve):
+    for module in (comm, train, replay, forecast, negotiate, plugin, infer, images, serve):
         module.add_to(app)

@@ -1,0 +1,1 @@
+"""Benchmark of the NCCL plugin, beside plain sockets as NCCL uses them."""
