@@ -218,6 +218,32 @@ TEST(FakeDevice, ACommandThatFailsEndsTheDevice) {
             "make_event: the device has failed: command 2 failed, as it was told to");
 }
 
+TEST(FakeDevice, KernelsUseDeviceMemoryInTheOrderOfTheirStream) {
+  FakeDevice device({.longest_delay = 200us});
+  const DeviceMemory memory(device, 64);
+  std::byte* bytes = device.kernel_bytes(memory.address(), 64);
+  ASSERT_NE(bytes, nullptr);
+  EXPECT_EQ(device.kernel_bytes(memory.address(), 65), nullptr);
+  const StreamHandle first = device.make_stream();
+  const StreamHandle second = device.make_stream();
+  const EventHandle written = device.make_event();
+  std::byte seen{};
+  device.launch(first, [&] { bytes[63] = std::byte{7}; });
+  device.record(first, written);
+  device.wait_event(second, written);
+  device.launch(second, [&] { seen = bytes[63]; });
+  device.synchronize_all();
+  EXPECT_EQ(seen, std::byte{7});
+}
+
+TEST(FakeDevice, AnExceptionOfAKernelEndsTheDevice) {
+  SteppedDevice stepped;
+  stepped.device.launch(stepped.bench.first(), [] { fail(ErrorKind::kInternal, "a bad index"); });
+  stepped.step_all();
+  EXPECT_EQ(error_of([&] { stepped.device.make_event(); }),
+            "make_event: the device has failed: a kernel failed: a bad index");
+}
+
 TEST(FakeDevice, TheSameSeedGivesTheSameOrder) {
   const auto order_of = [](std::uint64_t seed) {
     SteppedDevice stepped({.seed = seed});

@@ -141,7 +141,7 @@ void FakeDevice::enqueue(Lock& lock, const char* call, StreamHandle handle, Fake
   FakeStream& target = stream(call, handle);
   block_until(lock, call, [&] { return target.queue.size() < options_.queue_depth; });
   command.order = ++num_commands_;
-  target.queue.push_back(command);
+  target.queue.push_back(std::move(command));
   counts_.deepest_queue = std::max(counts_.deepest_queue, target.queue.size());
   changed_.notify_all();
 }
@@ -219,6 +219,19 @@ void FakeDevice::synchronize(StreamHandle handle) {
   block_until(lock, "synchronize", [&] { return awaited.queue.empty(); });
 }
 
+void FakeDevice::launch(StreamHandle stream, std::function<void()> kernel) {
+  Lock lock = enter("launch");
+  enqueue(lock, "launch", stream, {.kind = Kind::kKernel, .kernel = std::move(kernel)});
+}
+
+void FakeDevice::synchronize_all() {
+  Lock lock = enter("synchronize_all");
+  block_until(lock, "synchronize_all", [&] {
+    return std::ranges::all_of(queues_.streams,
+                               [](const auto& each) { return each.queue.empty(); });
+  });
+}
+
 void FakeDevice::block_until(Lock& lock, const char* call, const std::function<bool()>& is_over) {
   const TimePoint deadline = Clock::now() + options_.patience;
   while (!is_over()) {
@@ -247,6 +260,11 @@ std::vector<std::string> FakeDevice::faults() const {
 FakeDeviceCounts FakeDevice::counts() const {
   const Lock lock(mutex_);
   return counts_;
+}
+
+std::byte* FakeDevice::kernel_bytes(DeviceAddress address, std::size_t num_bytes) const {
+  const Lock lock(mutex_);
+  return memory_.device_bytes(address, num_bytes);
 }
 
 std::string FakeDevice::describe_queues() const {

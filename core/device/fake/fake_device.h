@@ -72,6 +72,13 @@ class FakeDevice final : public Device {
   [[nodiscard]] bool is_done(EventHandle event) override;
   void synchronize(StreamHandle stream) override;
 
+  /// Runs a function in a stream, as a GPU runs a kernel. An exception is a fault of the stream.
+  void launch(StreamHandle stream, std::function<void()> kernel);
+  /// Blocks until all streams have executed all their commands.
+  void synchronize_all();
+  /// Memory of the device, for kernels; nullptr if a part of it is not allocated.
+  [[nodiscard]] std::byte* kernel_bytes(DeviceAddress address, std::size_t num_bytes) const;
+
   /// Executes one command, or half of a copy, of a random stream, if there are no threads. Returns
   /// false if no stream can continue.
   bool step();
@@ -98,6 +105,7 @@ class FakeDevice final : public Device {
   bool step_locked(Lock& lock);
   void execute(Lock& lock, FakeStream& stream);
   void copy(Lock& lock, FakeCommand& command);
+  void run_kernel(Lock& lock, FakeCommand& command);
   void report(const std::string& fault);
   void look_for_circle();
   void run_stream(FakeStream& stream);

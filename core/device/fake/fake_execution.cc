@@ -1,4 +1,5 @@
 #include <cstring>
+#include <exception>
 
 #include "device/fake/fake_device.h"
 #include "slipstream/error.h"
@@ -50,6 +51,9 @@ void FakeDevice::execute(Lock& lock, FakeStream& stream) {
     case Kind::kRecord:
       queues_.events[command.event].pending.erase(command.version);
       break;
+    case Kind::kKernel:
+      run_kernel(lock, command);
+      break;
     case Kind::kWaitWord:
     case Kind::kWaitEvent:
       break;
@@ -77,6 +81,18 @@ void FakeDevice::copy(Lock& lock, FakeCommand& command) {
     std::memcpy(to_host ? host : device, to_host ? device : host, num_bytes);
   }
   lock.lock();
+}
+
+void FakeDevice::run_kernel(Lock& lock, FakeCommand& command) {
+  std::string fault;
+  lock.unlock();
+  try {
+    command.kernel();
+  } catch (const std::exception& error) {
+    fault = error.what();
+  }
+  lock.lock();
+  if (!fault.empty()) report(concat("a kernel failed: ", fault));
 }
 
 void FakeDevice::report(const std::string& fault) {

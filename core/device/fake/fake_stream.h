@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <random>
 #include <set>
@@ -24,6 +25,7 @@ struct FakeCommand {
     kWaitWord,
     kRecord,
     kWaitEvent,
+    kKernel,
   };
   Kind kind{};
   std::uint64_t order = 0;     ///< among the commands of all streams
@@ -35,6 +37,7 @@ struct FakeCommand {
   std::uint32_t value = 0;
   std::size_t event = 0;
   std::uint64_t version = 0;  ///< of the event
+  std::function<void()> kernel{};
 };
 
 struct FakeStream {

@@ -7,16 +7,14 @@
 #include "device/cuda/cuda_api.h"
 #include "device/fake/fake_device.h"
 #include "slipstream/error.h"
+#include "test/cuda_stand_in/gpu.h"
 
 namespace slipstream {
 namespace {
 
 constexpr CudaResult kInvalidContext = 201;
 
-FakeDevice& gpu() {
-  static FakeDevice device({.memory_bytes = 2UL << 30});  // of which pages come when touched
-  return device;
-}
+FakeDevice& gpu() { return stand_in_gpu(); }
 
 void* context() {
   static int made = 0;

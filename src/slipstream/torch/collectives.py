@@ -82,7 +82,7 @@ class Submission(NamedTuple):
     def is_on_gpu(self) -> bool:
         """Whether the operations are on the memory of a GPU."""
         tensors = self.inputs or self.result
-        return bool(tensors) and tensors[0].is_cuda
+        return bool(tensors) and not tensors[0].is_cpu
 
 
 def allreduce(

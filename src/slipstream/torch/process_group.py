@@ -45,6 +45,7 @@ from slipstream.torch.backend import BACKEND_NAME
 from slipstream.torch.backward import extract_without_python
 from slipstream.torch.callbacks import Callbacks, in_callback
 from slipstream.torch.collectives import RunOptions, Submission, Tensors
+from slipstream.torch.cuda.kinds import KINDS
 from slipstream.torch.dynamo import keep_out
 from slipstream.torch.monitor import MonitoredBarrier
 from slipstream.torch.sparse import allreduce_sparse
@@ -133,8 +134,17 @@ class SlipstreamProcessGroup(ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        cpu = torch.device("cpu")
-        return [cpu, torch.device("cuda")] if torch.cuda.is_available() else [cpu]
+        gpus = [kind.name for kind in KINDS.values() if kind.module.is_available()]
+        return [torch.device(name) for name in ("cpu", *gpus)]
+
+    def _get_backend(self, device: torch.device) -> SlipstreamProcessGroup:
+        """Return the backend of a device; the group itself is the one of all devices."""
+        return self
+
+    @property
+    def supports_coalescing(self) -> bool:
+        """Whether calls between _start_coalescing() and _end_coalescing() are one operation."""
+        return False
 
     # The end of a group.
 

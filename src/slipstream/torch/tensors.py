@@ -13,6 +13,7 @@ from torch.distributed import ReduceOp
 
 from slipstream import _core
 from slipstream.errors import UnsupportedError, UsageError
+from slipstream.torch.cuda.kinds import KINDS
 
 DTYPES: dict[torch.dtype, _core.DType] = {
     torch.int8: _core.DType.INT8,
@@ -107,6 +108,11 @@ def single(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return tensors[0]
 
 
+def is_reachable(tensor: torch.Tensor) -> bool:
+    """Return whether the tensor is on the CPU or on a GPU."""
+    return tensor.is_cpu or tensor.device.type in KINDS
+
+
 def usable(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor whose memory the engine can reach.
 
@@ -114,7 +120,7 @@ def usable(tensor: torch.Tensor) -> torch.Tensor:
         UnsupportedError: The tensor is not in the memory of the CPU or of a CUDA GPU, is sparse, or
             has no memory of its own.
     """
-    if not (tensor.is_cpu or tensor.is_cuda):
+    if not is_reachable(tensor):
         raise UnsupportedError(
             f"a tensor on {tensor.device}: slipstream takes tensors on the CPU and on CUDA GPUs;"
             " move it with .cpu()"
@@ -213,8 +219,8 @@ def view_over(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
     """
     storage, end = None, 0
     for tensor in tensors:
-        is_reachable = tensor.is_cpu or tensor.is_cuda
-        if not (is_reachable and tensor.layout is torch.strided and tensor.is_contiguous()):
+        is_strided = tensor.layout is torch.strided
+        if not (is_reachable(tensor) and is_strided and tensor.is_contiguous()):
             return None
         if not tensor.data_ptr():  # empty, or without memory of its own
             return None
@@ -259,7 +265,7 @@ def device_of(tensors: Sequence[torch.Tensor]) -> torch.device | None:
             " device, so move them first"
         )
     (device,) = devices
-    return device if device.type == "cuda" else None
+    return device if device.type in KINDS else None
 
 
 def check_same_dtype(tensors: Sequence[torch.Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""Groups of the engine for CUDA tensors, one for each GPU that a process uses."""
+"""Groups of the engine for tensors of GPUs, one for each GPU that a process uses."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 
 from slipstream import _core
 from slipstream.errors import UsageError
+from slipstream.torch.cuda.kinds import kind_of
 
 
 class CudaGroups:
@@ -19,8 +20,8 @@ class CudaGroups:
 
     def __init__(self, group: _core.Group) -> None:
         self._group = group
-        self._lock = threading.Lock()  # guards `_by_ordinal`
-        self._by_ordinal: dict[int, _core.DeviceGroup] = {}
+        self._lock = threading.Lock()  # guards `_by_device`
+        self._by_device: dict[torch.device, _core.DeviceGroup] = {}
 
     def on_current_stream(self, device: torch.device) -> _core.DeviceGroup:
         """Return the group for a GPU, whose next collective begins on PyTorch's current stream.
@@ -30,8 +31,9 @@ class CudaGroups:
             UnsupportedError: There is no CUDA driver, or the GPU cannot wait for words of host
                 memory.
         """
-        with torch.cuda.device(device):
-            is_capturing = torch.cuda.is_current_stream_capturing()
+        kind = kind_of(device)
+        with kind.module.device(device):
+            is_capturing = kind.module.is_current_stream_capturing()
         if is_capturing:
             raise UsageError(
                 "a collective of slipstream cannot be captured into a CUDA graph, because its data"
@@ -39,11 +41,12 @@ class CudaGroups:
             )
         ordinal = device.index  # never None, because the device is that of a tensor
         with self._lock:
-            group = self._by_ordinal.get(ordinal)
+            group = self._by_device.get(device)
             if group is None:
-                torch.cuda.init()
-                group = self._by_ordinal[ordinal] = _core.DeviceGroup(self._group, ordinal)
-        return group.on(torch.cuda.current_stream(ordinal).cuda_stream)
+                kind.module.init()
+                group = _core.DeviceGroup(self._group, ordinal, library=kind.library)
+                self._by_device[device] = group
+        return group.on(kind.handle(kind.module.current_stream(device)))
 
     def rank(self) -> int:
         """Return the rank of this process in the groups."""
@@ -52,7 +55,7 @@ class CudaGroups:
     def close(self) -> None:
         """Leave the groups, and block until the GPUs use no memory of their operations."""
         with self._lock:
-            groups = list(self._by_ordinal.values())
-            self._by_ordinal.clear()
+            groups = list(self._by_device.values())
+            self._by_device.clear()
         for group in groups:
             group.close()

@@ -1,4 +1,4 @@
-"""Work of a collective on CUDA tensors, with NCCL's semantics: streams wait, and the CPU does not.
+"""Work of a collective on tensors of a GPU, with NCCL's semantics: streams wait, the CPU does not.
 
 `wait` makes the current stream wait for the results. If an operation fails, its tensors contain NaN
 and the streams go on, so that no stream waits for a rank that is gone; a later call raises the
@@ -19,11 +19,12 @@ from torch.distributed.distributed_c10d import Work
 
 from slipstream import _core
 from slipstream.torch.collectives import Submission
+from slipstream.torch.cuda.kinds import kind_of
 from slipstream.torch.dynamo import keep_out
 from slipstream.torch.tensors import copy_out
 
 _NO_LIMIT = timedelta(0)
-_side_streams: dict[int, torch.cuda.Stream] = {}
+_side_streams: dict[torch.device, torch.Stream] = {}
 
 
 @keep_out
@@ -42,6 +43,7 @@ class CudaWork(Work):
         self._task = submission
         self._handles = cast("Sequence[_core.DeviceHandle]", submission.handles)
         self._device = (submission.inputs or submission.result)[0].device
+        self._kind = kind_of(self._device)
         self._buffers = [each for each in submission.buffers if isinstance(each, torch.Tensor)]
         self._in_flight = in_flight
         self._future: torch.futures.Future[Any] | None = None
@@ -49,7 +51,7 @@ class CudaWork(Work):
         # Event after which the results are in the caller's tensors; None until a copy is enqueued.
         self._copied: torch.Event | None = None
         if not submission.handles:
-            self._copied = torch.cuda.current_stream(self._device).record_event()
+            self._copied = self._current_stream().record_event()
         in_flight[self] = None
         next(iter(in_flight)).settle_if_done()
 
@@ -71,8 +73,8 @@ class CudaWork(Work):
         end = time.monotonic() + seconds
         for handle in self._handles if seconds > 0 else ():
             handle.wait(max(1e-3, end - time.monotonic()))
-        self._wait_on(torch.cuda.current_stream(self._device))
-        if all(buffer.is_cuda for buffer in self._buffers):
+        self._wait_on(self._current_stream())
+        if not any(buffer.is_cpu for buffer in self._buffers):
             self._in_flight.pop(self, None)
         self._check()
         return True
@@ -114,7 +116,7 @@ class CudaWork(Work):
         if self._future is None:
             future: torch.futures.Future[Any] = torch.futures.Future(devices=[self._device])
             stream = _side_stream(self._device)
-            with torch.cuda.stream(stream):
+            with self._kind.module.stream(stream):
                 self._wait_on(stream)
                 future.set_result(self._task.result)
             self._future = future
@@ -132,18 +134,21 @@ class CudaWork(Work):
             for handle in self._handles:
                 handle.wait()
 
-    def _wait_on(self, stream: torch.cuda.Stream) -> None:
+    def _current_stream(self) -> torch.Stream:
+        return self._kind.module.current_stream(self._device)
+
+    def _wait_on(self, stream: torch.Stream) -> None:
         for buffer in self._buffers:
-            if buffer.is_cuda:
+            if not buffer.is_cpu:
                 buffer.record_stream(stream)
         with self._lock:
             if self._copied is not None:
                 stream.wait_event(self._copied)
                 return
             for handle in self._handles:
-                handle.wait_on(stream.cuda_stream)
+                handle.wait_on(self._kind.handle(stream))
             if self._task.copies:  # copied once, because the caller may change the tensors later
-                with torch.cuda.stream(stream):
+                with self._kind.module.stream(stream):
                     copy_out(self._task.copies)
                 for target, source in self._task.copies:
                     target.record_stream(stream)
@@ -155,10 +160,9 @@ class CudaWork(Work):
             handle.check()
 
 
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
+def _side_stream(device: torch.device) -> torch.Stream:
     """Return the stream of a GPU on which futures are completed."""
-    ordinal = device.index  # never None, because the device is that of a tensor
-    stream = _side_streams.get(ordinal)
+    stream = _side_streams.get(device)
     if stream is None:
-        stream = _side_streams[ordinal] = torch.cuda.Stream(device)
+        stream = _side_streams[device] = kind_of(device).module.Stream(device)
     return stream

@@ -1,0 +1,35 @@
+"""Builds the library of the test device in the build folder; a second build takes a second."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+BUILD = ROOT / "build" / "teststream"
+
+
+def build() -> Path:
+    """Build the library, one process at a time, and return its path."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        options = ["-DSLIPSTREAM_TORCH_DEVICE=ON", "-DSLIPSTREAM_TESTS=OFF"]
+        python = f"-DPython_EXECUTABLE={sys.executable}"
+        _run("cmake", "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja", *options, python)
+        _run("cmake", "--build", str(BUILD), "--target", "teststream")
+    return BUILD / "tests/torch/device/libteststream.so"
+
+
+def _run(*command: str) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PATH": path}
+    )
+    if done.returncode:
+        raise RuntimeError(
+            f"{' '.join(command)} failed:\n{done.stdout[-4000:]}{done.stderr[-2000:]}"
+        )
