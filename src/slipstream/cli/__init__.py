@@ -1,7 +1,9 @@
-"""The `slipstream` command. One file per sub-command: parse, build a config, make one call.
+"""The `slipstream` command.
+
+Each file has one sub-command, which parses its options, builds a config and makes one call.
 
 The exit code is 0 for success, 1 if the command failed, and 2 for wrong usage or a wrong setting;
-`run` also returns the exit codes of ranks.
+`slipstream run` also returns the exit code of a failed rank.
 """
 
 from __future__ import annotations

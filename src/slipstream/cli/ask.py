@@ -1,4 +1,4 @@
-"""`slipstream ask`: the answers of a compiled model about files."""
+"""`slipstream ask`: ask a compiled model about files, and show its answers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def ask(
     ],
     token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File whose first token is sent to the server."),
+        typer.Option(
+            metavar="FILE", help="File of access tokens; the first one is sent to the server."
+        ),
     ] = None,
     output: Annotated[
         Path | None, file_option("-o", "--output", help="File for the answers as JSON.")

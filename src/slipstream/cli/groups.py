@@ -1,4 +1,4 @@
-"""Groups of commands with our own help texts and usage errors.
+"""Groups of commands with Slipstream's own form of help texts and usage errors.
 
 The module of a command is imported when the command is called.
 """
@@ -24,10 +24,10 @@ ALLOWED_VALUES = {
 
 
 class Command(TyperCommand):
-    """A command with our help text."""
+    """A command whose help text has Slipstream's form."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse arguments; the message of an error has the value and the allowed values."""
+        """Parse arguments; an error message names the wrong value and the allowed values."""
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
@@ -39,12 +39,12 @@ class Command(TyperCommand):
         formatter.write(help_text(self, ctx, columns_of_help()))
 
     def get_usage(self, ctx: Any) -> str:
-        """Return the usage line, which precedes errors too."""
+        """Return the usage line, which is also printed before an error."""
         return f"Usage: {usage(self, ctx)}"
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands with our help text.
+    """A group of commands whose help text has Slipstream's form.
 
     Attributes:
         load: Function that adds the commands when they are needed; None once they are added.
@@ -57,11 +57,11 @@ class CommandGroup(TyperGroup):
         formatter.write(help_text(self, ctx, columns_of_help()))
 
     def get_usage(self, ctx: Any) -> str:
-        """Return the usage line, which precedes errors too."""
+        """Return the usage line, which is also printed before an error."""
         return f"Usage: {usage(self, ctx)}"
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the first argument names; an error lists the commands."""
+        """Return the command that the first argument names; an unknown name raises an error."""
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             names = ", ".join(self.list_commands(ctx))
             ctx.fail(f"No such command {args[0]!r}; allowed: {names}")
@@ -73,7 +73,7 @@ class CommandGroup(TyperGroup):
         return super().list_commands(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command of this name, or None if there is none."""
+        """Return the command of this name, or None if no command has it."""
         self._load()
         return super().get_command(ctx, cmd_name)
 
@@ -85,7 +85,7 @@ class CommandGroup(TyperGroup):
 
 
 class CommandLine(typer.Typer):
-    """Commands and groups with our help text; errors appear without boxes and tracebacks."""
+    """Commands and groups with Slipstream's help texts; errors have no boxes and tracebacks."""
 
     def __init__(self, *, cls: type[TyperGroup] = CommandGroup, **settings: Any) -> None:
         names = {"help_option_names": ["-h", "--help"]}
@@ -101,7 +101,7 @@ class CommandLine(typer.Typer):
     def command(
         self, name: str | None = None, *, cls: type[TyperCommand] | None = Command, **settings: Any
     ) -> Any:
-        """Return a decorator that makes a function a command."""
+        """Return a decorator that turns a function into a command."""
         return super().command(name, cls=cls, **settings)
 
     def add_lazy(self, name: str, load: Callable[[typer.Typer], None], **settings: Any) -> None:
@@ -110,14 +110,14 @@ class CommandLine(typer.Typer):
         Args:
             name: Name of the group.
             load: Function that adds the commands to an app.
-            settings: Texts of the group, such as `help`.
+            settings: Settings of the group, such as its `help` text.
         """
         lazy = type("LazyGroup", (CommandGroup,), {"load": staticmethod(load)})
         self.add_typer(CommandLine(cls=lazy, add_completion=False), name=name, **settings)
 
 
 def _value_message(error: typer.BadParameter) -> str:
-    """Return the message of a wrong value, such as "'0'; allowed: at least 1"."""
+    """Return a message about a wrong value, such as "'0'; allowed: at least 1"."""
     problems: Any = getattr(error.__cause__, "errors", None)
     if problems is None:
         return error.message

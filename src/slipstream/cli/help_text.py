@@ -1,7 +1,8 @@
 """The text of `--help`: usage, arguments, options in groups, commands, and examples.
 
-The text is as wide as the terminal, and its lines break between words only. The value of an option
-has a name of one word: `--num-hosts N`. Only typer is imported, so that the text appears at once.
+The text is as wide as the terminal, and its lines break between words only. In usage and options,
+one word names an option's value, such as N in `--num-hosts N`. The module imports only typer, so
+that the text appears at once.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ VALUE_WORDS = {
 
 
 def columns_of_help() -> int:
-    """Return COLUMNS if it is set, else the columns of the terminal at a standard stream, or 80."""
+    """Return COLUMNS if it is set, else the width of the terminal in columns, or 80."""
     columns = shutil.get_terminal_size((0, 0)).columns  # COLUMNS, or the terminal at stdout
     for number in (2, 0):
         if columns == 0:
@@ -142,7 +143,7 @@ def _definitions(rows: list[tuple[str, str]], columns: int) -> list[str]:
 
 
 def _paragraphs(text: str, columns: int) -> list[str]:
-    """Return the lines of wrapped paragraphs; a line that begins with two spaces is an example."""
+    """Return wrapped paragraphs as lines; lines that begin with two spaces are examples."""
     lines: list[str] = []
     for paragraph in filter(None, text.split("\n\n")):
         prose: list[str] = []
@@ -165,7 +166,7 @@ def _prose(lines: list[str], columns: int) -> list[str]:
 
 
 def _example(line: str, columns: int) -> list[str]:
-    """Return the lines of an example: a command and its remark, on one line if both fit."""
+    """Return an example as lines: a command and its remark, on one line if both fit."""
     if len(line) <= columns:
         return [line.rstrip()] if line.strip() else []
     command, *remark = re.split(r"\s{2,}", line.strip(), maxsplit=1)

@@ -1,4 +1,4 @@
-"""The lab that the options of a command describe."""
+"""Options of a command that describe a lab, as a description of the lab."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ def lab_spec(
     """Return a lab.
 
     Args:
-        num_hosts: Number of hosts; if None, the number of rates, or 4 for a single rate.
+        num_hosts: Number of hosts (default: one per rate in `rate`, or 4 if `rate` is a single
+            rate).
         ranks_per_host: Number of ranks on each host (default 1).
-        rate: Bit rate of all links, or one rate per host, separated by commas (default 1gbit).
-        flow_rate: Highest bit rate of a connection, or one rate per path, separated by commas
-            (default None, no limit).
+        rate: Bit rate of every host's link, or bit rates of all hosts, separated by commas (default
+            1gbit).
+        flow_rate: Highest bit rate of a connection, or of a connection on each path, separated by
+            commas (default None: no limit).
         racks: Number of racks (default 1).
-        uplink: Bit rate between a rack and the spine (default None).
+        uplink: Bit rate between a rack and the spine (default None: no limit).
     """
     from slipstream.lab import LabSpec
 

@@ -1,4 +1,4 @@
-"""Tables on narrow terminals: columns that wrap between words only, or a list of the rows."""
+"""Tables on narrow terminals: a table's columns wrap between words, or its rows become a list."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNBOUNDED_COLUMNS = 2000
 
 
 class FittingConsole(Console):
-    """A console on which a table breaks no word, however narrow the terminal is."""
+    """A console on which tables break no words, however narrow the terminal is."""
 
     def print(self, *objects: Any, **settings: Any) -> None:
         """Print texts and tables."""
@@ -26,8 +26,8 @@ class FittingConsole(Console):
 def fitted(table: Table, console: Console) -> RenderableType:
     """Return a table that fits a console, or its rows as paragraphs if no table does.
 
-    If the natural width of a table does not fit, first the spaces between columns are removed; then
-    columns wrap between words, the widest columns first.
+    If a table is too wide, the spaces between its columns are removed first; then columns wrap
+    between words, the widest columns first.
     """
     paddings = iter(PADDINGS if table.box else ())
     while (surplus := _natural_width(table, console) - console.width) > 0:
@@ -60,7 +60,7 @@ def _natural_width(table: Table, console: Console) -> int:
 
 
 def _range_of(column: Column, console: Console) -> tuple[int, int]:
-    """Return the width of the longest word of a column, and the width of its longest cell."""
+    """Return the widths of the longest word and of the longest cell of a column."""
     if column.width is not None:
         return column.width, column.width
     options = console.options.update(max_width=UNBOUNDED_COLUMNS)

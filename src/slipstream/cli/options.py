@@ -24,7 +24,7 @@ def check_output_file(path: Path | None) -> Path | None:
 
     The test leaves an existing file unchanged and creates no file.
 
-    Raises UsageError for a file that cannot be written, with the reason.
+    Raises UsageError, with the reason, for a file that cannot be written.
     """
     if path is None:
         return None
@@ -50,7 +50,8 @@ def file_option(*names: str, help: str, group: str | None = OUTPUT) -> Any:  # n
     Args:
         names: Names of the option, such as "-o" and "--output".
         help: Help text.
-        group: Group of the option in --help (default OUTPUT); None for the first group.
+        group: Heading in --help under which the option stands (default OUTPUT); None for the first
+            heading.
     """
     return typer.Option(
         *names, metavar="FILE", callback=check_output_file, rich_help_panel=group, help=help
@@ -61,18 +62,19 @@ def peers_option(show_default: str | bool = True) -> Any:
     """Return the option --peers.
 
     Args:
-        show_default: Words for the default, or True if the default is a list of names (default).
+        show_default: Words for the default in --help, or True (the default) to show the default
+            list itself.
     """
     return typer.Option(
         "--peers",
         metavar="LIST",
         show_default=show_default,
-        help="Peers for comparison, with commas between, or none.",
+        help="Peers to compare with, with commas between, or none.",
     )
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """Return the parts of a text that is separated by commas, without spaces around the parts."""
+    """Return the parts of a text that commas separate, each without spaces around."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
@@ -88,7 +90,7 @@ def split_peers(text: str) -> tuple[str, ...]:
 
 
 def split_counts(text: str, option: str) -> tuple[int, ...]:
-    """Return the numbers in a list such as "2,4"; raise UsageError if they are not whole."""
+    """Return the numbers in a list such as "2,4"; raise UsageError unless all are whole."""
     parts = split_list(text)
     if not parts or not all(part.isdecimal() and int(part) for part in parts):
         raise UsageError(f"{option} is {text!r}; allowed: whole numbers from 1, such as 2,4")
@@ -114,7 +116,7 @@ NumHosts = Annotated[
     ),
 ]
 RanksPerHost = Annotated[
-    int, typer.Option(min=1, rich_help_panel=NETWORK, help="Ranks on each host.")
+    int, typer.Option(min=1, rich_help_panel=NETWORK, help="Number of ranks on each host.")
 ]
 Rate = Annotated[
     str,
@@ -127,7 +129,7 @@ RateOrRates = Annotated[
     typer.Option(
         metavar="RATE",
         rich_help_panel=NETWORK,
-        help="Bit rate of a host's link; with commas: one rate for each host.",
+        help="Bit rate of every host's link, or a rate for each host, with commas between.",
     ),
 ]
 FlowRate = Annotated[
@@ -135,7 +137,7 @@ FlowRate = Annotated[
     typer.Option(
         metavar="RATE",
         rich_help_panel=NETWORK,
-        help="Highest bit rate of a connection; with commas: one rate for each path.",
+        help="Highest bit rate of a connection, or a rate for each path, with commas between.",
     ),
 ]
 Racks = Annotated[
@@ -161,7 +163,9 @@ CrossTraffic = Annotated[
 Rounds = Annotated[
     int,
     typer.Option(
-        min=1, rich_help_panel=MEASUREMENT, help="Rounds; every contender has one turn in a round."
+        min=1,
+        rich_help_panel=MEASUREMENT,
+        help="Number of rounds; every contender has one turn in a round.",
     ),
 ]
 TurnTime = Annotated[

@@ -19,10 +19,10 @@ UNBOUNDED_COLUMNS = 2000
 
 
 def make_console(stream: TextIO) -> Console:
-    """Return a console on a stream; if colours are turned off, so are bold and dim text.
+    """Return a console on a stream; without colours, it has no bold and dim text either.
 
-    The console is as wide as the terminal, or as COLUMNS if it is set. Without both, nothing is
-    wrapped.
+    The console is as wide as the terminal, or as COLUMNS if it is set. Without a terminal and
+    COLUMNS, the console wraps nothing.
     """
     from slipstream.cli.narrow import FittingConsole
 
@@ -54,10 +54,11 @@ def emit(
     """Print a result as JSON or for people, and write it as JSON to a file.
 
     Args:
-        result: Lists, dictionaries, texts and numbers; a number that is not finite becomes null.
+        result: Result made of lists, dictionaries, texts and numbers; a number that is not finite
+            becomes null.
         shown: Tables and texts that show the result to people.
-        as_json: Whether to print the JSON on stdout in place of the tables.
-        output: File to which the JSON is written (default None).
+        as_json: Whether to print JSON on stdout in place of tables.
+        output: File to which the result is written as JSON (default None: no file).
         notes: Sentences for stderr, such as the reason why a peer is left out (default none).
     """
     for note in notes:
@@ -93,7 +94,7 @@ def remark(text: str, style: str = "dim") -> None:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a file and name it on stderr. The callback of its option has made the folder."""
+    """Write a file, whose folder exists (`check_output_file` makes it), and name it on stderr."""
     path.write_text(text, encoding="utf-8")
     written(path)
 

@@ -1,4 +1,4 @@
-"""Work that takes minutes: its progress on stderr, and signals that end it."""
+"""Work that takes minutes: progress on stderr, and signals that end the work."""
 
 from __future__ import annotations
 

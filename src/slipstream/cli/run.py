@@ -63,7 +63,7 @@ def run(
         list[str],
         typer.Argument(
             metavar="PROGRAM...",
-            help="A .py file, a module with -m, or any program; then its arguments.",
+            help="A .py file, a module with -m, or any program, followed by its arguments.",
         ),
     ],
     ranks_per_host: Annotated[
@@ -73,24 +73,33 @@ def run(
             "--ranks-per-host",
             "--nproc-per-node",
             min=1,
-            help="Ranks on this host, or on each host of -H.",
+            help="Number of ranks on this host, or on each host of -H.",
         ),
     ] = None,
     hosts: Annotated[
         str | None,
         typer.Option(
-            "-H", "--hosts", metavar="LIST", help="Names of hosts and their ranks: a:2,me@b:4."
+            "-H",
+            "--hosts",
+            metavar="LIST",
+            help="Names of hosts with numbers of ranks: a:2,me@b:4.",
         ),
     ] = None,
     num_processes: Annotated[
         int | None,
         typer.Option(
-            "-np", "--num-proc", min=1, help="Total number of ranks; the first hosts fill first."
+            "-np",
+            "--num-proc",
+            min=1,
+            help="Total number of ranks, which fill the first hosts first.",
         ),
     ] = None,
     hostfile: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File of hosts in place of -H; a line is: name slots=2."),
+        typer.Option(
+            metavar="FILE",
+            help="File of hosts in place of -H; each line has the form: name slots=2.",
+        ),
     ] = None,
     module: Annotated[
         bool, typer.Option("-m", "--module", help="Run the program as a Python module.")
@@ -99,14 +108,14 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="NAME[=VALUE]",
-            help="Variable for every rank; without =VALUE, its value on this host; repeatable.",
+            help="Variable for every rank; without =VALUE, this host's value; may be repeated.",
         ),
     ] = None,
     nccl_plugin: Annotated[
         bool,
         typer.Option(
             "--nccl-plugin",
-            help="Let NCCL send over several connections, through Slipstream's net plugin.",
+            help="Let NCCL use several connections, through Slipstream's net plugin.",
         ),
     ] = False,
     cwd: Annotated[
@@ -127,7 +136,7 @@ def run(
             metavar="PATH",
             show_default="the path of this Python",
             rich_help_panel=OTHER_HOSTS,
-            help="Python on the other hosts.",
+            help="Path of Python on the other hosts.",
         ),
     ] = None,
     ssh_option: Annotated[
@@ -141,7 +150,7 @@ def run(
     ssh_port: Annotated[
         int | None,
         typer.Option(
-            "-p", "--ssh-port", rich_help_panel=OTHER_HOSTS, help="Port of sshd on the hosts."
+            "-p", "--ssh-port", rich_help_panel=OTHER_HOSTS, help="Port of sshd on the other hosts."
         ),
     ] = None,
     ssh_identity_file: Annotated[
@@ -156,7 +165,7 @@ def run(
     ] = None,
     show: Annotated[
         ShowChoice,
-        typer.Option(rich_help_panel=OUTPUT, help="Ranks whose output is shown while they run."),
+        typer.Option(rich_help_panel=OUTPUT, help="Ranks whose output is shown during the run."),
     ] = ShowChoice.ALL,
     output_filename: Annotated[
         Path | None,
@@ -177,7 +186,7 @@ def run(
     no_color: Annotated[
         bool,
         typer.Option(
-            "--no-color", rich_help_panel=OUTPUT, help="Print no colours, as with NO_COLOR."
+            "--no-color", rich_help_panel=OUTPUT, help="Print without colours, as with NO_COLOR."
         ),
     ] = False,
     as_json: Annotated[

@@ -1,4 +1,4 @@
-"""The command `slipstream serve`: compiled models behind an endpoint."""
+"""The command `slipstream serve`: serve compiled models over the network."""
 
 from __future__ import annotations
 
@@ -52,24 +52,30 @@ def serve(
         str, typer.Option(metavar="ADDRESS", help="Address to listen on.")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port for REST; 0 for a free one.")
+        int, typer.Option(min=0, max=65535, help="Port for REST; 0 for any free port.")
     ] = 8000,
     grpc_port: Annotated[
         int,
-        typer.Option(min=-1, max=65535, help="Port for gRPC; 0 for a free one, -1 for no gRPC."),
+        typer.Option(min=-1, max=65535, help="Port for gRPC; 0 for any free port, -1 for no gRPC."),
     ] = 8001,
     replicas: Annotated[
-        int, typer.Option(min=1, help="Processes that run the models; dead ones are replaced.")
+        int,
+        typer.Option(
+            min=1, help="Number of processes that run the models; a process that dies is replaced."
+        ),
     ] = 1,
     threads: Annotated[
-        int | None, typer.Option(min=1, show_default="as compiled", help="Threads of a batch.")
+        int | None,
+        typer.Option(
+            min=1, show_default="as compiled", help="Number of threads that compute a batch."
+        ),
     ] = None,
     timeout: Annotated[
         str,
         typer.Option(
             metavar="TIME",
             rich_help_panel=REQUESTS,
-            help="Longest time for a request; a request may set a shorter one.",
+            help="Deadline of a request; the request itself may set an earlier one.",
         ),
     ] = "10s",
     delay: Annotated[
@@ -77,7 +83,7 @@ def serve(
         typer.Option(
             metavar="TIME",
             rich_help_panel=REQUESTS,
-            help="Longest time that a request waits for others to join its batch.",
+            help="Longest time that a request waits until others join its batch.",
         ),
     ] = "2ms",
     keep_alive: Annotated[
@@ -85,7 +91,7 @@ def serve(
         typer.Option(
             metavar="TIME",
             rich_help_panel=REQUESTS,
-            help="Time that a connection without a request stays open.",
+            help="Time after which a connection without requests is closed.",
         ),
     ] = "75s",
     notice: Annotated[
@@ -94,7 +100,7 @@ def serve(
             metavar="TIME",
             rich_help_panel=REQUESTS,
             show_default="5s if other machines reach --host, else 0s",
-            help="Time after SIGTERM in which the server answers but reports itself not ready.",
+            help="Time after SIGTERM during which a server answers but reports not to be ready.",
         ),
     ] = None,
     token_file: Annotated[
@@ -117,14 +123,18 @@ def serve(
     ] = None,
     tls_key: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", rich_help_panel=ACCESS, help="Key of the certificate in PEM."),
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=ACCESS,
+            help="Private key of the server's certificate in PEM.",
+        ),
     ] = None,
     access_log: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
             rich_help_panel=ACCESS,
-            help="File for the log, a JSON line per request; - for stderr.",
+            help="File for the log, which has a JSON line per request; - for stderr.",
         ),
     ] = None,
 ) -> None:

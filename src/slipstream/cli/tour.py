@@ -1,4 +1,4 @@
-"""`slipstream tour`: one model from its forecast to its server on this machine."""
+"""`slipstream tour`: take one model from its forecast to its server on this machine."""
 
 from __future__ import annotations
 
@@ -42,18 +42,23 @@ def tour(
     ] = Path("tour-output"),
     ranks: Annotated[
         int,
-        typer.Option("-n", "--ranks", min=1, help="Ranks of the training, each on its own core."),
+        typer.Option(
+            "-n", "--ranks", min=1, help="Number of ranks that train, each on its own core."
+        ),
     ] = 2,
     epochs: Annotated[
         int | None,
         typer.Option(
             min=1,
             show_default="10, or as many as fit into 2 minutes",
-            help="Epochs of the training.",
+            help="Number of epochs of the training.",
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Take half a minute; the numbers are inaccurate.")
+        bool,
+        typer.Option(
+            "--quick", help="Shorten the tour to half a minute; the numbers are inaccurate."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

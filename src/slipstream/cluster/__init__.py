@@ -1,4 +1,4 @@
-"""Start the ranks of a job on this host or on others, follow them, and end them together."""
+"""Start the ranks of a job on one or more hosts, follow them, and end them together."""
 
 from slipstream.cluster.hosts import Host as Host
 from slipstream.cluster.hosts import fill_hosts as fill_hosts

@@ -1,8 +1,9 @@
 """The process that runs the ranks of one host: `python -m slipstream.cluster.agent`.
 
-The launcher starts one agent per host, as a child on this host and through ssh on others, and
-exchanges `messages` with it over its standard input and output. An agent does not outlive its
-launcher: it ends its ranks when its input ends, and on SIGTERM.
+The launcher starts one agent per host, as a child process on its own host and through ssh on other
+hosts. Launcher and agent exchange `messages` over the agent's standard input and output. An agent
+ends its ranks, and then itself, when its input ends (so it does not outlive the launcher), and on
+SIGTERM.
 """
 
 import os
@@ -63,8 +64,8 @@ class Agent:
     """The agent of one host.
 
     Args:
-        orders: Descriptor from which the launcher's messages are read.
-        reports: Descriptor to which messages for the launcher are written.
+        orders: File descriptor from which the launcher's messages are read.
+        reports: File descriptor to which messages for the launcher are written.
     """
 
     def __init__(self, orders: int, reports: int) -> None:
@@ -80,7 +81,7 @@ class Agent:
         self._kill_at: float | None = None
 
     def run(self) -> None:
-        """Greet the launcher and execute its orders until all ranks and orphans have ended."""
+        """Greet the launcher and obey its orders until all ranks and their orphans have ended."""
         adopt_orphans()
         expect_children()
         os.set_blocking(self._reports, False)
@@ -264,7 +265,7 @@ class Agent:
 
 
 def find_free_port_pair() -> int:
-    """Return a port that is free on this host together with the one after it.
+    """Return a port that is free on this host, as is the next port.
 
     Ports from 20000 to 29999 lie below the kernel's range for outgoing connections.
     """

@@ -54,7 +54,7 @@ Peers: {", ".join(PEERS)}; a peer that is not installed is left out.
 
 
 class PresetChoice(str, Enum):
-    """Suites of measurements that replace the other options."""
+    """Names of suites of measurements; a suite replaces the other options."""
 
     BARS = "bars"
 
@@ -73,7 +73,7 @@ def comm(
     sizes: Annotated[
         str,
         typer.Option(
-            metavar="LIST", help="Sizes of a rank's input or output (the larger): 4k,64KiB,100m."
+            metavar="LIST", help="Sizes of the larger of a rank's input and output: 4k,64KiB,100m."
         ),
     ] = "4k,64k,1m,16m,100m",
     codecs: Annotated[
@@ -83,7 +83,9 @@ def comm(
     peers: Peers = "gloo,mpi,nccl",
     preset: Annotated[
         PresetChoice | None,
-        typer.Option(help="Suite that replaces the other options; bars: all performance targets."),
+        typer.Option(
+            help="Suite that replaces the other options; `bars` measures all performance targets."
+        ),
     ] = None,
     local: Annotated[
         int | None, typer.Option(min=2, help="Number of ranks on this machine, without a lab.")

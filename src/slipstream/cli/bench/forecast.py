@@ -49,7 +49,7 @@ def forecast_steps(
         ),
     ] = None,
     published: Annotated[
-        bool, typer.Option("--published", help="Forecast published speed-ups and run nothing.")
+        bool, typer.Option("--published", help="Forecast published speed-ups, and run nothing.")
     ] = False,
     slower: Annotated[
         float, typer.Option(help="Factor by which compute is slower than in the publication.")
@@ -58,11 +58,16 @@ def forecast_steps(
         str, typer.Option(metavar="LIST", help="Backends of DDP, with commas between.")
     ] = ",".join(BACKENDS),
     quick: Annotated[
-        bool, typer.Option("--quick", help="Measure the lab for a few seconds; inaccurate.")
+        bool,
+        typer.Option(
+            "--quick", help="Measure the lab for a few seconds only; the forecasts are inaccurate."
+        ),
     ] = False,
     steps: Annotated[
         int,
-        typer.Option(min=1, rich_help_panel=MEASUREMENT, help="Measured steps of each round."),
+        typer.Option(
+            min=1, rich_help_panel=MEASUREMENT, help="Number of measured steps in each round."
+        ),
     ] = 3,
     rounds: Rounds = 1,
     num_hosts: Annotated[

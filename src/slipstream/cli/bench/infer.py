@@ -61,7 +61,7 @@ def infer_models(
         typer.Argument(
             metavar="MODEL...",
             show_default="all eight",
-            help="Models to measure; compiled packages with --images.",
+            help="Models to measure; with --images, compiled packages.",
         ),
     ] = None,
     peers: Annotated[str | None, peers_option(show_default="all but inductor")] = None,
@@ -70,11 +70,14 @@ def infer_models(
         typer.Option(
             min=1,
             show_default="1, or as compiled with --images",
-            help="Threads and cores of each contender.",
+            help="Number of threads and cores of each contender.",
         ),
     ] = None,
     unseen: Annotated[
-        int, typer.Option(min=0, help="Unseen inputs on which our accuracy is checked.")
+        int,
+        typer.Option(
+            min=0, help="Number of unseen inputs on which Slipstream's accuracy is checked."
+        ),
     ] = 0,
     rounds: Rounds = 20,
     turn_time: TurnTime = "200ms",
@@ -145,7 +148,7 @@ def parse_accuracy(text: str) -> tuple[float, float]:
     """Return top-1 and top-5 accuracy, each 0 to 1, from percentages: "92" or "92%,99%".
 
     Raises:
-        UsageError: The text is anything else.
+        UsageError: The text is not one or two percentages.
     """
     parts = [part.removesuffix("%") for part in split_list(text)]
     try:

@@ -35,11 +35,15 @@ def negotiate(
     ] = "4,8,16",
     tensors: Annotated[
         int,
-        typer.Option(min=1, help="Number of 1 KB tensors; each rank has its own order."),
+        typer.Option(
+            min=1, help="Number of 1 KB tensors; each rank submits them in an order of its own."
+        ),
     ] = 1000,
     cycle_time: Annotated[
         str,
-        typer.Option(metavar="TIME", help="Shortest time between two of our negotiations: 5ms."),
+        typer.Option(
+            metavar="TIME", help="Minimum time between two negotiations of Slipstream: 5ms."
+        ),
     ] = "0s",
     scaling: Annotated[
         Path | None,
@@ -51,7 +55,7 @@ def negotiate(
     output: OutputFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure negotiation without a coordinator, and compare it with a rank 0 that coordinates."""
+    """Measure negotiation without a coordinator, and compare it with coordination by rank 0."""
     spec = NegotiateSpec(
         ranks=split_counts(ranks, "--ranks"),
         tensors=tensors,

@@ -46,14 +46,18 @@ def plugin(
     request_size: Annotated[
         str,
         typer.Option(
-            metavar="SIZE", help="Largest request; a larger message is several: NCCL's are 1m."
+            metavar="SIZE",
+            help="Maximum size of a request (NCCL's: 1m); larger messages are split.",
         ),
     ] = "64m",
     streams: Annotated[
-        str, typer.Option(metavar="LIST", help="Numbers of streams of the plugin.")
+        str, typer.Option(metavar="LIST", help="Numbers of TCP streams that the plugin uses.")
     ] = "8,1",
     sockets: Annotated[
-        str, typer.Option(metavar="LIST", help="Numbers of plain sockets; 1 is NCCL's default.")
+        str,
+        typer.Option(
+            metavar="LIST", help="Numbers of plain sockets to compare with; 1 is NCCL's default."
+        ),
     ] = "1,8",
     local: Annotated[
         bool, typer.Option("--local", help="Measure on this machine, without a lab.")

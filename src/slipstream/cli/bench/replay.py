@@ -65,7 +65,9 @@ def replay_models(
     ] = False,
     steps: Annotated[
         int,
-        typer.Option(min=1, rich_help_panel=MEASUREMENT, help="Measured steps of each round."),
+        typer.Option(
+            min=1, rich_help_panel=MEASUREMENT, help="Number of measured steps in each round."
+        ),
     ] = 4,
     rounds: Rounds = 2,
     num_hosts: NumHosts = None,

@@ -1,4 +1,4 @@
-"""`slipstream bench serve`: our server beside a peer's, and both under overload."""
+"""`slipstream bench serve`: Slipstream's server beside a peer's, and both under overload."""
 
 from __future__ import annotations
 
@@ -57,17 +57,24 @@ def serve_model(
         typer.Option(metavar="FILE", help="ONNX file of the same model, for the peer."),
     ] = None,
     clients: Annotated[
-        str, typer.Option(metavar="LIST", help="Numbers of clients in closed loops.")
+        str,
+        typer.Option(
+            metavar="LIST",
+            help="Numbers of clients; each sends its next request after the last answer.",
+        ),
     ] = "1,2,4,8,16",
     threads: Annotated[
-        int | None, typer.Option(min=1, show_default="as compiled", help="Threads of a batch.")
+        int | None,
+        typer.Option(
+            min=1, show_default="as compiled", help="Number of threads that compute a batch."
+        ),
     ] = None,
     open_loop: Annotated[
         str,
         typer.Option(
             "--open",
             metavar="FACTOR[:TIME]",
-            help="Open loop: request rate as a multiple of the capacity, and duration; 0: none.",
+            help="Open loop: request rate as a multiple of the capacity, and duration; 0 to skip.",
         ),
     ] = "2:60s",
     deadline: Annotated[
@@ -79,7 +86,7 @@ def serve_model(
     output: OutputFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a server: throughput and latency by clients, overhead of serving, and overload.
+    """Measure a server: throughput and latency by number of clients, overhead, and overload.
 
     Slipstream and the peer are measured by turns. The command needs slipstream[serve], and
     fastapi for the peer. Nothing else should run on the machine.
@@ -120,7 +127,13 @@ def serve_model(
 
 
 def parse_open(text: str) -> tuple[float, float]:
-    """Return factor of the capacity and seconds from `2` or `2:60s`; raise UsageError otherwise."""
+    """Return the two numbers of an open loop such as `2:60s`; `2` has the default duration.
+
+    Returns: Request rate as a multiple of the server's capacity, and duration in seconds.
+
+    Raises:
+        UsageError: The text has another form.
+    """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(?::(.+))?", text.strip())
     if match is None:
         raise UsageError(f"the open loop is {text!r}; allowed: 2, 2:60s for 60 s, 0 for none")

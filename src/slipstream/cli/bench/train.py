@@ -47,7 +47,10 @@ def train_models(
         str, typer.Option(metavar="LIST", help="Models, with commas between.")
     ] = "resnet,large",
     codecs: Annotated[
-        str, typer.Option(metavar="LIST", help="Codecs of gradients between hosts, with commas.")
+        str,
+        typer.Option(
+            metavar="LIST", help="Codecs of gradients between hosts, with commas between."
+        ),
     ] = "none",
     peers: Peers = "gloo",
     steps: Annotated[
@@ -56,7 +59,7 @@ def train_models(
             min=1,
             show_default="as many as take a few seconds",
             rich_help_panel=MEASUREMENT,
-            help="Steps of each turn.",
+            help="Number of steps in each turn.",
         ),
     ] = None,
     rounds: Rounds = 5,

@@ -1,4 +1,4 @@
-"""`slipstream compile`: a model in the fastest form on this machine that is accurate enough."""
+"""`slipstream compile`: find the fastest form of a model that is accurate enough."""
 
 from __future__ import annotations
 
@@ -93,7 +93,10 @@ def show_list(*, as_json: bool) -> None:
 def compile_model(
     model: Annotated[
         str | None,
-        typer.Argument(metavar="MODEL", help="File, package.module:function or path.py:function."),
+        typer.Argument(
+            metavar="MODEL",
+            help="Model: file, package.module:function or path.py:function.",
+        ),
     ] = None,
     output: Annotated[
         Path, file_option("-o", "--output", help="File for the package.", group=None)
@@ -109,7 +112,10 @@ def compile_model(
         str, typer.Option(metavar="TIME", help="Time limit of the search: 90s, 5m, 1h.")
     ] = "5m",
     threads: Annotated[
-        int | None, typer.Option(min=1, show_default="all cores", help="Threads of a call.")
+        int | None,
+        typer.Option(
+            min=1, show_default="all cores", help="Number of threads that compute a call."
+        ),
     ] = None,
     shapes: Shapes = None,
     weights: Weights = None,
@@ -177,7 +183,7 @@ def _show(report: infer.Report, output: Path, *, as_json: bool) -> None:
 
 
 def _warn(report: infer.Report, limit: float, seconds: float) -> None:
-    """Warn, with the time of each part, if the command took longer than the search's time limit."""
+    """Warn if the command took longer than the search's limit; give the time of each part."""
     if seconds <= limit:
         return
     search = report.search_seconds or 0.0

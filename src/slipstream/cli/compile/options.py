@@ -30,8 +30,8 @@ Data = Annotated[
     str | None,
     typer.Option(
         metavar="DATA",
-        help="Samples: folder of images, .npy or .npz files; .npz file; or a function that"
-        " returns them, package.module:function or path.py:function.",
+        help="Samples: .npz file; folder of images, .npy or .npz files; or function that returns"
+        " samples, package.module:function or path.py:function.",
     ),
 ]
 Budget = Annotated[
@@ -76,7 +76,7 @@ Shapes = Annotated[
         "--shape",
         metavar="NAME=SIZES",
         rich_help_panel=MODEL,
-        help="Shape of an input if the model leaves it open: image=1,3,224,224; may be repeated.",
+        help="Shape of an input whose sizes MODEL leaves open: image=1,3,224,224; may be repeated.",
     ),
 ]
 Weights = Annotated[
@@ -85,7 +85,7 @@ Weights = Annotated[
         metavar="FILE",
         rich_help_panel=MODEL,
         show_default="the file beside MODEL",
-        help="File of the weights for Caffe and MXNet.",
+        help="Weights file of a Caffe or MXNet model.",
     ),
 ]
 Pixels = Annotated[
@@ -93,7 +93,7 @@ Pixels = Annotated[
     typer.Option(
         "--pixels",
         rich_help_panel=PACKAGE,
-        help="Accept JPEG and PNG files, and bytes of shape (n, height, width, channels).",
+        help="Accept JPEG and PNG files, and uint8 arrays of shape (n, height, width, channels).",
     ),
 ]
 Top = Annotated[
@@ -102,7 +102,7 @@ Top = Annotated[
         min=1,
         rich_help_panel=PACKAGE,
         show_default="all scores",
-        help="Number of labels with the highest scores to return.",
+        help="Number of labels that the package returns, those with the highest scores.",
     ),
 ]
 Boxes = Annotated[
@@ -119,7 +119,7 @@ Size = Annotated[
         min=1,
         rich_help_panel=IMAGES,
         show_default="8/7 of the input",
-        help="Pixels to which the shorter side is resized before the centre is cropped.",
+        help="Pixels to which an image's shorter side is resized before the centre is cropped.",
     ),
 ]
 Mean = Annotated[
@@ -137,7 +137,7 @@ Std = Annotated[
         metavar="NUMBERS",
         rich_help_panel=IMAGES,
         show_default="ImageNet's",
-        help="Standard deviation of all channels, or one for each channel, with commas between.",
+        help="Standard deviation of all channels, or of each channel, with commas between.",
     ),
 ]
 
@@ -151,7 +151,7 @@ def parse_percent(text: str, name: str) -> float:
 
 
 def parse_boxes(text: str) -> infer.BoxOptions:
-    """Return the options in `iou=0.45,score=0.25,most=100,layout=yolov8` or in some of these."""
+    """Return the options in `iou=0.45,score=0.25,most=100,layout=yolov8`; each may be left out."""
     kinds = {"iou": float, "score": float, "most": int, "layout": str}
     try:
         pairs = [part.split("=") for part in split_list(text)]

@@ -1,4 +1,4 @@
-"""Commands `slipstream forecast`: a plan for training a model, and measurements behind it."""
+"""Commands `slipstream forecast`: a plan for training a model, and the measurements behind it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ PLAN = "plan"
 
 
 class _PlanContext(typer.Context):
-    """Context of the implicit sub-command `plan`, whose name usage lines and errors leave out."""
+    """Context of the implicit sub-command `plan`; usage lines and errors leave out this name."""
 
     @property
     def command_path(self) -> str:
-        """The command path of the group."""
+        """The command path of the group, without `plan`."""
         return self.parent.command_path if self.parent else "forecast"
 
 

@@ -34,18 +34,19 @@ def calibrate(
         Path, file_option("-o", "--output", help="File for the measured rates.", group=None)
     ] = Path("here.toml"),
     name: Annotated[
-        str, typer.Option(metavar="NAME", help="Name of the device, for --own.")
+        str, typer.Option(metavar="NAME", help="Name that --own accepts for the measured device.")
     ] = "here",
     comm: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="JSON file of bench comm with the network between hosts."
+            metavar="FILE",
+            help="Results of `slipstream bench comm` as JSON, for the network between hosts.",
         ),
     ] = None,
     threads: Annotated[
         int | None,
         typer.Option(
-            min=1, show_default="all: a host is one device", help="CPU threads of a rank."
+            min=1, show_default="all: a host is one device", help="Number of CPU threads of a rank."
         ),
     ] = None,
     quick: Annotated[

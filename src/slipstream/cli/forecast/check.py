@@ -60,7 +60,7 @@ def check(
             metavar="NAME",
             rich_help_panel=HARDWARE,
             show_default="here, in --hardware",
-            help="Name of this device: H100.",
+            help="Name of this machine's device: H100.",
         ),
     ] = None,
     hardware: HardwareFile = None,

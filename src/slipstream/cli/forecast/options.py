@@ -47,7 +47,8 @@ class CodecChoice(str, Enum):
 Model = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help="Architecture, file, package.module:function or path.py:function."
+        metavar="MODEL",
+        help="Model: architecture, file, package.module:function or path.py:function.",
     ),
 ]
 Batch = Annotated[
@@ -64,11 +65,11 @@ Shape = Annotated[
 ]
 Tokens = Annotated[
     int | None,
-    typer.Option(min=1, show_default="as in its training", help="Tokens of a sequence."),
+    typer.Option(min=1, show_default="as in its training", help="Number of tokens in a sequence."),
 ]
 Optimizer = Annotated[
     OptimizerChoice,
-    typer.Option(rich_help_panel=TRAINING, help="Optimizer; its states need memory."),
+    typer.Option(rich_help_panel=TRAINING, help="Optimizer, whose states need memory."),
 ]
 HardwareFile = Annotated[
     Path | None,
@@ -79,10 +80,10 @@ HardwareFile = Annotated[
     ),
 ]
 Samples = Annotated[int | None, typer.Option(min=1, help="Samples per epoch.")]
-Epochs = Annotated[float | None, typer.Option(help="Epochs of the whole training.")]
+Epochs = Annotated[float | None, typer.Option(help="Number of epochs of the whole training.")]
 TotalTokens = Annotated[
     str | None,
-    typer.Option(metavar="COUNT", help="Tokens of the whole training: 1.5T, 15e12."),
+    typer.Option(metavar="COUNT", help="Number of tokens of the whole training: 1.5T, 15e12."),
 ]
 Deadline = Annotated[
     str | None,
@@ -169,7 +170,7 @@ Codec = Annotated[
     CodecChoice,
     typer.Option(
         rich_help_panel=TRAINING,
-        help="Compression of gradients between hosts; any: the fastest.",
+        help="Compression of gradients between hosts; `any` stands for the fastest.",
     ),
 ]
 LocalSteps = Annotated[
@@ -177,7 +178,7 @@ LocalSteps = Annotated[
     typer.Option(
         min=1,
         rich_help_panel=TRAINING,
-        help="Steps between exchanges of local SGD; above 1, local SGD is tried too.",
+        help="Number of steps between exchanges of local SGD; above 1, local SGD is tried too.",
     ),
 ]
 InputRate = Annotated[
@@ -185,7 +186,7 @@ InputRate = Annotated[
     typer.Option(
         rich_help_panel=TRAINING,
         show_default="unlimited",
-        help="Samples/s that a host reads and decodes.",
+        help="Samples/s that a host can read and decode.",
     ),
 ]
 SearchTime = Annotated[

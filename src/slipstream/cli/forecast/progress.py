@@ -19,7 +19,7 @@ EVERY_SECONDS = 5.0
 
 
 class SearchDisplay(Protocol):
-    """Receiver of the progress of a search."""
+    """The interface of an object that shows the progress of a search."""
 
     def tell(self, step: str, done: int, total: int) -> None:
         """Show the current step and its progress, `done` of `total`; 0 of 0 means unknown."""
@@ -56,7 +56,7 @@ class LogLines:
         self._write(f"{now - self._begin:.0f} s: {tried}{self._best}")
 
     def better(self, plan: Plan) -> None:
-        """Add the best plan so far to the next lines."""
+        """Add the best plan so far to the following log lines."""
         self._best = f"; best so far: {brief(plan)}"
 
 

@@ -33,7 +33,7 @@ seconds for each.
 
 
 class LeaveChoice(str, Enum):
-    """Rows that are excluded from the calibration when a row is forecast."""
+    """Columns; the forecast of a row is fitted without the rows of the same value."""
 
     SOURCE = "source"
     MODEL = "model"
@@ -64,7 +64,9 @@ def validate_table(
     ] = KeyChoice.SOURCE,
     leave: Annotated[
         LeaveChoice,
-        typer.Option(help="Column; a row is forecast by a fit without the rows of equal value."),
+        typer.Option(
+            help="Column; a fit for a row leaves out the rows with the same value in the column."
+        ),
     ] = LeaveChoice.SOURCE,
     as_json: AsJson = False,
     output: OutputFile = None,

@@ -66,7 +66,7 @@ Whichever backend the script names for init_process_group, it gets the backend w
 
 Program = Annotated[
     list[str],
-    typer.Argument(metavar="-- PROGRAM...", help="Program and its arguments, after two hyphens."),
+    typer.Argument(metavar="-- PROGRAM...", help="Program and its arguments, after `--`."),
 ]
 
 
@@ -130,7 +130,8 @@ def compare_script(
     together: Annotated[
         bool,
         typer.Option(
-            "--together", help="Run both at once, on shared cores; the numbers are inaccurate."
+            "--together",
+            help="Run both backends at once, on shared cores; the numbers are inaccurate.",
         ),
     ] = False,
     name: Name = DEFAULT_NAME,
@@ -143,7 +144,7 @@ def compare_script(
     output: OutputFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a PyTorch script over gloo and over Slipstream, and show both side by side."""
+    """Run a PyTorch script once over gloo and once over Slipstream, and show both side by side."""
     network = (num_hosts, ranks_per_host, rate, flow_rate, racks, uplink)
     spec = lab_spec(*network) if describes_lab(context) else None
     console = stderr_console()

@@ -37,7 +37,9 @@ DOWN_EXAMPLES = """\b
   slipstream lab down --all
 """
 
-Name = Annotated[str, typer.Option(metavar="NAME", help="Name of the lab, if there are several.")]
+Name = Annotated[
+    str, typer.Option(metavar="NAME", help="Name of the lab, needed if several are up.")
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -48,12 +50,16 @@ def add_to(app: typer.Typer) -> None:
 
 
 def link(
-    host: Annotated[str, typer.Argument(metavar="HOST", help='Number of the host, or "uplinks".')],
+    host: Annotated[
+        str,
+        typer.Argument(metavar="HOST", help='Number of the host whose link changes, or "uplinks".'),
+    ],
     rate: Annotated[
-        str | None, typer.Option(metavar="RATE", help="New bit rate in both directions.")
+        str | None,
+        typer.Option(metavar="RATE", help="New bit rate of the link in both directions."),
     ] = None,
     cut: Annotated[bool, typer.Option("--cut", help="Pull the cable.")] = False,
-    mend: Annotated[bool, typer.Option("--mend", help="Put the cable back.")] = False,
+    mend: Annotated[bool, typer.Option("--mend", help="Undo --cut.")] = False,
     name: Name = DEFAULT_NAME,
 ) -> None:
     """Change, cut or mend a link, also while a program runs."""
