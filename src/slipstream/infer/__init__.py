@@ -6,7 +6,7 @@
     model = infer.load("model.slip")
     logits = model(image)
 
-Needs the packages that `pip install 'slipstream[infer]'` installs.
+This module needs the packages that `pip install 'slipstream[infer]'` installs.
 """
 
 from __future__ import annotations

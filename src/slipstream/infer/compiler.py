@@ -38,7 +38,7 @@ class _Source:
     Args:
         imported: Imported model; its input is uint8 pixels if `CompileOptions.pixels` is set.
         samples: Samples of the search; None if there is no data.
-        reduction: Outputs that replace the model's in the package, such as the best labels.
+        reduction: Change of the model's outputs in the package, for example to the best labels.
         reading: Description of the input that is made from image files; None if the package reads
             no image files.
         classes: Names of the classes; empty if they are unknown.
@@ -60,21 +60,23 @@ def compile_model(
     """Compile a model to the fastest form on this machine that is accurate enough.
 
     Args:
-        model: ONNX file or its bytes; PyTorch module, exported program or .pt2 file; Keras model
-            or file; SavedModel folder; file of Caffe, MXNet or Kaldi; name of a JAX function, or of
-            a function that returns one of these. A name is "package.module:function" or
-            "path.py:function".
-        output: Path of the package, by convention model.slip. An existing file is replaced.
+        model: ONNX file or its bytes; PyTorch module, exported program or .pt2 file; Keras model or
+            file; SavedModel folder; file of Caffe, MXNet or Kaldi; name of a JAX function; or name
+            of a function that returns any of these models. The name of a function is
+            "package.module:function" or "path.py:function".
+        output: Path of the package to write, by convention model.slip. An existing file is
+            replaced.
         options: Options of the compilation (default `CompileOptions()`).
         tell: Function called with the current step and the share of `options.seconds` that has
             passed, 0 to 1.
 
-    Returns the report: all candidates, and the reason for the choice. The package contains it too.
+    Returns the report: all candidates, and the reason for the choice. The package contains the
+    report too.
 
     Raises UsageError for an invalid model, data or option; UnsupportedError if no candidate stays
     within the accuracy budget. The package is loaded and called once in another process before it
-    is moved to `output`. The call blocks until then. Other work on the machine during the search
-    may lead to a wrong choice.
+    is moved to `output`. `compile_model` returns after the move. Other work on the machine during
+    the search may lead to a wrong choice.
     """
     options = CompileOptions() if options is None else options
     path = Path(output)
@@ -137,7 +139,7 @@ def _reading(graph: Graph, options: ImageOptions) -> Reading:
 def _classes(graph: Graph, samples: Batches | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return a pair: the names of the classes, and notes for the report.
 
-    There are no names, and there is one note, if data and model differ in the number of classes.
+    If data and model differ in the number of classes, there are no names, and a note says so.
     """
     names = () if samples is None else samples.classes
     count = (graph.shape(graph.outputs[0]) or (0,))[-1]
@@ -151,8 +153,8 @@ def _package(
 ) -> Package:
     """Return the package of the chosen candidate.
 
-    The candidate runs again, to get the outputs of the package's example, the sizes of outputs, and
-    the constants that its engine rounds.
+    The candidate runs again. The runs give the outputs of the package's example, the sizes of
+    outputs, and the constants that the candidate's engine rounds.
     """
     samples = source.samples
     samples = synthetic(source.imported.graph, NUM_RUNS) if samples is None else samples

@@ -68,12 +68,12 @@ class Comparison:
             one group).
         powers: Signal and noise of each group, by the title of the group.
         samples: Number of samples that were compared.
-        labelled: Number of labels of these samples.
+        labelled: Number of labels of the compared samples.
         right: Number of labels that the candidate predicts correctly.
         reference_right: Number of labels that the reference predicts correctly.
         changed: Number of labels that either the candidate or the reference predicts correctly, but
             not both.
-        classes: Distinct labels of these samples.
+        classes: Distinct labels of the compared samples.
         answers: Number of answers, which are predicted classes and integer outputs.
         same: Number of answers that equal the reference's.
     """
@@ -147,7 +147,7 @@ class Comparison:
     def snr_db(self) -> float:
         """Lowest signal-to-noise ratio of any group in dB, -200 to 200.
 
-        It is 200 if all outputs are integers, which have no groups.
+        The ratio is 200 if all outputs are integers, which have no groups.
         """
         return min((powers.db for powers in self.powers.values()), default=EXACT)
 
@@ -177,7 +177,7 @@ class Comparison:
     def most_loss(self) -> float | None:
         """Upper 95 % confidence bound of `top1_loss` for unseen samples; None without labels.
 
-        It is the bound of Agresti and Min (2005) for matched proportions, which adds one changed
+        The bound is that of Agresti and Min (2005) for matched proportions. It adds one changed
         answer.
         """
         loss = self.top1_loss
@@ -200,9 +200,9 @@ class Comparison:
 def _doubt(signal: Array, noise: Array) -> float:
     """Return the factor by which the noise-to-signal ratio may be greater on unseen samples.
 
-    It is the greater of two upper bounds. One is Student's bound of a ratio of two means, from the
-    residuals (Cochran, Sampling Techniques, 6.4). The other is Cox's bound of the mean of a
-    log-normal distribution (Zhou and Gao, 1997), with Kish's effective number of samples (1965),
+    The factor is the greater of two upper bounds. Student's bound is that of a ratio of two means,
+    from the residuals (Cochran, Sampling Techniques, 6.4). Cox's bound is that of the mean of a
+    log-normal distribution (Zhou and Gao, 1997). It uses Kish's effective number of samples (1965),
     because samples differ in signal. If some samples have many times the noise of others, Student's
     bound alone is too low; test_accuracy.py shows this on six distributions.
     """
@@ -235,7 +235,7 @@ def _quantile(freedom: float) -> float:
 def _powers(output: Array, expected: Array) -> tuple[Array, Array]:
     """Return a pair of arrays: the squared signal and the squared noise of each element.
 
-    Both are 0 for an element that is NaN, or the same infinity, in both arrays. If the shapes
+    The noise is 0 for an element that is NaN, or the same infinity, in both arrays. If the shapes
     differ, the noise is infinite.
     """
     real = expected.astype(np.float64)

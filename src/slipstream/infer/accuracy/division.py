@@ -1,4 +1,4 @@
-"""Division of the samples into three sets: calibration, judging and held-out samples.
+"""Division of the samples into calibration samples, judging samples and held-out samples.
 
 The calibration samples determine the ranges of int8 values. The judging samples show which
 candidates are accurate enough. The held-out samples have no part in calibration or in the choice of
@@ -44,7 +44,7 @@ class SampleSubset:
         return SampleSubset(self.samples, self.indices[:count])
 
     def turns(self, other: SampleSubset) -> SampleSubset:
-        """Return a subset that alternates between the samples of this and another subset."""
+        """Return a subset that takes its samples in turn from this subset and from `other`."""
         longest = range(max(len(self), len(other)))
         pairs = (subset.indices[at : at + 1] for at in longest for subset in (self, other))
         return SampleSubset(self.samples, [index for pair in pairs for index in pair])
@@ -55,11 +55,11 @@ class Division:
     """The samples of a search, divided by purpose.
 
     Args:
-        calibration: Samples that determine the ranges of int8 values. It is empty if there are too
-            few samples to divide; then no int8 candidate is tried.
+        calibration: Samples that determine the ranges of int8 values. The subset is empty if there
+            are too few samples to divide; then no int8 candidate is tried.
         judged: Samples on which all candidates are compared with the reference.
         held_out: Samples on which the chosen candidate is compared with the reference at the end.
-            It is empty if there are too few samples to divide.
+            The subset is empty if there are too few samples to divide.
     """
 
     calibration: SampleSubset

@@ -12,22 +12,22 @@ from slipstream.infer.accuracy.accuracy import ENOUGH, EXACT, Comparison
 class Accuracy(BaseModel):
     """The difference of the outputs from those of the imported model in float32.
 
-    It is measured on the held-out samples if there are any, else on the judging samples (see
-    `division`).
+    The difference is measured on the held-out samples if there are any, else on the judging samples
+    (see `division`).
 
     Args:
         snr_db: Lowest signal-to-noise ratio in `groups`, in dB; 200 if all outputs are equal.
         sure_db: Lower 95 % confidence bound of `snr_db` for unseen samples; None if the samples
             were too few or random.
-        groups: Signal-to-noise ratio in dB by output, or by group of an output's channels if the
-            magnitudes of channels differ.
+        groups: Signal-to-noise ratio in dB by the name of an output. An output whose channels
+            differ in magnitude has one ratio for each group of channels.
         agreement: Percentage of answers (predicted classes and integer outputs) that equal the
             model's; None if no output has answers.
         top1: Top-1 accuracy of the package in percent; None without labels.
         reference_top1: Top-1 accuracy of the model in float32 in percent; None without labels.
         top1_loss: Loss of top-1 accuracy in percentage points; None without labels.
         samples: Number of samples of the measurement.
-        labelled: Number of labels of these samples.
+        labelled: Number of labels of the samples of the measurement.
         data: Description of the samples.
     """
 
@@ -110,7 +110,7 @@ def _spelled(db: float) -> str:
 def chance_note(comparison: Comparison) -> str:
     """Return a warning if the model itself is no better than chance, else "".
 
-    One cause is that the folders of images are not in the order of the model's classes.
+    The model may seem no better because the folders of images are not in the order of its classes.
     There is no warning if the samples have no labels, or labels of only one class.
     """
     classes = len(comparison.classes)

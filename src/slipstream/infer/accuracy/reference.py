@@ -1,4 +1,4 @@
-"""The reference: the graph as imported, which ONNX Runtime runs in float32 without optimisations.
+"""The reference: ONNX Runtime runs the imported graph in float32, without optimisations.
 
 The outputs of every candidate are compared with the outputs of the reference.
 """
@@ -35,7 +35,7 @@ class ReferenceCase:
 
 @dataclass(frozen=True)
 class ReferenceCases:
-    """Samples and the reference's outputs for them, with which many candidates are compared.
+    """Samples, each with the outputs of the reference with which candidates are compared.
 
     Args:
         cases: Samples, each with the reference's outputs.
@@ -65,7 +65,7 @@ class Reference:
     """The reference of one model.
 
     Args:
-        graph: Graph as imported.
+        graph: Graph of the imported model, before any rewrite.
         threads: Number of threads of one run.
         origin: Source of the model, for error messages.
 
@@ -83,7 +83,7 @@ class Reference:
 
     @property
     def seconds(self) -> float:
-        """Least time in seconds to read and run a sample in `learn`; 0 before `learn` is called."""
+        """Shortest time in seconds in which `learn` read and ran a sample; 0 before that."""
         return self._seconds
 
     def learn(
@@ -119,14 +119,14 @@ class Reference:
     def compare(
         self, rivals: Sequence[tuple[Executable, Comparison]], samples: Iterable[Sample]
     ) -> None:
-        """Run executables on samples, and add their outputs to their comparisons."""
+        """Run executables on samples, and add the outputs of each executable to its comparison."""
         for sample in samples:
             reference = self._run(sample)
             for executable, comparison in rivals:
                 comparison.add(executable.run(sample.inputs), reference, sample.labels)
 
     def cases(self, samples: Iterable[Sample]) -> ReferenceCases:
-        """Run the reference on samples, and return them with its outputs."""
+        """Run the reference on samples, and return the samples with the reference's outputs."""
         cases = tuple(ReferenceCase(sample, self._run(sample)) for sample in samples)
         return ReferenceCases(cases, self._yardstick)
 

@@ -60,15 +60,17 @@ class ChannelGroup:
 
 @dataclass(frozen=True)
 class Yardstick:
-    """The groups of each output, and the axis of its classes. By default an output is one group.
+    """The groups of each output, and the axis along which its classes lie, if it has classes.
 
-    Outputs of integers have neither: each integer is an answer, which is equal to the reference's
-    or not.
+    By default an output is one group.
+
+    Outputs of integers have no groups and no classes: each integer is an answer, which either
+    equals the reference's or does not.
 
     Args:
         groups: Groups that are compared separately, by the name of the output.
         classes: Axis of the classes, by the name of the output, for outputs that are scores of
-            classes. The answer of such an output is the class with the highest score.
+            classes. The answer of an output of scores is the class with the highest score.
     """
 
     groups: Mapping[str, tuple[ChannelGroup, ...]] = field(
@@ -144,7 +146,7 @@ def _merged(row: Array) -> Array:
 
 
 def _axis_of_classes(stacked: Array) -> int | None:
-    """Return the axis along which the numbers or their exponentials sum to 1; None without one.
+    """Return the axis along which the numbers or their exponentials sum to 1, or None.
 
     Args:
         stacked: Outputs for several inputs, stacked along a new first axis.
@@ -188,7 +190,7 @@ def _groups(name: str, stacked: Array) -> tuple[ChannelGroup, ...]:
 def _sizes(stacked: Array, axis: int) -> Array:
     """Return the root mean square of each channel; 0 if all its numbers are 0.
 
-    Other channels whose numbers are all between 0 and 1 have at least LEAST_SIZE.
+    If a channel's numbers are between 0 and 1 and not all 0, the result is at least LEAST_SIZE.
     """
     others = tuple(other for other in range(stacked.ndim) if other != axis)
     numbers = np.where(np.isfinite(stacked), stacked, 0.0)
@@ -200,8 +202,9 @@ def _sizes(stacked: Array, axis: int) -> Array:
 def _parts(sizes: Array, gap: float) -> list[tuple[int, ...]]:
     """Return groups of channels of similar magnitude.
 
-    A group ends where the next greater magnitude is `gap` times as large or more, if enough
-    channels are left on both sides. Channels of magnitude 0 belong to the group of least magnitude.
+    The channels are sorted by magnitude. A group ends where the next magnitude is at least `gap`
+    times as large, if enough channels are left on both sides. Channels of magnitude 0 belong to the
+    group of least magnitude.
     """
     order = np.argsort(sizes, kind="stable")
     least = max(LEAST_CHANNELS, int(np.ceil(LEAST_SHARE * len(sizes))))

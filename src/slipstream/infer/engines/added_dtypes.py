@@ -1,4 +1,4 @@
-"""Arrays of dtypes that ml_dtypes adds to NumPy as inputs and outputs of engines."""
+"""Conversion of arrays for engines, if ml_dtypes adds their dtypes to NumPy."""
 
 # The stubs of onnxruntime and openvino leave their types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -49,7 +49,7 @@ def array_of_ort_value(value: Any) -> Array:
 
 
 def openvino_tensor(array: Array, port: Any) -> Any:
-    """Return what OpenVINO takes for an input: the array, or a tensor if its dtype is added."""
+    """Return the input for OpenVINO: the array, or a tensor if ml_dtypes adds the array's dtype."""
     if port.get_element_type().get_type_name() not in OPENVINO_TYPES:
         return array
     import openvino

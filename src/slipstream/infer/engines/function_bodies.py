@@ -1,4 +1,4 @@
-"""Expansion of operators that ONNX defines by other operators, for engines that lack them."""
+"""Replacement of operators that an engine lacks by ONNX's definitions of these operators."""
 
 # The stubs of onnx do not state the types of the methods of a schema.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -18,11 +18,12 @@ DOMAIN = "slipstream.functions"  # domain of the functions while they are expand
 
 
 def with_functions_expanded(graph: Graph, ops: Collection[str]) -> Graph:
-    """Return the graph in which ONNX's definitions replace some operators of ONNX.
+    """Return the graph in which ONNX's definitions of some operators replace these operators.
 
     Args:
-        graph: Graph, which is not changed, and is returned if it has none of the operators.
-        ops: Names of the operators.
+        graph: Graph, which is not changed. A graph that has none of the operators is returned
+            itself.
+        ops: Names of the operators to replace.
     """
     if not any(node.op in ops and not node.domain for node in graph.nodes):
         return graph
@@ -42,7 +43,7 @@ def with_functions_expanded(graph: Graph, ops: Collection[str]) -> Graph:
 
 
 def _body(model: ModelProto, graph: Graph, node: NodeProto) -> FunctionProto:
-    """Return ONNX's definition of a node, for the types of its inputs and its attributes."""
+    """Return ONNX's definition of a node, for its attributes and the types of its inputs."""
     schema = defs.get_schema(node.op_type, graph.opsets.get("", 17))
     types: list[bytes] = []
     for name in node.input:

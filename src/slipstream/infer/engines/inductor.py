@@ -33,7 +33,8 @@ class Inductor(GraphEngine):
 
     Args:
         name: Name in recipes and on the command line.
-        device: Device that it compiles for. Inputs and outputs are always in host memory.
+        device: Device on which the compiled module runs. Inputs and outputs are always in host
+            memory.
         module: torch.nn.Module that takes the graph's inputs in their order and returns its
             outputs; None if the model is not from PyTorch.
     """
@@ -51,7 +52,7 @@ class Inductor(GraphEngine):
         return replace(self, module=module)
 
     def available(self) -> str | None:
-        """Return None, or the missing requirement: a GPU, torch, or a module."""
+        """Return what is missing, a GPU, torch or a module; None if nothing is missing."""
         reason = missing("torch", "pip install torch")
         if self.device == "cuda":
             reason = missing_gpu() or reason or _without_cuda()
@@ -66,7 +67,7 @@ class Inductor(GraphEngine):
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
         """See `Engine`. Compiling takes about a minute.
 
-        The module is compiled; only the names and shapes of the graph are used.
+        The PyTorch module is compiled; only the names and shapes of the graph are used.
         """
         reason = self.available()
         if reason is not None:
@@ -85,7 +86,7 @@ def _without_cuda() -> str | None:
 
 
 class _Module(UnprofiledExecutable):
-    """A compiled module. Calls wait for each other, because torch has a single thread pool."""
+    """A compiled module. Only one call runs at a time, because torch has a single thread pool."""
 
     def __init__(self, module: Any, device: str, graph: Graph, threads: int) -> None:
         import torch

@@ -1,4 +1,4 @@
-"""Check that the requirements of an engine are installed, and name a remedy if not."""
+"""Check that the requirements of an engine are installed; name a remedy for missing ones."""
 
 from __future__ import annotations
 

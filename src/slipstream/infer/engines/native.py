@@ -38,7 +38,7 @@ class Native(GraphEngine):
     is_quick_to_prepare = True
 
     def available(self) -> str | None:
-        """Return None, or the missing requirement: the kernels, or ONNX Runtime."""
+        """Return what is missing, the kernels or ONNX Runtime; None if nothing is missing."""
         try:
             from slipstream import _kernels  # noqa: F401  # pyright: ignore
         except ImportError as error:
@@ -64,7 +64,7 @@ class Native(GraphEngine):
 
 
 def _formats(body: Graph, recipe: Recipe) -> dict[str, Format]:
-    """Return the storage format of each value that may be uint8 or bfloat16; None is float32."""
+    """Return the storage format of each value that may be uint8 or bfloat16; None means float32."""
     if recipe.precision == "fp32":
         return {}
     names = storable(body)
@@ -95,7 +95,7 @@ def _has_halves() -> bool:
 
 
 class _Program:
-    """A program and a pool of runners. Each call has its own runner, so no call waits."""
+    """A program and a pool of runners. Each call has its own runner, so calls need not wait."""
 
     def __init__(self, graph: Graph, recipe: Recipe, threads: int) -> None:
         from slipstream.infer.native.operations import OPERATIONS

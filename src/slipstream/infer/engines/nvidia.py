@@ -1,4 +1,4 @@
-"""ONNX Runtime on NVIDIA GPUs, with its own CUDA kernels or with TensorRT."""
+"""ONNX Runtime on NVIDIA GPUs, either with ONNX Runtime's own CUDA kernels or with TensorRT."""
 
 # The stubs of onnxruntime leave its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -34,7 +34,7 @@ class OnnxRuntimeOnGpu(GraphEngine):
     settings: Mapping[Precision, Mapping[str, str]]
 
     def available(self) -> str | None:
-        """Return None, or the missing requirement: a GPU, or a build of ONNX Runtime for it."""
+        """Return what is missing, a GPU or ONNX Runtime for GPUs; None if nothing is missing."""
         reason = missing_gpu() or missing("onnxruntime", INSTALL)
         if reason is not None:
             return reason

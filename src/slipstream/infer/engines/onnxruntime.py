@@ -51,9 +51,9 @@ class OnnxRuntime(GraphEngine):
 
     Args:
         name: Name in recipes and on the command line.
-        file_bytes: Least total size in bytes of a graph's constants at which they are written to a
-            temporary file (in `TMPDIR`) and mapped into memory (default 1 GiB). If they are
-            smaller, making a session copies them once.
+        file_bytes: Size in bytes (default 1 GiB). If a graph's constants have at least this size
+            together, they are written to a temporary file (in `TMPDIR`) and mapped into memory.
+            Making a session copies smaller constants once.
     """
 
     name: str = "onnxruntime"
@@ -64,17 +64,18 @@ class OnnxRuntime(GraphEngine):
         return replace(self, file_bytes=large_bytes)
 
     def available(self) -> str | None:
-        """Return None, or a message that it is not installed."""
+        """Return None, or a message that ONNX Runtime is not installed."""
         return missing("onnxruntime")
 
     def precisions(self) -> tuple[Precision, ...]:
-        """Return the precisions of its kernels for CPUs."""
+        """Return the precisions of ONNX Runtime's kernels for CPUs."""
         return ("fp32", "int8", "int8-dynamic", "int8-weights")
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
         """See `Engine`.
 
-        The optimised graph is not cached, because optimising is faster than reading it.
+        The optimised graph is not cached, because optimising it is faster than reading it from a
+        file.
         """
         if recipe.rest != "fp32":
             raise UnsupportedError(
@@ -93,8 +94,8 @@ class OnnxRuntime(GraphEngine):
 def graph_session(graph: Graph, threads: int, *, optimise: bool = False) -> Session:
     """Return a session of a graph of standard ONNX operators.
 
-    Large constants are not copied, except by the engine's optimisations. Without optimisations,
-    large matrices become inputs that every run passes, so that ONNX Runtime converts none of them.
+    Only the engine's optimisations copy large constants. Without optimisations, every run passes
+    the large matrices as inputs, so that ONNX Runtime does not convert them.
 
     Args:
         graph: Graph to run.
@@ -131,16 +132,16 @@ def plain_session(model: bytes, threads: int) -> Executable:
 
 
 class Session(UnprofiledExecutable):
-    """A session of ONNX Runtime. Any number of threads may call it at the same time.
+    """A session of ONNX Runtime. Any number of threads may call a session at the same time.
 
     Args:
         model: Model in standard ONNX operators: its bytes, or the path of a file.
         threads: Number of threads of one run.
         providers: Execution providers, the preferred one first (default: the CPU).
         optimise: Whether the engine may optimise the graph (default True).
-        large: Arrays of the constants that the model refers to but does not contain, by name. They
-            are not copied (default none).
-        fixed_inputs: Inputs that are the same in every run (default none).
+        large: Arrays of the constants that the model refers to but does not contain, by name
+            (default none). The arrays are not copied.
+        fixed_inputs: Arrays of inputs that are the same in every run, by name (default none).
     """
 
     def __init__(

@@ -55,11 +55,11 @@ class OpenVino(GraphEngine):
     name = "openvino"
 
     def available(self) -> str | None:
-        """Return None, or a message that it is not installed."""
+        """Return None, or a message that OpenVINO is not installed."""
         return missing("openvino")
 
     def precisions(self) -> tuple[Precision, ...]:
-        """Return the precisions of this processor; not every processor has bf16 and fp16."""
+        """Return the precisions of this processor, which may lack bf16 and fp16."""
         capabilities = openvino_core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
         halves: list[Precision] = [half for half in HALVES if half.upper() in capabilities]
         return ("fp32", *halves, "int8", "int8-weights")
@@ -84,9 +84,10 @@ def _with_known_operators(graph: Graph) -> Graph:
 def openvino_core() -> Any:
     """Return the only `openvino.Core` of this process, which is never released.
 
-    The CPU plugin of a core gives the thread an alternate stack for signals, and restores the
-    previous stack when the core ends. Unless cores end in the opposite order of their creation, the
-    thread keeps a stack that was freed, and the next signal ends the process (OpenVINO 2026.4.1).
+    The CPU plugin of a core gives the calling thread an alternate stack for signals, and restores
+    the thread's previous stack when the core ends. If two cores do not end in the opposite order of
+    their creation, the thread keeps a stack that was freed, and the next signal ends the process
+    (OpenVINO 2026.4.1).
     """
     with CORE_CREATION:
         return _core()
@@ -98,9 +99,10 @@ def _core() -> Any:
 
 
 def openvino_package() -> Any:
-    """Import the package without its telemetry, and return it.
+    """Import the package openvino without its telemetry, and return the package.
 
-    The telemetry forks and sends to the network when it is imported. OpenVINO works without it.
+    The telemetry forks a process and sends data to the network when it is imported. OpenVINO works
+    without the telemetry.
     """
     sys.modules.setdefault("openvino_telemetry", None)  # pyright: ignore[reportArgumentType]
     import openvino
@@ -120,10 +122,10 @@ def _settings(recipe: Recipe, threads: int) -> dict[str, Any]:
 
 
 def _read(graph: Graph) -> tuple[Any, Sequence[Array]]:
-    """Return a pair: OpenVINO's model of a graph in standard operators, and its large constants.
+    """Return a pair: OpenVINO's model of a graph in standard operators, and the large constants.
 
-    The model keeps reading the arrays of these constants. OpenVINO's own reader would copy them,
-    and accepts at most 2 GiB.
+    The model keeps reading the arrays of the large constants. OpenVINO's own reader would copy the
+    constants, and accepts at most 2 GiB.
     """
     bare, large = bare_graph(graph, _is_readable)
     try:
@@ -143,11 +145,13 @@ def _read(graph: Graph) -> tuple[Any, Sequence[Array]]:
 def _name_inputs(model: Any, graph: Graph) -> None:
     """Give the inputs of OpenVINO's model the names that the graph gives them.
 
-    OpenVINO gives an input that passes through operators that do nothing only the name of their
-    result; then no caller would supply it. Both have their inputs in the same order.
+    If operators that do nothing follow an input, OpenVINO names the input after their result only.
+    Then no caller would supply the input. OpenVINO's model and the graph have their inputs in the
+    same order.
 
     Raises:
-        UnsupportedError: it is not clear which input is meant.
+        UnsupportedError: an input of OpenVINO's model does not clearly belong to one input of the
+            graph.
     """
     ports = [parameter.output(0) for parameter in model.get_parameters()]
     unnamed = [port for port in ports if graph.inputs.keys().isdisjoint(port.get_names())]
@@ -162,14 +166,14 @@ def _name_inputs(model: Any, graph: Graph) -> None:
 
 
 def _is_readable(array: Array) -> bool:
-    """Tell whether OpenVINO can read an array in place, which needs a dtype of NumPy's own."""
+    """Tell whether OpenVINO can read an array in place: not if ml_dtypes adds its dtype."""
     return array.ndim > 1 and array.dtype != BFLOAT16
 
 
 def _constant(array: Array) -> Any:
     """Return a constant of OpenVINO that uses the memory of the array.
 
-    OpenVINO requires writable memory, but only reads it.
+    OpenVINO requires writable memory, but only reads this memory.
     """
     address = array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
     numbers = np.ctypeslib.as_array(address, (array.nbytes,)).view(array.dtype)
@@ -184,7 +188,7 @@ def _compiled(model: Any, settings: Mapping[str, Any]) -> Any:
 
 
 def _reason(error: RuntimeError) -> str:
-    """Return OpenVINO's reason without the lines that name places in its sources."""
+    """Return the reason of OpenVINO's error, without the lines that name source files."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reasons = [line for line in lines if not line.startswith(DEVELOPER_LINES)]
     return " ".join(reasons or lines)[:LONGEST_REASON]
@@ -193,10 +197,10 @@ def _reason(error: RuntimeError) -> str:
 class _Compiled(UnprofiledExecutable):
     """One compiled model per stream; each call uses an infer request of its own.
 
-    OpenVINO 2026.4.1 can run several streams in one model, but with compressed weights some streams
-    return wrong numbers, because the streams prepare their shared weights at the same time. The
-    first calls in a process must not overlap, or they can deadlock: OpenVINO's binding waits for
-    the GIL while it holds a lock for which the thread with the GIL waits.
+    OpenVINO 2026.4.1 can run several streams in one model. If the weights are compressed, some
+    streams then return wrong numbers, because the streams prepare their shared weights at the same
+    time. The first calls in a process must not overlap, or they can deadlock: OpenVINO's binding
+    can hold a lock and wait for the GIL, while the thread with the GIL waits for this lock.
     """
 
     def __init__(
@@ -207,7 +211,7 @@ class _Compiled(UnprofiledExecutable):
         Args:
             models: Compiled models, one per stream.
             large: Arrays of the constants that the models keep reading.
-            small: Constants that the engine rounds, as in `Executable`.
+            small: Forms of the constants that OpenVINO rounds, by name, as in `Executable`.
         """
         self.small = small
         self._models, self._large = list(models), large

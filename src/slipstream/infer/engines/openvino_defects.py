@@ -1,10 +1,11 @@
 """Operators that OpenVINO 2026.4 computes wrongly on the CPU, according to ONNX's own tests.
 
 Each entry of `DEFECTS` names the test that shows the error (`onnx.backend.test`, ONNX 1.23). A
-graph with such an operator is refused, because results that are wrong on some inputs may be right
-on the samples on which engines are compared. Three deviations are not listed, because they concern
-only equal or halfway numbers: the choice of TopK between equal numbers, the treatment of boxes that
-overlap by exactly the limit, and the direction in which DynamicQuantizeLinear rounds halves.
+graph with an operator in `DEFECTS` is refused. The comparison of engines may miss wrong results,
+because they may be wrong only on inputs that are not among the samples. Three deviations are not in
+`DEFECTS`, because they concern only equal or halfway numbers. They are the choice of TopK between
+equal numbers, the treatment of boxes that overlap by exactly the limit, and the direction in which
+DynamicQuantizeLinear rounds halves.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ class Defect:
     """A kind of node that OpenVINO computes wrongly.
 
     Args:
-        ops: Names of the operators.
+        ops: Names of the operators that such a node can have.
         description: Explanation of the error, for people.
         test: Name of the ONNX test that shows the error.
-        applies: Function of a graph and of a node with one of the operators, which returns whether
-            the node is affected (default: every node is).
+        applies: Function that takes a graph and one of its nodes with an operator in `ops`, and
+            returns whether OpenVINO computes the node wrongly (default: it always does).
     """
 
     ops: tuple[str, ...]
@@ -58,7 +59,7 @@ def _is_to_or_from_double(graph: Graph, node: Node) -> bool:
 
 
 def _is_to_small_float8(graph: Graph, node: Node) -> bool:
-    """Return whether numbers beyond the range of the new type may become its largest number."""
+    """Return whether a cast to float8 may turn too large numbers into the largest number."""
     dtype = graph.value(node.output).dtype
     clips = bool(node.get("saturate", 1))
     return dtype == FLOAT8_E4M3FN or (dtype == FLOAT8_E5M2 and clips)

@@ -1,4 +1,4 @@
-"""Changes to graphs without which OpenVINO 2026.4 would compute them wrongly."""
+"""Changes that graphs need because OpenVINO 2026.4 would compute the unchanged graphs wrongly."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def _is_compared_maximum(graph: Graph, node: Node) -> bool:
     """Return whether the node is a maximum of floats that another node may compare with infinity.
 
     For elements that are all minus infinity, ReduceMax of OpenVINO returns the least finite number.
-    In attention, the scores of a row whose mask hides everything are such elements, and Equal or
-    IsInf finds these rows.
+    In attention, if the mask hides everything in a row, all scores of the row are minus infinity.
+    Equal or IsInf then finds this row by its maximum.
     """
     if node.op != "ReduceMax" or node.domain:
         return False
@@ -24,9 +24,9 @@ def _is_compared_maximum(graph: Graph, node: Node) -> bool:
 
 
 def with_right_maxima(graph: Graph) -> Graph:
-    """Return the graph in which maxima of minus infinities that are compared are minus infinity.
+    """Return the graph in which the compared maxima of minus infinities are minus infinity.
 
-    Each such maximum m of x becomes `Where(ReduceMin(x == -inf), -inf, m)`.
+    The maximum m of x becomes `Where(ReduceMin(x == -inf), -inf, m)`.
     """
     wrong = [node for node in graph.nodes if _is_compared_maximum(graph, node)]
     if not wrong:
@@ -41,7 +41,7 @@ def with_right_maxima(graph: Graph) -> Graph:
 
 
 def _right_maximum(graph: Graph, node: Node) -> list[Node]:
-    """Return the nodes that replace a maximum; adds their constants and values to the graph."""
+    """Return the nodes that replace a maximum; add their constants and values to the graph."""
     x, output = node.inputs[0], node.output
     dtype = graph.value(x).dtype
     infinity = graph.constant(f"{output}/infinity", np.array(-np.inf, dtype))

@@ -15,7 +15,7 @@ from slipstream.infer.graph.graph import Array, Graph, Node
 
 
 def with_replacements(graph: Graph) -> Graph:
-    """Return the graph in which other operators replace TensorScatter and two of `ai.onnx.ml`."""
+    """Return the graph without TensorScatter and without two operators of `ai.onnx.ml`."""
     if not any((node.domain, node.op) in REPLACEMENTS for node in graph.nodes):
         return graph
     result = graph.copy()
@@ -28,7 +28,7 @@ def with_replacements(graph: Graph) -> Graph:
 
 
 def _tensor_scatter(graph: Graph, node: Node) -> list[Node]:
-    """Return ScatterElements with the positions in the cache; the node if its shape is unknown."""
+    """Return the nodes that replace TensorScatter, or the node itself if its shape is unknown."""
     cache, update, *first = [name for name in node.inputs if name]
     shape, length = graph.value(update).fixed, graph.value(cache).fixed
     if shape is None or length is None:
@@ -76,7 +76,7 @@ def _binarizer(graph: Graph, node: Node) -> list[Node]:
 
 
 def _array_feature_extractor(graph: Graph, node: Node) -> list[Node]:
-    """Return a choice among the last axis; the result of a vector has two dimensions."""
+    """Return nodes that choose elements along the last axis; a vector becomes a matrix."""
     x, positions = node.inputs
     flat, chosen = (graph.fresh(f"{node.output}/{name}") for name in ("flat", "chosen"))
     everything = graph.constant(f"{node.output}/everything", np.array([-1], np.int64))

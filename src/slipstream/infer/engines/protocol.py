@@ -22,21 +22,21 @@ class Recipe(BaseModel):
 
     Args:
         engine: Name of the engine, one of `ENGINES` or "split".
-        precision: Precision of products: convolutions, matrix products and attention (default
-            "fp32"). int8 applies to activations and weights. int8-dynamic does so for matrix
-            products only, and every call computes the ranges of its own activations. int8-weights
-            applies to weights only.
-        rewrites: True if the graph went through Slipstream's rewrites (default); False if it is as
-            imported.
+        precision: Precision of convolutions, matrix products and attention (default "fp32"). In
+            int8, activations and weights are bytes. In int8-dynamic, the activations and weights of
+            matrix products are bytes, and every call computes the ranges of its own activations. In
+            int8-weights, only weights are bytes.
+        rewrites: True (the default) if the graph went through Slipstream's rewrites; False if it is
+            still the imported graph.
         streams: Number of calls that run at the same time, each on its share of the threads
             (default 1, which gives the least latency).
         ranges: Least and greatest real number that a value can represent in int8, by the name of
-            the value. A value without a range stays in floating point.
+            the value. A value that has no range stays in floating point.
         shifts: Numbers to add to the bias of a product in int8 or int8-dynamic, one per output
-            channel, by the name of the product's output. They cancel the mean error that rounding
-            the weights causes.
-        rest: Precision of products whose inputs have no range, for int8 (default "fp32").
-            "int8-dynamic" applies to matrix products only.
+            channel, by the name of the product's output. These numbers cancel the mean error that
+            rounding the weights causes.
+        rest: Precision, in an int8 recipe, of the products whose inputs have no range (default
+            "fp32"). "int8-dynamic" applies to matrix products only.
         parts: Parts of the graph in execution order, each with its recipe, for the engine "split".
     """
 
@@ -56,8 +56,8 @@ class Part(BaseModel):
     """A part of a graph.
 
     Args:
-        end: Name of the value at which the part ends. Later parts read no other value of the part.
-            It is "" for the last part.
+        end: Name of the value at which the part ends. Later parts read only this value of the part.
+            The name is "" for the last part.
         recipe: Recipe of the part.
     """
 
@@ -73,9 +73,10 @@ class Executable(Protocol):
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return every output by its name, in arrays that belong to the caller.
 
-        `inputs` must contain every input of the graph in its dtype and shape, C-contiguous; this is
-        not checked. Any number of threads may call at the same time: each call takes its own
-        workers or request from a pool, so no call waits for another. Blocks, and releases the GIL.
+        `inputs` must contain every input of the graph in its dtype and shape, as a C-contiguous
+        array; `run` does not check this. Any number of threads may call `run` at the same time.
+        Each call takes its own workers or its own request from a pool, so no call waits for
+        another. The call blocks, and releases the GIL.
         """
         ...
 
@@ -96,7 +97,7 @@ class Executable(Protocol):
         ...
 
     def close(self) -> None:
-        """Release threads and memory; no call may be running. Closing twice does nothing."""
+        """Release threads and memory; `run` must not be running. Closing twice does nothing."""
         ...
 
 
@@ -104,11 +105,11 @@ class Small(BaseModel):
     """The form into which an engine converts a float32 constant before it computes with it.
 
     Args:
-        dtype: Type of the converted numbers; int8 has a scale per channel, which follows from the
-            channel's largest number.
+        dtype: Type of the converted numbers. For int8, each channel has a scale, which follows from
+            the channel's largest number.
         axis: Axis of the channels (default 0).
-        of_bytes: Whether the engine multiplies int8 numbers by quantised numbers (default True),
-            not by floats; see `Weights.quantise`.
+        of_bytes: Whether the engine multiplies the int8 numbers by other quantised numbers (default
+            True) or by floats (False); see `Weights.quantise`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -128,7 +129,7 @@ class Engine(Protocol):
 
     @property
     def is_packable(self) -> bool:
-        """Whether a package can store a model for this engine; if not, it is only measured."""
+        """Whether a package can store a model for this engine; if not, packages never use it."""
         ...
 
     @property
@@ -138,7 +139,7 @@ class Engine(Protocol):
 
     @property
     def runs_imported(self) -> bool:
-        """Whether the engine accepts graphs as they were imported."""
+        """Whether the engine accepts imported graphs that went through no rewrite."""
         ...
 
     @property
@@ -158,15 +159,15 @@ class Engine(Protocol):
 
     @property
     def is_quick_to_prepare(self) -> bool:
-        """Whether the engine prepares graphs so fast that calibration should use it."""
+        """Whether the engine prepares graphs so fast that calibration should run on this engine."""
         ...
 
     def with_module(self, module: Any) -> Engine:
-        """Return an engine for the PyTorch module of a model, or itself if it runs graphs only."""
+        """Return an engine for a model's PyTorch module; an engine for graphs returns itself."""
         ...
 
     def with_large_bytes(self, large_bytes: int) -> Engine:
-        """Return an engine that avoids copies of constants of this total size in bytes or more."""
+        """Return an engine that does not copy constants of `large_bytes` or more in total."""
         ...
 
     def available(self) -> str | None:
@@ -174,20 +175,21 @@ class Engine(Protocol):
         ...
 
     def precisions(self) -> tuple[Precision, ...]:
-        """Return the precisions that work on this machine; call only if `available()` is None."""
+        """Return the precisions that work on this machine, if `available()` is None."""
         ...
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
         """Make a graph ready to run.
 
         Args:
-            graph: Graph with fixed shapes; rewritten if and only if `recipe.rewrites`.
+            graph: Graph with fixed shapes. It went through Slipstream's rewrites if and only if
+                `recipe.rewrites` is True.
             recipe: Recipe for this engine.
             threads: Number of threads of all streams together, 1 or more.
 
         Raises:
             UnsupportedError: the engine cannot run this graph in this precision; another engine or
-                precision may.
+                another precision may be able to.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Find the constants that an ONNX engine rounds, so that packages store them rounded."""
+"""Find the constants that an ONNX engine rounds, so that packages store rounded constants."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Split(GraphEngine):
         return None
 
     def precisions(self) -> tuple[Precision, ...]:
-        """Return no precision: only the parts have one."""
+        """Return no precision: only the parts of a recipe have a precision."""
         return ()
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
@@ -56,7 +56,7 @@ class Split(GraphEngine):
 
 
 class _Chain(UnprofiledExecutable):
-    """The parts of a graph. Each reads inputs of the graph and outputs of the parts before it."""
+    """The parts of a graph. A part reads inputs of the graph and outputs of earlier parts."""
 
     def __init__(self, parts: Sequence[Executable], outputs: Sequence[str]) -> None:
         self._parts, self._outputs = parts, outputs

@@ -16,7 +16,7 @@ from slipstream.infer.rewrites.expand import expand
 
 
 def onnx_bytes(graph: Graph, recipe: Recipe) -> bytes:
-    """Return the bytes of the ONNX model of `standard_graph`, constants included.
+    """Return the ONNX model of `standard_graph` as bytes, constants included.
 
     Raises:
         UnsupportedError: the model is too large, or the precision cannot be written in ONNX.
@@ -31,7 +31,7 @@ def standard_graph(graph: Graph, recipe: Recipe) -> Graph:
     """Return the graph in standard ONNX operators, quantised as the recipe requires.
 
     Raises:
-        UnsupportedError: this precision cannot be written in ONNX.
+        UnsupportedError: the recipe's precision cannot be written in ONNX.
     """
     if recipe.precision == "int8":
         return insert(shifted(graph, recipe.shifts, recipe.ranges), recipe.ranges)
@@ -42,7 +42,7 @@ def standard_graph(graph: Graph, recipe: Recipe) -> Graph:
 
 
 def compress_weights(graph: Graph) -> Graph:
-    """Return the graph with the weights of products as int8, with a scale per output channel.
+    """Return the graph in which weights of products are int8, with one scale per output channel.
 
     Raises:
         UnsupportedError: no product has a constant matrix that is large enough.
@@ -84,7 +84,7 @@ def compressed_axis(graph: Graph, node: Node) -> int | None:
 
 
 def _compressed(graph: Graph, name: str, axis: int) -> Node:
-    """Return a node that turns int8 weights into float32, and add its constants to the graph."""
+    """Return a node that turns int8 weights into float32; add the node's constants to the graph."""
     weights_float32 = graph.constants[name]
     weights = Weights.quantise(np.moveaxis(weights_float32, axis, 0), of_bytes=False)
     numbers: Array = np.ascontiguousarray(np.moveaxis(weights.numbers, 0, axis))

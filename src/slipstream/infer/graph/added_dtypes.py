@@ -1,7 +1,8 @@
 """The dtypes that ml_dtypes adds to NumPy, such as bfloat16, float8 and int4.
 
-NumPy cannot store their arrays in files, and engines do not take them. Both take the bytes in which
-ONNX stores them: numbers of 4 and 2 bits share a byte, with the first one in the lowest bits.
+NumPy cannot store arrays of these dtypes in files, and engines do not take such arrays. Files and
+engines get the bytes in which ONNX stores the numbers. Numbers of 4 and 2 bits share a byte, with
+the first number in the lowest bits.
 """
 
 # NumPy's stubs do not state the types of many results.
@@ -31,19 +32,19 @@ def is_added(dtype: np.dtype[Any]) -> bool:
 
 
 def as_unsigned(array: Array) -> Array:
-    """Return an array of an added dtype as unsigned integers of the same bits; others unchanged."""
+    """Return an array; view a dtype of ml_dtypes as unsigned integers with the same bits."""
     return array.view(f"u{array.dtype.itemsize}") if is_added(array.dtype) else array
 
 
 def from_unsigned(array: Array, dtype: str) -> Array:
-    """Return the array of which `as_unsigned` has returned the integers."""
+    """Return the array that `as_unsigned` turned into unsigned integers."""
     wanted = np.dtype(dtype)
     is_unsigned = array.dtype == np.dtype(f"u{wanted.itemsize}")
     return array.view(wanted) if is_added(wanted) and is_unsigned else array
 
 
 def stored_bytes(array: Array) -> Array:
-    """Return the bytes in which ONNX stores an array of an added dtype, as one row of uint8."""
+    """Return one row of uint8: the bytes in which ONNX stores an array of a dtype of ml_dtypes."""
     numbers = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     bits = _bits(array.dtype)
     if bits >= 8:
@@ -56,7 +57,7 @@ def stored_bytes(array: Array) -> Array:
 
 
 def from_stored_bytes(stored: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """Return a new array of an added dtype from the bytes in which ONNX stores it."""
+    """Return a new array of a dtype of ml_dtypes, from the bytes in which ONNX stores it."""
     bits = _bits(dtype)
     if bits >= 8:
         return stored.copy().view(dtype).reshape(shape)

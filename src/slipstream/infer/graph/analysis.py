@@ -1,8 +1,8 @@
-"""The cost of a graph, computed without running it: operations, bytes, and their ratio.
+"""The cost of a graph (operations, bytes and their ratio), computed without running the graph.
 
 A product (convolution, matrix product, attention) counts two operations for each multiplication and
 its addition. Any other node counts one operation per element of its outputs. The bytes of a node
-are those of its inputs and outputs, each of which is read or written once.
+are those of its inputs and outputs: each input is read once, and each output is written once.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -35,9 +35,9 @@ class NodeCost:
     Args:
         op: Operator of the node.
         output: First output of the node.
-        flops: Number of operations; see the module's docstring.
-        bytes_read: Bytes of the constants and values that it reads.
-        bytes_written: Bytes of its outputs.
+        flops: Number of operations, as the module's docstring counts them.
+        bytes_read: Bytes of the constants and values that the node reads.
+        bytes_written: Bytes of the outputs of the node.
         is_product: True for a convolution, a matrix product or attention.
     """
 
@@ -50,7 +50,7 @@ class NodeCost:
 
     @property
     def intensity(self) -> float:
-        """Operations per byte; if the machine can do more per byte, memory limits the node."""
+        """Operations per byte; if it is low, the memory's speed limits the node."""
         return self.flops / max(self.bytes_read + self.bytes_written, 1)
 
 
@@ -75,12 +75,12 @@ class Analysis:
 
     @property
     def bytes_moved(self) -> int:
-        """Bytes read and written if each node runs by itself."""
+        """Bytes that all nodes read and write together, if each node runs by itself."""
         return sum(node.bytes_read + node.bytes_written for node in self.nodes)
 
     @property
     def intensity(self) -> float:
-        """Operations of products per byte of all nodes."""
+        """Operations of all products, divided by the bytes of all nodes."""
         return self.flops / max(self.bytes_moved, 1)
 
 
@@ -120,13 +120,13 @@ def _bytes(graph: Graph, name: str) -> int:
 
 
 def _convolution(graph: Graph, node: Node) -> int:
-    """Return the operations: each output element sums a window over the channels of its group."""
+    """Return the operations: each output element sums a window in all channels of its group."""
     weights = graph.shape(node.inputs[1])
     return 0 if weights is None else 2 * _elements(graph, node.output) * math.prod(weights[1:])
 
 
 def _transposed_convolution(graph: Graph, node: Node) -> int:
-    """Return the operations: each input element is added to a window of its group's channels."""
+    """Return the operations: each input element adds to a window of its group's channels."""
     weights = graph.shape(node.inputs[1])
     return 0 if weights is None else 2 * _elements(graph, node.inputs[0]) * math.prod(weights[1:])
 
@@ -140,7 +140,7 @@ def _matrix_product(graph: Graph, node: Node) -> int:
 
 
 def _attention(graph: Graph, node: Node) -> int:
-    """Return the operations of both products; their number does not depend on the heads."""
+    """Return the operations of both products of attention; the number of heads does not matter."""
     queries, keys = graph.shape(node.inputs[0]), graph.shape(node.inputs[1])
     return 0 if queries is None or keys is None else 4 * math.prod(queries) * keys[-2]
 
@@ -167,7 +167,9 @@ def _dead(graph: Graph) -> tuple[str, ...]:
 
 
 def _duplicates(graph: Graph) -> tuple[str, ...]:
-    """Return the outputs of nodes with the operator, attributes and inputs of an earlier node.
+    """Return the outputs of nodes that are equal to an earlier node.
+
+    Equal nodes have the same operator, attributes and inputs.
 
     Values that are duplicates of each other count as the same input.
     """

@@ -1,7 +1,7 @@
 """The graph that importers build and engines run: operators of ONNX on named values.
 
 A value is a tensor with a name: an input of the graph, a constant, or an output of one node. A
-graph is a list of nodes in an order in which they can run, and a few dictionaries. Operators and
+graph is a few dictionaries, and a list of nodes in an order in which they can run. Operators and
 attributes have the meaning of ONNX, so that a graph can be written to a file and passed to any
 engine at any time. Operators that ONNX lacks are in the domain `slipstream`;
 `infer.rewrites.expand` replaces them by operators of ONNX.
@@ -30,8 +30,8 @@ class Value:
 
     Args:
         dtype: Type of the elements; None if it is unknown.
-        shape: Sizes of the dimensions, in which an unknown size is a name or None. The shape is
-            None if the number of dimensions is unknown.
+        shape: Sizes of the dimensions; an unknown size is a name or None. The shape is None if the
+            number of dimensions is unknown.
     """
 
     dtype: np.dtype[Any] | None
@@ -64,9 +64,9 @@ class Node:
 
     Args:
         op: Operator.
-        inputs: Names of the values that it reads; "" for an optional input that is absent.
-        outputs: Names of the values that it computes.
-        attributes: Attributes by name.
+        inputs: Names of the values that the node reads; "" for an optional input that is absent.
+        outputs: Names of the values that the node computes.
+        attributes: Values of the operator's attributes, by the attribute's name.
         domain: Domain of the operator; "" for ONNX's own.
         name: Name of the node, which may be "".
     """
@@ -103,7 +103,7 @@ class Graph:
         inputs: Dtypes and shapes of the inputs, by name.
         outputs: Names of the outputs.
         nodes: Nodes in an order in which they can run.
-        constants: Constants by name.
+        constants: Arrays of the constants, by the constant's name.
         values: Dtypes and shapes of the results of nodes, by name, as far as they are known.
         opsets: Versions of the operator sets, by domain.
         name: Name of the graph.
@@ -161,7 +161,7 @@ class Graph:
         return {output: node for node in self.nodes for output in node.outputs if output}
 
     def value(self, name: str) -> Value:
-        """Return the dtype and shape of a value, as far as they are known."""
+        """Return the dtype and shape of a value; what is unknown is None."""
         constant = self.constants.get(name)
         if constant is not None:
             return Value(constant.dtype, constant.shape)
@@ -174,7 +174,7 @@ class Graph:
     # ---- changing --------------------------------------------------------------------------
 
     def fresh(self, stem: str) -> str:
-        """Return a name that no value has: the stem, with a number if it is in use."""
+        """Return a name that no value has: the stem, followed by a number if the stem is in use."""
         used = {output for node in self.nodes for output in node.outputs}
         used |= self.inputs.keys() | self.constants.keys()
         name, number = stem, 0
@@ -197,7 +197,8 @@ class Graph:
     def rename(self, names: Mapping[str, str]) -> None:
         """Replace names in the inputs of all nodes.
 
-        Graph outputs keep their names, so callers rename the output of a node if necessary.
+        The list of graph outputs keeps its names, so callers rename the output of a node if
+        necessary.
         """
         for node in self.nodes:
             node.inputs = [names.get(name, name) for name in node.inputs]

@@ -114,10 +114,11 @@ def to_model(graph: Graph) -> ModelProto:
 
 
 def split_model(graph: Graph) -> tuple[ModelProto, dict[str, Array]]:
-    """Return a pair: the ONNX model of a graph without its large constants, and their arrays.
+    """Return a pair: the ONNX model of a graph without its large constants, and these constants.
 
     The model describes the large constants as data of another file, so ONNX's limit of 2 GiB for a
-    model does not apply to them. Their arrays, by name, are C-contiguous; others are copied.
+    model does not apply to them. The large constants are C-contiguous arrays, by name; an array
+    with another layout is copied.
     """
     large = _large(graph)
     small = {name: array for name, array in graph.constants.items() if name not in large}
@@ -129,14 +130,14 @@ def split_model(graph: Graph) -> tuple[ModelProto, dict[str, Array]]:
 def bare_graph(
     graph: Graph, is_selected: Callable[[Array], bool]
 ) -> tuple[Graph, dict[str, Array]]:
-    """Return a graph in which selected large constants are inputs, and the constants by name.
+    """Turn selected large constants of a graph into inputs of the graph.
 
     Args:
         graph: Graph, which is not changed.
         is_selected: Function that returns whether a large constant becomes an input.
 
-    Returns:
-        A pair: the new graph, whose additional inputs come last, and the C-contiguous constants.
+    Returns: A pair: the new graph, whose additional inputs come last, and the C-contiguous arrays
+        of these inputs, by name.
     """
     large = {name: array for name, array in _large(graph).items() if is_selected(array)}
     inputs = {name: Value(array.dtype, array.shape) for name, array in large.items()}
@@ -145,7 +146,7 @@ def bare_graph(
 
 
 def _large(graph: Graph) -> dict[str, Array]:
-    """Return the constants that are too large to describe shapes, C-contiguous, by name."""
+    """Return by name, C-contiguous, the constants that are too large to describe shapes."""
     return {
         name: np.asarray(array, order="C")
         for name, array in graph.read_constants().items()
@@ -187,7 +188,7 @@ def infer_shapes(graph: Graph) -> Graph:
 
 
 def _stand_in(node: Node) -> Node:
-    """Return a standard ONNX node whose output has the same dtype and shape as the node's."""
+    """Return a standard ONNX node whose output has the same dtype and shape as `node`'s output."""
     if node.domain != SLIPSTREAM:
         return node
     op, num_inputs = ("MatMul", 2) if node.op == "Linear" else ("Identity", 1)

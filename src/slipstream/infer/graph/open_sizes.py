@@ -1,4 +1,4 @@
-"""Complete the shapes of a graph's outputs with sizes that runs of the graph show.
+"""Complete the shapes of a graph's outputs: runs of the graph show the sizes.
 
 A size that depends on the numbers of an input, such as the number of boxes, stays open (None).
 """
@@ -20,13 +20,12 @@ def with_output_shapes(graph: Graph, runs: Sequence[Mapping[str, Array]]) -> Gra
     """Return a copy of a graph in which unknown sizes of outputs are filled in from runs.
 
     Args:
-        graph: Graph, which is not changed. It may lack sizes, because shape inference does not
+        graph: Graph, which is not changed. Sizes may be unknown, because shape inference does not
             follow every If and Loop.
         runs: Outputs of one or more runs, by name.
 
-    Returns:
-        The copy. A size that the graph lacks is taken from the runs; it is None if it depends on
-        the numbers of an input or differs between runs.
+    Returns: The copy. A size that the graph lacks is taken from the runs. The size is None if it
+        depends on the numbers of an input, or if it differs between runs.
     """
     values: dict[str, Value] = {}
     for name in graph.outputs:
@@ -52,7 +51,7 @@ def _shape(
 
 
 def _is_counted(graph: Graph, name: str) -> bool:
-    """Return whether an output depends on one of the operators `COUNTING`."""
+    """Return whether an output depends on a node whose operator is in `COUNTING`."""
     producers = graph.producers()
     left, seen = [name], {name}
     while left:

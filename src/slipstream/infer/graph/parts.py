@@ -15,8 +15,9 @@ from slipstream.infer.graph.graph import Graph, Node
 def part_of(graph: Graph, nodes: Sequence[Node]) -> Graph:
     """Return some nodes of a graph as a graph of their own.
 
-    Its inputs are the values that these nodes read but do not compute. Its outputs are the computed
-    values that other nodes read, or that are outputs of the graph.
+    The inputs of the part are the values that its nodes read but do not compute. The outputs of the
+    part are the values that its nodes compute and that other nodes or the callers of the graph
+    read.
     """
     inside = {id(node) for node in nodes}
     computed = {output for node in nodes for output in node.outputs}
@@ -36,8 +37,8 @@ def part_of(graph: Graph, nodes: Sequence[Node]) -> Graph:
 def cuts(graph: Graph) -> list[str]:
     """Return the names of the values at which the graph can be cut, in execution order.
 
-    The nodes after a cut read no other value from before it. The value is float32 of fixed shape,
-    and neither an input nor an output of the graph.
+    A cut is a value: of all values computed before the cut, later nodes read only this value. The
+    value is float32, has a fixed shape, and is neither an input nor an output of the graph.
     """
     last = {name: at for at, node in enumerate(graph.nodes) for name in node.reads()}
     for name in graph.outputs:
@@ -57,7 +58,7 @@ def cuts(graph: Graph) -> list[str]:
 
 
 def even_cuts(graph: Graph, most: int) -> list[str]:
-    """Return up to `most` cuts, so that the parts have similar numbers of operations."""
+    """Return at most `most` cuts; the parts between them have similar numbers of operations."""
     flops = {node.output: node.flops for node in analyse(graph).nodes}
     done, total = 0, sum(flops.values())
     ends: dict[str, float] = {}

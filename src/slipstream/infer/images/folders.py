@@ -25,12 +25,13 @@ class Folder:
     """Images of a folder. A call with an index returns the image at this index and its label.
 
     Args:
-        files: Image files, each with its label; the label is None if they are in no sub-folders.
+        files: Image files, each with its label. The label is None if the image is in no sub-folder.
         classes: Names of the classes, in the order of their labels from 0. The tuple is empty if
             images are in no sub-folders, or if the sub-folders' names are numbers (the labels).
         read: Reader that returns the pixels of a file.
-        has_channels_first: Whether the channels come before the rows and columns.
-        dtype: Dtype of the model's input. If it is uint8, pixels are not normalised.
+        has_channels_first: Whether the channels' axis comes before the axes of the rows and
+            columns.
+        dtype: Dtype of the model's input. Pixels are not normalised for uint8.
         options: Options for reading images.
     """
 
@@ -105,7 +106,7 @@ def _are_numbers(names: Sequence[str]) -> bool:
 def _labelled(folder: Path, names: Sequence[str]) -> list[tuple[Path, int | None]]:
     """Return every image with its label.
 
-    The labels alternate, so that the first images of the list represent all labels about equally.
+    The labels take turns, so that the first images of the list represent all labels about equally.
     """
     if not names:
         return [(path, None) for path in _images(folder)]

@@ -16,9 +16,9 @@ COLORS = (1, 3)
 
 
 def image_input(graph: Graph) -> str:
-    """Return the name of the only input that is an image: (n, 1 or 3, h, w) or (n, h, w, 1 or 3).
+    """Return the name of the only image input: (n, 1 or 3, h, w) or (n, h, w, 1 or 3).
 
-    Raises UsageError if there is no such input, or more than one.
+    Raises UsageError if the graph has no image input, or more than one.
     """
     names = [
         name
@@ -38,15 +38,15 @@ def with_pixels(graph: Graph, options: ImageOptions) -> Graph:
     """Return a graph that takes bytes: uint8 (n, h, w, c) in place of float32 (n, c, h, w).
 
     The new first node, Pixels, subtracts the mean and divides by the standard deviation. A
-    convolution after it still pads with zeros, which stand for the mean, so the outputs differ only
-    by rounding.
+    convolution after Pixels still pads with zeros, which stand for the mean. Therefore the outputs
+    differ only by rounding.
 
     Args:
         graph: Graph with an image input of fixed shape and channels first; it is not changed. A
-            graph that already takes bytes is returned as it is.
+            graph that already takes bytes is returned unchanged.
         options: Options whose `mean` and `std` refer to pixel values from 0 to 1.
 
-    Raises UsageError if the graph has no such input.
+    Raises UsageError if the graph has no suitable image input.
     """
     name = image_input(graph)
     value = graph.inputs[name]

@@ -38,7 +38,7 @@ ImageSource: TypeAlias = "bytes | bytearray | memoryview | Pixels"
 
 
 class TooManyPixelsError(UsageError):
-    """Error for an image that has too many pixels to be decoded; send a smaller image."""
+    """Error for an image that has too many pixels to be decoded; a smaller image is needed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,11 +48,11 @@ class ImageOptions:
     Args:
         size: Length in pixels to which the shorter side of an image is resized before the centre is
             cropped (default: 256/224 times the shorter side of the model's input).
-        mean: Means that are subtracted from pixel values, which range from 0 to 1: one number for
-            all channels, or one per channel (default: the means of ImageNet).
-        std: Standard deviations above 0 by which the differences are divided: one number for all
-            channels, or one per channel (default: those of ImageNet). If a model takes uint8
-            itself, its images are not normalised.
+        mean: One number for all channels, or one per channel, to subtract from the pixel values,
+            which range from 0 to 1 (default: the means of ImageNet).
+        std: One standard deviation above 0 for all channels, or one per channel, by which pixel
+            values are divided after the mean is subtracted (default: those of ImageNet). If a model
+            takes uint8 itself, its images are not normalised.
     """
 
     size: int | None = None
@@ -66,11 +66,11 @@ class ImageOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageReader:
-    """A reader of images for one model. Any number of threads may use it at the same time.
+    """A reader of images for one model. Any number of threads may use a reader at once.
 
     Args:
-        size: Length in pixels to which the shorter side of an image is resized. The image becomes
-            larger if the crop would not fit into it otherwise.
+        size: Length in pixels to which the shorter side of an image is resized. The image is
+            resized to a greater length if the crop would not fit into it otherwise.
         height: Number of rows of the crop.
         width: Number of columns of the crop.
         channels: Number of channels, 1 (grey) or 3 (red, green, blue).
@@ -91,14 +91,15 @@ class ImageReader:
         """Return the pixels of an image in the form that the model takes.
 
         Args:
-            image: Bytes of a JPEG, PNG or other file that Pillow reads; or an array of uint8 pixels
-                (rows, columns, channels), or (rows, columns) if the image is grey.
+            image: Bytes of a JPEG file, a PNG file, or another file that Pillow reads. It may also
+                be an array of uint8 pixels of shape (rows, columns, channels), or (rows, columns)
+                if the image is grey.
             target: Array to write to, uint8 (height, width, channels), C-contiguous (default: a new
                 array).
 
-        Resizing averages all pixels that are merged into one, like Pillow's BILINEAR filter.
-        JPEG files of at least twice the needed size are decoded at 1/2, 1/4 or 1/8 of their size.
-        The rotation in EXIF data is ignored. Files of more than 4 million pixels are decoded one at
+        If several pixels become one, resizing averages them, like Pillow's BILINEAR filter. JPEG
+        files of at least twice the needed size are decoded at 1/2, 1/4 or 1/8 of their size. The
+        rotation in EXIF data is ignored. Only one file of more than 4 million pixels is decoded at
         a time. The call blocks, and releases the GIL.
 
         Raises UsageError for bytes that are no image and for arrays of another type or shape.
@@ -143,7 +144,7 @@ class ImageReader:
         return self._of_file(data)
 
     def _of_jpeg(self, data: bytes) -> Pixels | None:
-        """Return the pixels; None for files that simplejpeg cannot decode, such as CMYK files."""
+        """Return a JPEG's pixels, or None if simplejpeg cannot decode it (for example CMYK)."""
         import simplejpeg
 
         try:
@@ -193,14 +194,14 @@ def _room(rows: int, columns: int) -> Generator[None]:
 
 
 def bytes_of(data: bytes | bytearray | memoryview) -> bytes:
-    """Return the data as a `bytes` object, without a copy if it is one already."""
+    """Return the data as a `bytes` object; a `bytes` object is not copied."""
     return data if isinstance(data, bytes) else bytes(data)
 
 
 def per_channel(values: tuple[float, ...], channels: int) -> Array:
     """Return the values as a float32 array: one number for all channels, or one per channel.
 
-    For a grey image, numbers for several channels are replaced by their mean.
+    For a grey image, the mean of the numbers replaces numbers for several channels.
     """
     if len(values) not in (1, channels):
         if channels != 1:

@@ -46,13 +46,14 @@ class Imported:
 
     Args:
         graph: Graph before any rewrite; the shape of every input is fixed.
-        module: PyTorch module that takes the graph's inputs in their order, for measurements; None
-            for models that are not from PyTorch.
-        origin: Source of the model, as text for messages.
-        notes: Sentences for the user about assumptions and measurements of the import.
+        module: PyTorch module for measurements, which takes the graph's inputs in the graph's
+            order; None for models that are not from PyTorch.
+        origin: Description of the model's source, for messages.
+        notes: Sentences that tell the user what the import assumed and measured.
         is_module: Whether the model was imported directly from a PyTorch module.
-        is_classifier: Whether the last axis of the first output has one number for each class, even
-            if these are not probabilities. If False (default), the outputs' values decide.
+        is_classifier: Whether the last axis of the first output is known to have one number for
+            each class, even if the numbers are not probabilities. If False (default), the values of
+            the outputs show whether the model is a classifier.
     """
 
     graph: Graph
@@ -78,15 +79,15 @@ def load_model(
             factory. Objects are PyTorch modules, exported programs, Keras models, and functions of
             TensorFlow or JAX. Paths are those of .onnx, .pt2, .keras and .h5 files, SavedModel
             folders, .prototxt files of Caffe, -symbol.json files of MXNet and .mdl files of Kaldi.
-            A factory, "package.module:function", takes no arguments and returns an object, or a
-            pair of an object and example inputs.
+            A factory, "package.module:function", is a function without arguments that returns an
+            object, or a pair of an object and example inputs.
         example_inputs: Inputs of a module or function: an array, a sequence in the order of the
             arguments, or a dictionary by argument name (default none).
         shapes: Input shapes by name, for inputs whose shape the model leaves open (default none).
-        weights: Weight file, if the format stores weights separately (default: the file beside the
-            model file).
-        large_bytes: Size in bytes from which parameters of a PyTorch module count as large, so that
-            the import copies them as rarely as possible (default 1 GiB).
+        weights: File of the weights, for formats that store weights in a separate file (default:
+            the file beside the model file).
+        large_bytes: Size in bytes (default 1 GiB). If the parameters of a PyTorch module have at
+            least this size together, the import copies them as rarely as possible.
 
     Raises:
         UsageError: If the model cannot be imported; the message lists every operator at fault.

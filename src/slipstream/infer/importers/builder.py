@@ -1,4 +1,4 @@
-"""Builder of a graph, node by node; the shape of every value is known as soon as it is added."""
+"""Builder of a graph, node by node; the shape of each value is known once the value is added."""
 
 # The stubs of onnx do not state all types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -31,7 +31,8 @@ class Builder:
     """A builder of a graph in which all shapes are fixed.
 
     Set the attribute `where` to the part of the model that is being imported, such as "conv1
-    (Convolution)". Error messages quote it, and new values are named after its first word.
+    (Convolution)". Error messages quote `where`, and the first word of `where` begins the names of
+    new values.
     """
 
     def __init__(self, name: str) -> None:
@@ -41,7 +42,7 @@ class Builder:
         self._counts: Counter[str] = Counter()
 
     def input(self, name: str, shape: Sequence[int], dtype: npt.DTypeLike = np.float32) -> str:
-        """Add an input of the graph under exactly this name."""
+        """Add an input of the graph; the value's name is exactly `name`."""
         self._check_size(tuple(shape))
         self._taken.add(name)
         self._graph.inputs[name] = Value(np.dtype(dtype), tuple(shape))
@@ -82,14 +83,15 @@ class Builder:
         return dtype
 
     def constant_value(self, name: str) -> Array | None:
-        """Return the elements of a constant, or None if the value is computed."""
+        """Return the elements of a value if it is a constant, or None if it is computed."""
         return self._graph.constants.get(name)
 
     def finish(self, outputs: Mapping[str, str]) -> Graph:
         """Return the finished graph.
 
         Args:
-            outputs: Names of the graph's outputs, each with the name of the value that it returns.
+            outputs: Name of the value that each output of the graph returns, by the name of the
+                output.
 
         Raises:
             UsageError: If there is no output.
@@ -181,7 +183,7 @@ class Builder:
 
 
 def distinct_names(names: Iterable[str]) -> list[str]:
-    """Number the repetitions of names: a, a_2, a_3."""
+    """Make names distinct: a name that occurs again gets a number, as in a, a_2, a_3."""
     counts: Counter[str] = Counter()
     result: list[str] = []
     for name in names:
@@ -191,7 +193,7 @@ def distinct_names(names: Iterable[str]) -> list[str]:
 
 
 def refuse_all(what: str, operators: Sequence[str], supported: Sequence[str]) -> None:
-    """Raise one UsageError that lists all unsupported operators with their number of uses.
+    """Raise one UsageError that lists all unsupported operators, each with its number of uses.
 
     Args:
         what: Name of the model in the message.

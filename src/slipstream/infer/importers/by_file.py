@@ -1,4 +1,4 @@
-"""Choice of the reader by the file name, for models of Caffe, MXNet and Kaldi."""
+"""Choice of the reader of a Caffe, MXNet or Kaldi model by the name of the model file."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def read_by_file(path: Path, weights: Path | None, shapes: Shapes) -> Read | Non
 
     Args:
         path: Model file: .prototxt, -symbol.json, .mdl, .raw or .nnet3.
-        weights: Weight file: .caffemodel or .params (default: the file of the same name beside the
-            model; the last one if there are several .params files).
+        weights: File of the weights: .caffemodel or .params (default: the file of the same name
+            beside the model). If several .params files have this name, the default is the last of
+            them.
         shapes: Input shapes, by name.
 
     Returns:
@@ -61,7 +62,7 @@ def _kaldi(path: Path, weights: Path | None, shapes: Shapes) -> Read:
 
 
 def _first_file(path: Path, candidates: list[Path]) -> Path:
-    """Return the first file that exists.
+    """Return the first of several paths at which a file exists.
 
     Raises:
         UsageError: If no file exists; the message lists the paths that were tried.

@@ -21,8 +21,8 @@ def parse_file(path: Path, kind: str, parse: Callable[[bytes], Content]) -> Cont
 
     Args:
         path: File to read.
-        kind: Noun for the kind of file, for error messages.
-        parse: Parser of the bytes; it may raise DamagedFileError or struct.error.
+        kind: Name of the file's kind in error messages, such as "an MXNet file".
+        parse: Function that parses the bytes; it may raise DamagedFileError or struct.error.
 
     Raises:
         UsageError: If the file cannot be read, is damaged, or is of another kind.

@@ -1,8 +1,8 @@
-"""Constants of an ONNX model that are stored in files beside it.
+"""Constants of an ONNX model that are stored in files beside the model.
 
 ONNX requires such files for models of more than 2 GB. The files are memory-mapped, so that a
 constant takes no memory until it is read. A model may name only files in its own folder. The files
-may be links, because the cache of Hugging Face consists of links.
+of constants may be links, because the cache of Hugging Face consists of links.
 """
 
 # The stubs of onnx do not state all types.
@@ -30,7 +30,7 @@ PACKED = frozenset(
 
 
 def read_with_external(path: Path) -> tuple[ModelProto, dict[str, Array]]:
-    """Return a model, and its large external constants by name; they become inputs of the model.
+    """Return a model whose large external constants are inputs, and these constants by name.
 
     Raises:
         UsageError: If a file is missing, too short or in another folder. Errors of `onnx.load` are
@@ -67,7 +67,7 @@ def _make_inputs(model: ModelProto, large: dict[str, Array]) -> None:
 
 
 def _mapped(tensor: TensorProto, path: Path) -> Array:
-    """Return the elements of a constant, or the packed bytes for types smaller than a byte."""
+    """Return a constant's elements, or its packed bytes if several elements share a byte."""
     place = {entry.key: entry.value for entry in tensor.external_data}
     file = _file(tensor.name, place.get("location", ""), path)
     is_packed = tensor.data_type in PACKED

@@ -29,11 +29,12 @@ LAYERS: dict[str, Convert] = {
 def read_caffe(
     prototxt: Path, caffemodel: Path, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[Graph, tuple[str, ...]]:
-    """Return the graph of a network at test time, and notes about omitted layers.
+    """Return the graph of a network at test time, and notes about the layers that are left out.
 
     Args:
         prototxt: Network file with `layer` entries, or `layers` in the older form.
-        caffemodel: Weight file; weights are matched by the layers' names.
+        caffemodel: Weight file. A layer gets the weights that the file stores under the layer's
+            name.
         shapes: Input shapes that replace the shapes in the prototxt.
 
     Raises:
@@ -54,7 +55,7 @@ def read_caffe(
 
 
 def _with_detections(network: CaffeNetwork) -> CaffeNetwork:
-    """Replace detection layers by layers that return all boxes and scores."""
+    """Replace each detection layer by a layer that returns all boxes and scores."""
     layers = list(network.layers)
     notes = list(network.notes)
     for at, layer in enumerate(layers):
@@ -86,8 +87,8 @@ def _import(builder: Builder, layer: CaffeLayer, blobs: dict[str, str]) -> None:
     """Add a layer to the graph.
 
     Args:
-        blobs: Names of graph values, by the names of Caffe's blobs. The results of the layer are
-            added, or replace the value of a blob.
+        blobs: Names of graph values, by the names of Caffe's blobs. The layer's results are added
+            to `blobs`; a result may replace the earlier value of a blob.
     """
     builder.where = layer.title
     missing = [name for name in layer.bottoms if name not in blobs]
@@ -102,7 +103,7 @@ def _import(builder: Builder, layer: CaffeLayer, blobs: dict[str, str]) -> None:
 
 
 def _unread(network: CaffeNetwork) -> list[str]:
-    """Return the blobs that no later layer reads, in the order of the layers."""
+    """Return the blobs that no layer reads after they are computed, in the order of the layers."""
     waiting: dict[str, None] = {}
     for layer in network.layers:
         for name in layer.bottoms:

@@ -74,7 +74,7 @@ def _flatten(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _reshape(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Reshape a range of axes; size 0 keeps a dimension, and -1 takes the remaining elements."""
+    """Reshape a range of axes; size 0 keeps an axis, and size -1 takes the remaining elements."""
     layer.only(x, 1)
     options = layer.message.message("reshape_param")
     shape = builder.shape(x[0])
@@ -103,7 +103,7 @@ def _reshape(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _crop(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Cut the first blob to the sizes of the second blob, along `axis` and all axes after it."""
+    """Cut the first blob to the sizes of the second, along `axis` and all later axes."""
     layer.only(x, 2)
     options = layer.message.message("crop_param")
     shape, target = builder.shape(x[0]), builder.shape(x[1])
@@ -127,7 +127,7 @@ def _crop(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _permute(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Permute the axes; axes that the layer does not name come last, in their old order."""
+    """Permute the axes; the axes that the layer does not name come last, in their old order."""
     layer.only(x, 1)
     rank = len(builder.shape(x[0]))
     order = layer.message.message("permute_param").integers("order")
@@ -163,7 +163,7 @@ def _shuffle(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _reduction(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Reduce `axis` and all axes after it to a single number."""
+    """Reduce all elements along `axis` and the axes after it to a single number."""
     layer.only(x, 1)
     options = layer.message.message("reduction_param")
     operation = options.choice("operation", REDUCTIONS)
@@ -184,7 +184,7 @@ def _reduction(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _arg_max(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Return the positions of the largest elements as floats, or their values, or both."""
+    """Return the positions of the largest elements as floats, or these elements, or both."""
     layer.only(x, 1)
     options = layer.message.message("argmax_param")
     gives_values, count = options.flag("out_max_val", False), options.integer("top_k", 1)

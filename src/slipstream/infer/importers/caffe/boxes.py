@@ -1,4 +1,4 @@
-"""Boxes of SSD: detections, and prior boxes, which are constants that depend only on shapes."""
+"""Boxes of SSD: detections, and prior boxes, which are constants."""
 
 # NumPy's stubs do not state all types.
 # pyright: reportUnknownMemberType=false
@@ -25,10 +25,11 @@ CODES = {"1": "CORNER", "2": "CENTER_SIZE"}  # by their numbers in caffe.proto
 
 
 def _prior_box(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Compute the prior boxes around every cell of the first blob, relative to the image's size.
+    """Compute the prior boxes around every cell of the first blob, as parts of the image's size.
 
-    The second blob is the image. The result has the shape (1, 2, cells * boxes * 4): the corners x,
-    y, x, y of each box, then the variance of each coordinate.
+    The second blob is the image. The result has the shape (1, 2, cells * boxes * 4). Along the
+    second axis, it has first the corners x, y, x, y of each box, then the variance of each
+    coordinate.
     """
     layer.only(x, 2)
     options = layer.message.message("prior_box_param")
@@ -61,7 +62,7 @@ def _prior_box(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _sizes(layer: CaffeLayer, options: Message) -> list[tuple[float, float]]:
-    """Return the widths and heights of a cell's boxes in pixels."""
+    """Return the width and height, in pixels, of each prior box of a cell."""
     least, greatest = options.numbers("min_size"), options.numbers("max_size")
     if not least or (greatest and len(greatest) != len(least)):
         raise UsageError(
@@ -106,7 +107,7 @@ def detections(layer: CaffeLayer) -> tuple[CaffeLayer, str]:
 
 
 def _detection_output(builder: Builder, layer: CaffeLayer, x: list[str]) -> list[str]:
-    """Return the corners of all boxes, (n, boxes, 4), and their scores, (n, classes, boxes).
+    """Return the corners of all boxes, (n, boxes, 4), and the boxes' scores, (n, classes, boxes).
 
     Coordinates are relative to the image's size. The scores of the background class are set to 0.
     """
@@ -150,7 +151,7 @@ def _detection_output(builder: Builder, layer: CaffeLayer, x: list[str]) -> list
 
 
 def _around_centres(builder: Builder, scaled: str, priors: str) -> str:
-    """Decode boxes that are stored as shifts of the prior's centre and logarithms of scales."""
+    """Decode boxes that are stored as shifts of the prior box's centre and logarithms of scales."""
     least, most = _parts(builder, priors, 2, 2)
     half = builder.constant("half", 0.5)
     size = builder.add("Sub", most, least)

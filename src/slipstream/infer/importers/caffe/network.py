@@ -56,7 +56,10 @@ FOR_TRAINING = (
 
 @dataclass(frozen=True)
 class CaffeLayer:
-    """A layer: its type (the newer name), the blobs that it reads and writes, and its weights."""
+    """A layer of a network, with its name, fields, weights, and the blobs that it reads and writes.
+
+    The type has the name of the newer file format.
+    """
 
     name: str
     type: str
@@ -67,11 +70,11 @@ class CaffeLayer:
 
     @property
     def title(self) -> str:
-        """Name and type, for messages."""
+        """Name and type of the layer, for messages."""
         return f"{self.name} ({self.type})"
 
     def blob(self, index: int, shape: tuple[int, ...]) -> Array:
-        """Return a blob of weights, reshaped to this shape.
+        """Return one of the layer's blobs of weights, reshaped to `shape`.
 
         Raises:
             UsageError: If the blob does not exist or has another number of elements.
@@ -101,9 +104,9 @@ class CaffeNetwork:
 
     Args:
         name: Name of the network.
-        inputs: Input shapes by name; None if the files do not give a shape.
+        inputs: Input shapes by name; the shape is None if the files do not give it.
         layers: Layers that run at test time, in execution order.
-        notes: Sentences for the user about omitted layers.
+        notes: Sentences for the user about the layers that are left out.
     """
 
     name: str
@@ -113,7 +116,7 @@ class CaffeNetwork:
 
 
 def read_network(prototxt: Path, caffemodel: Path) -> CaffeNetwork:
-    """Read a network from its two files; raise UsageError if they cannot be read."""
+    """Read a network from its two files; raise UsageError if a file cannot be read."""
     message = read_text(prototxt)
     all_layers = [
         layer for layer in _layers(message, read_blobs(caffemodel), str(prototxt)) if layer

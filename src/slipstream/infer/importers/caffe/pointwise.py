@@ -24,7 +24,7 @@ def _one(op: str):
 
 
 def _affine(builder: Builder, x: str, scale: float, shift: float) -> str:
-    """Compute x * scale + shift, without operations that change nothing."""
+    """Compute x * scale + shift; leave out a scale of 1 and a shift of 0."""
     if scale != 1:
         x = builder.add("Mul", x, builder.constant("scale", scale))
     if shift != 0:

@@ -20,7 +20,10 @@ BATCH_NORM_EPSILON = 1e-5  # Caffe's default
 
 
 def pair(options: Message, names: tuple[str, str, str], default: int, least: int) -> list[int]:
-    """Return a window's property for height and width; it is stored in one field or in two."""
+    """Return a window's property for height and width.
+
+    The file stores one number for both, or one number for each.
+    """
     both, height, width = names
     values = options.integers(both) or [default]
     sizes = [options.integer(height, values[0]), options.integer(width, values[-1])]
@@ -43,7 +46,7 @@ def _windows(options: Message) -> dict[str, list[int]]:
 
 
 def _convolution(builder: Builder, layer: CaffeLayer, x: list[str]) -> list[str]:
-    """Convolve every input with the same weights, like Caffe."""
+    """Convolve all inputs of the layer with the same weights, like Caffe."""
     options = layer.message.message("convolution_param")
     outputs = options.integer("num_output", 0)
     attributes = _windows(options)

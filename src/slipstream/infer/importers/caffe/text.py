@@ -36,7 +36,7 @@ class Token:
 
 @dataclass
 class Message:
-    """Fields by name, each with all its values; words and strings are stored as text.
+    """The fields of a message by name, each with all its values; words and strings are text.
 
     Each method that reads a field returns its default if the field is absent, and raises UsageError
     if the value has another type. If a field occurs more than once, the last value counts, as in
@@ -51,12 +51,12 @@ class Message:
         return name in self.fields
 
     def message(self, name: str) -> Message:
-        """Return a nested message, or an empty one if it is absent."""
+        """Return a nested message, or an empty message if the field is absent."""
         messages = self.messages(name)
         return messages[-1] if messages else Message(f"{self.where} {name}")
 
     def messages(self, name: str) -> list[Message]:
-        """Return all nested messages of this name."""
+        """Return all nested messages in the field `name`."""
         values = self.fields.get(name, [])
         result = [item for item in values if isinstance(item, Message)]
         if len(result) != len(values):
@@ -66,7 +66,7 @@ class Message:
         return result
 
     def texts(self, name: str) -> list[str]:
-        """Return all values of a field as they are written."""
+        """Return all values of a field as text, as the file has them."""
         values = self.fields.get(name, [])
         result = [item for item in values if isinstance(item, str)]
         if len(result) != len(values):
@@ -179,7 +179,7 @@ class _TextParser:
         self._at = 0
 
     def fields_until(self, end: str, where: str, depth: int) -> Message:
-        """Parse fields up to the end mark, which is "" for the end of the file."""
+        """Parse fields until the end mark `end`; "" marks the end of the file."""
         if depth > DEEPEST:
             raise self._trouble(f"messages are nested more than {DEEPEST} deep")
         message = Message(where)

@@ -24,10 +24,10 @@ def kind(layer: CaffeLayer) -> str:
 
 
 def _pooling(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Pool with the number of windows rounded up, or rounded down if the layer says so.
+    """Pool; the number of windows is rounded up, unless the layer asks to round down.
 
     Windows that begin in the padding after the image are left out. As in Caffe, a mean counts the
-    padding inside a window, but not the part of a window beyond the padding.
+    padding inside a window; it does not count the part of a window that lies beyond the padding.
     """
     layer.only(x, 1)
     options = layer.message.message("pooling_param")
@@ -51,7 +51,7 @@ def _counts(
     strides: Sequence[int],
     pads: Sequence[int],
 ) -> list[int]:
-    """Return the number of windows per column and per row."""
+    """Return the number of windows along each axis: down a column, and along a row."""
     is_floor = options.choice("round_mode", ("CEIL", "FLOOR")) == "FLOOR"
     is_floor = is_floor or not options.flag("ceil_mode", True)
     counts: list[int] = []

@@ -2,7 +2,7 @@
 
 The file is a NetParameter of caffe.proto in protobuf's wire format. Only names and blobs are read,
 because the .prototxt file describes the layers. The field numbers are defined in
-https://github.com/BVLC/caffe/blob/master/src/caffe/proto/caffe.proto, and the encoding in
+https://github.com/BVLC/caffe/blob/master/src/caffe/proto/caffe.proto. The encoding is defined in
 https://protobuf.dev/programming-guides/encoding/.
 """
 
@@ -108,7 +108,7 @@ def _numbers(data: memoryview, dtype: np.dtype[np.floating]) -> Array:
 
 
 def _fields(data: memoryview) -> Iterator[Field]:
-    """Yield the fields of a message, in the order of the file."""
+    """Yield the fields of a message, in the order in which the file has them."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)

@@ -1,9 +1,9 @@
 """Importer of JAX functions, through their jaxprs.
 
-JAX traces the function for its example inputs, and computes all values that do not depend on the
-inputs. A rule for each primitive converts the other equations to ONNX operators. Nested functions
-are inlined, and loops of known length are unrolled. The result of the graph is compared with the
-result of the function.
+JAX traces the function for its example inputs. JAX computes the results of equations that do not
+depend on the inputs. Rules convert the equations that depend on the inputs to ONNX operators; each
+primitive has its rule. Nested functions are inlined, and loops of known length are unrolled. For
+the example inputs, the results of the graph are compared with those of the function.
 """
 
 # The types of jax are incomplete.
@@ -31,18 +31,19 @@ HALVED_DB = 20.0
 
 
 def is_function(source: object) -> bool:
-    """Return whether the object is callable and no class, without importing JAX."""
+    """Return, without importing JAX, whether the object is callable but no class."""
     return callable(source) and not isinstance(source, type)
 
 
 def import_function(function: Callable[..., Any], example_inputs: object, what: str) -> Proved:
-    """Return the graph of a function, with its accuracy.
+    """Return the graph of a function, and how exactly its results equal the function's.
 
     Args:
-        function: Pure function of arrays or trees of arrays, jitted or not. Parameters that it
-            closes over become constants.
-        example_inputs: Array or jax.ShapeDtypeStruct, sequence of them in the order of the
-            arguments, or dictionary by argument name. An argument may also be a tree of arrays.
+        function: Pure function of arrays or trees of arrays, jitted or not. Parameters from the
+            function's closure become constants.
+        example_inputs: Array or jax.ShapeDtypeStruct; or several of them, as a sequence in the
+            order of the arguments or as a dictionary by argument name. An argument may also be a
+            tree of arrays.
         what: Name of the function in error messages.
 
     Raises:
@@ -83,7 +84,7 @@ def _arguments(example: object, what: str) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _example(leaf: Any) -> Any:
-    """Return the array of an example input; a ShapeDtypeStruct gives random floats, or zeros."""
+    """Return the array of an example input; for a ShapeDtypeStruct, make random floats or zeros."""
     import jax
 
     if not isinstance(leaf, jax.ShapeDtypeStruct):
@@ -97,7 +98,7 @@ def _example(leaf: Any) -> Any:
 def _input_names(
     function: Callable[..., Any], positional: Sequence[Any], named: Mapping[str, Any]
 ) -> list[str]:
-    """Return a name for each array: the argument's name, and the path to the array in its tree."""
+    """Name each array after its argument and the path to the array in the argument's tree."""
     import jax
 
     try:
@@ -139,7 +140,7 @@ def _path_name(stem: str, path: Sequence[Any]) -> str:
 def _graph(
     traced: Any, names: Sequence[str], outputs: Sequence[str], what: str
 ) -> tuple[Graph, bool]:
-    """Return the graph, and whether JAX rounds values to 16 bits that the graph does not round."""
+    """Return the graph, and whether JAX rounds some values to 16 bits where the graph does not."""
     builder = Builder("jax")
     reader = JaxReader(builder)
     inputs = [

@@ -24,11 +24,11 @@ class _GatherWindows:
 
     Args:
         step: Equation of the gather or scatter.
-        axes: Axes of the operand along which an index gives the window's start. Axes with a column
-            in the indices come first, batch axes last.
-        dropped: Axes of the operand that windows do not have.
+        axes: Axes of the operand along which an index gives the window's start. The axes that have
+            a column in the indices come first, the batch axes last.
+        dropped: Axes of the operand that the shape of a window leaves out.
         sizes: Window sizes along all axes of the operand.
-        batching: Pairs of a batch axis of the operand and the same batch axis of the indices.
+        batching: Pairs of axes: a batch axis of the operand, and the same axis of the indices.
     """
 
     step: Step
@@ -39,7 +39,7 @@ class _GatherWindows:
 
     @property
     def rest(self) -> list[int]:
-        """Axes without an index; windows span them completely."""
+        """Axes without an index; a window has all positions along these axes."""
         return [axis for axis in range(len(self.sizes)) if axis not in self.axes]
 
     @property
@@ -54,11 +54,11 @@ class _GatherWindows:
 
     @property
     def order(self) -> list[int]:
-        """The operand's axes; axes with an index come first."""
+        """The operand's axes, those with an index first."""
         return [*self.axes, *self.rest]
 
     def columns(self) -> list[Operand]:
-        """Return one operand for each of `axes`: the int64 starts of all windows along it."""
+        """Return the int64 starts of all windows, as one operand for each axis in `axes`."""
         step, b, indices = self.step, self.step.b, self.step.operands[1]
         columns: list[Operand] = []
         indices_array = step.whole_array(1)
@@ -105,7 +105,7 @@ class _GatherWindows:
 
 
 def _is_inside(windows: _GatherWindows, columns: Sequence[Operand]) -> str | None:
-    """Return the name of a bool for each window, true if the window lies inside the operand.
+    """Return the name of an array of bools: whether each window lies inside the operand.
 
     The result is None if all windows are known to lie inside.
     """
@@ -242,7 +242,7 @@ def _scatter(reduction: str) -> Rule:
 
 
 def _updates(windows: _GatherWindows, positions: list[int]) -> str:
-    """Return the updates of a scatter as (batch, wide, rest)."""
+    """Return the updates of a scatter, with their axes in the order (batch, wide, rest)."""
     step, b = windows.step, windows.step.b
     window_axes = [axis for axis in range(len(windows.sizes)) if axis not in windows.dropped]
     positions_by_axis = dict(zip(window_axes, positions, strict=True))
@@ -260,7 +260,7 @@ def _updates(windows: _GatherWindows, positions: list[int]) -> str:
 
 
 def _scattered(windows: _GatherWindows, updates: str, reduction: str) -> str:
-    """Scatter the updates; the axes with an index come first in the result.
+    """Scatter the updates. In the result, the axes that have an index come first.
 
     Windows outside the operand are written to extra rows, which are cut off afterwards.
     """
@@ -353,7 +353,7 @@ def _largest(step: Step) -> list[str]:
 
 
 def _sorted(step: Step) -> list[str]:
-    """Sort all operands by the first one."""
+    """Sort all operands by the numbers of the first operand."""
     if int(step.params["num_keys"]) != 1:
         raise Unimportable("by several keys")
     b, axis = step.b, int(step.params["dimension"])

@@ -67,7 +67,7 @@ def _not(step: Step) -> str:
 
 
 def _max(step: Step) -> str:
-    """Add Max, but Relu for max(x, 0), and nothing for max(x, -inf)."""
+    """Add Max. For max(x, 0), add Relu instead; for max(x, -inf), add nothing."""
     for at in (0, 1):
         array = step.array(at)
         if array is not None and array.size and (array == array.flat[0]).all():
@@ -90,7 +90,7 @@ def _remainder(step: Step) -> str:
 
 
 def _angle(step: Step) -> str:
-    """Compute atan2(y, x) from the quotient and the signs."""
+    """Compute atan2(y, x) from the quotient y / x and the signs of y and x."""
     b, y, x = step.b, step.compact(0), step.compact(1)
     zero, pi = moves.scalar(b, 0), moves.scalar(b, math.pi)
     angle = b.add("Atan", b.add("Div", y, x))
@@ -112,7 +112,7 @@ def _rounded(step: Step) -> str:
 
 
 def _power(step: Step) -> str:
-    """Raise to a constant integer power."""
+    """Raise a value to a constant integer power."""
     exponent, x, b = int(step.params["y"]), step.wide(0), step.b
     if exponent == 2:
         return b.add("Mul", x, x)
@@ -127,8 +127,8 @@ def _composed(*steps: tuple[str, float | None, bool]) -> Rule:
     """Return a rule that applies operators one after the other.
 
     Args:
-        steps: Operators, each with the number that is its other operand (None if it has only one),
-            and whether this number is the left operand.
+        steps: Triples of an operator, a constant operand, and whether this constant is the left
+            operand. The constant is None if the operator has only one operand.
     """
 
     def rule(step: Step) -> str:
@@ -162,7 +162,7 @@ def _clamp(step: Step) -> str:
 
 
 def _select(step: Step) -> str:
-    """Select the case whose number is in the first operand, which is bool or int32."""
+    """Select the case whose number the first operand contains, as bool or int32."""
     which = step.compact(0)
     cases = [
         step.wide(at) if step.dtype != np.bool_ else step.compact(at) for at in range(1, step.count)
@@ -188,7 +188,7 @@ def _passed_on(step: Step) -> list[str]:
 
 
 def _broadcast(step: Step) -> str:
-    """Add new axes of length 1, which are only repeated if an operator needs the full shape."""
+    """Add new axes of length 1; elements are repeated only if an operator needs the full shape."""
     compact_shape = step.b.shape(step.compact(0))
     shape = [1] * len(step.shape)
     for axis, size in zip(step.params["broadcast_dimensions"], compact_shape, strict=True):

@@ -19,7 +19,7 @@ from slipstream.infer.importers.step import Rule, Step, Unimportable
 
 
 def _product(step: Step) -> str:
-    """Compute dot_general: multiply, and sum over pairs of axes."""
+    """Compute dot_general: multiply two operands, and sum over pairs of their axes."""
     contract, batch = step.params["dimension_numbers"]
     is_integer = step.dtype.kind in "iub"
     is_large = step.dtype.name in ("uint32", "int64", "uint64")
@@ -73,7 +73,7 @@ def _plain_convolution(step: Step, x: str, weight: str, pads: list[tuple[int, in
 
 
 def _reaches(step: Step, kernel: Sequence[int]) -> list[int]:
-    """Return the distance from a kernel's first to its last element along each axis."""
+    """Return, for each axis, the distance from a kernel's first element to its last element."""
     dilations = step.params["rhs_dilation"]
     return [(size - 1) * int(step) for size, step in zip(kernel, dilations, strict=True)]
 
@@ -81,8 +81,8 @@ def _reaches(step: Step, kernel: Sequence[int]) -> list[int]:
 def _is_transposed(step: Step, kernel: Sequence[int]) -> bool:
     """Return whether ConvTranspose can compute the convolution.
 
-    This needs an input whose elements are spread (lhs_dilation), strides of 1, and a padding that
-    is smaller than the kernel.
+    ConvTranspose needs an input whose elements are spread (lhs_dilation), strides of 1, and a
+    padding that is smaller than the kernel.
     """
     p = step.params
     fits = all(
@@ -93,7 +93,7 @@ def _is_transposed(step: Step, kernel: Sequence[int]) -> bool:
 
 
 def _transposed_convolution(step: Step, x: str, weight: str, pads: list[tuple[int, int]]) -> str:
-    """Compute a convolution over spread elements (lhs_dilation) by ConvTranspose."""
+    """Use ConvTranspose for a convolution whose input elements are spread (lhs_dilation)."""
     b, group = step.b, int(step.params["feature_group_count"])
     outs, ins, *kernel = b.shape(weight)
     axes = list(range(2, 2 + len(kernel)))
@@ -120,7 +120,7 @@ def _transposed_convolution(step: Step, x: str, weight: str, pads: list[tuple[in
 
 
 class _Windows:
-    """A reduction over windows, with its axes in the order of ONNX's pooling operators."""
+    """A reduction over windows; the axes are in the order of ONNX's pooling operators."""
 
     def __init__(self, step: Step) -> None:
         p = step.params
@@ -151,7 +151,7 @@ class _Windows:
         return {"kernel_shape": self.sizes, "strides": self.strides}
 
     def arranged(self, name: str, filling: str | None) -> str:
-        """Return the operand in the shape (batch, channels, ...), with padding."""
+        """Return the padded operand, in the shape (batch, channels, ...)."""
         b = self._b
         name = moves.transpose(b, name, [*self.outer, *self.inner])
         shape = b.shape(name)
@@ -200,7 +200,7 @@ def _max_pool(step: Step, windows: _Windows, x: str) -> str:
 
 
 def _summed(step: Step) -> str:
-    """Sum each window as its mean times its size; dilated windows use a convolution with ones."""
+    """Sum each window: mean times size, or a convolution with ones if windows are dilated."""
     windows, b = _Windows(step), step.b
     x = windows.arranged(moves.cast(b, step.full(0), np.float32), None)
     if any(step != 1 for step in windows.dilations):

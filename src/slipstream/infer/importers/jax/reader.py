@@ -1,4 +1,4 @@
-"""Reader of jaxprs, which imports them equation by equation and inlines nested functions.
+"""Reader of jaxprs; it imports them equation by equation, and inlines nested functions.
 
 JAX computes all values that do not depend on the inputs. Loops of known length are unrolled.
 """
@@ -43,14 +43,14 @@ LARGEST_LOOP = 10_000  # equations of an unrolled loop, at most; chosen by hand
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """Shape and dtype of a result."""
+    """Shape and dtype of a result of an equation."""
 
     shape: tuple[int, ...]
     dtype: Any
 
 
 class JaxReader:
-    """An importer of jaxprs, which also counts the primitives that cannot be imported."""
+    """An importer of jaxprs that also counts the primitives that cannot be imported."""
 
     def __init__(self, builder: Builder) -> None:
         self.refused: Counter[str] = Counter()
@@ -67,7 +67,7 @@ class JaxReader:
         return Operand(self._b.input(name, aval.shape, dtype), tuple(aval.shape))
 
     def named(self, operand: Operand) -> str:
-        """Return the name of an operand in its full shape."""
+        """Return the name of a value: an operand, repeated to its full shape."""
         name = operand.value
         if operand.is_known:
             name = self._b.constant("constant", plain(operand.value))
@@ -76,7 +76,7 @@ class JaxReader:
     def run(
         self, jaxpr: Any, consts: Sequence[Operand], inputs: Sequence[Operand]
     ) -> list[Operand]:
-        """Import a jaxpr and return its results for these constants and inputs."""
+        """Import a jaxpr and return its results for the given constants and inputs."""
         from jax.extend.core import Literal
 
         values: dict[Any, Operand] = {
@@ -116,7 +116,7 @@ class JaxReader:
         return self._body(body, operands)
 
     def _body(self, body: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """Import a jaxpr, which may be closed, and return its results."""
+        """Import a jaxpr or a closed jaxpr, and return its results."""
         consts = getattr(body, "consts", ())
         jaxpr = getattr(body, "jaxpr", body)
         return self.run(jaxpr, [Operand(item, np.shape(item)) for item in consts], operands)
@@ -166,7 +166,7 @@ class JaxReader:
         ]
 
     def _cond(self, equation: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """Import the chosen branch; if the choice depends on inputs, import all and select."""
+        """Import the chosen branch; if inputs decide the choice, import all branches and select."""
         branches, (index, *arguments) = equation.params["branches"], operands
         if index.is_known:
             at = int(np.clip(int(index.value), 0, len(branches) - 1))
@@ -225,7 +225,7 @@ class JaxReader:
 
 
 def _computed(equation: Any, operands: Sequence[Operand]) -> list[Operand]:
-    """Let JAX compute the results of an equation whose operands are known."""
+    """Let JAX compute the results of an equation whose operands are all known."""
     shapes = [tuple(getattr(variable.aval, "shape", ())) for variable in equation.outvars]
     if equation.primitive.name == "broadcast_in_dim":
         return [_repeated(equation, operands[0], shapes[0])]
@@ -239,12 +239,12 @@ def _computed(equation: Any, operands: Sequence[Operand]) -> list[Operand]:
 
 
 def _empty(aval: Any) -> Operand:
-    """Return an array without elements, so that no engine has to compute it."""
+    """Return an empty array, in place of an equation whose result has no elements."""
     return Operand(np.zeros(aval.shape, aval.dtype), tuple(aval.shape))
 
 
 def _repeated(equation: Any, operand: Operand, shape: tuple[int, ...]) -> Operand:
-    """Add new axes of length 1 to an array, which stays compact."""
+    """Add new axes of length 1 to an array; its elements are not repeated."""
     array = operand.value
     sizes = [1] * len(shape)
     for axis, size in zip(equation.params["broadcast_dimensions"], np.shape(array), strict=True):
@@ -253,7 +253,7 @@ def _repeated(equation: Any, operand: Operand, shape: tuple[int, ...]) -> Operan
 
 
 def _full_array(operand: Operand) -> Any:
-    """Return an array of JAX in its full shape; keys for random numbers are not converted."""
+    """Return an operand's array in the full shape, still as JAX's type if it has random keys."""
     import jax
 
     if np.shape(operand.value) == operand.shape:

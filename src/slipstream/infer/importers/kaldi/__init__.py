@@ -32,10 +32,10 @@ PROBE = 1 << 20  # frames, more than the context of any network
 def read_kaldi(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Graph, tuple[str, ...]]:
     """Return the graph of a network, and notes for the user.
 
-    Inputs have the shape (1, frames, dim). An output frame depends on a number of frames before and
-    after its own time, so the output has fewer frames than the input. An input that is the same at
-    all times, such as a speaker vector, has one frame. Cycles of nodes, as in LSTMs, are unrolled
-    frame by frame.
+    Inputs of the graph have the shape (1, frames, dim). An output frame depends on input frames
+    before and after its own time, so the output has fewer frames than the input. An input that is
+    the same at all times, such as a speaker vector, has one frame. Cycles of nodes, as in LSTMs,
+    are unrolled frame by frame.
 
     Args:
         path: File of an nnet3 model.
@@ -93,7 +93,10 @@ def _computed(
 def _outputs(
     nodes: Mapping[str, KaldiNode], model: KaldiModel, where: str
 ) -> tuple[list[str], list[str]]:
-    """Return the output nodes, and notes; outputs other than "output" are only for training."""
+    """Return the output nodes, and notes.
+
+    If an output is named "output", the others are only for training.
+    """
     outputs = [name for name, node in nodes.items() if node.kind == "output-node"]
     if not outputs:
         raise UsageError(f"{where}: the network has no output-node")
@@ -141,7 +144,7 @@ def _fixed_inputs(nodes: list[KaldiNode]) -> dict[str, int]:
 
 
 def _times(source: Descriptor | None) -> list[tuple[str, int | None]]:
-    """Return the names of the nodes that a descriptor reads, each with its fixed time or None."""
+    """Return the nodes that a descriptor reads, each with its fixed time, or None for all times."""
     if source is None:
         return []
     if isinstance(source, (At, Reads)):
@@ -180,7 +183,7 @@ def _context(
     model: KaldiModel,
     inputs: Mapping[str, tuple[int, ...]],
 ) -> tuple[int, int]:
-    """Return the number of earlier and of later input frames on which an output frame depends.
+    """Return on how many earlier and on how many later input frames an output frame depends.
 
     Frames that only optional parts of descriptors read are not counted.
     """

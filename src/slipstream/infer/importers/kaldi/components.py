@@ -36,7 +36,7 @@ class Layers:
         self._constants: dict[tuple[str, str], str] = {}
 
     def constant(self, component: Component, name: str, make: Callable[[], npt.ArrayLike]) -> str:
-        """Return the name of a component's constant, which `make` creates at the first call."""
+        """Return the name of a component's constant; `make` makes its array at the first call."""
         key = (component.name, name)
         if key not in self._constants:
             self._constants[key] = self.builder.constant(name, make())
@@ -48,7 +48,7 @@ class Layers:
         return KINDS[component.kind](self, component, x)
 
     def cut(self, x: str, begin: int, end: int, axis: int) -> str:
-        """Cut a range out of an axis: 1 for frames, 2 for dimensions."""
+        """Cut a range out of an axis, which is 1 for frames and 2 for dimensions."""
         if (begin, end) == (0, self.builder.shape(x)[axis]):
             return x
         tables = (("starts", begin), ("ends", end), ("axes", axis))
@@ -56,7 +56,7 @@ class Layers:
         return self.builder.add("Slice", x, *names)
 
     def shared(self, name: str, value: int) -> str:
-        """Return the name of a constant with one integer, which all nodes share."""
+        """Return the name of a constant with one integer; all nodes share this constant."""
         key = ("", str(value))
         if key not in self._constants:
             self._constants[key] = self.builder.constant(name, np.asarray([value], np.int64))
@@ -67,7 +67,7 @@ Convert = Callable[[Layers, Component, str], str]
 
 
 def weights(component: Component) -> tuple[Array, Array]:
-    """Return the matrix, which has a row for each output, and the bias, which may be empty."""
+    """Return the matrix, with one row for each output, and the bias (an empty array for none)."""
     if component.kind == "LinearComponent":
         return component.array("Params"), np.zeros(0, np.float32)
     matrix, bias = component.array("LinearParams"), component.array("BiasParams")
@@ -102,7 +102,7 @@ def _same(layers: Layers, component: Component, x: str) -> str:
 
 
 def _dims(layers: Layers, component: Component, x: str, array: Array) -> Array:
-    """Repeat an array that is stored for one block of dimensions, until it has all dimensions."""
+    """Repeat an array, stored for one block of dimensions, until it covers all dimensions."""
     dim = layers.builder.shape(x)[2]
     if not array.size or dim % array.size:
         raise UsageError(
@@ -142,7 +142,7 @@ def _batch_norm(layers: Layers, component: Component, x: str) -> str:
 
 
 def _normalize(layers: Layers, component: Component, x: str) -> str:
-    """Divide each block of dimensions in each frame by its root mean square."""
+    """Divide each block of dimensions in each frame by the block's root mean square."""
     builder = layers.builder
     _, frames, dim = builder.shape(x)
     block = int(component.number("BlockDim", dim))
@@ -180,7 +180,10 @@ def _permute(layers: Layers, component: Component, x: str) -> str:
 
 
 def _blocks(op: str) -> Convert:
-    """Return a rule that combines blocks of the input, each of the output's size, by `op`."""
+    """Return a rule that combines blocks of the input by `op`.
+
+    Each block has the size of the output.
+    """
 
     def convert(layers: Layers, component: Component, x: str) -> str:
         builder = layers.builder
@@ -210,11 +213,11 @@ def _truncation(layers: Layers, component: Component, x: str) -> str:
 
 
 def _lstm(layers: Layers, component: Component, x: str) -> str:
-    """Compute an LSTM cell: (i, f, c, o, c') to (c, m).
+    """Compute (c, m) from (i, f, c, o, c') as an LSTM cell does.
 
     The inputs i, f and o are the gates, c is the new cell content, and c' is the previous cell. The
-    results are the cell c and the output m. If the input has three more columns, these are factors
-    of the gates i, f and o.
+    results are the cell c and the output m. If the input has three more columns, the gates i, f and
+    o are multiplied by these columns.
     """
     builder = layers.builder
     params, input_dim = component.array("Params"), builder.shape(x)[2]
@@ -229,7 +232,7 @@ def _lstm(layers: Layers, component: Component, x: str) -> str:
         return layers.cut(x, number * dim, number * dim + dim, 2)
 
     def gate(name: str, number: int, cell: str) -> str:
-        """Compute a gate from its input and the cell, times its row of weights (i, f or o)."""
+        """Compute the gate i, f or o from its input and from the cell times its row of weights."""
         row = "ifo".index(name)
         peephole = layers.constant(component, f"weight_{name}", lambda: params[row])
         total = builder.add("Add", part(number), builder.add("Mul", cell, peephole))

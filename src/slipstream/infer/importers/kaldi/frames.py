@@ -1,4 +1,7 @@
-"""Conversion of nnet3 nodes to graph values, which have all frames, or one frame in cycles."""
+"""Conversion of nnet3 nodes to graph values.
+
+A value has all frames of a node, or one frame if the node is in a cycle.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ LARGEST_OFFSET = 10_000  # frames between a node's output and an input that it r
 
 
 def time_offsets(component: Component) -> list[int]:
-    """Return the frames that a component reads, relative to its output frame."""
+    """Return the offsets of the frames that a component reads from the frame that it computes."""
     if component.kind != TDNN:
         return [0]
     offsets: list[int] = component.array("TimeOffsets").tolist()
@@ -66,16 +69,16 @@ def spans_of(
     components: Mapping[str, Component],
     inputs: Mapping[str, FrameSpan],
 ) -> dict[str, FrameSpan]:
-    """Return the frames at which each node is defined.
+    """Return the span of frames in which each node is defined, by the node's name.
 
     Args:
         nodes: All nodes, by name.
         edges: Names of the nodes that each needed node reads (see `needed_nodes`).
         components: All components, by name.
-        inputs: Frames of the inputs, by name.
+        inputs: Spans of frames of the inputs, by name.
 
     Raises:
-        UsageError: If nodes need their own results, and so cannot be computed.
+        UsageError: If nodes cannot be computed, because each needs its own results.
     """
     required = {name: list(read_by(nodes[name].source, required_only=True)) for name in edges}
     spans = dict(inputs)
@@ -100,7 +103,7 @@ def spans_of(
 class Frames:
     """A builder that adds the frames of nodes to a graph; values have the shape (1, frames, dim).
 
-    A node that is defined at all times reads only values that never change, and has one frame.
+    A node that is defined at all times has one frame; it reads only values that never change.
     """
 
     def __init__(
@@ -121,7 +124,7 @@ class Frames:
         self._single: dict[str, dict[int, str]] = {}  # values with one frame, for nodes in cycles
 
     def input(self, name: str, value: str) -> None:
-        """Set the graph value of an input."""
+        """Set the value of the graph that an input node stands for."""
         self._whole[name] = value
 
     def add(self, name: str) -> str:
@@ -136,7 +139,7 @@ class Frames:
         return self._whole[name]
 
     def add_cycle(self, names: list[str]) -> None:
-        """Add the nodes of a cycle, which read one another's frames, frame by frame."""
+        """Add the nodes of a cycle frame by frame, because they read one another's frames."""
         self._check_cycle(names)
         step = self._direction(names)
         names = self._same_frame_order(names)
@@ -157,9 +160,9 @@ class Frames:
                 self._whole[name] = singles[0]
 
     def _bound(self, names: list[str]) -> tuple[int, int]:
-        """Return the first frame of a cycle, and the frame after the last one.
+        """Return the first frame of a cycle, and the frame after the cycle's last frame.
 
-        Nodes of the cycle that are defined at all times are only computed for these frames.
+        Nodes of the cycle that are defined at all times are computed only for the cycle's frames.
         """
         finite = [self._spans[name] for name in names if self._spans[name] != ALWAYS]
         begin = min((span.begin for span in finite), default=0)
@@ -257,7 +260,7 @@ class Frames:
     # ---- descriptors -----------------------------------------------------------------------
 
     def _window(self, descriptor: Descriptor, span: FrameSpan) -> str:
-        """Return a descriptor's frames in a span; it must be defined in the whole span."""
+        """Return a descriptor's frames in a span, in all of which it must be defined."""
         match descriptor:
             case Reads(node):
                 return self._read(node, span)
@@ -318,7 +321,7 @@ class Frames:
         return self._builder.add("Gather", window, positions, axis=1)
 
     def _padded(self, source: Descriptor, span: FrameSpan) -> str:
-        """Pad with zeros for the frames at which the source is not defined."""
+        """Return the frames of a source in a span, with zeros where the source is not defined."""
         inside = span_of(source, self._spans, "").both(span)
         if inside != span and self._bounded.intersection(read_by(source)):
             raise UsageError(
@@ -335,7 +338,7 @@ class Frames:
         return self._builder.add("Pad", window, self._builder.constant("pads", pads))
 
     def _replaced(self, first: Descriptor, second: Descriptor, span: FrameSpan) -> str:
-        """Return the first descriptor's frames, or the second's if the first is undefined."""
+        """Return frames of the first descriptor, and of the second where the first is undefined."""
         inside = span_of(first, self._spans, "").both(span)
         if inside.is_empty:
             return self._window(second, span)
@@ -390,7 +393,7 @@ class Frames:
                     )
 
     def _direction(self, names: list[str]) -> int:
-        """Return -1 if the nodes of a cycle read earlier frames, and 1 if they read later ones."""
+        """Return -1 if the nodes of a cycle read earlier frames, or 1 if they read later frames."""
         offsets = {
             offset
             for name in names

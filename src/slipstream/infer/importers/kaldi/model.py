@@ -1,4 +1,6 @@
-"""Reader of Kaldi's nnet3 models, which consist of lines that describe nodes, and of components.
+"""Reader of Kaldi's nnet3 models.
+
+A model consists of components, and of lines that describe nodes.
 
 The format of each component follows its Write method in
 https://github.com/kaldi-asr/kaldi/tree/master/src/nnet3. A binary file does not store the types of
@@ -112,13 +114,14 @@ MOST_COMPONENTS = 100_000
 
 @dataclass(frozen=True)
 class Component:
-    """A component, the computation of a node.
+    """A component: the computation of one or more nodes.
 
     Args:
-        name: Name in the file.
-        kind: Name of its class in Kaldi, which ends with "Component".
-        values: Values in the file, by the token before them.
-        parts: Components that a CompositeComponent applies, in this order (default none).
+        name: Name of the component in the file.
+        kind: Name of the component's class in Kaldi, which ends with "Component".
+        values: Values in the file, each by the token before it.
+        parts: Components that a CompositeComponent applies, in the order of their use (default
+            none).
         is_known: Whether the values were read; False for unsupported kinds (default True).
     """
 
@@ -130,7 +133,7 @@ class Component:
 
     @property
     def title(self) -> str:
-        """Name and kind, for messages."""
+        """Name and kind of the component, for messages."""
         return f"{self.name} ({self.kind})"
 
     def array(self, token: str) -> Array:
@@ -142,7 +145,7 @@ class Component:
         return self._value(token)
 
     def number(self, token: str, default: float) -> float:
-        """Return a number, or the default."""
+        """Return a number, or `default` if it is missing."""
         return self.values.get(token, default)
 
     def _value(self, token: str) -> Any:
@@ -153,7 +156,7 @@ class Component:
 
 @dataclass(frozen=True)
 class KaldiModel:
-    """A network: lines that describe its nodes, components by name, and number of class priors."""
+    """A network: lines that describe nodes, components by name, and the number of class priors."""
 
     lines: list[str]
     components: dict[str, Component]
@@ -167,7 +170,7 @@ def read_model(path: Path, supported: frozenset[str]) -> KaldiModel:
 
     Args:
         path: File of the model.
-        supported: Kinds of components whose values are read.
+        supported: Kinds of components whose values are read; other components are skipped.
 
     Raises:
         UsageError: If the file cannot be read, is damaged or has another format.

@@ -1,4 +1,4 @@
-"""The nodes of an nnet3 model, and the descriptors, which select the frames that a node reads.
+"""The nodes of an nnet3 model, and descriptors: they select the frames that a node reads.
 
 Descriptors are documented in https://kaldi-asr.org/doc/dnn3_code_data_types.html.
 """
