@@ -39,7 +39,7 @@ def lab_spec(
         flow_rate: Highest bit rate of a connection, or of a connection on each path, separated by
             commas (default None: no limit).
         racks: Number of racks (default 1).
-        uplink: Bit rate between a rack and the spine (default None: no limit).
+        uplink: Bit rate between a rack and the spine; None (the default) for a single rack.
     """
     from slipstream.lab import LabSpec
 

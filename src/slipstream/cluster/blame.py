@@ -1,7 +1,8 @@
-"""The search for the rank that made a job fail.
+"""Search for the rank that made a job fail.
 
-A failing rank takes some time to end. Ranks that lose their connection to it often end earlier, and
-the last lines of their output name the lost rank. So the search follows these lines.
+A failing rank takes some time to end. Ranks that lose their connection to a failing rank often end
+earlier, and the last lines of their output name the failing rank. So the search follows the names
+of lost ranks in those last lines.
 """
 
 import re
@@ -17,14 +18,14 @@ _ERROR = re.compile(r"\w(?:Error|Exception|Interrupt)\b")
 
 
 def lost_by(rank: int, lines: Iterable[str]) -> int | None:
-    """Return the other rank that a rank's output reports as lost (the last of several), or None."""
+    """Return the other rank that a rank's output reports as lost last, or None."""
     named = [int(match[1]) for line in lines for match in _LOST.finditer(line)]
     others = [other for other in named if other != rank]
     return others[-1] if others else None
 
 
 def telling_line(lines: Sequence[str]) -> str:
-    """Return the line that best explains how a rank ended: the last one that names an error."""
+    """Return the line that best explains a rank's end: the last line that names an error."""
     printed = [line for line in lines if line.strip()]
     errors = [line for line in printed if _ERROR.search(line)]
     return next(reversed(errors or printed or [""])).strip()
@@ -33,8 +34,8 @@ def telling_line(lines: Sequence[str]) -> str:
 def culprit(first: int, last_lines: Callable[[int], Iterable[str]]) -> int:
     """Return the rank that made a job fail.
 
-    The search begins at `first` and moves on to the rank that the current rank reports as lost. It
-    ends at a rank that reports no lost rank, or when it would come back to a visited rank.
+    The search begins at `first` and moves on to the rank that the current rank reports as lost. The
+    search ends at a rank that reports no lost rank, or whose lost rank was visited before.
 
     Args:
         first: Rank that ended first with an error.

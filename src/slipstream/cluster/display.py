@@ -30,9 +30,9 @@ class TerminalDisplay:
         hosts: Host name of each rank.
         out: Stream for the standard output of the ranks.
         err: Stream for the standard error of the ranks, and for the launcher's remarks.
-        mode: Ranks whose lines are shown: "all", "rank0", or "failed" for none. The last lines of a
-            failed rank are always shown.
-        color: True to colour the launcher's additions when the stream is a terminal.
+        mode: Ranks whose lines are shown during the run: "all", "rank0", or "failed" for no rank.
+            The last lines of a failed rank are always shown.
+        color: Whether to colour what the launcher adds to lines, if the stream is a terminal.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class TerminalDisplay:
         self._write(self._err, self._paint(f"slipstream: {text}", _NOTE_STYLE, self._err))
 
     def finished(self, failure: Failure | None) -> None:
-        """Show the failure of the job, with the last lines of the rank."""
+        """Show the failure of the job, with the last lines of the failed rank."""
         if failure is None:
             return
         who = failure.host if failure.rank is None else f"rank {failure.rank} on {failure.host}"
@@ -126,7 +126,7 @@ class JsonDisplay:
 
     Args:
         out: Stream for the events.
-        mode: Ranks whose lines become events.
+        mode: Ranks whose lines become events: "all", "rank0", or "failed" for no rank.
     """
 
     def __init__(self, out: TextIO, *, mode: OutputMode) -> None:
@@ -139,7 +139,7 @@ class JsonDisplay:
             self._event("line", rank=rank, stream="stderr" if is_error else "stdout", text=text)
 
     def progress(self, rank: int, text: str) -> None:
-        """Report nothing, because the last state of a progress line arrives as a line."""
+        """Report nothing, because `line` receives the last state of a progress line."""
 
     @property
     def has_no_reader(self) -> bool:

@@ -22,9 +22,10 @@ class Host:
     """A host and its number of ranks.
 
     Args:
-        name: Name or address without brackets; `localhost` means this host, without ssh.
+        name: Name of the host, or its address without brackets; `localhost` means this host,
+            without ssh.
         slots: Number of ranks, 1 or more (default 1).
-        login: Destination for ssh, `user@name` or the name.
+        login: Destination for ssh: `user@name`, or `name` alone.
     """
 
     name: str
@@ -121,11 +122,11 @@ def address_of_first(hosts: tuple[Host, ...]) -> str:
     """Return the address at which every rank reaches the first host.
 
     The address is the loopback address if the job has no remote host, and the first host's name if
-    that host is remote. Otherwise it is the source address of packets from this host to the first
-    remote host.
+    that host is remote. Otherwise the address is the source address of packets from this host to
+    the first remote host.
 
     Raises:
-        UsageError: the remote host's name cannot be resolved, or no route leads there.
+        UsageError: the first remote host's name cannot be resolved, or no route leads to that host.
     """
     remote = [host for host in hosts if not host.is_local]
     if not remote:

@@ -25,12 +25,12 @@ class Job:
         hosts: Hosts of the job; the first has rank 0, and ranks are numbered host by host.
         program: Path, module or command, followed by its arguments; the same on every host.
         cwd: Absolute path of the working directory, the same on every host.
-        python: Python interpreter on the other hosts, with Slipstream installed; this host uses the
-            interpreter of this process.
+        python: Path of the Python interpreter on the other hosts, where Slipstream must be
+            installed; this host uses the interpreter of this process.
         environ: Environment of this process.
         module: Whether the program is a module, as with `python -m` (default False).
-        chosen: Further environment variables for every rank (default none); the launcher takes its
-            own settings from them too.
+        chosen: Further environment variables for every rank (default none); settings among them
+            apply to the launcher too.
         ssh_options: `-o` options for ssh, such as `Port=2222` (default none); the user's own ssh
             configuration applies as well.
         grace_seconds: Time in seconds between SIGTERM and SIGKILL when the ranks are ended, 0 or
@@ -88,7 +88,7 @@ def job_environment(job: Job) -> dict[str, str]:
     """Return the variables that all ranks share: the chosen ones and the job's key.
 
     Raises:
-        ConfigError: a key is set but cannot be used.
+        ConfigError: the environment sets a key for the job that cannot be used.
     """
     settings = Settings.from_environment(job.effective_environ)
     key = settings.load_job_key() or secrets.token_hex(32).encode()
@@ -96,7 +96,7 @@ def job_environment(job: Job) -> dict[str, str]:
 
 
 def forwarded_environment(host: Host, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables to send to a host: none to this host, where the agent inherits all."""
+    """Return the variables to send to a host: none for this host, whose agent inherits all."""
     if host.is_local:
         return {}
     return {

@@ -1,8 +1,8 @@
 """The launcher of a job: the ranks start together, receive the user's signals, and end together.
 
 The launcher has one thread with one select. No rank starts before the agents of all hosts are up.
-The first rank that fails ends all the others. After a signal of the user, however, the ranks end
-by themselves, and a second signal kills them.
+The first rank that fails makes the launcher end all other ranks. After a signal from the user, the
+launcher lets the ranks end by themselves, and a second signal kills them.
 """
 
 import os
@@ -54,13 +54,14 @@ _ENDED_BY_LAUNCHER = (0, -signal.SIGTERM, -signal.SIGKILL)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlsoFailed:
-    """Another rank that failed by itself.
+    """A further rank that failed by itself, not because another rank failed.
 
     Args:
-        rank: Number of the rank.
-        host: Name of its host.
+        rank: Global rank.
+        host: Name of the host on which the rank ran.
         reason: Exit code or signal, in words.
-        said: Last output line of the rank that names an error, or its last line if none does.
+        said: Last line of the rank's output that names an error, or the last line if none names an
+            error.
     """
 
     rank: int
@@ -74,13 +75,14 @@ class Failure:
     """The failure that ended a job.
 
     Args:
-        host: Name of the host where it happened.
-        rank: Rank that failed, or None if the host failed. If several ranks failed, it is the rank
-            that the others report as lost, even if it ended later.
+        host: Name of the host on which the failure happened.
+        rank: Rank that failed, or None if the host failed. If several ranks failed, `rank` is the
+            rank that the others report as lost, even if it ended later.
         reason: Exit code, signal or error, in words.
-        seconds: Time in seconds since the launcher began.
+        seconds: Time in seconds from the launcher's start to the failure.
         exit_code: Exit code for the launcher itself.
-        after_signal: Name of the signal that the user had sent before; "" (the default) if none.
+        after_signal: Name of the signal that the user had sent before the failure; "" (the default)
+            for no signal.
         last_lines: Last lines of the rank's output, at most twenty.
         others: Other ranks that failed by themselves, in the order in which they ended.
     """
@@ -97,7 +99,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """The end of a rank: its exit code, or the negative number of a signal."""
+    """The end of a rank: an exit code, or the negative number of the signal that ended it."""
 
     host: str
     status: int
@@ -115,7 +117,7 @@ class Display(Listener, Protocol):
         """Receive the news that a rank has started."""
 
     def exited(self, rank: int, host: str, status: int) -> None:
-        """Receive the exit code of an ended rank, or the negative number of its signal."""
+        """Receive an ended rank's exit code, or the negative number of the signal that ended it."""
 
     def note(self, text: str) -> None:
         """Receive a remark of the launcher."""
@@ -125,7 +127,7 @@ class Display(Listener, Protocol):
 
 
 def launch(job: Job, display: Display, *, own_terminal: bool = False) -> int:
-    """Run a job; blocks until every rank has ended. Call it in the main thread.
+    """Run a job; blocks until every rank has ended. Call `launch` in the main thread.
 
     Args:
         job: Program and hosts of the job.
@@ -313,7 +315,7 @@ class _Launcher:
             self._order_all(End(), self._job.grace_seconds)
 
     def _completed(self, failure: Failure, first: int) -> Failure:
-        """Return the failure with all details, which are known once every rank has ended."""
+        """Return a failure with the details that are known only once every rank has ended."""
         last_lines = self._transcript.last_lines
         rank = first if failure.after_signal else culprit(first, last_lines)
         ended = self._ended.get(rank)
@@ -360,7 +362,7 @@ class _Launcher:
                 self._display.note(f"{name} goes to every rank; another one kills them")
 
     def _mind_reader(self) -> None:
-        """Send SIGTERM to a job whose output nobody reads (`| head`), so that ranks can save."""
+        """Send SIGTERM to a job whose output nobody reads (`| head`): its ranks can save."""
         if self._display.has_no_reader and self._signal is None and not self._is_ending:
             self._signal = signal.SIGTERM
             self._pass_on(signal.SIGTERM)

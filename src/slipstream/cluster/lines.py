@@ -23,14 +23,14 @@ class Listener(Protocol):
 class LineCutter:
     """A stream of bytes that is cut into lines.
 
-    After a carriage return the line begins again, as on a terminal. So a progress bar that redraws
-    itself leaves one line with its last state.
+    A carriage return starts the line again, as on a terminal. So a progress bar that redraws itself
+    leaves one line with its last state.
     """
 
     _incomplete: bytes = field(default=b"", init=False)
 
     def feed(self, data: bytes) -> list[str]:
-        """Return the lines that these bytes complete; empty bytes mean the end of the stream."""
+        """Return the lines that new bytes complete; empty bytes mean the end of the stream."""
         *lines, last = (self._incomplete + data).split(b"\n")
         self._incomplete = _after_return(last)
         if len(self._incomplete) > MAX_LINE_BYTES or not data:
@@ -65,7 +65,7 @@ class Transcript:
         self._last: defaultdict[int, deque[str]] = defaultdict(lambda: deque(maxlen=NUM_LAST_LINES))
 
     def feed(self, rank: int, data: bytes, *, is_error: bool) -> None:
-        """Receive bytes of a rank; empty bytes mean the end of that stream."""
+        """Receive bytes of a rank's stream; empty bytes mean the end of the stream."""
         cutter = self._cutters[rank, is_error]
         for text in cutter.feed(data):
             self._last[rank].append(text)

@@ -34,7 +34,8 @@ class AgentLink:
     Args:
         job: Job that the host belongs to.
         index: Position of the host in `job.hosts`.
-        terminal: Descriptors that the host's first rank uses for output and errors (default none).
+        terminal: Descriptors that the host's first rank uses as its standard output and standard
+            error (default none).
     """
 
     def __init__(self, job: Job, index: int, terminal: Sequence[int] = ()) -> None:
@@ -67,13 +68,13 @@ class AgentLink:
 
     @property
     def reports(self) -> int:
-        """Descriptor of the agent's messages."""
+        """Descriptor from which the agent's messages are read."""
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 
     @property
     def errors(self) -> int:
-        """Descriptor of the plain text that the agent or ssh writes."""
+        """Descriptor from which the plain text of the agent or of ssh is read."""
         assert self._process.stderr is not None
         return self._process.stderr.fileno()
 
@@ -89,7 +90,7 @@ class AgentLink:
             return  # the agent's reports end as well; then close() gives the reason
 
     def read(self) -> list[Message] | None:
-        """Return the messages that have arrived, or None at the end of the reports."""
+        """Return the messages that have arrived, or None when the agent will send no more."""
         data = os.read(self.reports, READ_BYTES)
         if not data:
             return None
@@ -97,7 +98,7 @@ class AgentLink:
         return [message for line in lines if (message := self._decode(line)) is not None]
 
     def _decode(self, line: bytes) -> Message | None:
-        """Decode a report; ignore the text that a login shell prints before the first one."""
+        """Decode a report; ignore text that a login shell prints before the first report."""
         message = decode(line)
         self._has_greeted |= message is not None
         if message is None and self._has_greeted:
@@ -107,7 +108,7 @@ class AgentLink:
         return message
 
     def read_errors(self) -> bool:
-        """Keep the plain text of the agent or ssh; return whether more may follow."""
+        """Keep plain text of the agent or of ssh; return whether more text may follow."""
         assert self._process.stderr is not None
         data = self._process.stderr.read()
         if data:
@@ -115,7 +116,7 @@ class AgentLink:
         return data != b""
 
     def close(self) -> str:
-        """Wait for the agent to end; return a description of its end with its last plain text."""
+        """Wait for the agent to end; return a description of the end, with the last plain text."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         assert self._process.stderr is not None
@@ -133,7 +134,7 @@ class AgentLink:
         return f"{self._explain(code)}: {text}"
 
     def kill(self) -> None:
-        """Kill the local process at once; an agent behind ssh notices and ends its ranks."""
+        """Kill the local agent or ssh at once; an agent behind ssh notices and ends its ranks."""
         self._process.kill()
 
     def _explain(self, code: int) -> str:
@@ -148,7 +149,7 @@ class AgentLink:
 
 
 def describe_status(status: int) -> str:
-    """Describe a status: an exit code, or the negative number of a signal."""
+    """Describe a status, which is an exit code or the negative number of a signal."""
     return f"exit code {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
 
 

@@ -5,8 +5,8 @@
     agent     Started per rank; Output and Exited as they come; or Refused, and nothing else
     launcher  Signal, End, Kill, any number of times; the end of its pipe means End
 
-The pipe is ssh's or the launcher's own, so both ends belong to the same user. A line that is not a
-message was printed by a login shell before the agent was up.
+The pipe belongs to ssh or to the launcher, so both ends belong to the same user. A line that is not
+a message was printed by a login shell before the agent was up.
 """
 
 import json
@@ -17,7 +17,7 @@ PROTOCOL = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hello:
-    """The agent is up; `free_port` and the port after it are free on its host."""
+    """The agent is up; two free ports of its host are `free_port` and the next port."""
 
     protocol: int
     num_cores: int
@@ -26,11 +26,11 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """Start one rank for each element of `ranks`, which has the variables that only this rank gets.
+    """Start one rank for each element of `ranks`, which has the variables of that rank alone.
 
     `environ` has the variables of all ranks. `terminal` has the descriptors for standard output and
-    standard error of the first rank, or is empty. With `nccl_plugin`, NCCL uses the net plugin of
-    the agent's installation.
+    standard error of the first rank; empty means pipes. With `nccl_plugin`, NCCL uses the net
+    plugin of the agent's installation.
     """
 
     argv: tuple[str, ...]
@@ -44,14 +44,14 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refused:
-    """The ranks could not be started; `reason` says why."""
+    """The agent could not start the ranks; `reason` says why."""
 
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Started:
-    """A rank has started; `local_rank` is its number on the host."""
+    """A rank has started; `local_rank` is the rank's number within its host."""
 
     local_rank: int
     pid: int
@@ -59,7 +59,7 @@ class Started:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
-    """Bytes that a rank wrote, each as a character of `data`, which is empty at a stream's end."""
+    """Bytes that a rank wrote, one character of `data` for each byte; empty at the stream's end."""
 
     local_rank: int
     is_error: bool
@@ -68,7 +68,7 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exited:
-    """A rank has ended with an exit code, or with the negative number of a signal."""
+    """A rank has ended: with an exit code, or by a signal, whose negative number is `status`."""
 
     local_rank: int
     status: int
@@ -76,7 +76,7 @@ class Exited:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signal:
-    """Send this signal to the ranks that are running."""
+    """Send one signal to all ranks that are running."""
 
     number: int
 

@@ -1,4 +1,4 @@
-"""The net plugin of NCCL that is installed on this host."""
+"""Find NCCL's net plugin that is installed on this host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIBRARY = "libnccl-net-slipstream.so"
 
 
 def plugin_library() -> Path:
-    """Return the path of the plugin, which is installed beside the C++ engine.
+    """Return the path of the net plugin, which is installed beside the C++ engine.
 
     Raises:
         ConfigError: this installation has no plugin.
@@ -34,7 +34,7 @@ def plugin_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that make NCCL send through the plugin of this host.
 
     Args:
-        environ: Environment of the ranks, without these variables.
+        environ: Environment of the ranks, as it is without the plugin.
 
     Raises:
         ConfigError: this installation has no plugin.

@@ -12,11 +12,11 @@ class Outlet:
     """A stream that discards text once writing has failed, so that no error ends the job.
 
     Args:
-        stream: Text stream to write to.
-        lost: Function that is called once, with the reason, after writing has failed.
+        stream: Text stream for the output.
+        lost: Function that is called once, with the reason, after a write has failed.
 
     Attributes:
-        has_no_reader: Whether the stream was a pipe whose reader is gone.
+        has_no_reader: Whether the stream was a pipe whose reader has closed it.
     """
 
     def __init__(self, stream: TextIO, lost: Callable[[str], None]) -> None:
@@ -45,7 +45,7 @@ class Outlet:
             return 0
 
     def _lose(self, error: OSError) -> None:
-        """Redirect the stream to /dev/null, because flushing it at exit would fail again."""
+        """Redirect a failed stream to /dev/null, because flushing it at exit would fail again."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self._stream.fileno())
         os.close(nowhere)

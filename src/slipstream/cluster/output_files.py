@@ -1,4 +1,4 @@
-"""Files for the output of each rank."""
+"""Files that keep the output of each rank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class OutputFiles:
     """A display that also writes the lines of each rank to FOLDER/rank.N/stdout and stderr.
 
     Args:
-        shown: Display that shows the lines.
+        shown: Display to which all lines are passed on.
         folder: Folder for the files; it is created if missing, and old files are overwritten.
         num_ranks: Number of ranks of the job; rank numbers in file names are padded to one width.
 
@@ -39,18 +39,18 @@ class OutputFiles:
             ) from error
 
     def line(self, rank: int, text: str, *, is_error: bool) -> None:
-        """Write a line and show it; the first write that fails is reported."""
+        """Write a line to its file and show it; report the first write that fails."""
         file = self._files[rank][is_error]
         self._try(lambda: print(text, file=file, flush=True))
         self._shown.line(rank, text, is_error=is_error)
 
     @property
     def has_no_reader(self) -> bool:
-        """True if nobody reads the display any more."""
+        """True if nobody reads the wrapped display any more."""
         return self._shown.has_no_reader
 
     def progress(self, rank: int, text: str) -> None:
-        """Show the progress; its last state arrives as a line."""
+        """Show the state of a progress line, without writing it: `line` receives the last state."""
         self._shown.progress(rank, text)
 
     def started(self, rank: int, host: str, pid: int) -> None:

@@ -1,8 +1,9 @@
-"""Ranks as Linux processes that cannot outlive the agent, and that end with all their children.
+"""Ranks as Linux processes that do not outlive the agent; a rank ends with all its children.
 
-A rank leads a process group and a session of its own. Linux kills it when the agent dies
-(PR_SET_PDEATHSIG), and makes the agent the parent of its orphans (PR_SET_CHILD_SUBREAPER). An ended
-rank stays a zombie until the end, so that no other process group can get its number meanwhile.
+A rank leads a process group and a session of its own. Linux kills a rank when the agent dies
+(PR_SET_PDEATHSIG), and makes the agent the parent of the rank's orphans (PR_SET_CHILD_SUBREAPER).
+An ended rank stays a zombie until the agent ends, so that no other process group can get its number
+meanwhile.
 """
 
 import ctypes
@@ -28,7 +29,7 @@ def adopt_orphans() -> None:
 def start_rank(
     argv: Sequence[str], cwd: str, environ: Mapping[str, str], terminal: Sequence[int] = ()
 ) -> "subprocess.Popen[bytes]":
-    """Start one rank; the caller must have one thread only.
+    """Start one rank; the calling process must have a single thread.
 
     Args:
         argv: Program and its arguments.
@@ -62,7 +63,7 @@ def start_rank(
 
 
 def exit_status(pid: int) -> int | None:
-    """Return a child's exit code or negative signal, or None while it runs; do not reap it."""
+    """Return the exit code or negative signal of a child, unreaped; None while the child runs."""
     result = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if result is None:
         return None
@@ -85,7 +86,7 @@ def reap_orphans(ranks: Sequence[int]) -> None:
 
 
 def kill_descendants() -> None:
-    """Kill and reap every descendant of this process; blocks until they are gone.
+    """Kill and reap every descendant of this process; blocks until all descendants are gone.
 
     The children of a killed process become children of this process, so a few rounds reach all
     descendants, including those that have sessions of their own.

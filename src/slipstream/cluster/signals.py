@@ -14,7 +14,7 @@ def expect_children() -> None:
     """Make the kernel report ended children to this process, even if its parent ignored SIGCHLD.
 
     A program inherits an ignored or blocked SIGCHLD, and then the kernel keeps no exit codes. Call
-    this in the main thread.
+    `expect_children` in the main thread.
     """
     if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -23,13 +23,13 @@ def expect_children() -> None:
 
 @contextmanager
 def signals_as_bytes(*numbers: signal.Signals) -> Generator[int]:
-    """Yield a descriptor that delivers one byte for each signal that arrives: its number.
+    """Yield a descriptor from which the number of each signal that arrives can be read as a byte.
 
-    A signal that is ignored stays ignored: nohup and shells' background jobs rely on it. The
-    earlier handlers are restored at the end. Call this in the main thread.
+    An ignored signal stays ignored, because nohup and background jobs of shells rely on it. The
+    signal handlers from before are restored at the end. Call `signals_as_bytes` in the main thread.
 
     Args:
-        numbers: Signals to deliver.
+        numbers: Numbers of the signals to deliver.
     """
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
@@ -47,4 +47,4 @@ def signals_as_bytes(*numbers: signal.Signals) -> Generator[int]:
 
 
 def _deliver_only(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing, because the interpreter has already written the byte."""
+    """Do nothing: the interpreter itself has already written the byte of the signal."""

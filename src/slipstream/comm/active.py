@@ -1,6 +1,6 @@
 """Open engines of this process, made by `comm.init()` or by an adapter.
 
-This module has the only list of a process's engines. Statistics, timelines and logs need it,
+This module has the only list of a process's engines. Statistics, timelines and logs need the list,
 because they cover all engines of the process.
 """
 
@@ -26,13 +26,13 @@ _traces: dict[Path, TraceFile] = {}  # files of SLIPSTREAM_TIMELINE, shared by s
 
 
 class OpenEngine:
-    """An engine that is closed at exit, with a thread that forwards its log and its timeline.
+    """An engine with a thread that forwards its log and timeline; the engine is closed at exit.
 
     Args:
         runtime: Connected engine.
         rank: Rank of this process in the engine.
-        timeline: Path of the timeline, as in SLIPSTREAM_TIMELINE: `{rank}` becomes the rank; if the
-            path lacks `{rank}`, only rank 0 records (default None: no timeline).
+        timeline: Path of the timeline, as in SLIPSTREAM_TIMELINE: `{rank}` becomes the rank, and
+            without `{rank}` only rank 0 records (default None: no timeline).
 
     Raises:
         ConfigError: the timeline cannot be written.
@@ -57,7 +57,7 @@ class OpenEngine:
         return os.getpid() == self._process
 
     def record(self, trace: TraceFile) -> None:
-        """Start to write every operation to a file."""
+        """Start to write every operation of the engine to a timeline."""
         with self._recording:
             self.trace = trace
             self.runtime.keep_records(True)
@@ -74,7 +74,7 @@ class OpenEngine:
         """Close the engine, and forward the rest of its log.
 
         Blocks for at most a few seconds, until the peers have all data that they need. A second
-        call and a call in a forked child, which owns no engine, do nothing.
+        call does nothing, and so does a call in a forked child, which owns no engine.
         """
         if not self.is_mine() or not self._closing.acquire(blocking=False):
             return
@@ -95,7 +95,7 @@ class OpenEngine:
                 return
 
     def add_bars(self, process: int, title: str, bars: Sequence[Bar]) -> None:
-        """Write activities outside the engine to the timeline, if one is being recorded."""
+        """Write activities outside the engine to its timeline, if it is being recorded."""
         self._write(lambda trace: trace.add_bars(process, title, bars))
 
     def _write_records(self) -> None:
@@ -118,7 +118,7 @@ class OpenEngine:
 
 
 def open_engines() -> list[OpenEngine]:
-    """Return the open engines of this process; none in a forked child."""
+    """Return the open engines of this process; a forked child has none."""
     with _lock:
         return [engine for engine in _open if engine.is_mine()]
 

@@ -32,7 +32,7 @@ _NUMPY_DTYPES: dict[_core.DType, str] = {
 
 
 class View(NamedTuple):
-    """Memory of a contiguous array, which is valid as long as `owner` lives."""
+    """Memory of a contiguous array; the memory is valid as long as `owner` lives."""
 
     address: int
     elements: int
@@ -58,7 +58,7 @@ def view(array: Array) -> View:
 
 
 def writable(view: View, collective: str) -> View:
-    """Return the same memory, after checking that a result can be written to it.
+    """Return a view unchanged, after checking that a result can be written to its memory.
 
     Raises:
         UsageError: the memory is read-only.
@@ -78,7 +78,8 @@ def output_view(array: Array, count: int, dtype: _core.DType, collective: str) -
         collective: Name of the collective, for messages.
 
     Raises:
-        UsageError: the array is read-only, or has another number or type of elements.
+        UsageError: the array is read-only, or its number or type of elements is another than
+            required.
     """
     out = writable(view(array), collective)
     if out.elements != count or out.dtype != dtype:
@@ -114,7 +115,7 @@ def _numpy_view(array: Array) -> View:
     """Return the memory of a NumPy array whose element type the buffer protocol does not support.
 
     Raises:
-        UsageError: the engine does not support the element type either.
+        UsageError: the engine does not support the element type.
     """
     if array.dtype.name == "bfloat16":  # from ml_dtypes
         return view(array.view(np.uint16))._replace(dtype=_core.DType.BFLOAT16)

@@ -4,9 +4,10 @@
     acceptor   Challenge  magic, version, nonce, HMAC over its label, Hello and Challenge
     connector  Proof      HMAC over its label, Hello and Challenge
 
-Each digest covers both nonces, the rank, the world size, the epoch and the version. All three
-messages have fixed sizes. Every later message carries an HMAC over a message count, with a key for
-this conversation and direction, so that messages cannot be changed, repeated or inserted.
+Each digest of the three messages covers both nonces, the rank, the world size, the epoch and the
+version. Hello, Challenge and Proof have fixed sizes. Every later message carries an HMAC over a
+message count, with a key for this conversation and direction; so messages cannot be changed,
+repeated or inserted.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ PROOF_BYTES = DIGEST_BYTES
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """Identity that a rank claims.
+    """Identity that a rank claims to have.
 
     Args:
-        rank: Rank, from 0 to world_size - 1.
+        rank: Rank of the claimant, from 0 to world_size - 1.
         world_size: Number of ranks of the job.
-        epoch: Number of engines that this process has made, from 1.
+        epoch: How many engines the claiming process has made, including the current engine.
     """
 
     rank: int
@@ -48,10 +49,10 @@ class Claim:
 
 
 class Seal:
-    """Signatures of the messages in one direction of an authenticated conversation.
+    """Signer of the messages in one direction of an authenticated conversation.
 
     Args:
-        key: Key of the conversation and direction.
+        key: Key that belongs to this conversation and direction only.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -59,21 +60,21 @@ class Seal:
         self._messages = 0
 
     def digest(self, message: bytes) -> bytes:
-        """Return the digest of the next message."""
+        """Return the digest of the next message, which is sent."""
         self._messages += 1
         return _digest(self._key, self._messages.to_bytes(8, "big"), message)
 
     def matches(self, message: bytes, digest: bytes) -> bool:
-        """Return whether a digest is the digest of the next message."""
+        """Return whether a digest is that of the next message, which has been received."""
         return hmac.compare_digest(self.digest(message), digest)
 
 
 class Connector:
-    """The connecting end of a conversation.
+    """The end of a conversation that connects to the other end.
 
     Args:
         key: Key of the job.
-        claim: Claim of this rank.
+        claim: Rank, world size and epoch of this process, as they are sent to the other end.
     """
 
     def __init__(self, key: bytes, claim: Claim) -> None:
@@ -108,12 +109,12 @@ class Connector:
 
 
 class Acceptor:
-    """The listening end of one connection.
+    """The end of a conversation that listened and was connected to.
 
     Args:
         key: Key of the job.
         hello: First message of the side that connects, HELLO_BYTES long. verify() checks the
-            version in it; by then the challenge has told the connector our version.
+            version in the hello; by then the challenge has told the connector our version.
 
     Raises:
         ConfigError: the hello is not from Slipstream.

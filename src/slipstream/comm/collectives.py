@@ -1,14 +1,14 @@
 """A set of ranks and the collectives among them.
 
-In the docstrings, n is the number of ranks and S the size of an array in bytes. The numbers of
-bytes are those that one rank sends for large arrays. `slipstream doctor --algorithms` prints when
-each algorithm is chosen, and core/collective/algorithms.h gives the costs of each.
+In the docstrings, n is the number of ranks and S the size of an array in bytes. The stated numbers
+of bytes are those that one rank sends for large arrays. `slipstream doctor --algorithms` prints
+when each algorithm is chosen, and core/collective/algorithms.h states the cost of each algorithm.
 
 Every collective blocks, or returns a `Handle` at once with `async_op=True`. All ranks of the group
 must call the same collectives in the same order, with the same sizes and types. All collectives
-accept these keyword arguments: `name` (of the tensor, for messages and the timeline), `priority`
-(operations with a higher priority go first) and `timeout` (in seconds; 0 means the value of
-SLIPSTREAM_TIMEOUT).
+accept these keyword arguments: `name` (name of the tensor, for messages and the timeline),
+`priority` (operations with a higher priority go first) and `timeout` (in seconds; 0 means the value
+of SLIPSTREAM_TIMEOUT).
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def _op(name: str) -> _core.ReduceOp:
 
 
 class Group:
-    """Some ranks of the job, renumbered from 0 in the given order; any thread may use a group.
+    """Ranks of the job, renumbered from 0 in the order given; any thread may use a group.
 
     Args:
-        group: Group of the engine.
+        group: The engine's own object for this group of ranks.
     """
 
     def __init__(self, group: _core.Group) -> None:
@@ -76,18 +76,19 @@ class Group:
     ) -> Any:
         """Reduce arrays of equal shape over all ranks; every rank gets the same bits.
 
-        Takes up to 2(n-1) steps and 2 S (n-1)/n bytes.
+        Each rank takes up to 2(n-1) steps and sends up to 2 S (n-1)/n bytes.
 
         Args:
             array: Array of any shape and element type.
             op: Reduction: sum, average, min, max, product, band, bor or bxor.
             out: Array of equal shape for the result (default: `array` itself).
             codec: Encoding of float32 sums and averages between hosts: none, fp16, bf16 or int8;
-                the same on all ranks. The reduction stays exact within a host, for arrays below
-                32 KB, for other types, and if hosts have different numbers of ranks.
+                all ranks must pass the same one. The reduction is exact nevertheless within a host,
+                for arrays below 32 KB, for other types, and if hosts have different numbers of
+                ranks.
             residual: Float32 array for error feedback, with as many elements as `array`, zero at
-                first. It keeps the rounding error of the codec for the next call with this array
-                (default None).
+                first. The residual keeps the codec's rounding error for the next allreduce of
+                `array` (default None).
 
         Returns:
             The array with the result, or a Handle.
@@ -111,9 +112,9 @@ class Group:
     def reduce_scatter(
         self, array: Array, op: str = "sum", *, out: Array | None = None, **options: Unpack[Options]
     ) -> Any:
-        """Reduce over all ranks, and give rank r the r-th of n equal parts.
+        """Reduce arrays over all ranks, and give rank r the r-th of n equal parts of the result.
 
-        Takes n-1 steps and S (n-1)/n bytes.
+        Each rank takes n-1 steps and sends S (n-1)/n bytes.
 
         Args:
             array: Array whose first dimension is a multiple of n.
@@ -140,7 +141,7 @@ class Group:
     ) -> Any:
         """Give every rank the arrays of all ranks, stacked in the order of the ranks.
 
-        Takes n-1 steps and S (n-1) bytes.
+        Each rank takes n-1 steps and sends S (n-1) bytes.
 
         Args:
             array: Array of equal shape on all ranks.
@@ -167,11 +168,11 @@ class Group:
     ) -> Any:
         """Give every rank the arrays of all ranks, concatenated; their lengths may differ.
 
-        Takes n-1 steps, in which each rank sends all parts except the next rank's.
+        Each rank takes n-1 steps and sends all parts except the next rank's.
 
         Args:
             array: Array of counts[rank] elements.
-            counts: Number of elements of each rank, the same list on all ranks.
+            counts: Number of elements from each rank; all ranks must pass the same list.
             out: Array of sum(counts) elements (default: a new one-dimensional NumPy array).
         """
         source = view(array)
@@ -192,7 +193,7 @@ class Group:
     def broadcast(self, array: Array, root: int = 0, **options: Unpack[Options]) -> Any:
         """Replace the array of every rank by the array of the rank `root`.
 
-        Takes up to n-1 pipelined steps and S bytes.
+        Each rank takes up to n-1 pipelined steps and sends up to S bytes.
         """
         target = _target(view(array), None, "broadcast")
         submitted = self._group.broadcast(
@@ -213,18 +214,17 @@ class Group:
         out: Array | None = None,
         **options: Unpack[Options],
     ) -> Any:
-        """Reduce over all ranks; the rank `root` gets the result, the others keep their arrays.
+        """Reduce over all ranks; the rank `root` gets the result, and other arrays stay unchanged.
 
-        Takes up to n steps and S bytes.
+        Each rank takes up to n steps and sends up to S bytes.
 
         Args:
             array: Array of equal shape on all ranks.
             op: Reduction, as in allreduce.
             root: Rank in the group that gets the result.
-            out: Array for the result at the root (default: `array` itself).
+            out: Array for the result, on the root only (default: `array` itself).
 
-        Returns:
-            The result at the root, `array` elsewhere, or a Handle.
+        Returns: The result on the root and `array` on other ranks, or a Handle.
         """
         source = view(array)
         result, target = array, source
@@ -247,16 +247,15 @@ class Group:
     ) -> Any:
         """Give the rank `root` the arrays of all ranks, stacked in the order of the ranks.
 
-        Takes one step and S bytes.
+        Each rank takes one step and sends S bytes.
 
         Args:
             array: Array of equal shape on all ranks.
             root: Rank in the group that gets the arrays.
-            out: Array at the root with n times the elements (default: a new NumPy array of the
-                shape (n, *shape)).
+            out: Array with n times the elements, on the root only (default: a new NumPy array of
+                the shape (n, *shape)).
 
-        Returns:
-            The stacked arrays at the root, None elsewhere, or a Handle.
+        Returns: The stacked arrays on the root and None on other ranks, or a Handle.
         """
         source = view(array)
         result: Any = None
@@ -280,10 +279,11 @@ class Group:
     ) -> Any:
         """Give each rank its part of the array of the rank `root`.
 
-        Takes one step, in which the root sends S (n-1)/n bytes.
+        The collective takes one step, in which the root sends S (n-1)/n bytes.
 
         Args:
-            array: Array at the root with n times the elements of `out`; ignored on the other ranks.
+            array: Array with n times the elements of `out`, on the root only; other ranks' arrays
+                are ignored.
             out: Array for this rank's part.
             root: Rank in the group that sends the parts.
         """
@@ -315,7 +315,7 @@ class Group:
     ) -> Any:
         """Give rank r the r-th of n equal parts of every rank's array, in the order of the ranks.
 
-        Takes one step and S (n-1)/n bytes.
+        Each rank takes one step and sends S (n-1)/n bytes.
 
         Args:
             array: Array whose first dimension is a multiple of n.
@@ -349,13 +349,13 @@ class Group:
     ) -> Any:
         """Give rank r send_counts[r] elements, in the order of the ranks.
 
-        Takes one step, in which each rank sends all parts except its own.
+        Each rank takes one step, in which it sends all parts except its own.
 
         Args:
             array: Array of sum(send_counts) elements.
             send_counts: Number of elements for each rank.
-            receive_counts: Number of elements from each rank, equal to the number that the other
-                rank sends to this rank.
+            receive_counts: Number of elements from each rank, equal to the number that the sender
+                has in its `send_counts`.
             out: Array of sum(receive_counts) elements (default: a new one-dimensional NumPy array).
         """
         source = view(array)
@@ -380,18 +380,18 @@ class Group:
         return _finish(submitted, result, (source, target, result), options)
 
     def barrier(self, **options: Unpack[Options]) -> Any:
-        """Wait until every rank has called barrier(); takes at most 2 + log2 n steps."""
+        """Wait until every rank has called barrier(); a rank takes at most 2 + log2 n steps."""
         return _finish(self._group.barrier(**_engine(options)), None, (), options)
 
     def send(self, array: Array, peer: int, tag: int = 0, **options: Unpack[Options]) -> Any:
         """Send an array to one rank, which receives it with the same tag.
 
-        A small array is sent before the peer is ready to receive it.
+        A small array is sent even before the peer is ready to receive.
 
         Args:
             array: Array of any shape.
-            peer: Rank in the group, other than this one.
-            tag: Number of the message, 0 to 2^31 - 1 (default 0).
+            peer: Rank of the receiver in the group, not this rank itself.
+            tag: Tag of the message, 0 to 2^31 - 1, by which the peer receives it (default 0).
         """
         source = view(array)
         submitted = self._group.send(
@@ -411,8 +411,9 @@ class Group:
 
         Args:
             out: Array that is filled.
-            peer: Rank in the group, or ANY_RANK; Handle.source() then returns the sender.
-            tag: Number of the message, equal to the sender's (default 0).
+            peer: Rank of the sender in the group, or ANY_RANK; in that case, Handle.source()
+                returns the sender.
+            tag: Tag of the message, equal to the tag in the peer's send() (default 0).
         """
         target = _target(view(out), None, "recv")
         peer = ANY_RANK if peer == ANY_RANK else self._peer("recv: peer", peer)

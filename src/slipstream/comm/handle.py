@@ -12,7 +12,7 @@ _abandoned: deque[tuple[_core.Handle, tuple[object, ...]]] = deque()
 
 
 def keep_until_done(handle: _core.Handle, arrays: tuple[object, ...]) -> None:
-    """Keep the arrays of an operation alive although no caller waits for it."""
+    """Keep the arrays of an operation alive until it ends, although no caller waits for it."""
     _abandoned.append((handle, arrays))
 
 
@@ -28,10 +28,10 @@ def release_done() -> None:
 
 
 class Handle:
-    """An operation in flight; its arrays live until it is done, even if the handle is dropped.
+    """An operation in flight, whose arrays live until it is done, even if the handle is dropped.
 
     Args:
-        handle: Handle of the engine.
+        handle: The engine's own handle of the operation.
         result: Value that wait() returns.
         arrays: Objects that must live until the operation is done.
     """
@@ -55,7 +55,7 @@ class Handle:
         """Block, without the GIL, until the operation has ended.
 
         Args:
-            timeout: Time limit in seconds (default 0: the limit of the operation). After a timeout
+            timeout: Time limit in seconds (default 0: the limit of the operation). After a timeout,
                 the operation goes on, and wait() can be called again.
 
         Returns:
@@ -64,7 +64,7 @@ class Handle:
         Raises:
             PeerError: a peer is gone.
             MismatchError: the ranks passed different arguments.
-            PeerTimeoutError: the time limit has passed.
+            PeerTimeoutError: the time limit has passed before the operation ended.
             AbortedError: the group was aborted or closed.
         """
         self._handle.wait(timeout)

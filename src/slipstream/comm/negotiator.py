@@ -1,4 +1,4 @@
-"""Agreement of all ranks on one order of tensors, which each rank finishes in another order.
+"""Agreement of all ranks on one order for tensors that become ready on each rank in another order.
 
     negotiator = Negotiator(comm.world())
     negotiator.submit(Tensor("weight", DType.FLOAT32, (512, 512)), token=3)
@@ -27,17 +27,18 @@ Tensor = _core.Tensor
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NegotiatorConfig:
-    """Round interval and limits of a negotiator.
+    """Configuration of a negotiator: its round interval and its limits.
 
     Args:
-        cycle_seconds: Shortest time from one round to the next, 0 or more; a longer time gives
-            fewer rounds with more tensors each.
-        hold_seconds: Longest time in seconds for which a rank that has submitted no tensor delays a
-            round that other ranks have begun, 0 or more. It should be equal on all ranks.
-        stall_after_seconds: Time in seconds after which a tensor that some ranks have not submitted
-            is reported.
-        most_tensors: Largest number of tensors that are remembered, 1 or more, equal on all ranks.
-            It is exceeded while more tensors than that are waiting.
+        cycle_seconds: Shortest time in seconds from one round to the next, 0 or more; a longer time
+            gives fewer rounds with more tensors each.
+        hold_seconds: Longest time in seconds, 0 or more, for which a round waits for a rank that
+            has submitted no tensor. The count starts when other ranks have begun the round. The
+            time should be equal on all ranks.
+        stall_after_seconds: Time in seconds after which a warning names a tensor that some ranks
+            have submitted and others have not.
+        most_tensors: Largest number of tensors that a negotiator remembers, 1 or more, equal on all
+            ranks. If more tensors are waiting, all of them are remembered nevertheless.
     """
 
     cycle_seconds: float = 0.0
@@ -55,10 +56,10 @@ class NegotiatorConfig:
 
 
 class Negotiator:
-    """The part of this rank in the negotiations of a group; any thread may use it.
+    """The member of this rank in the negotiations of a group; any thread may use it.
 
-    All members construct it with the same configuration. If a group has several negotiators, all
-    members construct them in the same order.
+    All ranks of the group construct their negotiators with the same configuration. If a group has
+    several negotiators, all ranks construct them in the same order.
 
     Args:
         group: Ranks that negotiate.
@@ -76,31 +77,31 @@ class Negotiator:
         )
 
     def submit(self, tensor: Tensor, token: int = 0) -> None:
-        """Announce that this rank has the tensor; does not block.
+        """Announce that this rank has a tensor; does not block.
 
         Args:
             tensor: Description of the tensor. If ranks pass different descriptions under one name,
                 the tensor fails on all ranks.
-            token: Number that identifies the tensor in AgreedTensor and FailedTensor, from 0 to
+            token: Number that stands for the tensor in AgreedTensor and FailedTensor, from 0 to
                 2^64 - 1.
 
         Raises:
-            UsageError: a tensor of this name was submitted before and is not ready, or this rank
-                has joined.
+            UsageError: an earlier tensor of the same name is not ready yet, or this rank has
+                joined.
             PeerError: the negotiator has failed, because a peer is gone.
             AbortedError: the negotiator has failed, because it was closed.
         """
         self._negotiator.submit(tensor, token)
 
     def submit_all(self, tensors: Sequence[Tensor], first_token: int = 0) -> None:
-        """Submit tensors with consecutive tokens; faster than one call of submit() for each.
+        """Submit tensors with consecutive tokens; faster than a call of submit() for each tensor.
 
         Args:
-            tensors: Descriptions as for submit(); if one of them raises an error, all tensors
-                before it have been submitted.
+            tensors: Descriptions of the tensors, as for submit(); if one of them raises an error,
+                all tensors before it have been submitted.
             first_token: Token of the first tensor (default 0).
 
-        The errors are those of submit().
+        The errors are the same as those of submit().
         """
         self._negotiator.submit_all(tensors, first_token)
 
@@ -111,19 +112,19 @@ class Negotiator:
             tensors: Descriptions of the tensors, equal and in the same order on all ranks.
             tokens: Token of each tensor.
 
-        The errors are those of submit().
+        The errors are the same as those of submit().
         """
         self._negotiator.submit_fused(tensors, tokens)
 
     def join(self) -> None:
-        """Announce that this rank has no more data after the tensors that it has submitted.
+        """Announce that this rank will submit no more tensors.
 
         The rank counts as ready for every tensor until all ranks have joined. Does not block.
         """
         self._negotiator.join()
 
     def next(self, timeout: float) -> Outcome | None:
-        """Wait for the next agreement of the ranks. Blocks without the GIL.
+        """Wait for the next agreement of the ranks. The wait holds no GIL.
 
         Args:
             timeout: Time limit in seconds, 0 or more.
@@ -133,13 +134,13 @@ class Negotiator:
             had joined; None at the time limit.
 
         Raises:
-            PeerError: a peer is gone; raised after the last outcome.
-            AbortedError: the negotiator was closed; raised after the last outcome.
+            PeerError: a peer is gone; raised after all outcomes have been returned.
+            AbortedError: the negotiator was closed; raised after all outcomes have been returned.
         """
         return self._negotiator.next(timeout)
 
     def stats(self) -> NegotiationStats:
-        """Return the counters of rounds and reports since the start."""
+        """Return the counters of rounds and of reports about missing tensors since the start."""
         return self._negotiator.stats()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Profile: a file that carries the results of tuning from one run to the next."""
+"""Profile: a file that carries the results of tuning over from one run to the next."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _log = logging.getLogger(__name__)
 
 
 class Profile:
-    """A file of rank 0, whose values all ranks use.
+    """A file that rank 0 reads and writes, and whose values all ranks use.
 
     Args:
-        path: Path of the file; None for no file. Either all ranks have a path or none of them.
+        path: Path of the file; None for no file. Either all ranks have a path, or no rank has.
         group: Group whose allreduces are tuned.
     """
 
@@ -35,8 +35,7 @@ class Profile:
     def load(self, knobs: Sequence[Knob]) -> bool:
         """Set the knobs (tunable settings) to rank 0's stored values; blocks until it sends them.
 
-        Returns:
-            Whether at least one value was stored.
+        Returns: Whether the profile had a value for at least one knob.
         """
         if self._path is None:
             return False
@@ -104,7 +103,7 @@ class Profile:
 
 
 def stored_streams(path: Path | None) -> int:
-    """Return the number of streams in a profile on this host; 0 if there is none."""
+    """Return the number of streams that the profile at a path states; 0 without a profile."""
     try:
         return int(json.loads(path.read_text())["streams"]) if path is not None else 0
     except (OSError, ValueError, KeyError, TypeError):

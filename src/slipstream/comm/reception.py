@@ -1,7 +1,7 @@
-"""Rendezvous on rank 0: it listens, distinguishes ranks from strangers, and answers the ranks.
+"""Rendezvous on rank 0, which listens, tells ranks from strangers, and answers the ranks.
 
-One thread handles all connections. It never blocks on a connection that has not proved the job key,
-so that a stranger who sends nothing, or one byte per hour, delays nobody.
+One thread handles all connections. The thread never blocks on a connection that has not proved the
+job key, so that a stranger who sends nothing, or one byte per hour, delays nobody.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def receive(meeting: Meeting, address: bytes) -> list[bytes]:
 
     Args:
         meeting: Address, key and time limit of the meeting.
-        address: Address of this rank.
+        address: Address of this rank's engine.
 
     Returns:
         The addresses of all ranks, by rank.
@@ -65,10 +65,10 @@ def receive(meeting: Meeting, address: bytes) -> list[bytes]:
 
 
 class _Visitor:
-    """A connection to rank 0: a stranger until it has proved the key, then a rank.
+    """A connection to rank 0, of a stranger at first, and of a rank once it has proved the key.
 
     Args:
-        connection: Connection that this object owns.
+        connection: Connection to the visitor, which this object closes.
         name: Address of the peer, for messages.
     """
 
@@ -90,7 +90,7 @@ class _Visitor:
         self._wanted = next(script)
 
     def advance(self) -> None:
-        """Read the available bytes, and continue the script if they are enough.
+        """Read the bytes that have come, and continue the script if it has as many as it needs.
 
         Raises:
             OSError: the connection is lost.
@@ -144,7 +144,7 @@ class _Reception:
         self._selector.close()
 
     def addresses(self) -> list[bytes]:
-        """Return the addresses of the ranks from 1 on."""
+        """Return the addresses of all ranks but rank 0."""
         return [self._ranks[rank].address for rank in range(1, self._meeting.claim.world_size)]
 
     def send_all(self, kind: Answer, body: bytes) -> None:
@@ -157,7 +157,7 @@ class _Reception:
                 _log.warning("rank %s left the rendezvous: %s", visitor.rank, error)
 
     def wait(self) -> str:
-        """Wait until all ranks have come, and return a message about missing ranks or ""."""
+        """Wait until all ranks have come; return "", or a message about the missing ranks."""
         num_others = self._meeting.claim.world_size - 1
         while len(self._ranks) < num_others:
             now = time.monotonic()

@@ -1,10 +1,10 @@
 """Rendezvous of all ranks at rank 0, where they exchange the addresses of their engines.
 
-Rank 0 listens. Each other rank connects to it, proves the job key (auth.py), sends its address and
-waits. Rank 0 answers at once that it has noted the address. When all ranks have come, it sends them
-all addresses. If some are missing at the time limit, it sends the names of the missing ranks. Then
-it closes the connections. A message consists of its length, its digest and its bytes; the first
-byte of an answer is its kind.
+Rank 0 listens. Each other rank connects to rank 0, proves the job key (auth.py), sends its address
+and waits. Rank 0 answers at once that it has noted the address. When all ranks have come, rank 0
+sends all addresses to all ranks. If ranks are missing at the time limit, rank 0 sends their names
+to the ranks that came. Then rank 0 closes the connections. A message consists of its length, its
+digest and its bytes; the first byte of an answer is its kind.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Meeting:
         host: Name or address of rank 0's host.
         port: Port on which rank 0 listens.
         key: Key of the job.
-        claim: Claim of this rank.
-        seconds: Time limit for the other ranks, in seconds.
+        claim: Rank, world size and epoch of this process.
+        seconds: Time limit in seconds for the arrival of all ranks.
     """
 
     host: str
@@ -72,23 +72,23 @@ class Meeting:
 
     @property
     def place(self) -> str:
-        """Host and port as one text, for messages."""
+        """Host and port of rank 0 as one text, for messages."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def join(meeting: Meeting, address: bytes) -> list[bytes]:
-    """Exchange addresses with all ranks, on a rank other than 0. Blocks until all have come.
+    """Exchange addresses with all ranks, on a rank other than 0. Blocks until all ranks have come.
 
     Args:
         meeting: Address, key and time limit of the meeting.
-        address: Address of this rank, at most ADDRESS_LIMIT_BYTES.
+        address: Address of this rank's engine, at most ADDRESS_LIMIT_BYTES long.
 
     Returns:
         The addresses of all ranks, by rank.
 
     Raises:
         PeerTimeoutError: some ranks did not come; the message names them.
-        PeerError: rank 0 came and left again.
+        PeerError: rank 0 answered, but then closed the connection.
         AuthError: rank 0 has another key.
         ConfigError: the process at rank 0's address is not rank 0 of this job.
     """
@@ -142,8 +142,8 @@ class _Channel:
     """An authenticated connection to rank 0.
 
     Args:
-        connection: Connection that this object owns.
-        connector: Connector that has proved the key.
+        connection: Connection to rank 0, which this object closes.
+        connector: Connector that has exchanged proofs with rank 0.
     """
 
     def __init__(self, connection: socket.socket, connector: Connector) -> None:
@@ -161,11 +161,11 @@ class _Channel:
         self._connection.sendall(HEAD.pack(len(message), self._to_host.digest(message)) + message)
 
     def receive(self, deadline: float, limit: int) -> tuple[Answer, bytes]:
-        """Return the next answer.
+        """Return the next answer of rank 0.
 
         Raises:
             TimeoutError: the deadline has passed.
-            AuthError: the message is too long or was changed.
+            AuthError: the answer is too long or was changed on its way.
         """
         size, digest = HEAD.unpack(_read(self._connection, HEAD.size, deadline))
         if not 1 <= size <= limit:

@@ -1,6 +1,6 @@
 """Timelines of all operations, for Chrome's trace viewer and Perfetto.
 
-SLIPSTREAM_TIMELINE records a complete run; start() and stop() record a part of one.
+SLIPSTREAM_TIMELINE records a complete run; start() and stop() record a part of a run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def start(path: str | Path) -> None:
 
 
 def path() -> Path | None:
-    """Return the path of the timeline that is being recorded; None if there is none."""
+    """Return the path of the timeline that is being recorded, or None."""
     for engine in open_engines():
         trace = engine.trace  # read once, because another thread may stop the recording
         if trace is not None:
@@ -50,8 +50,9 @@ def add(process: int, title: str, bars: Sequence[Bar]) -> None:
     """Write bars to the timeline at once, if one is being recorded.
 
     Args:
-        process: Number of the process row of the bars; it must not be the number of a rank.
-        title: Title of that process row.
+        process: Number of the process row, in the viewer, to which the bars belong; no rank may
+            have this number.
+        title: Title of the process row.
         bars: Bars in any order; their times are those of the monotonic clock.
     """
     writers = {id(engine.trace): engine for engine in open_engines()}  # one engine per file
@@ -62,8 +63,7 @@ def add(process: int, title: str, bars: Sequence[Bar]) -> None:
 def stop() -> Path | None:
     """End the recording and finish the file.
 
-    Returns:
-        The path of the file; None if nothing was recorded.
+    Returns: Path of the file; None if nothing was recorded.
     """
     written: Path | None = None
     for engine in open_engines():

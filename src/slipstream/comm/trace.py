@@ -1,6 +1,6 @@
 """The file of a timeline, for Chrome's trace viewer and Perfetto.
 
-Each group of a rank has a row, in which each operation is a bar from its submission to its end.
+Each group of each rank has a row, in which an operation is a bar from its submission to its end.
 Times are those of the host's monotonic clock, so the bars of ranks on one host are aligned.
 """
 
@@ -21,14 +21,15 @@ _TAIL = b"\n]}\n"
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """An activity outside the engine, from one time to another.
+    """An activity outside the engine, with its begin and its end.
 
     Args:
-        row: Row of the bar; bars of one row must not overlap.
-        name: Text of the bar.
-        begin: Begin in ns of the monotonic clock.
-        end: End in ns of the monotonic clock; if it equals `begin`, the bar becomes a mark.
-        details: Values that are shown with the bar (default none).
+        row: Title of the row in which the bar is drawn; bars of one row must not overlap.
+        name: Text on the bar.
+        begin: Time of the begin in ns of the monotonic clock.
+        end: Time of the end in ns of the monotonic clock; if it equals `begin`, the bar becomes a
+            mark.
+        details: Values that the viewer shows for the bar (default none).
     """
 
     row: str
@@ -64,7 +65,8 @@ class TraceFile:
         """Write bars for activities outside the engine.
 
         Args:
-            process: Number of the process row of the bars; it must not be the number of a rank.
+            process: Number of the process row, in the viewer, to which the bars belong; no rank may
+                have this number.
             title: Title of that process row.
             bars: Bars in any order.
         """
