@@ -1,4 +1,4 @@
-"""Description of the machine that runs measurements, and of the package versions on it."""
+"""Description of the machine that runs measurements, and of the versions of its packages."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Machine(BaseModel):
 
     Args:
         processor: Model of the processor, as the system names it.
-        cores: Number of cores that this process may use.
-        system: Kernel and architecture.
+        cores: Number of cores that the measured process may use.
+        system: Name of the operating system's kernel, and the architecture.
         versions: Versions of Python and of the packages that measurements depend on.
     """
 
@@ -62,8 +62,8 @@ def _version(name: str) -> str | None:
 def give_memory_back() -> None:
     """Return freed memory to the operating system.
 
-    glibc keeps freed blocks of less than 32 MiB for reuse, and these can add up to all weights of a
-    model.
+    glibc keeps freed blocks of less than 32 MiB for reuse. Together these blocks can be as large as
+    all weights of a model.
     """
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

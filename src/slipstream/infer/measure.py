@@ -1,4 +1,4 @@
-"""Times of several functions that do the same work, measured in alternation."""
+"""Times of several functions that do the same work; the functions run in turn."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Tell = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Timing:
-    """The time of one call of a function over its rounds, in seconds.
+    """The time in seconds of one call of a function, summarised over all rounds.
 
     Args:
-        median: Median of all rounds.
-        low: Lower quartile of all rounds.
-        high: Upper quartile of all rounds.
-        rounds: Number of rounds.
+        median: Median over all rounds, in seconds.
+        low: Lower quartile over all rounds, in seconds.
+        high: Upper quartile over all rounds, in seconds.
+        rounds: Number of rounds in which the function ran.
     """
 
     median: float
@@ -48,9 +48,9 @@ class _Contender:
     def turn(self, least: float) -> None:
         """Call the function repeatedly, and record the median time of a call.
 
-        There is at least one call and there are at most ten; none begins later than `least` seconds
-        after the first. The first of several calls is not counted, because the processor's caches
-        still hold the data of other functions then.
+        There are one to ten calls. No call begins later than `least` seconds after the first call.
+        The first of several calls is not counted, because during this call the processor's caches
+        still hold the data of other functions.
         """
         calls: list[float] = []
         begin = now = time.perf_counter()
@@ -75,26 +75,27 @@ def interleave(
     turn: float = TURN,
     tell: Tell = lambda share: None,
 ) -> dict[str, Timing]:
-    """Time functions in alternation, so that a disturbance of the machine affects all of them.
+    """Time functions in turn, so that a disturbance of the machine affects all of them.
 
     In every round each function has a turn of several calls; the order of the functions is reversed
     from round to round. From the fifth round on, a function is dropped if even its best round took
     more than `final` times the lowest median of all functions.
 
     Args:
-        runs: Functions without arguments, by name; each is first called twice without timing.
-        seconds: Duration of the measurement in seconds, warm-up included; five rounds take place
-            even if they take longer.
+        runs: Functions without arguments, by name. Each function is called twice before it is
+            timed.
+        seconds: Duration of the measurement in seconds, warm-up included. There are at least five
+            rounds, even if they last longer.
         most_rounds: Greatest number of rounds (default 200).
-        final: Ratio to the lowest median, 1 or more, above which a function is dropped (default
-            1.3).
+        final: Factor, 1 or more (default 1.3). A function is dropped if its best round took longer
+            than this factor times the lowest median.
         turn: Duration in seconds after which no further call of a turn begins (default 0.1); 0
             gives one call per turn.
-        tell: Function called after each round with the share of the measurement that is done, 0 to
-            1.
+        tell: Function that is called after each round, with the share of the measurement that is
+            done, 0 to 1.
 
-    Returns:
-        Timing of each function by name, in the order of `runs`, dropped functions included.
+    Returns: Timing of each function by name, in the order of `runs`. Dropped functions are
+        included.
     """
     if not runs:
         return {}

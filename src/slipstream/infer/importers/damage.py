@@ -21,7 +21,7 @@ def parse_file(path: Path, kind: str, parse: Callable[[bytes], Content]) -> Cont
 
     Args:
         path: File to read.
-        kind: Name of the file's kind in error messages, such as "an MXNet file".
+        kind: Name of the file's kind in error messages, such as "caffemodel".
         parse: Function that parses the bytes; it may raise DamagedFileError or struct.error.
 
     Raises:

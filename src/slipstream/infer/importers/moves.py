@@ -1,7 +1,8 @@
 """Operations that move elements.
 
-An operation on a constant is computed immediately; for other values a node is added. Each function
-returns the name of the result in the builder's graph, or the operand's name if nothing changes.
+An operation on a constant is computed immediately; an operation on another value adds a node. Each
+function returns the name of the result in the builder's graph. If the operation changes nothing,
+this is the operand's name.
 """
 
 # NumPy's stubs do not state the types of many results.
@@ -33,7 +34,7 @@ class AxisOptions(Protocol):
         ...
 
     def integer(self, name: str, default: int, /) -> int:
-        """Return an integer option, or the default."""
+        """Return an option's integer, or `default` if the option is absent."""
         ...
 
 
@@ -99,8 +100,8 @@ def cut(
     """Slice every axis: x[starts:ends:steps].
 
     Args:
-        starts: First position on each axis, 0 or more.
-        ends: Position after the last position on each axis, 0 or more.
+        starts: First position to keep on each axis, 0 or more.
+        ends: Position after the last position to keep on each axis, 0 or more.
         steps: Positive step on each axis (default 1).
     """
     shape = b.shape(name)
@@ -138,12 +139,12 @@ def flip(b: Builder, name: str, axes: Sequence[int]) -> str:
 def pad(
     b: Builder, name: str, low: Sequence[int], high: Sequence[int], value: str | None = None
 ) -> str:
-    """Add elements at the beginning and end of each axis; negative numbers remove elements.
+    """Add elements at the beginning and end of each axis; a negative number removes elements.
 
     Args:
         low: Number of elements to add at the beginning of each axis.
         high: Number of elements to add at the end of each axis.
-        value: Name of the scalar to pad with, of the same dtype (default 0).
+        value: Name of the scalar to pad with, which has the operand's dtype (default: a scalar 0).
     """
     shape = b.shape(name)
     name = cut(
@@ -164,7 +165,7 @@ def spread(b: Builder, name: str, holes: Sequence[int], value: str | None = None
 
     Args:
         holes: Number of elements to insert between neighbours on each axis.
-        value: Name of the scalar to insert, of the same dtype (default 0).
+        value: Name of the scalar to insert, which has the operand's dtype (default: a scalar 0).
     """
     for axis, count in enumerate(holes):
         shape = b.shape(name)
@@ -193,7 +194,7 @@ def is_wide(dtype: np.dtype[Any]) -> bool:
 
 
 def widened(b: Builder, name: str) -> str:
-    """Cast a value to the smallest dtype that fits its numbers and suits every engine."""
+    """Cast a value to the smallest dtype that holds its numbers and that every engine supports."""
     dtype = b.dtype(name)
     if is_wide(dtype):
         return name
@@ -207,7 +208,7 @@ def numbers(b: Builder, stem: str, values: Sequence[int]) -> str:
 
 
 def scalar(b: Builder, value: float, dtype: npt.DTypeLike = np.float32) -> str:
-    """Add a constant of rank 0 and return its name."""
+    """Add a constant without axes (rank 0) and return its name."""
     return b.constant("number", np.asarray(value, dtype))
 
 

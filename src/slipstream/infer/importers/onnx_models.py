@@ -29,7 +29,7 @@ CONTRIB = "com.microsoft"  # domain of ONNX Runtime's own operators, which other
 
 
 def read_onnx(source: Path | bytes) -> Graph:
-    """Return the graph of a model, with operators in versions that the rewrites support.
+    """Return the graph of a model; operators are converted to versions that rewrites support.
 
     Raises:
         UsageError: If the source is no ONNX model, or has operators that neither ONNX nor ONNX
@@ -53,8 +53,9 @@ def graph_of(model: ModelProto, large: Mapping[str, Array], what: str) -> Graph:
     """Return the graph of a model in memory.
 
     Args:
-        model: ONNX model; it is changed.
-        large: Large constants by name, which are inputs of the model (see `read_with_external`).
+        model: ONNX model, which the function changes.
+        large: Arrays of the model's inputs that are large constants, by name (see
+            `read_with_external`).
         what: Name of the model in error messages.
 
     Raises:
@@ -90,7 +91,7 @@ def _checked(model: ModelProto, what: str) -> Graph:
 
 
 def _make_dense(model: ModelProto) -> None:
-    """Replace sparse constants by dense ones, since no engine reads sparse constants."""
+    """Replace sparse constants by dense constants, because no engine reads sparse constants."""
     for item in model.graph.sparse_initializer:
         values = numpy_helper.to_array(item.values)
         positions = numpy_helper.to_array(item.indices)
@@ -104,10 +105,10 @@ def _make_dense(model: ModelProto) -> None:
 
 
 def _take_tensors(model: ModelProto, what: str) -> None:
-    """Replace outputs that are dictionaries, as scikit-learn's classifiers have them, by tensors.
+    """Turn outputs that are dictionaries, as in scikit-learn's classifiers, into tensors.
 
     Raises:
-        UsageError: If an output is neither a tensor nor such a dictionary.
+        UsageError: If an output is neither a tensor nor a dictionary of a classifier.
     """
     makers = {name: node for node in model.graph.node for name in node.output}
     for output in model.graph.output:

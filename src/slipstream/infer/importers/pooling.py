@@ -1,4 +1,4 @@
-"""Pooling with a given number of windows; the last windows may extend beyond the padding."""
+"""Pooling with a given number of windows; the last window may extend beyond the padding."""
 
 # NumPy's stubs do not state all types.
 # pyright: reportUnknownMemberType=false
@@ -18,14 +18,14 @@ Kind = Literal["max", "mean", "sum"]
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of a pooling layer. Every list has one entry for each axis.
+    """Windows of a pooling layer. Each list has one entry for every pooled axis.
 
     Args:
-        kernel: Window sizes.
-        strides: Distances from one window to the next.
-        pads: Numbers of padding elements at the beginning of each axis. Means count the same
-            padding at its end.
-        counts: Numbers of windows.
+        kernel: Sizes of a window in elements.
+        strides: Distances in elements from one window to the next.
+        pads: Numbers of padding elements at the beginning of each axis. If means count padding,
+            they count as many elements at the end of the axis.
+        counts: Numbers of windows along each axis.
     """
 
     kernel: list[int]
@@ -34,7 +34,7 @@ class Windows:
     counts: list[int]
 
     def ends(self, sizes: Sequence[int]) -> list[int]:
-        """Return the padding that the last windows need after axes of these sizes."""
+        """Return, for axes of `sizes`, the padding that the last windows need at the end."""
         return [
             max((count - 1) * stride + window - size - pad, 0)
             for count, stride, window, size, pad in zip(
@@ -50,9 +50,9 @@ def pool(
 
     Args:
         windows: Windows along the axes after the channels.
-        kind: Reduction of each window.
+        kind: Function that reduces each window to one number.
         with_padding: Whether means count the padding of `windows.pads` (default True). Means never
-            count the part of a window beyond this padding.
+            count the part of a window that lies beyond the padding of `windows.pads`.
     """
     sizes = builder.shape(x)[2:]
     ends = windows.ends(sizes)

@@ -1,4 +1,4 @@
-"""Products of arrays with any order of axes, computed by MatMul."""
+"""Products of arrays whose axes have any order, computed by MatMul."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ Pairs = Sequence[tuple[int, int]]  # pairs of an axis of the left and an axis of
 
 
 def contracted(b: Builder, left: str, right: str, summed: Pairs, shared: Pairs) -> str:
-    """Multiply two values and sum over pairs of axes, as `einsum` does.
+    """Multiply two values, and sum the products over pairs of axes, as `einsum` does.
 
     Args:
-        summed: Pairs of axes that are summed over.
-        shared: Pairs of axes that the operands have in common; the result keeps them.
+        summed: Pairs (axis of the left operand, axis of the right operand) to sum over.
+        shared: Pairs (axis of the left operand, axis of the right operand) that become one axis of
+            the result, without a sum.
 
     Returns:
         Name of a value with the shared axes first, then the other axes of the left operand, then
@@ -40,7 +41,7 @@ def contracted(b: Builder, left: str, right: str, summed: Pairs, shared: Pairs) 
 
 
 class _Side:
-    """Operand of a product; each of its axes is summed over, shared, or free."""
+    """An operand of a product. Each of its axes is summed over, shared, or free."""
 
     def __init__(self, b: Builder, name: str, contract: list[int], batch: list[int]) -> None:
         self._b = b
@@ -52,18 +53,18 @@ class _Side:
 
     @property
     def is_left_already(self) -> bool:
-        """Whether the summed axes are already the last ones."""
+        """Whether the summed axes already come after the free axes."""
         return self.free + self.contract == sorted(self.free + self.contract)
 
     def sizes(self, axes: Sequence[int]) -> list[int]:
-        """Return the lengths of axes."""
+        """Return the lengths of the given axes."""
         shape = self._b.shape(self._name)
         return [shape[axis] for axis in axes]
 
     def as_left(self) -> str:
         """Arrange the operand as (batch, free, contract).
 
-        Free axes stay separate if there is no batch.
+        The free axes stay separate if the operand has no batch axes.
         """
         name = moves.transpose(self._b, self._name, [*self.batch, *self.free, *self.contract])
         free = self.sizes(self.free)

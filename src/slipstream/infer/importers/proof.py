@@ -18,11 +18,11 @@ LEAST_DB = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """A graph and its accuracy, compared with the model from which it was made.
+    """An imported graph, and how exactly its results equal those of the model.
 
     Args:
         graph: Graph with fixed shapes.
-        snr_db: Signal-to-noise ratio of its results on the example inputs, in dB.
+        snr_db: Signal-to-noise ratio in dB of the graph's results for the example inputs.
     """
 
     graph: Graph
@@ -30,7 +30,7 @@ class Proved:
 
     @property
     def note(self) -> str:
-        """The accuracy, as a sentence for the user."""
+        """A sentence that tells the user the signal-to-noise ratio."""
         return (
             "the signal-to-noise ratio of the imported graph against the model is"
             f" {self.snr_db:.0f} dB"
@@ -44,17 +44,18 @@ def prove(
     what: str,
     least_db: float = LEAST_DB,
 ) -> Proved:
-    """Run a graph on ONNX Runtime without rewrites, and compare its results with the expected ones.
+    """Run a graph on ONNX Runtime without rewrites; compare its results with the model's results.
 
     Args:
         graph: Graph of ONNX operators.
         inputs: Example arrays, by input name.
-        expected: Results of the model for the example, by output name.
+        expected: Results of the model for the example arrays, by output name.
         what: Name of the model in error messages.
         least_db: Lowest accepted signal-to-noise ratio in dB, from 0 to 200 (default 60).
 
     Raises:
-        UsageError: If ONNX Runtime cannot run the graph or its results differ.
+        UsageError: If ONNX Runtime cannot run the graph, or if the graph's results differ from the
+            model's.
     """
     try:
         session = graph_session(graph, 1)

@@ -30,13 +30,13 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def fix_shapes(graph: Graph, shapes: Shapes) -> tuple[Graph, tuple[str, ...]]:
-    """Fix every dimension of the inputs; return the new graph, and notes about assumptions.
+    """Fix all dimensions of a graph's inputs; return the new graph, and notes about assumptions.
 
     Args:
         graph: Graph with open dimensions; it is not changed.
         shapes: Input shapes, by name. If a shape gives a size to a named dimension, all dimensions
-            of that name get this size. The first dimension of an input is the batch: if it is still
-            open, it becomes 1.
+            of that name get this size. The first dimension of an input is the batch: if no shape
+            fixes it, it becomes 1.
 
     Raises:
         UsageError: If an input does not exist, if a shape contradicts the model, or if a dimension
@@ -57,7 +57,7 @@ def fix_shapes(graph: Graph, shapes: Shapes) -> tuple[Graph, tuple[str, ...]]:
 
 
 def _named_sizes(graph: Graph, shapes: Shapes) -> dict[str, int]:
-    """Check the shapes and return the sizes of named dimensions that they imply."""
+    """Check the given shapes; return the sizes that they give to named dimensions."""
     sizes: dict[str, int] = {}
     for name, shape in shapes.items():
         if name not in graph.inputs:

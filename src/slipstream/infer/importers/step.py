@@ -1,8 +1,8 @@
-"""One step of a model, which the rules of importers convert: a JAX primitive or a TensorFlow op.
+"""Step of a model (a JAX primitive or a TensorFlow op), which a rule converts to ONNX operators.
 
-Broadcasting is delayed. Operands are in compact form, in which axes along which all elements are
-equal have length 1. Element-wise operators read compact operands directly; for other operators,
-such axes are repeated first.
+Broadcasting is delayed. Operands are in compact form: if all elements along an axis are equal, this
+axis has length 1. Element-wise operators read compact operands directly. For other operators, the
+elements along an axis of length 1 are repeated first.
 """
 
 # NumPy's stubs do not state the types of many results.
@@ -31,12 +31,12 @@ class Unimportable(Exception):  # noqa: N818 - a reason that readers collect, no
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Value of a model.
+    """Value of a model that a step reads or computes.
 
     Args:
         value: Array if the value is known at import time, else the name of a value in the graph.
-            Both are in compact form.
-        shape: Full shape, which the compact value gets by broadcasting.
+            The array or the value is in compact form.
+        shape: Full shape, to which the compact value can be broadcast.
     """
 
     value: Any
@@ -50,7 +50,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Operands and parameters of a primitive or op.
+    """Operands and parameters of a JAX primitive or a TensorFlow op.
 
     Args:
         b: Builder of the graph.
@@ -85,20 +85,20 @@ class Step:
         return moves.expand(self.b, self.compact(at), self.operands[at].shape)
 
     def wide(self, at: int) -> str:
-        """Return an operand in compact form, in a dtype that every engine computes with."""
+        """Return the name of an operand in compact form, in a dtype that every engine has."""
         return moves.widened(self.b, self.compact(at))
 
     def wide_full(self, at: int) -> str:
-        """Return an operand in its full shape, in a dtype that every engine computes with."""
+        """Return the name of an operand in its full shape, in a dtype that every engine has."""
         return moves.widened(self.b, self.full(at))
 
     def array(self, at: int) -> Array | None:
-        """Return the elements of a known operand in compact form, or None if it is computed."""
+        """Return an operand's elements in compact form; None if the operand is computed."""
         operand = self.operands[at]
         return plain(operand.value) if operand.is_known else None
 
     def whole_array(self, at: int) -> Array | None:
-        """Return the elements of a known operand in its full shape, or None if it is computed."""
+        """Return an operand's elements in its full shape; None if the operand is computed."""
         array = self.array(at)
         return None if array is None else np.broadcast_to(array, self.operands[at].shape)
 
@@ -106,7 +106,7 @@ class Step:
         """Return the elements of an operand in its full shape.
 
         Raises:
-            Unimportable: If the operand is computed.
+            Unimportable: If the operand is computed at run time.
         """
         array = self.whole_array(at)
         if array is None:
@@ -114,7 +114,7 @@ class Step:
         return array
 
     def text(self, name: str, default: str = "") -> str:
-        """Return a text parameter; TensorFlow stores these as bytes."""
+        """Return a parameter that is a text; TensorFlow stores texts as bytes."""
         value = self.params.get(name, default)
         return value.decode() if isinstance(value, bytes) else str(value)
 
@@ -123,10 +123,10 @@ Rule: TypeAlias = "Callable[[Step], str | list[str]]"
 
 
 def graph_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return the graph's dtype for a dtype of a framework.
+    """Return the dtype that a graph uses for a dtype of a framework.
 
     Raises:
-        Unimportable: If graphs have no such dtype.
+        Unimportable: If no dtype of graphs corresponds to the framework's dtype.
     """
     name = str(dtype)
     if name in HALVES or name == "float64":
@@ -143,7 +143,7 @@ def plain(value: Any) -> Array:
 
 
 def choose(b: Builder, condition: str, yes: str, no: str) -> str:
-    """Add a Where node, or its logical equivalent for bool."""
+    """Add a Where node, or nodes And and Or if the values are bools."""
     if b.dtype(yes) != np.bool_:
         return b.add("Where", condition, yes, no)
     return b.add("Or", b.add("And", condition, yes), b.add("And", b.add("Not", condition), no))

@@ -1,7 +1,8 @@
 """Importer of PyTorch modules and exported programs, through torch.onnx.
 
-Both exporters of torch.onnx are tried: the older one, based on TorchScript, and the newer one,
-based on torch.export. The result of the exported graph is compared with the module's own result.
+Both exporters of torch.onnx are tried: the older exporter, based on TorchScript, and the newer
+exporter, based on torch.export. The results of the exported graph are compared with the module's
+own results.
 """
 
 # The types of torch are incomplete.
@@ -45,12 +46,13 @@ LEAST_DB = 60.0
 
 @dataclass(frozen=True)
 class Exported:
-    """A module and its graph.
+    """A PyTorch module and the graph that was exported from it.
 
     Args:
         graph: Graph whose inputs have the names of the module's arguments.
-        module: Module that takes the graph's inputs in their order, as tensors.
-        snr_db: Signal-to-noise ratio of the graph's results against the module's, in dB.
+        module: Module that takes tensors: the graph's inputs, in the graph's order.
+        snr_db: Signal-to-noise ratio, in dB, of the graph's results compared with the module's
+            results.
     """
 
     graph: Graph
@@ -68,7 +70,7 @@ def is_torch(source: object) -> bool:
 
 
 def read_program(path: Path) -> Any:
-    """Load the exported program of a .pt2 file; raise UsageError if it cannot be read."""
+    """Load the exported program of a .pt2 file; raise UsageError if this fails."""
     import torch
 
     try:
@@ -84,11 +86,13 @@ def export(
 
     Args:
         source: A torch.nn.Module, which is put into eval mode, or a torch.export.ExportedProgram.
-        example_inputs: Array or tensor, sequence of them, or dictionary by argument name. If it is
-            None, the example in an exported program is used, or random numbers in the given shapes.
+        example_inputs: Array or tensor; or several of them, as a sequence or as a dictionary by
+            argument name. If `example_inputs` is None, the inputs are the example in the exported
+            program, or random numbers in the given shapes.
         shapes: Shapes of random inputs, by argument name.
-        large_bytes: Size in bytes (default 1 GiB). If a module has parameters of this size or more,
-            the exporter based on torch.export is tried first, because it does not copy them.
+        large_bytes: Size in bytes (default 1 GiB). If a module's parameters have at least this size
+            together, the exporter based on torch.export is tried first, because it does not copy
+            parameters.
 
     Raises:
         UsageError: If there is no example, if both exporters fail (the message lists every operator
@@ -117,7 +121,7 @@ def export(
 
 
 def _arguments(module: Any, program: Any, example: object) -> list[str]:
-    """Return the names of the inputs; arguments in `*args` are numbered."""
+    """Return the names of the inputs; the names of arguments in `*args` are numbered."""
     if program is not None:
         return list(program.graph_signature.user_inputs)
     names: list[str] = []
@@ -130,7 +134,7 @@ def _arguments(module: Any, program: Any, example: object) -> list[str]:
 
 
 def _tensors(names: Sequence[str], example: object, shapes: Shapes, program: Any) -> dict[str, Any]:
-    """Return the example's tensors by argument name."""
+    """Return the tensors of the example inputs, by argument name."""
     import torch
 
     if example is None and program is not None and program.example_inputs is not None:
@@ -240,7 +244,7 @@ def _by_program(
 ) -> Read:
     """Export a program through a temporary file.
 
-    Large constants stay memory-mapped, so they can be read after the file is deleted.
+    Large constants stay mapped into memory, so they can be read after the file is deleted.
     """
     import torch
 
@@ -257,7 +261,7 @@ def _by_program(
 
 
 def _quietly(exporter: Callable[[], T]) -> T:
-    """Call an exporter and suppress its output and warnings, but not its exceptions."""
+    """Call an exporter; suppress its output and its warnings, but let its exceptions pass."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -269,14 +273,14 @@ def _quietly(exporter: Callable[[], T]) -> T:
 
 
 def _first_line(error: Exception) -> str:
-    """Return the first line of an error's text that is not empty, without terminal colours."""
+    """Return the first line of an error's text that has letters, without terminal colours."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 
 
 def _missing_operators(module: Any, tensors: tuple[Any, ...]) -> list[str]:
-    """Return operators that the TorchScript exporter lacks, or [] if torch does not name them."""
+    """Return a module's operators that the TorchScript exporter lacks; [] if torch names none."""
     try:
         from torch.onnx._internal.torchscript_exporter.utils import unconvertible_ops
 
@@ -291,7 +295,7 @@ def _missing_operators(module: Any, tensors: tuple[Any, ...]) -> list[str]:
 
 
 def _compared(graph: Graph, tensors: Mapping[str, Any], result: Any) -> float:
-    """Return the signal-to-noise ratio of the graph's results in dB.
+    """Return in dB how exactly a graph's results equal the module's: the signal-to-noise ratio.
 
     Raises:
         UsageError: If the ratio is too low, or if the graph cannot be run.

@@ -1,4 +1,4 @@
-"""Calls of the user's code, whose errors are shown with the user's own lines only."""
+"""Calls of the user's code; a message about an error in it shows only the user's own lines."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def called(what: str, code: Callable[[], Result]) -> Result:
     Errors of Slipstream are raised unchanged.
 
     Raises:
-        UsageError: If the code raises any other error. The message names the error and lists the
-            lines of the traceback that belong neither to Slipstream nor to an installed package.
+        UsageError: If the code raises an error that is not Slipstream's. The message names the
+            error and lists the lines of the traceback that belong neither to Slipstream nor to an
+            installed package.
     """
     try:
         return code()

@@ -1,7 +1,7 @@
-"""Compute the epilogue of a kernel: what it does with each sum before it writes the result.
+"""Compute the epilogue of a kernel: the operations on each sum before the result is written.
 
-The epilogue has the scale and the bias, the operators of a stage's tail (see `stages`), and the
-conversion to the format of the output.
+The epilogue applies the scale, the bias, and the operators of a stage's tail (see `stages`). Then
+it converts the number to the format of the output.
 """
 
 # NumPy's stubs leave the element types of arrays open.
@@ -23,14 +23,16 @@ def epilogue(
 ) -> kernels.Epilogue:
     """Return the epilogue of a kernel: sum * scale + bias, then the tail, then the conversion.
 
-    Scales and zeros of uint8 are folded into numbers that the kernel multiplies and adds anyway.
+    Scales and zero points of uint8 need no extra operations: they become part of numbers that the
+    kernel multiplies and adds anyway.
 
     Args:
         tail: Operators that are fused into the kernel.
-        scale: Factor that turns a sum into its real value, per output channel.
-        bias: Number to add to each output channel.
-        output: Format of the result.
-        addend: Format of the tail's addend; None is float32.
+        scale: Factor for each output channel, which turns a sum of quantised products into a real
+            number.
+        bias: Number for each output channel, which is added to the channel's sums.
+        output: Format in which the result is stored.
+        addend: Format of the value that the tail adds; None means float32.
     """
     stretch, shift = 1.0, 0.0
     if isinstance(output, Bytes):

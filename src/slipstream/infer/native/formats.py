@@ -28,7 +28,7 @@ class Bytes:
 
     @staticmethod
     def of_range(low: float, high: float) -> Bytes:
-        """Return the format that covers [low, high] and represents 0 exactly, as padding needs."""
+        """Return the format that covers [low, high] and represents 0 exactly, for padding."""
         low, high = min(low, 0.0), max(high, 0.0)
         scale = (high - low) / 255 or 1.0
         return Bytes(scale, round(-low / scale))
@@ -41,21 +41,21 @@ class Bytes:
 
 @dataclass(frozen=True)
 class BFloat16:
-    """The upper 16 bits of a float32."""
+    """The format bfloat16: the upper 16 bits of a float32."""
 
 
 Format: TypeAlias = "Bytes | BFloat16 | None"  # None means float32
 
 
 def size_of(format_: Format) -> int:
-    """Return the number of bytes that one number takes."""
+    """Return the number of bytes that one number in a format takes."""
     if isinstance(format_, Bytes):
         return 1
     return 2 if isinstance(format_, BFloat16) else 4
 
 
 def number_of(format_: Format) -> kernels.Number:
-    """Return the kernels' name of a format."""
+    """Return the member of the kernels' enumeration that stands for a format."""
     if isinstance(format_, Bytes):
         return kernels.Number.UINT8
     return kernels.Number.BFLOAT16 if isinstance(format_, BFloat16) else kernels.Number.FLOAT32
@@ -70,18 +70,18 @@ class Weights:
 
     @staticmethod
     def quantise(real: Array, *, of_bytes: bool = True) -> Weights:
-        """Quantise weights symmetrically: the largest one of each output channel becomes 127.
+        """Quantise weights symmetrically: the largest weight of each output channel becomes 127.
 
-        On x86 without VNNI, products of bytes are added in pairs in 16 bits, which can overflow.
-        There the scale is increased until the sums of two and of four neighbouring weights of one
-        sign are small enough. Neighbours are consecutive input channels; the last channel of a tap
-        (a position in the kernel) is followed by the first channel of the next tap. ONNX Runtime
-        and OpenVINO multiply with the same instruction.
+        On x86 without VNNI, products of bytes are added in pairs in 16 bits, which can overflow. On
+        such processors, the scale is increased until the sums of two and of four neighbouring
+        weights of one sign are small enough. Neighbours are weights of consecutive input channels.
+        The last channel of a tap (a position in the kernel) is followed by the first channel of the
+        next tap. ONNX Runtime and OpenVINO multiply with the same instruction, which can overflow.
 
         Args:
             real: Float weights of shape (output channels, input channels, ...taps).
-            of_bytes: Whether the weights are multiplied by bytes (default True). Products with
-                floats cannot overflow.
+            of_bytes: Whether the weights are multiplied by bytes (default True) or by floats
+                (False). Products with floats cannot overflow.
         """
         last = np.moveaxis(real, 1, -1)
         rows = last.reshape(len(real), -1).astype(np.float32, copy=False)

@@ -23,7 +23,7 @@ from slipstream.infer.native.stages import ACTIVATIONS, Stage, Tail
 
 
 def squeeze_excite(lowering: Lowering, stage: Stage) -> None:
-    """Plan SqueezeExcite: x times a factor per channel, which two layers compute from x's mean."""
+    """Plan SqueezeExcite: x times a factor per channel; two layers make factors of x's means."""
     node = stage.node
     source, output = node.inputs[0], stage.output
     batch, channels = lowering.shape(source)[:2]
@@ -46,8 +46,8 @@ def squeeze_excite(lowering: Lowering, stage: Stage) -> None:
 def _reader_multiplies(lowering: Lowering, source: str, output: str) -> bool:
     """Tell whether multiplying the reader's weights by the factors is cheaper than multiplying x.
 
-    This is so if only a 1 x 1 convolution reads the result, and if it has no more output channels
-    than x has pixels.
+    It is cheaper if only a 1 x 1 convolution reads the result, and if the convolution has at most
+    as many output channels as x has pixels.
     """
     graph, format_ = lowering.graph, lowering.format(source)
     readers = graph.uses().get(output, [])
@@ -82,7 +82,8 @@ def _small_linear(
 def _gate_tail(node: Node, which: str) -> Tail:
     """Return the activation of a layer of SqueezeExcite.
 
-    The rewrite that makes these nodes accepts HardSigmoid of x / 6 + 1 / 2 only.
+    The rewrite that makes SqueezeExcite nodes accepts HardSigmoid only with the slope 1 / 6 and the
+    offset 1 / 2.
     """
     kind = str(node.get(which))
     if kind == "Relu":
@@ -143,7 +144,7 @@ def _converted(lowering: Lowering, source: str, output: str) -> None:
 
 
 def normalise(lowering: Lowering, stage: Stage) -> None:
-    """Plan Pixels: turn the bytes of a decoded image into scaled numbers of any format."""
+    """Plan Pixels: turn the bytes of a decoded image into normalised numbers of any format."""
     node = stage.node
     inputs = list(lowering.graph.inputs)
     shape = lowering.shape(node.inputs[0])
@@ -201,7 +202,7 @@ def pooling(lowering: Lowering, stage: Stage) -> None:
 
 
 def _begins_inside(lowering: Lowering, node: Node) -> bool:
-    """Tell whether the last window of each axis begins within the image, not after it."""
+    """Tell whether, along each axis, the last window begins within the image, not after it."""
     before, after = lowering.shape(node.inputs[0])[2:], lowering.shape(node.output)[2:]
     strides, pads = node.get("strides", [1, 1]), node.get("pads", [0, 0, 0, 0])[:2]
     return all(

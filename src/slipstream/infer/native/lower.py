@@ -1,7 +1,7 @@
 """Turn a graph and the formats of its values into a program of Slipstream's kernels.
 
-Each operator is first planned: it declares the memory that it needs. Then all memory is arranged,
-and last the operators emit the steps of the program. An operator without a kernel raises
+First, each operator is planned: it declares the memory that it needs. After planning, all memory is
+arranged. Last, the operators emit the steps of the program. An operator without a kernel raises
 `NoKernelError`, which names the node.
 """
 
@@ -31,8 +31,8 @@ class Compiled:
     """A program and the names of its buffers.
 
     The caller passes buffers in this order: the inputs of the graph, its outputs, and the constants
-    that are not weights. All are row-major in the graph's axis order, and float32 unless the
-    graph's input is uint8.
+    that are not weights. A buffer is row-major in the graph's axis order. Its numbers are float32,
+    but an input that is uint8 in the graph is uint8.
     """
 
     program: kernels.Program
@@ -45,7 +45,7 @@ class Compiled:
 
 
 class NoKernelError(UnsupportedError):
-    """The native engine has no kernel for this node."""
+    """Error for a node for which the native engine has no kernel."""
 
     def __init__(self, node: Node, reason: str) -> None:
         super().__init__(f"{node.op} {node.name or node.output}: {reason}")
@@ -62,7 +62,7 @@ def plan(
     """Plan the memory and the steps of a graph.
 
     Raises:
-        NoKernelError: no kernel can compute a node; the first such node is named.
+        NoKernelError: no kernel can compute a node; the message names the first such node.
     """
     lowering = Lowering(graph, formats, is_dynamic)
     for index, name in enumerate(graph.inputs):
@@ -94,12 +94,12 @@ def lower(
     Args:
         graph: Graph whose shapes are fixed.
         formats: Format of each value that is not stored as float32.
-        operations: Function that plans an operator, by the operator's name; it is called with the
+        operations: Functions that plan an operator, by the operator's name. Each function takes the
             lowering and a stage.
-        shifts: Numbers that are added to the bias of each product whose weights are rounded to
-            int8, by the name of its output (default none).
-        is_dynamic: Whether products of float32 values with large matrices are computed in int8,
-            with ranges that each call measures for each row of the value (default False).
+        shifts: Numbers to add to the bias of a product whose weights are rounded to int8, by the
+            name of the product's output (default none).
+        is_dynamic: Whether products of float32 values with large matrices are computed in int8
+            (default False). Each call then measures the range of each row of such a value.
     """
     lowering = plan(graph, formats, operations, is_dynamic=is_dynamic)
     lowering.shifts = shifts or {}

@@ -31,22 +31,24 @@ class Lowering:
     Args:
         graph: Graph that is lowered.
         formats: Format of each value that is not stored as float32.
-        is_dynamic: Whether products with large matrices are computed in int8, with ranges that each
-            call measures (default False).
+        is_dynamic: Whether products with large matrices are computed in int8, for which each call
+            measures the ranges (default False).
         needs: Memory that each value needs, by name.
-        views: Values that share the memory of another value. An entry has the name of the other
-            value, and the function that turns its location into the location of the value.
-        splits: Outputs of the Split that computes a value, by the name of the value.
-        gates: Values whose reader multiplies its weights by factors, and the name of the factors.
-        emits: Planned operators: the value that each computes, and the function that makes its
-            steps.
-        locations: Memory of each value by name, known after planning.
-        constants: Constants of the graph that the caller passes as buffers.
+        views: Values that share the memory of another value (the base), by name. An entry has the
+            name of the base, and the function that turns the base's location into the value's
+            location.
+        splits: Names of all outputs of the Split that computes a value, by the name of the value.
+        gates: Name of the factors by which the reader of a value multiplies its weights, by the
+            name of the value.
+        emits: Pairs for the planned operators: the name of the value that the operator computes,
+            and the function that makes the operator's steps.
+        locations: Location of each value in memory, by name; locations are known after planning.
+        constants: Arrays of the graph's constants that the caller passes as buffers.
         small: Forms of the weights that were rounded, by the name of the constant.
         shifts: Numbers to add to the biases of products with rounded weights, by the name of the
             product's output.
         program: Program to which the steps are added.
-        steps: Name of the value that each step of the program computes.
+        steps: Names of the values that the steps of the program compute, one per step.
     """
 
     graph: Graph
@@ -70,7 +72,7 @@ class Lowering:
 
     @property
     def now(self) -> int:
-        """Number of the operator that is being planned."""
+        """Index of the operator that is being planned, from 0."""
         return len(self.emits)
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -101,7 +103,7 @@ class Lowering:
 
         Args:
             name: Value that is written.
-            shape: Its shape (default: as the graph has it).
+            shape: Shape of the value that is written (default: its shape in the graph).
             floats: True to store float32, even if `formats` has another format (default False).
         """
         format_ = None if floats else self.formats.get(name)
@@ -115,7 +117,7 @@ class Lowering:
         return name
 
     def _has_odd_parts(self, name: str) -> bool:
-        """Tell whether the value is split so that a part ends within a pair of channels."""
+        """Tell whether a Split of the value makes a part with an odd number of channels."""
         parts = [
             part
             for node in self.graph.nodes
@@ -129,7 +131,7 @@ class Lowering:
 
         Args:
             name: Value that is read.
-            border: Pixels around the image that the operator reads, too (default none).
+            border: Pixels around the image that the operator reads as well (default none).
         """
         base = name
         while base in self.views:
@@ -143,7 +145,7 @@ class Lowering:
         return name
 
     def read_ahead(self, name: str, num_pixels: int) -> None:
-        """Let kernels read up to `num_pixels` pixels beyond the last one of `name`."""
+        """Let kernels read up to `num_pixels` pixels beyond the last pixel of `name`."""
         while name in self.views:
             name = self.views[name][0]
         self.needs[name].ahead = max(self.needs[name].ahead, num_pixels)
@@ -179,19 +181,20 @@ class Lowering:
         )
 
     def merge_into(self, part: str, target_name: str, begin: int, end: int) -> bool:
-        """Place a computed value inside a larger one, so that Concat need not copy it.
+        """Place a computed value inside a larger value, so that Concat need not copy it.
 
-        Kernels write 16 channels at a time. So the part must begin at a multiple of 16 channels,
-        and end at such a multiple or at the end of the target. A value has only one location.
+        Kernels write 16 channels at a time. So the part must begin at a multiple of 16 channels. It
+        must end at a multiple of 16 channels, or at the end of the target. A part that already lies
+        inside another value is not placed, because a value has only one location.
 
         Args:
             part: Value that an earlier step computes.
             target_name: Value that contains the part.
             begin: First channel of the part in the target.
-            end: Channel after the last one of the part.
+            end: Channel of the target after the last channel of the part.
 
-        Returns:
-            Whether the part was placed there. If not, nothing is changed.
+        Returns: Whether the part was placed inside the target. If it was not placed, nothing is
+            changed.
         """
         need, target = self.needs.get(part), self.needs[target_name]
         ends_within = end % 16 == 0 or end == pixels(target.shape)[3]
@@ -207,27 +210,27 @@ class Lowering:
         return True
 
     def emit_later(self, name: str, emit: Emit) -> None:
-        """Complete the plan of the operator that computes `name`; `emit` will make its steps."""
+        """Complete the plan of the operator that computes `name`; `emit` makes its steps later."""
         self.emits.append((name, emit))
 
     # ---- making steps ----------------------------------------------------------------------
 
     def location(self, name: str) -> Location:
-        """Return the memory of a value."""
+        """Return the location of a value in memory."""
         if name in self.views:
             base, how = self.views[name]
             return how(self.location(base))
         return self.locations[name]
 
     def tensor(self, location: Location | str) -> kernels.Tensor:
-        """Return the kernels' description of a value, or of a part of one."""
+        """Return the kernels' description of a value or of a part of a value."""
         at = self.location(location) if isinstance(location, str) else location
         return kernels.Tensor(number_of(at.format), at.buffer, at.offset, at.sizes, at.pitch)
 
 
 @dataclass(frozen=True)
 class CallerArray(Location):
-    """An array of the caller: float32, row-major in the graph's axis order."""
+    """An array that the caller passes: float32, row-major in the graph's axis order."""
 
     def strides(self) -> tuple[int, ...]:
         sizes = np.cumprod((1, *self.shape[:0:-1]))[::-1]
@@ -247,7 +250,7 @@ def _copy(
     target_strides: Sequence[int],
     change: tuple[float, float] = (1.0, 0.0),
 ) -> None:
-    """Add a step that copies with strides.
+    """Add a step that copies numbers from strided memory to strided memory.
 
     Dimensions that are contiguous in both tensors are merged. The dimension with the smallest
     stride in the target becomes the innermost loop.
@@ -281,15 +284,17 @@ def convert(
     sizes: Sequence[int] | None = None,
     target_strides: Sequence[int] | None = None,
 ) -> None:
-    """Add a step that copies a value, and converts it if the two locations differ in format.
+    """Add a step that copies a value; if the two locations differ in format, it also converts.
 
     Args:
         lowering: Lowering whose program gets the step.
-        source: Location that is read.
-        target: Location that is written.
-        source_strides: Bytes between neighbours on each axis (default: those of the source).
-        sizes: Size of each axis (default: the shape of the source).
-        target_strides: Bytes between neighbours on each axis (default: those of the target).
+        source: Location from which the step reads.
+        target: Location to which the step writes.
+        source_strides: Bytes between neighbours in the source, for each axis (default: the strides
+            of the source's location).
+        sizes: Numbers of elements to copy along each axis (default: the shape of the source).
+        target_strides: Bytes between neighbours in the target, for each axis (default: the strides
+            of the target's location).
     """
     scale, shift = 1.0, 0.0
     if source.format != target.format:

@@ -4,7 +4,7 @@ For kernels, a value consists of pixels whose channels are contiguous. An image 
 rows, columns) is stored as (batch, rows, columns, channels). The tokens of a text (batch, tokens,
 channels) are stored as one row of pixels, and a matrix (batch, channels) as one pixel. The distance
 between pixels is a multiple of 16 channels, because kernels write whole vectors. An image may have
-a border for windows that reach beyond it.
+a border, for windows that reach beyond the image.
 """
 
 # NumPy's stubs leave the element types of arrays open.
@@ -47,17 +47,18 @@ class Border:
 
 @dataclass(frozen=True)
 class Location:
-    """The memory of one value: sizes (batch, rows, columns, channels) and bytes between neighbours.
+    """The place and the layout of one value in memory.
 
     Args:
-        buffer: Index of the buffer; 0 is the program's own memory.
+        buffer: Index of the buffer that has the value; 0 is the program's own memory.
         offset: Bytes from the beginning of the buffer to the first number.
-        sizes: Sizes (batch, rows, columns, channels).
-        pitch: Bytes from one image, one row and one pixel to the next.
+        sizes: Numbers of images, rows, columns and channels.
+        pitch: Distances in bytes from an image to the next image, from a row to the next row, and
+            from a pixel to the next pixel.
         format: Format of the numbers; None means float32.
-        shape: Shape in the graph.
-        order: Order of the axes, if they were transposed after the value was computed (default:
-            they were not).
+        shape: Shape of the value in the graph.
+        order: Order of the axes, if they are transposed after the value is computed (default ():
+            they are not transposed).
     """
 
     buffer: int
@@ -70,7 +71,7 @@ class Location:
 
     @property
     def size(self) -> int:
-        """Bytes of one number."""
+        """Number of bytes that one number takes."""
         return size_of(self.format)
 
     def strides(self) -> tuple[int, ...]:
@@ -85,7 +86,7 @@ class Location:
         return tuple(plain[axis] for axis in self.order) or plain
 
     def turned(self, order: Sequence[int]) -> Location:
-        """Return the location with its axes in another order; only copy steps can read it."""
+        """Return the location with other axis order; only copy steps can read such a location."""
         shape = tuple(self.shape[axis] for axis in order)
         return replace(self, shape=shape, order=tuple(order))
 
@@ -104,7 +105,7 @@ class Location:
 
 
 def pixels(shape: Sequence[int]) -> tuple[int, int, int, int]:
-    """Return a shape of the graph as (batch, rows, columns, channels).
+    """Return the sizes (batch, rows, columns, channels) of a value that has a shape of the graph.
 
     Raises:
         UnsupportedError: the shape has no dimension, or more than four.
@@ -152,7 +153,8 @@ class Need:
 def arrange(needs: Iterable[tuple[str, Need]]) -> tuple[dict[str, Location], int]:
     """Return a pair: the location of each value by name, and the total size in bytes.
 
-    Larger values are placed first, each at the lowest address that is free while it is needed.
+    Values are placed in the order of their sizes, the largest first. A value gets the lowest
+    address that is free during all steps that need the value.
     """
     locations: dict[str, Location] = {}
     taken: list[tuple[int, int, Need]] = []  # begin and end of the memory, and its value

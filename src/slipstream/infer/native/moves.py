@@ -19,7 +19,8 @@ from slipstream.infer.native.stages import Stage
 def concat(lowering: Lowering, stage: Stage) -> None:
     """Plan Concat.
 
-    If possible, a part is computed directly in the memory of the result; other parts are copied.
+    If possible, an operand of Concat is computed directly in the memory of the result. The other
+    operands are copied.
     """
     node = stage.node
     shape = lowering.shape(stage.output)
@@ -44,7 +45,7 @@ def concat(lowering: Lowering, stage: Stage) -> None:
 
 
 def channels_of(shape: Sequence[int]) -> int:
-    """Return the axis of the channels."""
+    """Return the axis of the channels in a shape."""
     return 1 if len(shape) == 4 else len(shape) - 1
 
 
@@ -89,7 +90,7 @@ def split(lowering: Lowering, stage: Stage) -> None:
 
 
 def relayout(lowering: Lowering, stage: Stage) -> None:
-    """Plan Reshape, Flatten, Squeeze, Unsqueeze or Transpose as one strided copy.
+    """Plan Reshape, Flatten, Squeeze, Unsqueeze or Transpose as one copy with strides.
 
     A Transpose that only the caller reads needs no step, because copying the output to the caller
     transposes it.
@@ -133,9 +134,9 @@ def _transpose(lowering: Lowering, stage: Stage) -> None:
 
 
 def _common(before: Sequence[int], after: Sequence[int]) -> list[int]:
-    """Return the coarsest sizes whose products give the dimensions of both shapes.
+    """Return the fewest sizes into which the dimensions of both shapes can be cut.
 
-    For example, (6, 4) and (2, 12) have the common sizes (2, 3, 4).
+    For example, the sizes of (6, 4) and (2, 12) are (2, 3, 4), because 6 = 2 * 3 and 12 = 3 * 4.
     """
     ends = sorted(set(np.cumprod(before[::-1]).tolist()) | set(np.cumprod(after[::-1]).tolist()))
     sizes: list[int] = []
@@ -152,7 +153,7 @@ def _common(before: Sequence[int], after: Sequence[int]) -> list[int]:
 
 
 def _refined(shape: Sequence[int], strides: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """Return the strides of a tensor whose dimensions are cut into `sizes`."""
+    """Return the strides, one per size, of a tensor whose dimensions are cut into `sizes`."""
     result: list[int] = []
     remaining_sizes = list(sizes)[::-1]
     for size, stride in zip(shape[::-1], strides[::-1], strict=True):
@@ -176,7 +177,7 @@ REPEATS = {
 
 
 def resize(lowering: Lowering, stage: Stage) -> None:
-    """Plan Resize by integer factors, which repeats the nearest pixel."""
+    """Plan Resize by integer factors; each pixel of the image is repeated."""
     node = stage.node
     before, after = lowering.shape(node.inputs[0]), lowering.shape(stage.output)
     kinds = (

@@ -1,4 +1,4 @@
-"""Helpers to plan operators: they read constant operands, borders and windows."""
+"""Helpers for planning operators: they find constant operands, borders and windows."""
 
 # NumPy's stubs leave the element types of arrays open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -24,7 +24,7 @@ def constant_of(lowering: Lowering, node: Node, index: int) -> Array:
     """Return an input that must be a constant.
 
     Raises:
-        UnsupportedError: the input is computed.
+        UnsupportedError: the input is not a constant, but computed.
     """
     name = node.inputs[index]
     if name not in lowering.graph.constants:
@@ -35,7 +35,7 @@ def constant_of(lowering: Lowering, node: Node, index: int) -> Array:
 
 
 def bias_of(lowering: Lowering, node: Node, index: int, channels: int) -> Array:
-    """Return a constant per channel; zeros if the input is absent."""
+    """Return the constants of an input, one per channel; zeros if the input is absent."""
     if len(node.inputs) <= index or not node.inputs[index]:
         return np.zeros(channels, np.float32)
     bias = constant_of(lowering, node, index)
@@ -49,7 +49,7 @@ def bias_of(lowering: Lowering, node: Node, index: int, channels: int) -> Array:
 def constant_operand(lowering: Lowering, node: Node) -> tuple[str, Array]:
     """Return a pair: the name of the computed operand, and the constant operand.
 
-    The constant is one number, or one number per channel.
+    The constant operand is one number, or one number per channel.
     """
     source, other = node.inputs
     if source in lowering.graph.constants:
@@ -69,7 +69,7 @@ def constant_operand(lowering: Lowering, node: Node) -> tuple[str, Array]:
 
 
 def read_tail(lowering: Lowering, tail: Tail) -> Format:
-    """Record that the tail's operands are read; return the format of the addend, if any."""
+    """Record that the tail's operands are read; return the format of the value that it adds."""
     if tail.factor is not None and lowering.format(lowering.read(tail.factor)) is not None:
         raise UnsupportedError("the native engine reads factors as float32")
     if tail.addend is None:
@@ -79,7 +79,7 @@ def read_tail(lowering: Lowering, tail: Tail) -> Format:
 
 @dataclass(frozen=True)
 class Gate:
-    """Factors of a convolution's input channels, by which its weights are multiplied."""
+    """Factors for a convolution's input channels; they multiply the convolution's weights."""
 
     factors: str  # name of the factors
     room: str  # name of the memory for the multiplied weights
@@ -99,11 +99,12 @@ def operands_of(
 
     Args:
         lowering: Lowering whose program gets the kernel.
-        source: Name of the input.
-        output: Name of the result.
+        source: Name of the value that the kernel reads as its input.
+        output: Name of the value that the kernel computes.
         tail: Operators that are fused into the kernel.
-        window: Function that selects the part of the input (default: all of it).
-        part: Function that selects the part of the output and of the addend (default: all).
+        window: Function that selects the part of the input that the kernel reads (default: all).
+        part: Function that selects the part of the output, and of the value that the tail adds,
+            that the kernel computes (default: all).
         gate: Factors of the input channels (default none).
         ranges: Name of the value with the range of each row of the input, which every call measures
             (default None: all rows have the range of the input's format).

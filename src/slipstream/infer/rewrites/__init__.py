@@ -82,7 +82,8 @@ def optimise(graph: Graph, *, without: Collection[str] = ()) -> tuple[Graph, tup
             arrays.
         without: Names of rewrites to leave out (default none).
 
-    Returns: the new graph, and the effect of each rewrite, in the order of `REWRITES`.
+    Returns:
+        the new graph, and the effect of each rewrite, in the order of `REWRITES`.
 
     Raises UsageError if no rewrite has a name in `without`, or if the operator set is older.
     """

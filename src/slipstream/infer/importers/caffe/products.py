@@ -113,7 +113,10 @@ def _embed(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _batch_norm(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Normalize by stored means and variances, both divided by the number in the third blob."""
+    """Normalize by stored means and variances.
+
+    Both are divided by the number in the third blob first.
+    """
     layer.only(x, 1)
     options = layer.message.message("batch_norm_param")
     shape = builder.shape(x[0])
@@ -163,7 +166,10 @@ def _bias(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _stored_shape(builder: Builder, options: Message, x: str) -> tuple[int, ...]:
-    """Return the shape of a stored blob: `num_axes` axes of x from `axis` on, and then ones."""
+    """Return the shape of a stored blob.
+
+    It has the sizes of `num_axes` axes of x from `axis` on, and then ones.
+    """
     shape = builder.shape(x)
     axis = axis_of(options, "axis", 1, len(shape))
     count = options.integer("num_axes", 1)
@@ -198,7 +204,10 @@ def _prelu(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _normalize(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Divide by the Euclidean norm of each pixel's channels or of the whole image, like SSD."""
+    """Divide by a Euclidean norm, like SSD.
+
+    It is the norm of each pixel's channels, or of the whole image.
+    """
     layer.only(x, 1)
     options = layer.message.message("norm_param")
     channels = _channels(builder, layer, x[0])

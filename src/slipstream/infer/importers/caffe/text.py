@@ -79,7 +79,7 @@ class Message:
         return texts[-1] if texts else default
 
     def choice(self, name: str, allowed: Sequence[str]) -> str:
-        """Return one of the allowed words (default: the first); a number is the word's position."""
+        """Return an allowed word (default: the first); a number stands for the word's position."""
         text = self.text(name, allowed[0])
         if text.isdecimal() and int(text) < len(allowed):
             text = allowed[int(text)]

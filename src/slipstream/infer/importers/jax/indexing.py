@@ -82,7 +82,7 @@ class _GatherWindows:
         return self.step.operands[0].shape[axis] - self.sizes[axis]
 
     def places(self, columns: Sequence[Operand]) -> str:
-        """Return the name of the indices of all window elements, of shape (..., len(axes))."""
+        """Return the name of the positions of all windows' elements, (..., len(axes))."""
         b = self.step.b
         shape = [*self.batch, *(self.sizes[axis] for axis in self.wide)]
         parts: list[str] = []
@@ -178,7 +178,7 @@ def _mode(step: Step) -> str:
 
 
 def _arranged(windows: _GatherWindows, taken: str, offsets: list[int]) -> str:
-    """Reorder the axes of gathered elements, (batch, wide, rest), to those of gather's result."""
+    """Reorder the axes of gathered elements: (batch, wide, rest) to those of gather's result."""
     step = windows.step
     window_axes = [axis for axis in range(len(windows.sizes)) if axis not in windows.dropped]
     labels: list[Any] = [None] * len(step.shape)
@@ -289,7 +289,10 @@ def _scattered(windows: _GatherWindows, updates: str, reduction: str) -> str:
 
 
 def _starts(step: Step, first: int, sizes: Sequence[int]) -> list[Operand]:
-    """Return the start of a window along each axis, moved so that the window fits the operand."""
+    """Return a window's start along each axis.
+
+    A start is moved if the window would not fit into the operand.
+    """
     b, starts = step.b, list[Operand]()
     for axis, size in enumerate(sizes):
         last = step.operands[0].shape[axis] - size

@@ -127,7 +127,7 @@ class JaxReader:
         operands: Sequence[Operand],
         importer: Callable[[Any, Sequence[Operand]], list[Operand]],
     ) -> list[Operand]:
-        """Import an equation; if this fails, record the reason and return placeholder results."""
+        """Import an equation; after a failure, record the reason and return placeholder results."""
         try:
             return importer(equation, operands)
         except Unimportable as reason:
@@ -253,7 +253,7 @@ def _repeated(equation: Any, operand: Operand, shape: tuple[int, ...]) -> Operan
 
 
 def _full_array(operand: Operand) -> Any:
-    """Return an operand's array in the full shape, still as JAX's type if it has random keys."""
+    """Return an operand's array, which JAX broadcasts to its full shape, also for random keys."""
     import jax
 
     if np.shape(operand.value) == operand.shape:

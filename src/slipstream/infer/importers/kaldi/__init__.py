@@ -129,7 +129,10 @@ def _with_parts(component: Component) -> list[Component]:
 
 
 def _fixed_inputs(nodes: list[KaldiNode]) -> dict[str, int]:
-    """Return the inputs that all nodes read at one fixed time, each with this time."""
+    """Return the inputs that are read at a fixed time only, with this time.
+
+    All nodes that read such an input read it at the same time.
+    """
     times: dict[str, set[int | None]] = {}
     for node in nodes:
         for name, time in _times(node.source):

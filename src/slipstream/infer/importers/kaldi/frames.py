@@ -52,7 +52,7 @@ def time_offsets(component: Component) -> list[int]:
 
 
 def needed_nodes(nodes: Mapping[str, KaldiNode], outputs: list[str]) -> dict[str, list[str]]:
-    """Return the nodes that the outputs need, each with the names of the nodes that it reads."""
+    """Return the nodes that the outputs need, each with the names of the nodes it reads."""
     edges: dict[str, list[str]] = {}
     waiting = list(outputs)
     while waiting:
@@ -350,7 +350,7 @@ class Frames:
     # ---- checks ----------------------------------------------------------------------------
 
     def _dim(self, descriptor: Descriptor) -> int:
-        """Return the number of dimensions of a frame, also for nodes that are not computed yet."""
+        """Return the number of dimensions of a descriptor's frames; no node need be computed."""
         match descriptor:
             case Reads(name):
                 node = self._nodes[name]
@@ -425,7 +425,7 @@ class Frames:
 
 
 def _offsets(source: Descriptor | None, frames: int) -> list[tuple[str, int]]:
-    """Return the nodes that a descriptor reads at offsets, each with its offset in frames."""
+    """Return the nodes that a descriptor reads at an offset from the current time, in frames."""
     if isinstance(source, Reads):
         return [(source.node, frames)]
     if source is None or isinstance(source, (At, Round)):

@@ -170,7 +170,8 @@ def read_model(path: Path, supported: frozenset[str]) -> KaldiModel:
 
     Args:
         path: File of the model.
-        supported: Kinds of components whose values are read; other components are skipped.
+        supported: Kinds of components whose values are read; other components are read without
+            values.
 
     Raises:
         UsageError: If the file cannot be read, is damaged or has another format.

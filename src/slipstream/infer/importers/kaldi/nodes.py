@@ -104,9 +104,9 @@ class KaldiNode:
 
     Args:
         name: Name of the node.
-        kind: One of input-node, component-node, dim-range-node and output-node.
-        source: Descriptor of the frames that the node reads; None for inputs.
-        component: Name of the component of a component-node (default none).
+        kind: Kind of the node: input-node, component-node, dim-range-node or output-node.
+        source: Descriptor of the frames that the node reads; None for an input-node.
+        component: Name of the component that a component-node applies (default none).
         offset: First dimension that a dim-range-node reads (default 0).
         dim: Number of dimensions of an input-node or dim-range-node (default 0).
     """
@@ -123,7 +123,7 @@ def parse_nodes(lines: list[str], where: str) -> dict[str, KaldiNode]:
     """Parse lines such as `component-node name=a component=b input=Offset(c, -1)`.
 
     Returns:
-        Nodes by name.
+        The nodes that the lines describe, by name.
 
     Raises:
         UsageError: If a line cannot be parsed, or a node reads a node that does not exist.
@@ -142,7 +142,7 @@ def parse_nodes(lines: list[str], where: str) -> dict[str, KaldiNode]:
 
 
 def sources_of(descriptor: Descriptor) -> tuple[Descriptor, ...]:
-    """Return the descriptors that are direct parts of a descriptor."""
+    """Return the parts of a descriptor that are descriptors themselves, without parts of parts."""
     match descriptor:
         case Append(parts):
             return parts
@@ -155,7 +155,7 @@ def sources_of(descriptor: Descriptor) -> tuple[Descriptor, ...]:
 
 
 def parts_of(descriptor: Descriptor | None) -> Iterator[Descriptor]:
-    """Yield a descriptor and, recursively, the descriptors that are parts of it."""
+    """Yield a descriptor, its parts that are descriptors, and their parts in turn."""
     if descriptor is not None:
         yield descriptor
         for source in sources_of(descriptor):
@@ -166,8 +166,8 @@ def read_by(descriptor: Descriptor | None, *, required_only: bool = False) -> It
     """Yield the names of the nodes that a descriptor reads.
 
     Args:
-        required_only: Whether nodes in IfDefined, whose frames may be missing, are left out
-            (default False).
+        required_only: Whether to leave out nodes in IfDefined, whose frames may be missing (default
+            False).
     """
     if isinstance(descriptor, Reads):
         yield descriptor.node
@@ -251,7 +251,7 @@ class _Parser:
             raise self._trouble(self._text)
 
     def _has(self, mark: str) -> bool:
-        """Consume the next token if it is the mark, and return whether it was the mark."""
+        """Consume the next token if it equals `mark`, and return whether it did."""
         is_next = self._tokens[self._at : self._at + 1] == [mark]
         self._at += is_next
         return is_next

@@ -1,4 +1,4 @@
-"""Order in which nodes can be computed, cycles among nodes, and frames of descriptors."""
+"""The order in which nodes can be computed, cycles among nodes, and the frames of descriptors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FrameSpan:
     end: int
 
     def moved(self, frames: int) -> FrameSpan:
-        """Return the span moved by `frames`; the span of all times stays the same."""
+        """Return the span, `frames` later; the span of all times stays the same."""
         if self == ALWAYS:
             return self
         return FrameSpan(self.begin + frames, self.end + frames)
@@ -96,9 +96,9 @@ def _either(one: FrameSpan, other: FrameSpan, where: str) -> FrameSpan:
 
 
 def groups(edges: Mapping[str, list[str]]) -> list[list[str]]:
-    """Return groups of nodes that depend on one another; each group follows the groups it reads.
+    """Return groups of nodes that depend on one another, in an order in which they can run.
 
-    This is Tarjan's algorithm, written without recursion because networks are deep.
+    Tarjan's algorithm is written without recursion, because networks are deep.
     """
     result: list[list[str]] = []
     number: dict[str, int] = {}
@@ -126,7 +126,7 @@ def groups(edges: Mapping[str, list[str]]) -> list[list[str]]:
 
 
 def _pop_group(stack: list[str], stacked: set[str], node: str) -> list[str]:
-    """Remove a node and all nodes above it from the stack, and return them; they are a group."""
+    """Remove a node and all nodes above it from the stack; return the removed nodes, a group."""
     at = stack.index(node)
     group = stack[at:]
     del stack[at:]

@@ -26,7 +26,7 @@ LONGEST_TOKEN = 200  # bytes; chosen by hand
 class KaldiStream:
     """A reader of values that follow one another in a file.
 
-    Every public method raises DamagedFileError if the next bytes are no value of its type.
+    A public method raises DamagedFileError if the next bytes are no value of the method's type.
     """
 
     def __init__(self, data: bytes, *, is_binary: bool, at: int = 0) -> None:
@@ -165,9 +165,9 @@ class KaldiStream:
     def _compressed(self, name: str) -> Array:
         """Decode a compressed matrix to float32.
 
-        CM stores elements as bytes that interpolate between four percentiles of their column. CM2
-        stores elements as 16-bit steps between the smallest and the largest element, and CM3 as
-        8-bit steps.
+        The format CM stores elements as bytes that interpolate between four percentiles of a
+        column. The format CM2 stores elements as 16-bit steps between the matrix's smallest and
+        largest element, and the format CM3 as 8-bit steps.
         """
         least, span, *shape = struct.unpack("<ffii", self._bytes(16))
         rows, columns = shape

@@ -1,4 +1,4 @@
-"""Importer of MXNet: NAME-symbol.json describes the network, NAME-0000.params has its arrays."""
+"""Importer of MXNet: NAME-symbol.json has the network's nodes, NAME-0000.params its arrays."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def read_mxnet(
     Args:
         path: Network file, NAME-symbol.json.
         params: Weight file, NAME-0000.params.
-        shapes: Shapes by name, for inputs whose shape the network file does not give. Inputs are
-            the variables that have no array in the weight file.
+        shapes: Shapes by name, for inputs whose shape the network file does not give. The network's
+            inputs are the variables that have no array in the weight file.
 
     Raises:
         UsageError: If a file cannot be read, if operators are not supported (the message lists all
@@ -73,10 +73,10 @@ def _output(values: Mapping[int, list[str]], entry: tuple[int, int], where: str)
 
 
 def _outputs(symbol: Symbol, values: Mapping[int, list[str]]) -> dict[str, str]:
-    """Return the names of output values, by the name of the output.
+    """Return the name of the value of each output, by the name of the output.
 
-    As in MXNet, the output of a node is called `NODE_output`. A number at the end tells several
-    outputs of a node apart.
+    As in MXNet, the output of a node is called `NODE_output`. If a node has several outputs, a
+    number follows the output's name.
     """
     outputs: dict[str, str] = {}
     for (number, output), name in zip(symbol.heads, symbol.names, strict=True):

@@ -27,7 +27,7 @@ def _reshape(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
 
 
 def _reversed_codes(codes: list[int]) -> list[int]:
-    """Reverse the order of reshape codes, but keep -4 before its two sizes."""
+    """Reverse the order of reshape codes; -4 stays before its two sizes, which are swapped."""
     groups: list[list[int]] = []
     at = 0
     while at < len(codes):
@@ -41,8 +41,9 @@ def _reversed_codes(codes: list[int]) -> list[int]:
 def reshape_codes(shape: tuple[int, ...], codes: list[int], options: SymbolOptions) -> list[int]:
     """Compute the shape that MXNet's reshape codes describe.
 
-    0 keeps a dimension, -1 takes the remaining elements, -2 keeps all remaining dimensions, -3
-    merges two dimensions, and -4 splits a dimension into the two sizes that follow the code.
+    The code 0 keeps a dimension, -1 takes the remaining elements, and -2 keeps all remaining
+    dimensions. The code -3 merges two dimensions, and -4 splits a dimension into the two sizes that
+    follow the code.
     """
     result: list[int] = []
     dims, remaining = list(shape), list(codes)
@@ -201,7 +202,7 @@ def _tile(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
 
 
 def _repeat(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    """Repeat each element along an axis several times, next to each other."""
+    """Repeat each element along an axis; the copies of an element are neighbours."""
     data, shape = x[0], builder.shape(x[0])
     if not options.has("axis"):
         shape = (math.prod(shape),)

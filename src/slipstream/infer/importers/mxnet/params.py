@@ -1,7 +1,8 @@
 """Reader of MXNet's .params files.
 
-https://github.com/apache/mxnet/blob/v1.9.x/src/ndarray/ndarray.cc defines the format: a list of
-arrays and a list of their names, in little-endian byte order. The files contain no code.
+The format is defined in https://github.com/apache/mxnet/blob/v1.9.x/src/ndarray/ndarray.cc. A file
+has a list of arrays and a list of their names, in little-endian byte order. A .params file contains
+no code.
 """
 
 # NumPy's stubs do not state all types.
@@ -27,7 +28,7 @@ DTYPES[BFLOAT16] = "<u2"
 
 
 def read_params(path: Path) -> dict[str, Array]:
-    """Read the arrays by name, without the prefix for trained (arg:) and other (aux:) arrays.
+    """Read the arrays by name; names lose the prefix arg: (trained arrays) or aux: (others).
 
     Raises:
         UsageError: If the file cannot be read, is damaged, or has sparse arrays.
@@ -77,7 +78,7 @@ class _Reader:
         return array
 
     def _shape(self, magic: int) -> tuple[int, ...] | None:
-        """Read and return a shape; return None for an array without elements, which has no data."""
+        """Read and return a shape; return None for an array that has no elements and no data."""
         if magic in (V1, V2, V3):
             (rank,) = self._take("<i")
             size = 8
@@ -94,10 +95,10 @@ class _Reader:
         return shape
 
     def _many(self, count: int, least: int) -> range:
-        """Return a range over `count` items, each of at least `least` bytes.
+        """Return a range over `count` items, each of which takes at least `least` bytes.
 
         Raises:
-            DamagedFileError: If the file is too short for these items.
+            DamagedFileError: If the file is too short for `count` items.
         """
         if count * least > len(self._data) - self._at:
             raise DamagedFileError(f"the file is too short for {count} arrays")

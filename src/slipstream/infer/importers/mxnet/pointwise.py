@@ -205,7 +205,7 @@ def _softmax(op: str) -> Convert:
 
 
 def _softmax_output(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    """Compute the softmax over the channels, or over the last axis with `preserve_shape`."""
+    """Compute the softmax over the channels; with `preserve_shape`, over the last axis."""
     rank = len(builder.shape(x[0]))
     if options.flag("multi_output", False) or rank == 2:
         return builder.add("Softmax", x[0], axis=1)

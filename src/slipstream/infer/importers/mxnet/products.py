@@ -25,7 +25,7 @@ def along(builder: Builder, x: str, axis: int, rank: int) -> str:
 
 
 def per_axis(options: SymbolOptions, name: str, default: int, rank: int, least: int) -> list[int]:
-    """Return a property of windows, such as the stride, for each axis."""
+    """Return a property of windows, such as the stride, as one number for each axis."""
     values = options.integers(name) or [default] * rank
     if len(values) != rank or not all(least <= value < 2**31 for value in values):
         raise UsageError(
@@ -35,7 +35,7 @@ def per_axis(options: SymbolOptions, name: str, default: int, rank: int, least: 
 
 
 def plain_layout(options: SymbolOptions) -> None:
-    """Raise UsageError unless the channels come directly after the batch."""
+    """Raise UsageError unless the channel axis comes directly after the batch axis."""
     options.choice("layout", ("None", "NCW", "NCHW", "NCDHW"))
 
 
@@ -164,14 +164,14 @@ def _l2_normalization(builder: Builder, options: SymbolOptions, x: list[str]) ->
 
 
 def _embedding(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    """Look up rows of a table; as in MXNet, indices outside the table are clipped."""
+    """Look up rows of a table; as in MXNet, indices are clipped to the table."""
     size = options.integer("input_dim", 0)
     _check(builder, options, x[1], (size, options.integer("output_dim", 0)))
     return builder.add("Gather", x[1], indices(builder, x[0], size))
 
 
 def indices(builder: Builder, x: str, size: int) -> str:
-    """Convert numbers to indices of an axis of length `size`; numbers outside it are clipped."""
+    """Convert numbers to indices of an axis of length `size`, which are clipped to the axis."""
     integers = cast(builder, x, np.int64)
     ends = [builder.constant(name, np.int64(end)) for name, end in (("min", 0), ("max", size - 1))]
     return builder.add("Min", builder.add("Max", integers, ends[0]), ends[1])

@@ -15,7 +15,7 @@ Convert = Callable[[Builder, SymbolOptions, list[str]], str]
 
 
 def _axes(builder: Builder, options: SymbolOptions, x: str) -> list[int]:
-    """Return the axes to reduce: the axes in `axis` (default all), or with `exclude` all others."""
+    """Return the axes to reduce: those in `axis` (default all), or with `exclude` all others."""
     rank = len(builder.shape(x))
     named = options.integers("axis")
     if any(not -rank <= axis < rank for axis in named):
@@ -49,7 +49,7 @@ def _norm(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
 
 
 def _arg(op: str) -> Convert:
-    """Return a rule for the position of the first extreme element, as float32."""
+    """Return a rule for the position, as float32, of the first largest or smallest element."""
 
     def convert(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
         data, shape = x[0], builder.shape(x[0])

@@ -23,7 +23,7 @@ LOSSES = {  # only the first input of these operators is imported; the second in
 
 @dataclass(frozen=True)
 class SymbolOptions:
-    """Attributes of a node, as text; a method raises UsageError if it cannot convert a text."""
+    """Attributes of a node, as texts. Methods raise UsageError for an unsuitable text."""
 
     where: str
     texts: Mapping[str, str]
@@ -44,7 +44,7 @@ class SymbolOptions:
         return text in ("True", "1", "true")
 
     def integer(self, name: str, default: int) -> int:
-        """Return an integer; the default also replaces None."""
+        """Return an integer; `default` replaces an absent option and None."""
         text = self.texts[name] if self.has(name) else str(default)
         try:
             value = int(text)
@@ -62,14 +62,14 @@ class SymbolOptions:
             raise self._misfit(name, "a number") from error
 
     def integers(self, name: str) -> list[int]:
-        """Return integers such as "(2, 2)" or "2"; [] if the option is absent."""
+        """Return the integers of a text such as "(2, 2)" or "2"; [] if the option is absent."""
         numbers = self.optional_integers(name)
         if None in numbers:
             raise self._misfit(name, "integers")
         return [item for item in numbers if item is not None]
 
     def optional_integers(self, name: str) -> list[int | None]:
-        """Return integers, some perhaps None, as in "(None, 2)"; [] if the option is absent."""
+        """Return integers and None, as in "(None, 2)"; [] if the option is absent."""
         if not self.has(name):
             return []
         words = self.texts[name].strip("()[] ").split(",")
@@ -95,7 +95,7 @@ class SymbolOptions:
 
 @dataclass(frozen=True)
 class SymbolNode:
-    """A variable, if `op` is "null", or an operation."""
+    """A node of a network: a variable if `op` is "null", else an operation."""
 
     op: str
     name: str
@@ -105,7 +105,7 @@ class SymbolNode:
 
 @dataclass(frozen=True)
 class Symbol:
-    """A network: the nodes that its outputs need, by number, in an order in which they can run."""
+    """A network: by number, the nodes that the outputs need, in an order in which they can run."""
 
     nodes: dict[int, SymbolNode]
     heads: list[tuple[int, int]]  # outputs of the network, as pairs like those of `inputs`
@@ -147,7 +147,7 @@ def _node(item: Any, number: int) -> SymbolNode:
 
 
 def _add_states(nodes: list[SymbolNode]) -> None:
-    """Add the mean and variance of batch norms, which files from before version 0.9 do not list."""
+    """Add the means and variances of batch norms, which older files (before 0.9) do not list."""
     for node in list(nodes):
         if node.op == "BatchNorm" and len(node.inputs) == 3:
             for state in ("moving_mean", "moving_var"):

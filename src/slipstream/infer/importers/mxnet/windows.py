@@ -14,7 +14,7 @@ GLOBAL = {"max": "GlobalMaxPool", "avg": "GlobalAveragePool"}
 
 
 def _pooling(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    """Pool with the number of windows rounded down, or rounded up in the convention `full`."""
+    """Pool; the number of windows is rounded down, or up in the convention `full`."""
     plain_layout(options)
     kind = options.choice("pool_type", ("max", "avg", "sum"))
     sizes = builder.shape(x[0])[2:]
@@ -76,7 +76,10 @@ def _pad(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
 
 
 def _up_sampling(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    """Repeat the nearest pixels; several inputs are resized to the same size and concatenated."""
+    """Enlarge images by repeating pixels.
+
+    If there are several inputs, all are resized to the same size and concatenated.
+    """
     options.choice("sample_type", ("nearest",))
     scale = options.integer("scale", 1)
     options.choice("multi_input_mode", ("concat",))

@@ -1,7 +1,8 @@
 """TensorFlow's convolutions, pools, normalization and resizing, as ONNX operators.
 
-TensorFlow has channels last, and ONNX has them first. Each layer is imported with a Transpose
-before and after it; rewrites remove the pairs of Transposes between two layers.
+In TensorFlow the channel axis is the last axis; in ONNX it follows the batch axis. Each layer is
+imported with a Transpose before it and a Transpose after it. Rewrites remove the two Transposes
+between neighbouring layers.
 """
 
 # NumPy's stubs do not state the types of many results.
@@ -20,18 +21,18 @@ from slipstream.infer.importers.step import Rule, Step, Unimportable
 
 
 def _is_first(step: Step) -> bool:
-    """Return whether the op has channels first in TensorFlow, too."""
+    """Return whether the op of TensorFlow already has the channel axis directly after the batch."""
     return step.text("data_format", "NHWC").startswith("NC")
 
 
 def _first(step: Step, name: str) -> str:
-    """Return an image or volume with channels first."""
+    """Return an image or volume whose channel axis follows the batch axis."""
     rank = len(step.b.shape(name))
     return name if _is_first(step) else moves.transpose(step.b, name, to_first(rank))
 
 
 def _back(step: Step, name: str) -> str:
-    """Return a result in the op's own axis order."""
+    """Return a result in the axis order of the TensorFlow op."""
     rank = len(step.b.shape(name))
     return name if _is_first(step) else moves.transpose(step.b, name, to_last(rank))
 
@@ -47,7 +48,7 @@ def to_last(rank: int) -> list[int]:
 
 
 def _inner(step: Step, name: str, rank: int) -> list[int]:
-    """Return a parameter with an entry per axis, but without entries for batch and channels."""
+    """Return a parameter's numbers for the axes other than the batch and the channels."""
     sizes = [int(size) for size in step.params.get(name) or [1] * rank]
     if _is_first(step):
         return sizes[2:]
@@ -57,7 +58,7 @@ def _inner(step: Step, name: str, rank: int) -> list[int]:
 def _pads(
     step: Step, sizes: Sequence[int], reaches: Sequence[int], strides: Sequence[int]
 ) -> list[int]:
-    """Return the padding for ONNX; with SAME padding, the smaller half is before the image."""
+    """Return the padding for ONNX. For SAME, the smaller half comes before the image."""
     mode, rank = step.text("padding"), len(sizes) + 2
     if mode == "EXPLICIT":
         pairs = np.array(step.params["explicit_paddings"]).reshape(rank, 2)
@@ -87,7 +88,7 @@ def _convolution(step: Step) -> str:
 
 
 def _depthwise(step: Step) -> str:
-    """Convolve channel by channel; filters have the shape (height, width, channels, multiplier)."""
+    """Convolve channel by channel. Filters are (height, width, channels, multiplier)."""
     b, x = step.b, _first(step, step.full(0))
     height, width, channels, multiplier = b.shape(step.full(1))
     weight = moves.transpose(b, step.full(1), [2, 3, 0, 1])
@@ -113,7 +114,10 @@ def _convolved(step: Step, x: str, weight: str, group: int) -> str:
 
 
 def _transposed_convolution(step: Step) -> str:
-    """Add an op such as Conv2DBackpropInput, whose operands are result sizes, filters and input."""
+    """Add an op such as Conv2DBackpropInput.
+
+    Its operands are the result's sizes, the filters and the input.
+    """
     b, x = step.b, _first(step, step.full(2))
     rank = len(b.shape(x))
     weight = moves.transpose(b, step.full(1), [rank - 1, rank - 2, *range(rank - 2)])
@@ -226,7 +230,7 @@ def _rearranged(op: str) -> Rule:
 
 
 def _space_to_batch(step: Step) -> str:
-    """Split each image into several images, each with every n-th row and column."""
+    """Split each image into several images, each of which has every n-th row and column of it."""
     b, blocks = step.b, [int(size) for size in step.known(1)]
     count = len(blocks)
     pads = step.known(2).astype(int)
@@ -246,7 +250,7 @@ def _space_to_batch(step: Step) -> str:
 
 
 def _batch_to_space(step: Step) -> str:
-    """Merge images, each with every n-th row and column, into one image."""
+    """Merge images into one; each image has every n-th row and column of the result."""
     b, blocks = step.b, [int(size) for size in step.known(1)]
     count = len(blocks)
     crops = step.known(2).astype(int)

@@ -1,6 +1,6 @@
-"""TensorFlow's lists of tensors, which recurrent layers fill in loops.
+"""TensorFlow's lists of tensors; recurrent layers fill such lists in loops.
 
-Every element is known at import time, so no list remains in the graph.
+The elements of a list are known at import time, so no list remains in the graph.
 """
 
 # NumPy's stubs do not state the types of many results.

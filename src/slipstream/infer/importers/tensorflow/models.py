@@ -1,7 +1,8 @@
 """Importer of SavedModel folders, Keras models and their files, and TensorFlow functions.
 
-TensorFlow itself inlines weights and functions. A rule for each type of op converts the remaining
-ops to ONNX operators. The result of the graph is compared with the result of the model.
+TensorFlow itself inlines weights and functions. Rules convert the remaining ops to ONNX operators;
+each type of op has its rule. The results of the graph are compared with the results of the model,
+for example inputs.
 """
 
 # TensorFlow has no stubs.
@@ -45,7 +46,7 @@ class _Signature:
         inputs: Dtypes and shapes of the inputs, by name; dimensions may be unknown.
         dtypes: TensorFlow's dtypes of the inputs, by name.
         call: Function that takes tensors in the order of `inputs` and returns a tree of tensors.
-        outputs: Names of the results; () if the model has no names for them.
+        outputs: Names of the results; () if the model does not name its results.
     """
 
     inputs: Mapping[str, Value]
@@ -55,7 +56,7 @@ class _Signature:
 
 
 def is_tensorflow(source: object) -> bool:
-    """Return whether the object is a Keras or TensorFlow callable, without importing either."""
+    """Return whether the object is a callable of Keras or TensorFlow; import neither of them."""
     homes = {kind.__module__.partition(".")[0] for kind in type(source).__mro__}
     return callable(source) and not homes.isdisjoint(("keras", "tensorflow"))
 
@@ -66,7 +67,7 @@ def is_saved(path: Path) -> bool:
 
 
 def read_saved(path: Path) -> Any:
-    """Load a Keras file or a SavedModel; raise UsageError if it cannot be read."""
+    """Load a Keras file or a SavedModel folder; raise UsageError if that fails."""
     with _quiet():
         import tensorflow
 
@@ -81,13 +82,13 @@ def read_saved(path: Path) -> Any:
 def import_tensorflow(
     source: Any, example_inputs: object, shapes: Shapes, what: str
 ) -> tuple[Proved, tuple[str, ...]]:
-    """Return the graph of a model with its accuracy, and notes about assumptions on shapes.
+    """Return a model's graph with its signal-to-noise ratio, and notes about assumed shapes.
 
     Args:
-        source: Keras model, loaded SavedModel (its signature `serving_default`, or its only one),
-            or tf.function.
+        source: Keras model, tf.function, or loaded SavedModel, of which the signature
+            `serving_default` or the only signature is imported.
         example_inputs: Array, sequence in the order of the inputs, or dictionary by input name. If
-            it is None, random numbers in the model's own shapes are used.
+            it is None, the example inputs are random numbers in the shapes that the model declares.
         shapes: Shapes by input name, for inputs whose shape the model leaves open.
         what: Name of the model in error messages.
 
@@ -191,7 +192,7 @@ def _keras_signature(model: Any) -> _Signature:
 
 
 def _keras_name(tensor: Any) -> str:
-    """Return the name that the user gave to an input, or the name of its layer."""
+    """Return the name that the user gave to an input, or the name of the input's layer."""
     history = getattr(tensor, "_keras_history", None)
     operation = getattr(history, "operation", None)
     return str(operation.name if operation is not None else tensor.name)
@@ -219,7 +220,7 @@ def _signature_of_specs(
 def _signature_of_example(source: Any, example: object, what: str) -> _Signature:
     """Build a signature from example inputs, for a model that has no signature.
 
-    The inputs get the names of the arguments.
+    The inputs get the names of the function's arguments.
     """
     import tensorflow
 
@@ -282,7 +283,7 @@ def _tensors(specs: Sequence[Any], names: Sequence[str], example: Mapping[str, A
 
 
 def _flat(tree: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return the results by name."""
+    """Return the results of a call as tensors, by name."""
     import tensorflow
 
     if isinstance(tree, Mapping):
@@ -295,7 +296,7 @@ def _flat(tree: Any, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _ordered(items: Mapping[str, Any]) -> dict[str, Any]:
-    """Sort items by name, and compare numbers in names by value.
+    """Sort items by name; numbers in names are compared by value.
 
     The order of a SavedModel's signature differs from one loading to the next.
     """

@@ -110,7 +110,7 @@ def _not_equal(step: Step) -> str:
 
 
 def _floor_mod(step: Step) -> str:
-    """Compute the remainder with the sign of the divisor."""
+    """Compute the remainder of a division; it has the sign of the divisor."""
     b, x, y = step.b, step.wide(0), step.wide(1)
     if step.dtype.kind != "f":
         return b.add("Mod", x, y)
@@ -153,7 +153,7 @@ def _select(step: Step) -> str:
 
 
 def _first_select(step: Step) -> str:
-    """Add Select, the op before SelectV2; if its condition is a vector, it selects rows."""
+    """Add Select, the predecessor of SelectV2; a vector as condition selects rows."""
     condition = step.full(0)
     condition_shape, rank = step.b.shape(condition), len(step.operands[1].shape)
     if len(condition_shape) == 1 and rank > 1:
@@ -236,7 +236,7 @@ def _along_last(op: str) -> Rule:
 
 
 def _swapped(step: Step, at: int, *names: str) -> str:
-    """Return an operand; its last two axes are swapped if one of the named parameters is true."""
+    """Return an operand; swap its last two axes if a parameter in `names` is true."""
     name = step.wide(at)
     if not any(step.params.get(flag, False) for flag in names):
         return name
@@ -274,9 +274,9 @@ def _einsum(step: Step) -> str:
 
 
 def _is_swapped(left: str, right: str, output: str) -> bool:
-    """Return whether letters that only the right operand has come first in the result.
+    """Return whether an einsum's result has axes of the right operand before those of the left.
 
-    They are compared with the letters that only the left operand has.
+    Only the axes whose letter occurs in one operand alone are compared.
     """
     first = [output.index(c) for c in left if c in output and c not in right]
     second = [output.index(c) for c in right if c in output and c not in left]
@@ -284,7 +284,10 @@ def _is_swapped(left: str, right: str, output: str) -> bool:
 
 
 def _band(step: Step) -> str:
-    """Add MatrixBandPart, which keeps `lower` diagonals below and `upper` above the main one."""
+    """Add MatrixBandPart, which keeps the main diagonal and its neighbours.
+
+    It keeps `lower` diagonals below the main diagonal and `upper` diagonals above it.
+    """
     lower, upper = int(step.known(1)), int(step.known(2))
     rows, columns = step.operands[0].shape[-2:]
     below = np.arange(rows)[:, None] - np.arange(columns)

@@ -1,7 +1,7 @@
-"""Reader of TensorFlow's graphs, which imports them op by op and inlines nested functions.
+"""Reader of TensorFlow's graphs; it imports them op by op, and inlines nested functions.
 
-TensorFlow computes all values that do not depend on the inputs. All shapes are known, so values
-that are computed from shapes are known too. Loops of known length are unrolled.
+TensorFlow computes all values that do not depend on the inputs. All shapes are known at import
+time, so values that are computed from shapes are known too. Loops of known length are unrolled.
 """
 
 # TensorFlow has no stubs.
@@ -37,11 +37,11 @@ Values = dict[str, Operand]  # by the name of the tensor in TensorFlow's graph
 
 
 class _Lost:
-    """Placeholder for the result of an op that cannot be imported, or that needs such an op."""
+    """Placeholder for the result of an op that cannot be imported, or that reads a placeholder."""
 
 
 class TensorFlowReader:
-    """An importer of graphs, which also counts the ops that cannot be imported."""
+    """An importer of graphs that also counts the ops that cannot be imported."""
 
     def __init__(self, builder: Builder, graph: Any, library: Mapping[str, Any]) -> None:
         self.refused: Counter[str] = Counter()
@@ -55,7 +55,7 @@ class TensorFlowReader:
         return named(self._b, operand)
 
     def run(self, inputs: Values, fetches: Sequence[Any]) -> list[Operand]:
-        """Import ops of one graph and return the values of tensors.
+        """Import the ops of a graph that compute the tensors `fetches`; return the tensors' values.
 
         Args:
             inputs: Values of the graph's inputs.
@@ -85,10 +85,10 @@ class TensorFlowReader:
         return [Operand(_Lost(), ()) for _ in op.outputs]
 
     def _lost(self, op: Any) -> list[Operand]:
-        """Return placeholders for the results of an op with a placeholder as operand.
+        """Return placeholders for the results of an op that reads a placeholder.
 
         Raises:
-            Unimportable: If this op cannot be imported either.
+            Unimportable: If the op itself cannot be imported either.
         """
         others = (*BRANCHES, *LOOPS, *FROM_SHAPES, *LISTS)
         if op.type not in RULES and op.type not in others:
@@ -138,7 +138,7 @@ class TensorFlowReader:
         return self._functions[name]
 
     def _branch(self, op: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """Import the chosen branch; if the choice depends on inputs, import both and select."""
+        """Import the chosen branch; if inputs decide the choice, import both and select."""
         condition_operand, *arguments = operands
         names = [op.get_attr(f"{name}_branch").name for name in ("then", "else")]
         if condition_operand.is_known:
@@ -173,7 +173,7 @@ class TensorFlowReader:
 
 
 def _ordered(fetches: Sequence[Any], inputs: Mapping[str, Operand]) -> list[Any]:
-    """Return the ops that the tensors depend on, each after the ops whose results it reads."""
+    """Return the ops that compute tensors; an op comes after the ops whose results it reads."""
     order: list[Any] = []
     seen: set[str] = set()
     stack = [(tensor.op, False) for tensor in reversed(fetches) if tensor.name not in inputs]
@@ -189,7 +189,7 @@ def _ordered(fetches: Sequence[Any], inputs: Mapping[str, Operand]) -> list[Any]
 
 
 def _computed(op: Any, operands: Sequence[Operand]) -> list[Operand]:
-    """Let TensorFlow compute the results of an op whose operands are known."""
+    """Let TensorFlow compute the results of an op whose operands are all known."""
     import tensorflow
     from tensorflow.python.eager import context, execute
 
@@ -213,7 +213,7 @@ def _computed(op: Any, operands: Sequence[Operand]) -> list[Operand]:
 
 
 def _encoded(value: Any) -> Any:
-    """Convert an attribute for eager execution, which takes dtypes as numbers."""
+    """Convert an op's attribute for eager execution, which takes dtypes as numbers."""
     if isinstance(value, list):
         return [_encoded(item) for item in value]
     return getattr(value, "as_datatype_enum", value)

@@ -16,7 +16,7 @@ from slipstream.infer.importers.step import Rule, Step, Unimportable, choose
 
 
 def _integers(step: Step, at: int) -> list[int]:
-    """Return the integers of a known operand."""
+    """Return the integers of an operand that is known at import time."""
     return [int(number) for number in step.known(at).reshape(-1)]
 
 
@@ -74,14 +74,14 @@ def _unpacked(step: Step) -> list[str]:
 
 
 def _split(step: Step) -> list[str]:
-    """Add Split, whose operands are the axis and the value."""
+    """Add Split, whose operands are an axis and the value to split."""
     axis, count = int(step.known(0).reshape(())), int(step.params["num_split"])
     size = step.operands[1].shape[axis] // count
     return _parts(step, step.full(1), axis, [size] * count)
 
 
 def _split_by_sizes(step: Step) -> list[str]:
-    """Add SplitV, whose operands are the value, the sizes (one may be -1) and the axis."""
+    """Add SplitV, whose operands are a value, sizes (one may be -1) and an axis."""
     axis, sizes = int(step.known(2).reshape(())), _integers(step, 1)
     if -1 in sizes:
         length = step.operands[0].shape[axis]
@@ -155,7 +155,7 @@ def _strided(step: Step) -> str:
 
 
 def _per_axis(index: Sequence[Any], rank: int) -> list[Any]:
-    """Return an index with one slice or number for each of `rank` axes."""
+    """Return a NumPy index as one slice or number for each of `rank` axes."""
     items = [item for item in index if item is not None]
     if Ellipsis in items:
         at = items.index(Ellipsis)
@@ -241,7 +241,10 @@ def _scattered(reduction: str) -> Rule:
 
 
 def _one_hot(step: Step) -> str:
-    """Add OneHot, whose operands are indices, depth, the value at an index, and the other value."""
+    """Add OneHot.
+
+    Its operands are the indices, the depth, the value at an index, and the value elsewhere.
+    """
     b, depth = step.b, int(step.known(1).reshape(()))
     operand_shape = step.operands[0].shape
     axis = int(step.params.get("axis", -1)) % (len(operand_shape) + 1)
