@@ -7,7 +7,7 @@ The C++ binding raises these classes by name, so a class that is renamed here mu
 class SlipstreamError(RuntimeError):
     """Catch this class to catch every error that Slipstream raises on purpose.
 
-    It is a RuntimeError, because programs catch RuntimeError around collectives of PyTorch.
+    The class is a RuntimeError, because programs catch RuntimeError around collectives of PyTorch.
     """
 
 
@@ -24,15 +24,15 @@ class ConfigError(SlipstreamError):
 
 
 class AuthError(ConfigError):
-    """Give every rank the same job key: one side of a connection could not prove it."""
+    """Give every rank the same job key: one end of a connection could not prove its key."""
 
 
 class PeerError(SlipstreamError):
-    """Rebuild the group without the peer that the message names: it is gone."""
+    """Rebuild the group without the peer that the message names: the peer is gone."""
 
 
 class PeerTimeoutError(PeerError):
-    """Rebuild the group, or raise the limit: a peer was silent for longer than the limit."""
+    """Rebuild the group, or raise the time limit: a peer was silent for longer than the limit."""
 
 
 class AbortedError(PeerError):
@@ -44,9 +44,9 @@ class UnsupportedError(SlipstreamError):
 
 
 class InternalError(SlipstreamError):
-    """Report the message and traceback to us: an invariant of Slipstream is broken."""
+    """Report the message and traceback to the authors: an invariant of Slipstream is broken."""
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the message of an error; the error number and file of a system call are left out."""
+    """Return an error's message, without the error number and file name that a system call adds."""
     return getattr(error, "strerror", None) or str(error)

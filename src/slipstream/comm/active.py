@@ -53,7 +53,7 @@ class OpenEngine:
         self._thread.start()
 
     def is_mine(self) -> bool:
-        """Return whether this process made the engine, rather than its parent before a fork."""
+        """Return whether this process made the engine, and not a parent that forked it."""
         return os.getpid() == self._process
 
     def record(self, trace: TraceFile) -> None:
@@ -63,7 +63,7 @@ class OpenEngine:
             self.runtime.keep_records(True)
 
     def end_recording(self) -> TraceFile | None:
-        """Write the remaining operations; return the file, or None if there was no recording."""
+        """Write the remaining operations; return the timeline, or None without a recording."""
         self._write_records()
         with self._recording:
             trace, self.trace = self.trace, None

@@ -224,7 +224,8 @@ class Group:
             root: Rank in the group that gets the result.
             out: Array for the result, on the root only (default: `array` itself).
 
-        Returns: The result on the root and `array` on other ranks, or a Handle.
+        Returns:
+            The result on the root and `array` on other ranks, or a Handle.
         """
         source = view(array)
         result, target = array, source
@@ -255,7 +256,8 @@ class Group:
             out: Array with n times the elements, on the root only (default: a new NumPy array of
                 the shape (n, *shape)).
 
-        Returns: The stacked arrays on the root and None on other ranks, or a Handle.
+        Returns:
+            The stacked arrays on the root and None on other ranks, or a Handle.
         """
         source = view(array)
         result: Any = None
@@ -313,7 +315,7 @@ class Group:
     def all_to_all(
         self, array: Array, *, out: Array | None = None, **options: Unpack[Options]
     ) -> Any:
-        """Give rank r the r-th of n equal parts of every rank's array, in the order of the ranks.
+        """Give rank r the r-th of n equal parts of each rank's array, joined in rank order.
 
         Each rank takes one step and sends S (n-1)/n bytes.
 
@@ -347,7 +349,7 @@ class Group:
         out: Array | None = None,
         **options: Unpack[Options],
     ) -> Any:
-        """Give rank r send_counts[r] elements, in the order of the ranks.
+        """Send consecutive parts of an array to the ranks: send_counts[r] elements to rank r.
 
         Each rank takes one step, in which it sends all parts except its own.
 
@@ -423,7 +425,7 @@ class Group:
         return _finish(submitted, out, (target, out), options)
 
     def abort(self, reason: str) -> None:
-        """End all operations of the group on all ranks with AbortedError, from any thread."""
+        """End all operations of the group on all ranks with AbortedError; any thread may call."""
         self._group.abort(reason)
 
     def close(self) -> None:
@@ -444,7 +446,7 @@ class Group:
 
 
 def _target(source: View, out: Array | None, collective: str) -> View:
-    """Return the memory for a result of the input's size: that of `out`, or of the input itself."""
+    """Return memory for a result of the input's size: that of `out`, or the input's own."""
     if out is not None:
         return output_view(out, source.elements, source.dtype, collective)
     return writable(source, collective)

@@ -34,7 +34,10 @@ class Stats:
 
 
 def stats() -> Stats:
-    """Return the counters; all are zero if no engine is open. The call does not wait for peers."""
+    """Return the counters of the open engines; without an engine, all counters are zero.
+
+    The call does not wait for peers.
+    """
     counters = [engine.runtime.stats() for engine in open_engines()]
     return Stats(
         operations=sum(engine.operations for engine in counters),

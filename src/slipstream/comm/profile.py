@@ -33,9 +33,10 @@ class Profile:
         self._group = group
 
     def load(self, knobs: Sequence[Knob]) -> bool:
-        """Set the knobs (tunable settings) to rank 0's stored values; blocks until it sends them.
+        """Set the knobs (tunable settings) to rank 0's stored values; blocks until rank 0 sends.
 
-        Returns: Whether the profile had a value for at least one knob.
+        Returns:
+            Whether the profile had a value for at least one knob.
         """
         if self._path is None:
             return False
@@ -50,7 +51,7 @@ class Profile:
         return bool((values != _NONE).any())
 
     def save(self, knobs: Sequence[Knob], measured: Measured, news: Sequence[str]) -> None:
-        """Write the values in use on rank 0, and warn if the file cannot be written."""
+        """Write rank 0's values in use to the file; warn if the file cannot be written."""
         if self._path is None or self._group.rank() != 0:
             return
         text = json.dumps(

@@ -85,7 +85,7 @@ class _Visitor:
         self._data = bytearray()
 
     def begin(self, script: _Script) -> None:
-        """Start a script: a generator that yields the number of bytes that it needs next."""
+        """Start a script, a generator that yields the number of bytes that it needs next."""
         self._script = script
         self._wanted = next(script)
 
@@ -193,7 +193,7 @@ class _Reception:
         )
 
     def _unknown_host(self) -> str:
-        """Return a hint if not even this host can resolve the name of rank 0's host; else ""."""
+        """Return a hint if even this host cannot resolve the name of rank 0's host; else ""."""
         try:
             socket.getaddrinfo(self._meeting.host, self._meeting.port, type=socket.SOCK_STREAM)
         except OSError as error:
@@ -245,7 +245,7 @@ class _Reception:
         raise AuthError("it sent more than its address")
 
     def _judge(self, claim: Claim) -> str:
-        """Return the reason for refusing a process that has the key; "" if it is a rank."""
+        """Return the reason for refusing a process with the job key; "" to accept it as a rank."""
         expected = self._meeting.claim
         if claim.world_size != expected.world_size:
             return (

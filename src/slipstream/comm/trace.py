@@ -67,13 +67,13 @@ class TraceFile:
         Args:
             process: Number of the process row, in the viewer, to which the bars belong; no rank may
                 have this number.
-            title: Title of that process row.
-            bars: Bars in any order.
+            title: Title of the process row.
+            bars: Bars to write, in any order.
         """
         self._write((process, title, bar.row, _bar(bar)) for bar in bars)
 
     def _write(self, events: Iterable[tuple[int, str, str, dict[str, Any]]]) -> None:
-        """Write events, each with the number and title of its process and the title of its row."""
+        """Write events; each names a process row, by number and title, and a row in it."""
         with self._lock:
             placed = [event for fields in events for event in self._placed(*fields)]
             if not placed:
@@ -99,7 +99,7 @@ class TraceFile:
 
 
 def _head() -> bytes:
-    """Return the head of the file, which relates event times to the time since the epoch."""
+    """Return the head of the file, which relates event times to Unix time."""
     now = {
         "start_time_since_epoch_in_micros": time.time_ns() // 1000,
         "start_time_in_events_in_micros": time.monotonic_ns() // 1000,

@@ -1,9 +1,10 @@
-"""A search for the settings with which a training step takes the least time.
+"""A search for the values of settings with which a training step takes the least time.
 
-Every trial is a few real steps. The search changes one setting at a time, first upwards, then
-downwards, as long as steps become shorter by more than the noise of their times. Then it rests,
-each time longer, until the duration of a step changes. If steps hardly wait for communication,
-there is nothing to gain, and nothing is tried.
+Every trial of a value lasts a few real training steps. The search changes one setting at a time,
+first upwards, then downwards, as long as training steps become shorter by more than the noise of
+their durations. Then the search rests until the duration of a step changes, or until a time has
+passed that grows from rest to rest. If steps hardly wait for communication, there is nothing to
+gain, and the search tries nothing.
 
 The search is pure arithmetic: ranks that get the same numbers choose the same values.
 """
@@ -32,19 +33,19 @@ FIRST_REST, LONGEST_REST = 32, 1024
 
 
 class Measured(NamedTuple):
-    """Median time of the steps of a window, and their median wait for communication, in seconds."""
+    """Median duration in seconds of a window's steps, and their median wait for communication."""
 
     seconds: float
     waited: float
 
 
 class Knob:
-    """A setting and the values that may be tried.
+    """A setting, with the values that a search may try.
 
     Args:
-        name: Name in words, with the unit.
-        values: Values to try.
-        value: First value in use; it is added to `values` if it is missing there.
+        name: Name of the setting in words, with the unit.
+        values: Values that may be tried.
+        value: Value at the start; it is added to `values` if it is missing there.
     """
 
     def __init__(self, name: str, values: Sequence[int], value: int) -> None:
@@ -58,15 +59,15 @@ class Knob:
         return self.values[self._index]
 
     def set(self, value: int) -> None:
-        """Use the allowed value that is nearest to `value`."""
+        """Use the value to try that is nearest to `value`."""
         self._index = min(range(len(self.values)), key=lambda i: abs(self.values[i] - value))
 
     def can_move(self, by: int) -> bool:
-        """Return whether there is a value `by` positions away in the sorted list."""
+        """Return whether the sorted list has a value `by` positions from the value in use."""
         return 0 <= self._index + by < len(self.values)
 
     def move(self, by: int) -> None:
-        """Use the value `by` positions away in the sorted list."""
+        """Use the value that is `by` positions from the value in use in the sorted list."""
         self._index += by
 
 
@@ -85,7 +86,7 @@ class Tuner:
         next(self._search)
 
     def take(self, measured: Measured) -> None:
-        """Receive the step times measured with the current values, and maybe change a value."""
+        """Receive the step times that the current values gave, and maybe change a value."""
         self._search.send(measured)
 
     def _live(self) -> Generator[None, Measured]:
@@ -100,7 +101,7 @@ class Tuner:
             rest = FIRST_REST if changed else min(LONGEST_REST, 2 * rest)
 
     def _rest(self, windows: int, usual: Measured) -> Generator[None, Measured, bool]:
-        """Wait for some windows; return True early if the step time has changed for two of them."""
+        """Wait for some windows, or until two in a row have another step time (and return True)."""
         unusual = 0
         for _ in range(windows):
             now = yield

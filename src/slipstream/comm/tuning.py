@@ -1,8 +1,8 @@
 """Tuning during training: ranks measure steps, agree on the times, and switch together.
 
-After some steps, a small allreduce finds the slowest rank's times. Therefore all ranks have the
-same times and choose the same values (see tuner.py). The engine itself tunes the number of streams,
-within a step.
+After every few steps, a small allreduce finds the times of the slowest rank. Therefore all ranks
+have the same times and choose the same values (see tuner.py). The number of streams is tuned by the
+engine itself, within a step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def segment_sizes(settings: Settings) -> list[int]:
-    """Return the segment sizes to try: the configured one and smaller ones, above `eager_bytes`."""
+    """Return the segment sizes to try, above `eager_bytes`: the configured size and fractions."""
     most = settings.segment_bytes
     least = max(_LEAST_SEGMENT, settings.eager_bytes)
     return [size for size in (most // 4, most // 2, most) if size >= least and size % _GRAIN == 0]
@@ -44,13 +44,14 @@ def segment_sizes(settings: Settings) -> list[int]:
 class Tuning:
     """Tuning of the allreduces of one group, and of further knobs (settings) of an adapter.
 
-    All members construct it with the same arguments, at the same position among the operations of
-    the group; the same holds for calls of `step`. The constructor blocks if there is a profile.
+    All ranks of the group construct `Tuning` with the same arguments, at the same position among
+    the operations of the group; calls of `step` follow the same rule. With a profile, the
+    constructor blocks until rank 0 has sent the stored values.
 
     Args:
         group: Group whose allreduces are tuned.
-        knobs: Further knobs of an adapter, with the largest effect first; all ranks change them at
-            the same step (default none).
+        knobs: Further knobs of an adapter, the knob with the largest effect first; all ranks change
+            a knob at the same step (default none).
         settings: Settings of this process (default: from the environment).
     """
 
@@ -84,23 +85,23 @@ class Tuning:
 
     @property
     def choice(self) -> dict[str, int]:
-        """Values in use, by the name of the knob."""
+        """Value in use of each knob, by name."""
         return {knob.name: knob.value for knob in self._knobs}
 
     @property
     def news(self) -> Sequence[str]:
-        """Sentences about all changes since the start, with their reasons."""
+        """Sentences about all changes of values since the start, with their reasons."""
         return self._tuner.news
 
     @property
     def is_settled(self) -> bool:
-        """Whether no value is being tried."""
+        """Whether the search rests: no value is being tried."""
         return self._tuner.is_settled
 
     def step(self) -> None:
-        """Note the end of a step, and maybe switch to other values.
+        """Note the end of a training step, and maybe switch to other values.
 
-        Blocks at most until the other ranks have sent their times.
+        If this call decides on new values, it blocks until the other ranks have sent their times.
         """
         if self._freezes:
             return

@@ -38,21 +38,21 @@ _epoch = 0  # number of worlds that this process has made
 
 
 def init(settings: Settings | None = None) -> Group:
-    """Join all ranks of the job, and block until all have come.
+    """Join all ranks of the job, and block until all ranks have come.
 
-    A second call returns the same group. The rank, the number of ranks and the host of rank 0 come
-    from the launcher (`slipstream run`, torchrun, mpirun, srun), everything else from the
-    SLIPSTREAM_* variables. Without a launcher, the process is a world of one rank, which needs
-    neither a key nor a network.
+    A second call returns the same group. The launcher (`slipstream run`, torchrun, mpirun, srun)
+    sets the rank, the number of ranks and the host of rank 0; the SLIPSTREAM_* variables set
+    everything else. Without a launcher, the process is a world of one rank, which needs neither a
+    key nor a network.
 
     Args:
         settings: Settings of this process (default: from the environment).
 
     Returns:
-        The group of all ranks, which the functions of this package use.
+        The group of all ranks, on which the functions of this package work.
 
     Raises:
-        ConfigError: a variable is wrong, or no key is set for several ranks.
+        ConfigError: a variable is wrong, or the job has several ranks but no key.
         AuthError: the ranks have different keys.
         PeerTimeoutError: some ranks did not come; the message names them.
     """
@@ -68,8 +68,9 @@ def init(settings: Settings | None = None) -> Group:
 def shutdown() -> None:
     """Leave the job; operations in flight end with AbortedError.
 
-    Blocks for at most a few seconds, until the other ranks have all data that they need. A second
-    call does nothing. The job is also left at exit. init() may be called again.
+    The call blocks for at most a few seconds, until the other ranks have all data that they need. A
+    second call does nothing. The job is also left at exit. After shutdown(), init() may be called
+    again.
     """
     global _world
     with _lock:
@@ -79,7 +80,7 @@ def shutdown() -> None:
 
 
 def is_initialized() -> bool:
-    """Return whether init() has been called, and shutdown() has not been called after it."""
+    """Return whether this process has joined the job by init() and not left it by shutdown()."""
     return _world is not None
 
 
@@ -93,19 +94,20 @@ def world() -> Group:
 
 
 def group(ranks: Sequence[int], name: str | None = None) -> Group:
-    """Make a group of some ranks; does not communicate and does not block.
+    """Make a group of some ranks of the job; does not communicate and does not block.
 
-    Only the members call it. Members that make several groups with the same name must make them in
-    the same order.
+    Only the ranks of the new group call `group`. Ranks that make several groups with the same name
+    must make them in the same order.
 
     Args:
-        ranks: World ranks of the members, including this rank; the group renumbers them in this
-            order.
-        name: Name in messages and in the timeline, equal on all members (default: made from the
-            ranks).
+        ranks: World ranks of the group, including this rank; rank i of the group is the i-th of
+            them.
+        name: Name of the group in messages and in the timeline, equal on all its ranks (default:
+            made from the ranks).
 
     Raises:
-        UsageError: this rank is not a member, or a member is repeated or does not exist.
+        UsageError: this rank is missing in `ranks`, or `ranks` repeats a rank or has a rank that
+            does not exist.
     """
     chosen = list(ranks)
     size = world().size
@@ -125,7 +127,7 @@ def rank() -> int:
 
 
 def size() -> int:
-    """Return the number of ranks."""
+    """Return the number of ranks of the job."""
     return world().size
 
 

@@ -1,4 +1,6 @@
-"""Horovod's API on Slipstream's engine. A script for Horovod changes one import line:
+"""Horovod's API, implemented on Slipstream's engine.
+
+A script for Horovod needs only this import line changed:
 
     import slipstream.horovod.torch as hvd
 

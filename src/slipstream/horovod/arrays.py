@@ -11,24 +11,25 @@ from slipstream.comm.arrays import Array
 
 
 class Arrays(Protocol):
-    """Adapter of a framework: small functions over its arrays.
+    """Adapter of a framework: small functions that work on the framework's arrays.
 
     A new framework implements this class (`horovod.torch.arrays.TorchArrays` is an example), passes
     an object of it to `horovod.init.init`, and gives Horovod's names to the functions of
     `horovod.collectives`.
 
-    `memory` takes a tensor of the user's. All other functions take and return arrays as `memory`
-    returns them: contiguous, on the CPU and without gradients. The engine reads and writes their
-    memory directly; these functions do the steps before and after its operations. Only in-place
-    operations write to a user's tensor. A framework with immutable arrays, such as JAX, leaves out
-    the in-place operations and returns results as its own arrays.
+    `memory` takes a tensor of the user. All other functions take and return arrays as `memory`
+    returns them: contiguous, on the CPU and without gradients. The engine reads and writes the
+    memory of these arrays directly; the adapter's functions do the steps before and after the
+    engine's operations. Only in-place operations write to a user's tensor. A framework with
+    immutable arrays, such as JAX, leaves out the in-place operations and returns results as its own
+    arrays.
     """
 
     def memory(self, tensor: Any) -> Array:
-        """Return an array that shares the memory of a user's tensor, without its gradient.
+        """Return an array that shares the memory of a user's tensor, but not its gradient.
 
         Raises:
-            ValueError: The engine cannot use the tensor's type, device or layout.
+            ValueError: The engine does not support the tensor's type, device or layout.
         """
         ...
 
@@ -41,11 +42,11 @@ class Arrays(Protocol):
         ...
 
     def empty(self, like: Array, shape: Sequence[int]) -> Array:
-        """Return a new, uninitialized array of the type of `like`."""
+        """Return a new, uninitialized array of the element type of `like`."""
         ...
 
     def zeros(self, dtype: str, shape: Sequence[int]) -> Array:
-        """Return a new array of zeros; `dtype` is the engine's name of the type."""
+        """Return a new array of zeros; `dtype` is the engine's name of the element type."""
         ...
 
     def shape(self, array: Array) -> tuple[int, ...]:
@@ -53,7 +54,7 @@ class Arrays(Protocol):
         ...
 
     def dtype(self, array: Array) -> str:
-        """Return the engine's name of the type: bool, int32, bfloat16, float32 and so on."""
+        """Return the engine's name of the element type: bool, int32, bfloat16, float32, ..."""
         ...
 
     def flat(self, arrays: Sequence[Array]) -> Array:
@@ -61,7 +62,7 @@ class Arrays(Protocol):
         ...
 
     def unflatten(self, flat: Array, arrays: Sequence[Array]) -> None:
-        """Copy the elements of a one-dimensional array into arrays, one after another."""
+        """Copy consecutive parts of a one-dimensional array into arrays, which they fill."""
         ...
 
     def copy(self, target: Array, source: Array) -> None:
@@ -69,9 +70,9 @@ class Arrays(Protocol):
         ...
 
     def scaled(self, array: Array, factor: float) -> Array:
-        """Return a new array of the same type, multiplied by a factor.
+        """Return a new array of the same element type, which is the array times a factor.
 
-        Integers are multiplied in float64 and types of 16 bits in float32.
+        Integers are multiplied in float64, and 16-bit types in float32.
         """
         ...
 

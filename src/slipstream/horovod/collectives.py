@@ -1,11 +1,11 @@
 """Asynchronous collectives for the tensors of any framework: checks, requests and names.
 
-The functions of a framework's module (`horovod.torch.ops`) have Horovod's signatures and call the
-functions here. The framework's adapter does all work on arrays. Costs are those of one rank: n is
-the number of ranks, and S the size of a rank's tensor in bytes.
+The functions of a framework's module (such as `horovod.torch.ops`) have Horovod's signatures and
+call this module's functions. The framework's adapter does all work on arrays. The stated costs are
+those of one rank; n is the number of ranks, and S the size of a rank's tensor in bytes.
 
 Every function checks its arguments before it names its tensors. Tensors without a name are
-numbered, and a call that fails on one rank only must not change that rank's numbers.
+numbered, and the numbers of a rank must not change in a call that fails on that rank only.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ def allreduce(
     *,
     in_place: bool,
 ) -> AsyncResult:
-    """Begin an allreduce; up to 2(n-1) steps, 2 S (n-1)/n bytes.
+    """Begin an allreduce; each rank takes up to 2(n-1) steps and sends 2 S (n-1)/n bytes.
 
     Args:
         tensor: Tensor of the same shape and type on all ranks.
-        name: Name of the tensor on all ranks; None numbers tensors in the order of the calls.
+        name: Name of the tensor on all ranks; None stands for a number in the order of the calls.
         op: Reduction.
-        factors: Factors by which elements are multiplied before and after the reduction; integers
-            are multiplied in float64.
+        factors: Factor before the reduction and factor after the reduction, by which elements are
+            multiplied; integers are multiplied in float64.
         process_set: Process set whose ranks take part.
-        in_place: Whether the result is written into the tensor, which is then the output.
+        in_place: Whether the result is written into the tensor, which is then also the output.
 
     Raises:
         ValueError: The tensor is not supported, or its name is in use.
@@ -73,7 +73,7 @@ def grouped_allreduce(
     *,
     in_place: bool,
 ) -> AsyncResult:
-    """Begin fused allreduces that run together or not at all; see allreduce() for the arguments."""
+    """Begin fused allreduces that run together or not at all; for arguments, see allreduce()."""
     check_adasum(op, process_set)
     requests = [
         allreduce_request(tensor, op, factors, process_set, in_place=in_place) for tensor in tensors
@@ -83,9 +83,9 @@ def grouped_allreduce(
 
 
 def allgather(tensor: Any, name: str | None, process_set: ProcessSet) -> AsyncResult:
-    """Begin to join the tensors of all ranks along the first dimension, whose size may differ.
+    """Begin to join the tensors of all ranks along the first dimension; its sizes may differ.
 
-    The engine takes n-1 steps and S (n-1) bytes.
+    Each rank takes n-1 steps and sends S (n-1) bytes.
     """
     request = allgather_request(queue_of(process_set).arrays, tensor)
     request.name = full_name("allgather", name, process_set)
@@ -105,17 +105,18 @@ def grouped_allgather(
 def broadcast(
     tensor: Any, root_rank: int, name: str | None, process_set: ProcessSet, *, in_place: bool
 ) -> AsyncResult:
-    """Begin to send the tensor of one rank to all; up to n-1 steps, S bytes.
+    """Begin to send one rank's tensor to all ranks; a rank takes up to n-1 steps and sends S bytes.
 
     Args:
         tensor: Tensor of the same shape and type on all ranks.
-        root_rank: Rank in the job that sends, even if a process set is passed.
-        name: Name of the tensor on all ranks; None numbers tensors in the order of the calls.
+        root_rank: Rank of the sender in the job, even if a process set is passed.
+        name: Name of the tensor on all ranks; None stands for a number in the order of the calls.
         process_set: Process set whose ranks take part.
-        in_place: Whether the result is written into the tensor, which is then the output.
+        in_place: Whether the result is written into the tensor, which is then also the output.
 
     Raises:
-        ValueError: The tensor is not supported, its name is in use, or the root is not in the set.
+        ValueError: The tensor is not supported, its name is in use, or the sender is not in the
+            process set.
     """
     memory = queue_of(process_set).arrays.memory(tensor)
     request = Request(
@@ -131,13 +132,13 @@ def broadcast(
 def alltoall(
     tensor: Any, splits: Any | Sequence[int] | None, name: str | None, process_set: ProcessSet
 ) -> AsyncResult:
-    """Begin to send some rows to each rank; one step, S (n-1)/n bytes.
+    """Begin to send some rows to each rank, in one step in which a rank sends S (n-1)/n bytes.
 
     Args:
         tensor: Tensor that is cut along its first dimension.
         splits: Number of rows for each rank of the process set; None for equal parts. Rows beyond
-            their sum are not sent.
-        name: Name of the tensor on all ranks; None numbers tensors in the order of the calls.
+            the sum of `splits` are not sent.
+        name: Name of the tensor on all ranks; None stands for a number in the order of the calls.
         process_set: Process set whose ranks take part.
 
     Returns:
@@ -145,7 +146,8 @@ def alltoall(
         int32.
 
     Raises:
-        ValueError: The tensor is not supported, its name is in use, or the splits do not fit it.
+        ValueError: The tensor is not supported, its name is in use, or the splits do not fit the
+            tensor.
     """
     queue = queue_of(process_set)
     arrays = queue.arrays
@@ -167,9 +169,9 @@ def reducescatter(
     factors: tuple[float, float],
     process_set: ProcessSet,
 ) -> AsyncResult:
-    """Begin a reduction that gives each rank its part of the rows; n-1 steps, S (n-1)/n bytes.
+    """Begin to reduce, and give each rank a part of the rows; takes n-1 steps, S (n-1)/n bytes.
 
-    Rows are divided evenly; if some are left over, each of the first ranks gets one row more.
+    Rows are divided evenly; if rows are left over, each of the first ranks gets one of them.
 
     Raises:
         ValueError: The tensor or the reduction is not supported, or the name is in use.
@@ -186,7 +188,7 @@ def grouped_reducescatter(
     factors: tuple[float, float],
     process_set: ProcessSet,
 ) -> AsyncResult:
-    """Begin reductions that run together or not at all; see reducescatter()."""
+    """Begin reductions that run together or not at all; see reducescatter() for the arguments."""
     arrays = queue_of(process_set).arrays
     requests = [reducescatter_request(arrays, tensor, op, factors) for tensor in tensors]
     _name_group(requests, "grouped_reducescatter", name, process_set)
@@ -194,9 +196,10 @@ def grouped_reducescatter(
 
 
 def join() -> int:
-    """Declare that this rank has no more data, and block until all ranks have done so.
+    """Declare that this rank has no more data, and block until all ranks have declared the same.
 
-    Meanwhile this rank takes part with zeros in allreduces of other ranks; other collectives fail.
+    While this rank is blocked, it takes part with zeros in allreduces of other ranks; other
+    collectives fail.
 
     Returns:
         The rank that joined last.
@@ -218,7 +221,7 @@ def position_in(process_set: ProcessSet, rank: int) -> int:
     """Return the position of a rank of the job in a process set.
 
     Raises:
-        ValueError: The rank is not in the set.
+        ValueError: The rank is not in the process set.
     """
     ranks = process_set.ranks if process_set.process_set_id else list(range(job().world.size))
     if rank not in ranks:

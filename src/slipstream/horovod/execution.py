@@ -1,4 +1,4 @@
-"""Execution of tensors that are ready on all ranks, in the same operations on every rank."""
+"""Execution of tensors that are ready on all ranks; every rank runs the same operations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _REFUSED_AFTER_JOIN = ("all_gather", "broadcast", "all_to_all", "reduce_scatter"
 
 
 class Execution:
-    """Component that starts the engine's operations of a process set. Only one thread may use it.
+    """Component that starts the engine's operations for the tensors of a process set.
+
+    Only one thread may use an `Execution`.
 
     Args:
         group: Ranks of the process set.
@@ -38,10 +40,12 @@ class Execution:
         self._separates_groups = settings.separates_groups
 
     def start(self, ready: Sequence[ReadyTensor], *, some_joined: bool) -> None:
-        """Start the operations of one round. Blocks while ranks exchange sizes.
+        """Start the operations for the tensors of one negotiation round.
+
+        The call blocks while ranks exchange sizes.
 
         Args:
-            ready: Tensors, the same in the same order on all ranks.
+            ready: Tensors that are ready, in the same order on all ranks.
             some_joined: Whether a rank has joined, so that only element-wise reductions can run.
         """
         if some_joined:
@@ -59,7 +63,7 @@ class Execution:
                 _fail(fused.members, error)
 
     def _refuse(self, ready: ReadyTensor) -> bool:
-        """Make a tensor fail if it needs data of a rank that has joined; return whether it does."""
+        """Make a tensor fail if it needs a joined rank's data; return whether the tensor failed."""
         is_refused = ready.request.kind in _REFUSED_AFTER_JOIN
         if is_refused and ready.handle is not None:
             ready.handle.fail(
@@ -72,7 +76,7 @@ class Execution:
         return is_refused
 
     def _exchange_rows(self, ready: Sequence[ReadyTensor]) -> dict[str, list[int]]:
-        """Return the number of rows on each rank for every tensor to gather, by tensor name."""
+        """Return each rank's number of rows of every tensor to gather, by the tensor's name."""
         requests = [member.request for member in ready if member.request.kind == "all_gather"]
         if not requests:
             return {}
@@ -81,7 +85,7 @@ class Execution:
         return {request.name: all_rows[:, i].tolist() for i, request in enumerate(requests)}
 
     def _exchange_splits(self, ready: Sequence[ReadyTensor]) -> dict[str, list[int]]:
-        """Return the number of rows from each rank for every all-to-all, by tensor name."""
+        """Return the number of rows that each rank sends to this rank, by the tensor's name."""
         requests = [member.request for member in ready if member.request.kind == "all_to_all"]
         if not requests:
             return {}
@@ -162,8 +166,8 @@ class Execution:
     def _adasum(self, ready: ReadyTensor) -> None:
         """Combine tensors of pairs of ranks, then of pairs of pairs (Maleki et al., MLSys 2021).
 
-        This takes log2 n steps and S log2 n bytes. The number of ranks n is a power of 2, and S is
-        the size of the tensor in bytes.
+        The algorithm takes log2 n steps, in which each rank sends S log2 n bytes. The number of
+        ranks n is a power of 2, and S is the size of the tensor in bytes.
         """
         request, group = ready.request, self._group
         own_sum = self._prescaled(request, request.array)
@@ -208,7 +212,7 @@ class Execution:
         _begin(ready, work, lambda: (target, received))
 
     def _reduce_scatter(self, ready: ReadyTensor) -> None:
-        """Reduce and scatter rows; if the division is uneven, the first ranks get one row more."""
+        """Reduce and scatter rows; the first ranks get one row more if rows are left over."""
         request, group = ready.request, self._group
         num_rows, *row_shape = self._arrays.shape(request.array)
         base, extra = divmod(num_rows, group.size)
@@ -240,7 +244,7 @@ class Execution:
         return self._arrays.empty(request.array, (sum(counts), *row_shape)), math.prod(row_shape)
 
     def _padded(self, source: Array, parts: Sequence[int]) -> Array:
-        """Return a copy of the rows in which zeros make all parts as long as the longest part."""
+        """Return a copy of rows in which zeros pad every part to the length of the longest part."""
         arrays = self._arrays
         _, *row_shape = arrays.shape(source)
         longest = max(parts)
@@ -253,14 +257,14 @@ class Execution:
         return padded
 
     def _op(self, request: Request) -> str:
-        """Return the reduction that the engine does for a request."""
+        """Return the reduction that the engine computes for a request."""
         return "sum" if self._averages_late(request) else request.op
 
     def _averages_late(self, request: Request) -> bool:
-        """Return whether the engine only sums and the postscale divides by the number of ranks.
+        """Return whether the engine only sums, so that the postscale must divide by the ranks.
 
-        The engine can average integers, but it drops the fraction, which would then be missing in
-        the product with the postscale.
+        The engine can average integers, but drops the fraction, which would be missing in the
+        product with the postscale.
         """
         if request.op != "average" or request.postscale == 1.0:
             return False
@@ -270,7 +274,7 @@ class Execution:
         return array if request.prescale == 1.0 else self._arrays.scaled(array, request.prescale)
 
     def _postscaled(self, request: Request, target: Array) -> Array:
-        """Scale a result in place, and return it."""
+        """Multiply a result by its postscale in place, and return it."""
         factor = request.postscale
         if self._averages_late(request):
             factor /= self._group.size
@@ -290,6 +294,6 @@ def _fail(members: Sequence[ReadyTensor], error: SlipstreamError) -> None:
 
 
 def _begin(ready: ReadyTensor, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
-    """Give the engine's operation to the tensor's handle; a rank that has joined has no handle."""
+    """Pass the engine's operation to the tensor's handle, if any; joined ranks have no handle."""
     if ready.handle is not None:
         ready.handle.begin(work, finish)

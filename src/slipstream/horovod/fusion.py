@@ -1,6 +1,6 @@
 """Fusion: tensors that are ready at the same time share an allreduce.
 
-Every rank decides from facts on which all ranks have agreed, so all make the same decisions.
+Every rank decides from facts on which all ranks have agreed, so all ranks fuse the same tensors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ReadyTensor:
     """A tensor that is ready on all ranks, with the request of this rank.
 
     Args:
-        agreed: Description on which all ranks agree.
+        agreed: Description of the tensor on which all ranks have agreed.
         request: Request of this rank; a request with zeros if this rank has joined.
         handle: Handle that waits for the result; None if this rank has joined.
     """
@@ -44,8 +44,8 @@ class FusedTensors:
     """Tensors that share one operation.
 
     Args:
-        members: Tensors, at least one.
-        num_bytes: Size of all members together in bytes.
+        members: Tensors that share the operation, at least one.
+        num_bytes: Size of all tensors together in bytes.
     """
 
     members: list[ReadyTensor] = field(default_factory=list[ReadyTensor])
@@ -63,11 +63,11 @@ def fuse(
     """Return the operations to start, in the order in which all ranks start them.
 
     Small allreduces share an operation if their element type, reduction, factors and codec are the
-    same. Allreduces that were submitted as a group share one even if they are large.
+    same. Allreduces that were submitted as a group share an operation even if they are large.
 
     Args:
         ready: Tensors in the order on which the ranks have agreed.
-        max_bytes: Largest size of an operation with several tensors, in bytes.
+        max_bytes: Largest size in bytes of an operation that several tensors share.
         separates_groups: Whether a group of tensors never shares an operation with other tensors.
     """
     all_fused: list[FusedTensors] = []

@@ -1,10 +1,11 @@
 """Gradients of the collectives, for the differentiable functions of a framework.
 
-- allreduce: the gradient is reduced with the same reduction and factors.
-- broadcast: the root gets the average of the gradients, the other ranks get zeros.
-- allgather: each rank gets its own rows of the average of the gradients (`own_rows`).
+- allreduce: the gradient is allreduced with the same reduction and the same factors.
+- broadcast: the root gets the average of all gradients, and other ranks get zeros.
+- allgather: each rank gets its own rows of the average of all gradients (`own_rows`).
 - alltoall: each rank sends the gradient of the rows that it received back to their senders.
-- reducescatter: the parts are gathered, after a multiplication by `reducescatter_factor`.
+- reducescatter: the ranks' parts of the gradient are multiplied by `reducescatter_factor` and
+  gathered.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from slipstream.horovod.reductions import Average, Reduction
 
 
 def own_rows(num_rows: int, process_set: ProcessSet) -> tuple[int, int]:
-    """Return this rank's rows in a gathered tensor as the pair (begin, end), end exclusive; blocks.
+    """Return the interval (begin, end) of this rank's rows in a gathered tensor; blocks.
 
     Args:
         num_rows: Number of rows that this rank passed to the allgather.
@@ -34,6 +35,6 @@ def own_rows(num_rows: int, process_set: ProcessSet) -> tuple[int, int]:
 def reducescatter_factor(
     op: Reduction, factors: tuple[float, float], process_set: ProcessSet
 ) -> float:
-    """Return the factor by which the gradient of a reducescatter is multiplied."""
+    """Return the factor for the gradient of a reducescatter."""
     size = queue_of(process_set).group.size
     return factors[0] * factors[1] * (1 if op == Average else size)

@@ -16,16 +16,16 @@ def init(
     comm: Any = None,
     process_sets: Sequence[ProcessSet] | Literal["dynamic"] | None = None,
 ) -> None:
-    """Join all ranks of the job, and block until all are there. A second call does nothing.
+    """Join all ranks of the job, and block until all ranks have come. A second call does nothing.
 
     Args:
         arrays: Adapter of the framework whose tensors the collectives take.
-        comm: List of all ranks of the job, or None; a list of some of them is refused.
+        comm: List of all ranks of the job, or None; a list of only some ranks is refused.
         process_sets: Process sets that exist from the beginning, the same on all ranks. "dynamic"
-            allows more to be added later.
+            allows scripts to add process sets later.
 
     Raises:
-        ValueError: `comm` is a part of the ranks, or two process sets have the same ranks.
+        ValueError: `comm` lacks a rank of the job, or two process sets have the same ranks.
         ConfigError, AuthError, PeerTimeoutError: The job cannot be joined.
     """
     is_first = not is_initialized()

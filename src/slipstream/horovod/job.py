@@ -32,12 +32,12 @@ class HorovodJob:
         settings: Settings of this process.
         arrays: Adapter of the framework.
         leaders: First rank on the host of each rank, indexed by rank.
-        is_dynamic: Whether process sets may be added.
-        timeline: Timeline of this rank.
-        queues: Queues of the process sets to which this rank belongs, by number of the set.
-        sets: Registered process sets, by number.
+        is_dynamic: Whether process sets may be added after init().
+        timeline: Timeline of this rank's operations.
+        queues: Queues of the process sets to which this rank belongs, by the set's identifier.
+        sets: Registered process sets, by identifier.
         clones: Further `ProcessSet` objects that users made for registered sets.
-        next_set: Number of the next process set.
+        next_set: Identifier of the process set that is registered next.
     """
 
     world: comm.Group
@@ -60,7 +60,7 @@ class HorovodJob:
         return self.local_ranks(rank).index(rank)
 
     def cross_ranks(self, rank: int) -> list[int]:
-        """Return the ranks that have the same position on their hosts as a rank has on its host."""
+        """Return the ranks with the same position on their host as a rank has on its own host."""
         position = self.local_rank(rank)
         return [peer for peer in range(self.world.size) if self.local_rank(peer) == position]
 
@@ -76,18 +76,19 @@ _job: HorovodJob | None = None
 def join_job(
     arrays: Arrays, process_sets: Sequence[ProcessSet] = (), *, is_dynamic: bool = False
 ) -> None:
-    """Join the job, and block until all ranks are there. A second call does nothing.
+    """Join the job, and block until all ranks have come. A second call does nothing.
 
     Args:
         arrays: Adapter of the framework.
         process_sets: Process sets besides the set of all ranks, the same on all ranks (default:
             none).
-        is_dynamic: Whether more sets may be added later (default False).
-            HOROVOD_DYNAMIC_PROCESS_SETS=1 allows it too.
+        is_dynamic: Whether process sets may be added later (default False).
+            HOROVOD_DYNAMIC_PROCESS_SETS=1 allows later additions too.
 
     Raises:
         ConfigError, AuthError, PeerTimeoutError: The job cannot be joined; see `comm.init`.
-        ValueError: Two process sets have the same ranks, or a second call passed a new one.
+        ValueError: Two process sets have the same ranks, or a second call passed a process set that
+            the first did not have.
     """
     global _job
     with _lock:
@@ -140,7 +141,7 @@ def _join_world(settings: HorovodSettings) -> comm.Group:
 
 
 def _recognize(joined: HorovodJob, process_sets: Sequence[ProcessSet]) -> None:
-    """Give process sets the numbers of the registered sets that have the same ranks."""
+    """Give process sets the identifiers of the registered sets that have the same ranks."""
     numbers = {tuple(registered.ranks): number for number, registered in joined.sets.items()}
     for process_set in process_sets:
         number = numbers.get(tuple(process_set.ranks))
@@ -155,7 +156,10 @@ def _recognize(joined: HorovodJob, process_sets: Sequence[ProcessSet]) -> None:
 
 @atexit.register
 def leave_job() -> None:
-    """Leave the job: operations under way fail, and init() works again. Idempotent; run at exit."""
+    """Leave the job: operations in flight fail, and init() can be called again.
+
+    A second call does nothing; the function also runs at exit.
+    """
     global _job
     with _lock:
         if _job is None:
@@ -173,7 +177,7 @@ def job() -> HorovodJob:
     """Return the job.
 
     Raises:
-        ValueError: There is no job, because init() has not been called.
+        ValueError: This process is in no job, because init() has not been called.
     """
     if _job is None:
         raise ValueError(NOT_INITIALIZED)
@@ -181,15 +185,17 @@ def job() -> HorovodJob:
 
 
 def is_initialized() -> bool:
-    """Return whether there is a job: after init(), before shutdown()."""
+    """Return whether this process is in a job: after init() and before shutdown()."""
     return _job is not None
 
 
 def register(process_set: ProcessSet) -> None:
-    """Register a process set; all ranks must call this with the same set. Blocks until they have.
+    """Register a process set; all ranks must call this function with the same set.
+
+    The call blocks until all ranks have called.
 
     Raises:
-        ValueError: The set has the same ranks as a registered one, its ranks are not ranks of the
+        ValueError: The set has the same ranks as a registered set, its ranks are not ranks of the
             job, or the ranks passed different sets.
     """
     joined = job()
@@ -205,7 +211,7 @@ def register(process_set: ProcessSet) -> None:
 
 
 def unregister(process_set: ProcessSet) -> bool:
-    """Forget a process set on all ranks, and return whether it was registered."""
+    """Remove a process set from the job on all ranks, and return whether it was registered."""
     joined = job()
     number = process_set.process_set_id
     if not number or number not in joined.sets:  # the set of all ranks (0) stays
@@ -226,7 +232,7 @@ def queue_of(process_set: ProcessSet) -> TensorQueue:
 
     Raises:
         ValueError: The process set is not registered, or this rank is not in it.
-        RefusedError: There is no job, because init() has not been called.
+        RefusedError: This process is in no job, because init() has not been called.
     """
     if _job is None:
         raise RefusedError(NOT_INITIALIZED)

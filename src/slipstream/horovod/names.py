@@ -27,7 +27,7 @@ _unnamed: Counter[tuple[str, int | None]] = Counter()  # by kind and number of t
 
 
 def full_name(kind: str, name: str | None, process_set: ProcessSet) -> str:
-    """Return the name by which all ranks know a tensor; tensors without one are numbered."""
+    """Return the name by which all ranks know a tensor; unnamed tensors get a number."""
     if name is not None:
         return f"{kind}.{name}"
     counted = kind, process_set.process_set_id
@@ -36,12 +36,12 @@ def full_name(kind: str, name: str | None, process_set: ProcessSet) -> str:
 
 
 def forget_names(process_set: ProcessSet | None = None) -> None:
-    """Number tensors without names from 1 again; all ranks must do so at the same point.
+    """Restart the numbering of unnamed tensors at 1; all ranks must do so at the same point.
 
     Args:
-        process_set: Process set whose tensors are numbered anew, except the parameters of
-            optimizers, which keep their numbers. None (the default) starts anew for all process
-            sets, optimizers included.
+        process_set: Process set whose unnamed tensors are numbered from 1 again, except the
+            parameters of optimizers, which keep their numbers. None (the default) restarts the
+            numbering in all process sets, optimizers included.
     """
     if process_set is None:
         _unnamed.clear()
@@ -59,13 +59,13 @@ class _Use:
 
 
 class NamesInUse:
-    """Names that must not be submitted again yet. Safe to use from any thread.
+    """Names of tensors that must not be submitted again yet. Any thread may use the object.
 
     A name is free again when a caller on this rank has seen, by the tensor's handle, that the
-    tensor is done. But callers may drop the handle, or never look. Then the name of a done tensor
-    is free once a caller has seen that a later tensor is done, or one second after the submission.
-    So the speed of the network does not decide whether the second of two calls with the same name
-    raises an error.
+    tensor is done. But callers may drop the handle, or never look at it. In that case, the name of
+    a done tensor is free once a caller has seen that a later tensor is done, or one second after
+    the submission. So a second call with the same name raises an error, or does not, independently
+    of the network's speed.
 
     Args:
         clock: Function that returns a time in nanoseconds, which only grows (default: the system's
@@ -85,7 +85,7 @@ class NamesInUse:
         """Mark the names of requests as in use, and return a handle for each request.
 
         Raises:
-            ValueError: A name is in use, or two requests have the same one.
+            ValueError: A name is in use, or two requests have the same name.
         """
         handles = [TensorHandle(request.name, self._see, self._drop) for request in requests]
         with self._lock:
@@ -118,7 +118,7 @@ class NamesInUse:
             self._last_seen = self._submitted
 
     def finish_dropped(self) -> None:
-        """Block until the tensors whose handles were dropped are done, and make their results."""
+        """Block until the tensors with dropped handles are done, and complete their results."""
         while self._dropped:
             work, finish = self._dropped.popleft()
             try:

@@ -22,17 +22,17 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Return the object of one rank on all ranks; it is pickled. Blocks.
+    """Return the object of one rank on all ranks; the object is pickled. Blocks.
 
     Args:
-        obj: Object to send; ignored on all ranks but the root.
-        root_rank: Rank in the job that sends (default 0).
+        obj: Object to send; ignored on all ranks but `root_rank`.
+        root_rank: Rank of the sender in the job (default 0).
         name: Name of the object, the same on all ranks (default "broadcast_object"). Two objects
             under way at the same time need different names.
         process_set: Process set whose ranks take part (default: all ranks).
 
     Raises:
-        HorovodInternalError: The root cannot pickle its object, or the collective failed.
+        HorovodInternalError: The sender cannot pickle its object, or the collective failed.
     """
     name = "broadcast_object" if name is None else name
     arrays = queue_of(process_set).arrays
@@ -54,7 +54,7 @@ def broadcast_object(
 def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """Return the objects of all ranks, in their order, on all ranks; they are pickled. Blocks.
+    """Return the objects of all ranks, in the order of the ranks; the objects are pickled. Blocks.
 
     Args:
         obj: Object of this rank; ranks may have objects of different types.
@@ -82,7 +82,7 @@ def allgather_object(
 
 
 def _pickled(obj: Any) -> tuple[bytearray, Exception | None]:
-    """Return the pickled object and None, or no bytes and the error if pickling failed."""
+    """Return the pickled object and None, or no bytes and the error that pickling raised."""
     try:
         pickled: bytes = cloudpickle.dumps(obj)  # pyright: ignore[reportUnknownMemberType]
         return bytearray(pickled), None

@@ -1,4 +1,4 @@
-"""Queue of a process set: ranks submit tensors in any order, and run them all in the same order."""
+"""Queue of a process set: ranks submit tensors in any order, and run them in one order."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _STALL_CHECK_SECONDS = 1.0  # time between two checks for stalled tensors; chose
 
 
 class TensorQueue:
-    """Queue of tensors, with a thread that starts an operation once its tensor is ready everywhere.
+    """Queue of tensors; its thread starts an operation once the tensor is ready on all ranks.
 
-    All ranks of the process set must create it with the same settings. Safe to use from any thread.
+    All ranks of the process set must create the queue with the same settings. Any thread may use
+    the queue.
 
     Args:
         group: Ranks of the process set.
@@ -62,7 +63,7 @@ class TensorQueue:
 
         Args:
             requests: Requests whose names are not in use.
-            together: Whether the requests run together or not at all, and are fused (default
+            together: Whether the requests run together or not at all, and share operations (default
                 False).
 
         Raises:
@@ -86,10 +87,10 @@ class TensorQueue:
         return handles
 
     def join(self) -> int:
-        """Declare that this rank has no more data, and block until all ranks have done so.
+        """Declare that this rank has no more data, and block until all ranks have done the same.
 
         Returns:
-            The rank in the set that joined last.
+            The rank, within the process set, that joined last.
 
         Raises:
             HorovodInternalError: The process set has failed.
@@ -106,7 +107,7 @@ class TensorQueue:
         return last
 
     def close(self) -> None:
-        """Let all waiting operations fail, here and on the other ranks, and end the thread."""
+        """Let all waiting operations fail, on this rank and on others, and end the thread."""
         self._negotiator.close()
         self._thread.join()
 
@@ -131,7 +132,7 @@ class TensorQueue:
             raise
 
     def _follow(self) -> None:
-        """Handle the outcomes of the negotiation; check for stalled tensors between outcomes."""
+        """Handle the negotiation's outcomes; between two outcomes, check for stalled tensors."""
         next_check = time.monotonic()
         while True:
             outcome = self._negotiator.next(max(0.0, next_check - time.monotonic()))
@@ -143,11 +144,11 @@ class TensorQueue:
                 next_check = time.monotonic() + _STALL_CHECK_SECONDS
 
     def _check_stalled(self) -> None:
-        """Close the group if a tensor has waited for other ranks for too long.
+        """Close the group if a tensor has waited too long for other ranks.
 
         Raises:
-            PeerTimeoutError: A tensor has waited for too long. The other ranks notice that the
-                group is closed.
+            PeerTimeoutError: A tensor has waited too long for other ranks. The other ranks notice
+                that the group is closed.
         """
         if not self._shutdown_seconds:
             return

@@ -1,1 +1,1 @@
-"""Modules of horovod.common, for scripts that import from them; they need no framework."""
+"""Modules of horovod.common for scripts that import from it; the modules need no framework."""

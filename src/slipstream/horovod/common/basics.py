@@ -15,7 +15,7 @@ def rank() -> int:
 
 
 def size() -> int:
-    """Return the number of ranks."""
+    """Return the number of ranks of the job."""
     return job().world.size
 
 
@@ -30,12 +30,12 @@ def local_size() -> int:
 
 
 def cross_rank() -> int:
-    """Return the position of this rank among all ranks that have the same local rank."""
+    """Return the position of this rank among the ranks with the same local rank."""
     return job().cross_ranks(rank()).index(rank())
 
 
 def cross_size() -> int:
-    """Return the number of hosts that have a rank with this rank's local rank."""
+    """Return the number of hosts on which a rank has the same local rank as this rank."""
     return len(job().cross_ranks(rank()))
 
 
@@ -45,13 +45,15 @@ def is_homogeneous() -> bool:
 
 
 def add_process_set(process_set: ProcessSet | list[int]) -> ProcessSet:
-    """Register a process set after init(). All ranks must call this; blocks until they have.
+    """Register a process set after init().
+
+    All ranks must call add_process_set(), which blocks until all of them have called.
 
     Args:
-        process_set: Process set, or list of its ranks; the same on all ranks.
+        process_set: Process set to register, or list of the set's ranks; the same on all ranks.
 
     Returns:
-        The process set.
+        The registered process set.
 
     Raises:
         ValueError: HOROVOD_DYNAMIC_PROCESS_SETS is not set, or a set with these ranks exists.
@@ -64,10 +66,12 @@ def add_process_set(process_set: ProcessSet | list[int]) -> ProcessSet:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Forget a process set. All ranks must call this; blocks until they have.
+    """Remove a process set from the registered sets.
+
+    All ranks must call remove_process_set(), which blocks until all of them have called.
 
     Returns:
-        True if the set was removed; False if it was not registered, or has all ranks.
+        True if the set was removed; False if it was not registered, or consists of all ranks.
 
     Raises:
         ValueError: HOROVOD_DYNAMIC_PROCESS_SETS is not set.
@@ -79,12 +83,12 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     """Record a timeline from now on, for Chrome's trace viewer and Perfetto.
 
-    Bars show how long each tensor waited for other ranks, and the operations of the engine. If a
-    timeline is being recorded already, this only warns.
+    Bars show the time for which each tensor waited for other ranks, and the operations of the
+    engine. During the recording of another timeline, this call only logs a warning.
 
     Args:
-        file_path: File of the timeline; `{rank}` in it becomes the rank. Without `{rank}`, only
-            rank 0 records.
+        file_path: Path of the timeline's file; `{rank}` in the path becomes the rank. Without
+            `{rank}` in the path, only rank 0 records.
         mark_cycles: Whether negotiation rounds that started operations are marked, as Horovod marks
             its cycles (default False).
     """
@@ -92,7 +96,7 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
 
 
 def stop_timeline() -> Path | None:
-    """End the recording, and return its file; None if nothing was recorded."""
+    """End the recording of the timeline, and return the path of its file; None without one."""
     job()
     return comm.timeline.stop()
 
@@ -122,7 +126,7 @@ def gloo_enabled() -> bool:
 
 
 def gloo_built(verbose: bool = False) -> bool:
-    """Return True for the same reason as gloo_enabled()."""
+    """Return True, so that scripts know that they run without MPI; Gloo itself is not used."""
     return True
 
 
@@ -152,7 +156,10 @@ def rocm_built() -> bool:
 
 
 def _get_process_set_ids_and_ranks() -> dict[int, list[int]]:  # pyright: ignore[reportUnusedFunction]
-    """Return the ranks of all process sets, by number of the set. Horovod's own tests call this."""
+    """Return the ranks of all process sets, by the identifier of the set.
+
+    This function exists because Horovod's own tests call it.
+    """
     return {number: list(process_set.ranks) for number, process_set in job().sets.items()}
 
 

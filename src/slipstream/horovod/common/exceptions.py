@@ -8,19 +8,22 @@ NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
 class HorovodInternalError(SlipstreamError):
     """Failure of a collective, for example because ranks passed different shapes or a rank died.
 
-    It is a RuntimeError, as in Horovod. Its `__cause__` is the error of the engine.
+    The class is a RuntimeError, as in Horovod. The `__cause__` of the error is the engine's error.
     """
 
 
 class RefusedError(HorovodInternalError, ValueError):
-    """Refusal of an argument. Horovod raises one of the base classes, depending on its backend."""
+    """Refusal of an argument of a call.
+
+    Horovod itself raises either HorovodInternalError or ValueError, depending on its backend.
+    """
 
 
 class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818  Horovod's name
-    """Notice that hosts were added or removed, which only happens in elastic jobs.
+    """Notice that hosts were added or removed, which happens only in elastic jobs.
 
     Args:
-        skip_sync: Whether the ranks need not synchronize their state.
+        skip_sync: Whether the ranks may continue without a synchronization of their state.
     """
 
     def __init__(self, skip_sync: bool) -> None:

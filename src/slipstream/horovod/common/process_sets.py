@@ -10,10 +10,12 @@ from slipstream.horovod.common.exceptions import NOT_INITIALIZED
 
 
 class ProcessSet:
-    """Subset of the ranks. Pass it to init() or add_process_set(), and then to collectives.
+    """A subset of the ranks of the job.
+
+    Pass the set to init() or add_process_set() first, and then to collectives.
 
     Args:
-        ranks: Ranks of the job. A communicator of mpi4py is refused.
+        ranks: Ranks of the job that belong to the set. A communicator of mpi4py is refused.
 
     Raises:
         ValueError: `ranks` is not a list of whole numbers.
@@ -30,20 +32,20 @@ class ProcessSet:
         self.process_set_id: int | None = None
 
     def register(self, number: int, ranks: Iterable[int]) -> None:
-        """Make the set usable. Only the job calls this.
+        """Make the set usable. Only `HorovodJob` and its functions may call this.
 
         Args:
-            number: Number of the set.
-            ranks: Ranks of the set.
+            number: Identifier of the set in the job.
+            ranks: Ranks of the job that belong to the set.
         """
         self.process_set_id, self.ranks = number, list(ranks)
 
     def invalidate(self) -> None:
-        """Make the set unusable. Only the job calls this."""
+        """Make the set unusable. Only `HorovodJob` and its functions may call this."""
         self.process_set_id = None
 
     def size(self) -> int | None:
-        """Return the number of ranks in the set; None if it is not registered.
+        """Return the number of ranks in the set; None if the set is not registered.
 
         Raises:
             ValueError: init() has not been called.
@@ -75,7 +77,7 @@ class ProcessSet:
         return _own_rank() in self.ranks
 
     def __str__(self) -> str:
-        """Return the number and the ranks of the set."""
+        """Return the identifier and the ranks of the set as text."""
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
 
 

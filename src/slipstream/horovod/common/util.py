@@ -29,7 +29,7 @@ def split_list(values: Sequence[T], parts: int) -> list[Sequence[T]]:
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Return whether a framework is supported, which is true of torch only."""
+    """Return whether a framework is supported; only torch is."""
     return ext_base_name == "torch"
 
 
