@@ -65,7 +65,7 @@ def forecast(
     progress: Progress = _silent,
     better: Callable[[Plan], None] = lambda plan: None,
 ) -> Result:
-    """Return ranked plans to train a model, and the reasons why other hosts were rejected.
+    """Return ranked plans to train a model, and rejected hosts with the reasons for rejection.
 
     The model is traced, never run, and no device is needed. The call blocks for seconds, and for
     about a minute for the largest models on a thousand devices.
@@ -128,7 +128,7 @@ def _models(source: Source, name: str, progress: Progress) -> Callable[[Precisio
 
 
 def _steps(source: Source, options: ForecastOptions) -> tuple[int | None, float | None]:
-    """Return the number of steps per epoch, and the number of steps to the target.
+    """Return the number of steps per epoch, and the number of steps of the whole training.
 
     Each of the two numbers is None if it is unknown.
     """
@@ -166,7 +166,7 @@ def _source(model: str, options: ForecastOptions) -> Source:
 
 
 def _machines(options: ForecastOptions) -> tuple[list[HostType], list[Loss]]:
-    """Return the types of hosts to search, and the offers of the same hardware for more money."""
+    """Return the types of hosts to search, and rejected offers: equal hosts at a higher price."""
     hardware = load_hardware(*([] if options.hardware is None else [options.hardware]))
     link = None if options.network is None else network(hardware, options.network)
     if options.own is None:

@@ -25,7 +25,7 @@ class _Threshold:
         self._before = (0, 0, 0)
 
     def enter(self) -> None:
-        """Raise the threshold at the first entry, unless it is 0, which disables collections."""
+        """Raise the threshold at the first entry, unless a threshold of 0 disables collections."""
         with self._lock:
             self._inside += 1
             if self._inside == 1:
@@ -48,7 +48,7 @@ _threshold = _Threshold()
 def rare_collections() -> Generator[None]:
     """Collect garbage less often in a `with` block.
 
-    Such blocks may be nested, and several threads may be in such blocks at the same time.
+    The `with` blocks may be nested, and several threads may be in one at the same time.
     """
     _threshold.enter()
     try:

@@ -17,8 +17,8 @@ class ForecastOptions:
         gpus: Names of the devices that may be rented (default empty: all).
         clouds: Names of the clouds to rent from (default empty: all).
         markets: Markets to rent in, "on-demand" and "spot" (default on-demand only).
-        own: Number and name of the devices in each host that the user owns, such as "8xA100";
-            nothing is rented then (default None: hosts are rented).
+        own: Number and name of the devices in each host that the user owns, such as "8xA100"
+            (default None: hosts are rented).
         max_hosts: Maximum number of the user's own hosts (default None: limited by `max_devices`
             only).
         price: Price of one of the user's own hosts in dollars per hour (default None: unknown).
@@ -40,17 +40,17 @@ class ForecastOptions:
             the 16-bit type that each device supports in hardware, else "fp32").
         optimizer: Optimizer: "sgd", "momentum" or "adam" (default "adam").
         runtime: Name of a framework with calibrated parameters (default "pytorch2").
-        codec: Compression of gradients between hosts: "none", "fp16", "bf16", "int8", or "any"
-            for the fastest of them (default "none").
+        codec: Compression of gradients between hosts: "none", "fp16", "bf16", "int8", or "any" for
+            the fastest of these four (default "none").
         local_steps: Number of steps between two exchanges of local SGD; a value above 1 adds local
             SGD to the strategies that are tried (default 1).
-        alone: Measured throughput of one of the user's own devices: samples per second, and the
-            micro-batch size of the measurement. The measurement narrows all prediction intervals
-            (default None: not measured).
+        alone: Measured throughput of one of the user's own devices, as a pair of samples per second
+            and micro-batch size. The measurement narrows all prediction intervals (default None:
+            not measured).
         input_rate: Samples per second that one host reads and decodes (default None: unlimited).
-        search_seconds: Time limit of the search in seconds, counted from the call of `forecast`.
-            If no plan has been found by then, the search ends at its first plan (default None: no
-            limit).
+        search_seconds: Time limit of the search in seconds, counted from the call of `forecast`. If
+            no plan has been found within the limit, the search ends at its first plan (default
+            None: no limit).
     """
 
     batch: int

@@ -66,9 +66,9 @@ def read(path: Path) -> AllReduceTimes:
 
     Raises:
         ConfigError: The file cannot be read.
-        UsageError: The file has no all-reduce of these libraries, or several ranks ran on each of
-            several hosts. In the latter case, a time depends both on links within hosts and on
-            links between hosts.
+        UsageError: The file has no all-reduce of a library in `CONTENDERS`, or several ranks ran on
+            each of several hosts. With several ranks on each of several hosts, a time depends both
+            on links within hosts and on links between hosts.
     """
     try:
         return timed(json.loads(path.read_bytes()), str(path))
@@ -87,7 +87,7 @@ def timed(content: Mapping[str, Any], name: str) -> AllReduceTimes:
 
     Raises:
         UsageError: The content has one of the problems for which `read` raises UsageError.
-        ValueError: The content has another schema.
+        ValueError: The content does not have the schema of `slipstream bench comm`.
     """
     file = _File.model_validate(content)
     lab = file.spec.lab

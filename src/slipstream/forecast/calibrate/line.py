@@ -57,8 +57,8 @@ def fit(samples: Sequence[TimedAllReduce]) -> LinkSpeed:
 
     An all-reduce is a ring or recursive doubling, and the fit does not know which. Each iteration
     assumes the algorithm that is faster with the latency and rate of the previous iteration, like
-    the forecast does. The fit ends when no sample changes its algorithm, or when no line that rises
-    with the size fits the samples.
+    the forecast does. The fit ends when no sample changes its algorithm, or when the fitted time
+    does not rise with the size of the all-reduce.
 
     Args:
         samples: Timed all-reduces of at least two sizes.
@@ -106,7 +106,7 @@ def _least_squares(
     A negative latency becomes 0, and the rate is fitted again.
 
     Args:
-        ways: Pairs of steps and bytes, one for each sample.
+        ways: Number of steps and number of bytes of each sample.
         samples: Timed all-reduces.
     """
     seconds = np.array([sample.seconds for sample in samples])

@@ -26,10 +26,10 @@ class CalibratedDevice:
         cache_mib: Size of the last-level cache in MiB.
         tflops: Rates in TFLOP/s of matrix products with a long summed dimension, by dtype;
             "float32" is required.
-        half_sum: Length of the summed dimension at which a product in the fastest dtype reaches
-            half of its rate.
-        vector_half_sum: Length of the summed dimension at which a product in float32 reaches half
-            of its rate.
+        half_sum: Length of the summed dimension at which a matrix product in the fastest dtype
+            reaches half of that dtype's rate in `tflops`.
+        vector_half_sum: Length of the summed dimension at which a matrix product in float32 reaches
+            half of the float32 rate in `tflops`.
         windows: Rate of convolutions, relative to matrix products, by dtype.
         winograd: Rate of 3x3 convolutions, relative to 1x1 convolutions, in float32.
         depthwise: Rate of depthwise convolutions, in 16 bits on a GPU and in float32 on a CPU,
@@ -40,8 +40,8 @@ class CalibratedDevice:
         forward_us: Host time in microseconds per operator of the forward pass.
         backward_us: Host time in microseconds per operator of the backward pass.
         update_us: Host time in microseconds per parameter that the optimizer changes.
-        gap_us: Microseconds between two small kernels if the host launches kernels early enough
-            (default None: the device is a CPU, for which the time to issue an operator counts).
+        gap_us: Idle microseconds between two small kernels that the host launched early enough
+            (default None: the device is a CPU, on which there is no such gap).
         host_gb_per_s: Rate of copies from host memory to device memory in 1e9 bytes per second
             (default None: the device is a CPU, which uses host memory).
     """
@@ -181,7 +181,7 @@ def _wire(calibration: Calibration) -> dict[str, float]:
 def _runtime(device: CalibratedDevice) -> dict[str, float]:
     """Return the overheads of the framework: host time per operator, and the cost of batch norms.
 
-    The factors on the times of all other kernels are 1.
+    The factors on the times of all kernels except batch norms are 1.
     """
     return {
         "forward_us": device.forward_us,

@@ -13,7 +13,7 @@ from slipstream.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class TimedProduct:
-    """A timed product of (m, k) by (k, n), large enough for many tiles on each processor.
+    """A timed product of an (m, k) and a (k, n) matrix that has many tiles for each processor.
 
     Args:
         m: Number of rows.
@@ -29,7 +29,7 @@ class TimedProduct:
 
     @property
     def flops(self) -> float:
-        """Number of operations; a multiplication and an addition count as two."""
+        """Number of floating-point operations; a multiplication and an addition count as two."""
         return 2.0 * self.m * self.n * self.k
 
 
@@ -39,7 +39,8 @@ class ProductPeak:
 
     Args:
         flops_per_second: Rate in FLOP/s of products with a long summed dimension.
-        half_sum: Length of the summed dimension at which a product reaches half of that rate.
+        half_sum: Length of the summed dimension at which a product reaches half of
+            `flops_per_second`.
     """
 
     flops_per_second: float

@@ -58,9 +58,10 @@ class Link(_Entry):
 
     `gbyte_per_s` is the rate of payload in one direction, in 1e9 bytes per second.
 
-    In some hosts there is no switch, and each device is wired to only some others. `among` then
-    maps a number n to the share of this rate at which the first n devices of such a host exchange
-    data. The largest n is the number of devices in the host.
+    In some hosts there is no switch, and each device is wired to only some of the other devices.
+    For a host without a switch, `among` maps a number n to the share of `gbyte_per_s` at which the
+    first n devices of the host exchange data. The largest n in `among` is the number of devices in
+    the host.
     """
 
     name: str
@@ -249,7 +250,7 @@ def _check_names(hardware: Hardware) -> None:
 
 
 def _near(text: str, known: Iterable[str], listed: Iterable[str] | None = None) -> str:
-    """Return text that suggests similar names; if none is similar, it lists the known names.
+    """Return text that suggests similar names or, if there are none, lists the known names.
 
     Args:
         text: Unknown name.

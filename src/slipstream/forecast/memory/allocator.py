@@ -1,10 +1,10 @@
-"""A model of PyTorch's caching allocator for CUDA, which counts the memory that it reserves.
+"""A model of PyTorch's caching allocator for CUDA, which counts the reserved device memory.
 
 The allocator rounds a request up to a multiple of 512 bytes and cuts a piece of this size out of a
-segment of device memory. It takes the smallest free piece that is large enough and, among equal
-sizes, the piece at the lowest address. A freed piece is joined with free neighbours in its segment
-and stays reserved until the device is full. A stream never receives a piece that another stream
-freed.
+segment of device memory. The allocator uses the smallest free piece that is large enough and, among
+pieces of equal size, the piece at the lowest address. A freed piece is joined with free neighbours
+in its segment and stays reserved until the device is full. A stream never receives a piece that
+another stream freed.
 
 Source: PyTorch, c10/cuda/CUDACachingAllocator.cpp and docs.pytorch.org/docs/stable/notes/cuda.html,
 "Memory management". The model assumes the defaults of PYTORCH_CUDA_ALLOC_CONF.
@@ -70,9 +70,9 @@ class Allocator:
 
     Args:
         limit_bytes: Device memory that may be reserved, in bytes (default None: no limit). At the
-            limit, segments without a piece in use are given back to the device. If that does not
-            suffice, the reservation exceeds the limit, so that `peak_reserved` is the memory that
-            would be needed.
+            limit, segments without a piece in use are given back to the device. If the segments in
+            use do not fit, the reservation exceeds the limit, so that `peak_reserved` is the memory
+            that would be needed.
         expandable: Whether each pool has one segment that grows (`expandable_segments:True`); such
             a segment keeps its memory at the limit.
 
@@ -94,7 +94,7 @@ class Allocator:
 
         Args:
             num_bytes: Requested size in bytes, at least 0; a piece of size 0 has no address.
-            stream: Number of the stream that makes the request (default 0).
+            stream: Identifier of the stream that makes the request (default 0).
         """
         size = rounded(num_bytes)
         pools = self._pools.get(stream)

@@ -20,8 +20,8 @@ def checkpointed(workload: Workload, *, selective: bool = False, lazy: bool = Fa
     """Return a workload in which each repeated module keeps only its inputs.
 
     The operators of a module run again in the backward pass, before the first backward operator of
-    the module. A value of the module that other modules read stays in memory until their last read.
-    A model without repeated modules is returned unchanged.
+    the module. A value that the module passes to other modules stays in memory until these modules
+    have read it for the last time. A model without repeated modules is returned unchanged.
 
     Source: Chen, Xu, Zhang, Guestrin 2016, "Training deep nets with sublinear memory cost", arXiv
     1604.06174; `torch.utils.checkpoint`; Liang et al. 2024, "TorchTitan", arXiv 2410.06511, for
@@ -29,9 +29,9 @@ def checkpointed(workload: Workload, *, selective: bool = False, lazy: bool = Fa
 
     Args:
         workload: Workload of a model that has no checkpoints yet.
-        selective: Whether to keep the results of attention and of every second matrix product. A
-            product of a workload may stand for several products of a framework, so half of each
-            result is kept instead (default False).
+        selective: Whether to keep the results of attention and of every second matrix product. One
+            product of a workload may stand for several products of a framework, so the model keeps
+            half of the result of every product (default False).
         lazy: Whether `selective` keeps only results that the backward pass reads (default False).
     """
     again = sorted((u for u in units(workload) if u.backward), key=lambda u: u.backward.start)
@@ -46,7 +46,7 @@ def checkpointed(workload: Workload, *, selective: bool = False, lazy: bool = Fa
 def _halved(
     workload: Workload, chosen: Sequence[RepeatedModule], *, lazy: bool
 ) -> tuple[Workload, frozenset[int]]:
-    """Return a workload whose product results are split into two values, and the values to keep."""
+    """Return a workload in which each matrix product writes two halves, and the values to keep."""
     values = list(workload.values)
     second_halves: dict[int, int] = {}
     kept: set[int] = set()
@@ -80,7 +80,7 @@ class _Again:
     Args:
         workload: Workload without checkpoints.
         chosen: Units in the order of their backward passes.
-        kept: Values of the units that are not computed again.
+        kept: Values that stay in memory and are not computed again.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class _Again:
     def _death(self, index: int) -> int:
         """Return the index at which a value dies in the new workload.
 
-        Operators that are inserted at the same index run after its death.
+        Operators that are inserted at this index run after the death of the value.
         """
         return index + self._added[bisect_left(self._starts, index)]
 

@@ -26,15 +26,15 @@ class _Run:
 class Gathers:
     """The memory of gathered parameters while the operators of a rank run.
 
-    The parameters of a unit arrive in one buffer and are copied out of it. The buffer of the next
-    unit is then allocated, before the unit runs. Parameters outside all units stay in memory
-    through the forward and the backward pass.
+    The parameters of a unit arrive in one buffer, from which they are copied to memory of their
+    own. Before a unit runs, the buffer of the next unit is allocated. Parameters outside all units
+    stay in memory through the forward and the backward pass.
 
     Args:
         units: Units in the order of the forward pass; see `slipstream.forecast.memory.units`.
-        complete: Bytes of each complete parameter.
-        ends: Two operator indices: one after the last forward operator, and one after the last
-            backward operator.
+        complete: Size in bytes of each parameter when it is complete, not sharded.
+        ends: Index of the operator after the last forward operator, and index of the operator after
+            the last backward operator.
         ledger: Ledger that counts the memory.
         stays: Whether gathered parameters stay in memory, because pipeline stages need them again
             for each micro-batch.

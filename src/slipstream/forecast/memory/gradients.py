@@ -14,18 +14,19 @@ class GradientMemory:
     """The memory of gradients, from the backward operators to the end of the step.
 
     On a single device, the gradients of the first micro-batch stay in memory, and the gradients of
-    later micro-batches are added to them. DDP allocates its buckets at the start, in addition to
-    the gradients or, if gradients are views of buckets, instead of them. With ZeRO 2 and 3 the
-    gradients of a bucket stay complete until the bucket is full. Then they move to a buffer, which
-    lives until the next bucket is full, and this rank keeps its shard. Pipeline stages accumulate
-    complete gradients and shard them after the last micro-batch.
+    later micro-batches are added to them. DDP allocates its buckets at the start. Gradients are
+    views of the buckets, or have memory in addition to the buckets. With ZeRO 2 and 3 the gradients
+    of a bucket stay complete until the bucket is full. The gradients of a full bucket move to a
+    buffer, which lives until the next bucket is full, and the rank keeps its shard. Pipeline stages
+    accumulate complete gradients and shard them after the last micro-batch.
 
     `is_last` is true while the last micro-batch of a step runs.
 
     Args:
         workload: Workload whose values include gradients.
         strategy: Strategy whose `zero` and `data` decide what the replicas shard.
-        sizes: Sizes of the parameters of the workload.
+        sizes: Sizes in bytes of each parameter of the workload, its gradient and its optimizer
+            states.
         groups: Groups of parameters whose gradients are exchanged together.
         ledger: Ledger that counts the memory.
         views: Whether gradients are views of buckets.

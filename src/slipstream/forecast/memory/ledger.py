@@ -62,7 +62,7 @@ class Ledger:
 
     @property
     def peak(self) -> Mapping[Use, int]:
-        """Bytes of each use at the peak."""
+        """Bytes in use at the peak, by purpose."""
         return dict(zip(Use, self._peak, strict=True))
 
     def take(

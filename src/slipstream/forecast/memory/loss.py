@@ -1,4 +1,4 @@
-"""The memory of a language model's loss if it is sharded or compiled."""
+"""The memory of a language model's loss if the loss is sharded or compiled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SOFTMAX, _BACK = "_log_softmax", "_log_softmax_backward_data"
 def with_shared_loss(workload: Workload) -> Workload:
     """Return a workload with the extra tensor of a loss whose classes are sharded.
 
-    The backward pass of such a loss stores the rank's shard of the probabilities in a separate
+    The backward pass of the loss stores the rank's shard of the class probabilities in a separate
     tensor.
 
     Source: torch.distributed.tensor.parallel.loss_parallel.

@@ -11,7 +11,7 @@ from slipstream.forecast.work.strategy import Strategy
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of a strategy that makes it fit.
+    """A change that makes a strategy fit in device memory.
 
     Args:
         words: Human-readable description of the change; "" if nothing changed.
@@ -40,14 +40,14 @@ def fits(
     Args:
         strategy: Strategy that may not fit.
         peak_of: Function that returns the peak memory of a strategy, or None if the strategy cannot
-            fit. It is called at most about ten times per change, never twice with the same
-            strategy.
+            fit. The function is called at most about ten times per change, never twice with the
+            same strategy.
         device_bytes: Memory of a device, in bytes.
         most_tensor: Maximum number of tensor-parallel ranks, such as the number of devices in a
             host (default 8).
 
     Returns:
-        Changes that fit; empty if none fits.
+        Changes with which the strategy fits; empty if there are none.
     """
     changes: list[Change] = []
     for base in _bases(strategy, most_tensor):

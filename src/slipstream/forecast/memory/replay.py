@@ -39,13 +39,14 @@ class PeakMemory:
     Args:
         reserved: Peak of all memory that the process occupies: the allocator's segments, and the
             context.
-        allocated: Peak of the memory in use; it is the sum of the following six fields.
+        allocated: Peak of the memory in use: the sum of the fields from `parameters` to
+            `communication`.
         parameters: Parameters and buffers.
-        gradients: Gradients, and their buckets if the gradients are views of them.
+        gradients: Gradients, or the buckets if gradients are views of buckets.
         states: Optimizer states, and copies of parameters in fp32.
         activations: Activations and inputs.
         workspace: Workspaces of libraries, and temporaries of the optimizer.
-        communication: Buckets and gathered parameters.
+        communication: Gathered parameters, and buckets if gradients are not views of buckets.
         at: Names of the module and the operator that run at the peak of `allocated`.
     """
 
@@ -76,14 +77,14 @@ class ReplayOptions:
             (default False).
         views: Whether gradients are views of DDP's buckets, like with `gradient_as_bucket_view`
             (default False).
-        device_bytes: Memory of the device in bytes. If an allocation would exceed it, the allocator
-            first returns cached segments to the device. A peak above it is the memory that would be
-            needed (default None: no limit).
+        device_bytes: Memory of the device in bytes. If an allocation would exceed `device_bytes`,
+            the allocator first returns cached segments to the device. A peak above `device_bytes`
+            is the memory that would be needed (default None: no limit).
         selective: Whether checkpoints keep the results of attention and of every second matrix
             product (default False).
         compiled: Whether repeated modules are compiled; selective checkpoints then keep only
             results that the backward pass reads (default False).
-        compiled_loss: Whether the loss is compiled too (default False).
+        compiled_loss: Whether the loss is compiled (default False).
         expandable: Whether the allocator's segments grow, like with `expandable_segments:True`
             (default False).
     """
@@ -113,14 +114,15 @@ def replay(
 
     Args:
         workload: Workload of one micro-batch on one tensor-parallel rank and one pipeline stage,
-            without checkpoints. Values that exist before the step and are freed during it are
-            inputs, of which each micro-batch has its own.
-        strategy: Strategy whose `data`, `zero`, `checkpoint`, `micro_batches`, `exchange` and
-            `bucket_bytes` are applied here; its other fields are already applied to the workload
-            and `in_flight`.
-        optimizer: Optimizer, whose states have the dtype of the parameters, or fp32 with `master`.
+            without checkpoints. Values that exist before the step and are freed during the step are
+            inputs; each micro-batch has its own inputs.
+        strategy: Strategy of the rank. The replay applies `data`, `zero`, `checkpoint`,
+            `micro_batches`, `exchange` and `bucket_bytes`; the workload and `in_flight` already
+            reflect all other fields of the strategy.
+        optimizer: Optimizer, whose states have the dtype of the parameters or, if `options.master`
+            is set, fp32.
         options: Runtime settings of the rank (default `ReplayOptions()`).
-        most_bytes: Maximum memory in bytes, at which the replay stops (default: no limit).
+        most_bytes: Memory in bytes at which the replay stops with an error (default: no limit).
 
     Raises:
         FullError: The rank needs more than `most_bytes`.
@@ -274,7 +276,7 @@ class _ReplayedRank:
         return held
 
     def _run(self, held: dict[int, Holding], start: int, stop: int) -> None:
-        """Replay a range of operators of a micro-batch; `held` contains its live values."""
+        """Replay a range of a micro-batch's operators; `held` contains the live values."""
         take, gradients, values = self._ledger.take, self._gradients, self._workload.values
         for index in range(start, stop):
             self._ledger.at = self._names[index]
@@ -306,8 +308,8 @@ class _ReplayedRank:
 def _temporaries(trained: Sequence[Sizes], optimizer: Optimizer) -> list[int]:
     """Return the sizes in bytes of the temporary tensors of an update.
 
-    These are the square roots of Adam's second moments, and fp32 gradients if the optimizer works
-    on fp32 copies of parameters.
+    The temporary tensors are the square roots of Adam's second moments, and fp32 gradients if the
+    optimizer works on fp32 copies of parameters.
     """
     copies = [parameter_sizes.state for parameter_sizes in trained if parameter_sizes.master]
     roots = [parameter_sizes.state for parameter_sizes in trained if optimizer is Optimizer.ADAM]

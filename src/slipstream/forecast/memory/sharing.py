@@ -23,12 +23,14 @@ class Sizes:
     """Sizes of a parameter, its gradient and its optimizer states on one device.
 
     Args:
-        complete: Bytes of the complete parameter that operators read.
-        stored: Bytes of the parameter, or of its shard, that stay in memory between steps.
-        gradient: Bytes of the gradient, or of its shard, that stay in memory between micro-batches.
-        sent: Bytes of the gradient that are exchanged with the other replicas.
+        complete: Bytes of the complete parameter, which operators read.
+        stored: Bytes of the part of the parameter that stays in memory between steps: all, or a
+            shard.
+        gradient: Bytes of the part of the gradient that stays in memory between micro-batches: all,
+            or a shard.
+        sent: Bytes of the complete gradient when it is exchanged with other replicas.
         state: Bytes of one optimizer state, such as the momentum.
-        master: Bytes of the fp32 copy; 0 if there is none.
+        master: Bytes of the optimizer's separate fp32 copy of the parameter; 0 if there is none.
     """
 
     complete: int
@@ -42,8 +44,8 @@ class Sizes:
 def sizes(workload: Workload, strategy: Strategy, *, master: bool) -> tuple[Sizes, ...]:
     """Return the sizes of each parameter of a workload.
 
-    With ZeRO 3 and fp32 copies, each rank stores its shard of these copies instead of 16-bit
-    parameters, and gradients are added in fp32.
+    With ZeRO 3 and fp32 copies of parameters, each rank stores its shard of the fp32 copies instead
+    of 16-bit parameters, and gradients are added in fp32.
 
     Args:
         workload: Workload of one tensor-parallel rank.
@@ -68,10 +70,11 @@ def sizes(workload: Workload, strategy: Strategy, *, master: bool) -> tuple[Size
 
 
 def gradient_owners(workload: Workload) -> dict[int, int]:
-    """Return a mapping from the value of each gradient to its parameter, or -1 if it is unknown.
+    """Return a mapping from each gradient's value to its parameter, or to -1 if that is unknown.
 
-    Gradients are the values that the backward pass creates and never frees. When the gradient of a
-    parameter is complete, it is the newest such value that has the parameter's size.
+    Gradients are the values that the backward pass creates and never frees. The gradient of a
+    parameter is the newest value of the parameter's size among the gradients that exist when the
+    parameter's gradient is complete.
     """
     forward = num_forward(workload)
     left = {i for i, v in enumerate(workload.values) if v.born >= forward and v.dies < 0}
@@ -102,7 +105,7 @@ def buckets(
     Args:
         workload: Workload that says when each gradient is complete.
         strategy: Strategy with the size of a bucket. With ZeRO 3 the parameters of each unit form a
-            group, and the parameters outside all units form another.
+            group, and all parameters outside units form one more group.
         modules: Units of the workload; see `slipstream.forecast.memory.units`.
     """
     trained = [i for i, parameter in enumerate(workload.parameters) if parameter.ready >= 0]

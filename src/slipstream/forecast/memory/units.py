@@ -17,8 +17,9 @@ class RepeatedModule:
         name: Path of the module, which begins with the class of the model, such as "GPT.blocks.3".
         parameters: Indices of the module's parameters in the workload.
         forward: Range of the module's operators in the forward pass.
-        backward: Range of the backward operators that use the module's parameters, or values of the
-            module that no later module reads in the forward pass; empty if there are none.
+        backward: Range of the module's operators in the backward pass; empty if there are none.
+            They use parameters of the module, or values that only the module reads in the forward
+            pass.
     """
 
     name: str
@@ -51,7 +52,7 @@ def units(workload: Workload) -> tuple[RepeatedModule, ...]:
 
 
 def num_forward(workload: Workload) -> int:
-    """Return the number of operators in the forward pass; all other operators come after these."""
+    """Return the number of operators in the forward pass, which precede all other operators."""
     return sum(operator.phase is TrainingPhase.FORWARD for operator in workload.operators)
 
 
@@ -97,7 +98,7 @@ def _unit(
 
 
 def _is_read_after(readers: Sequence[int], workload: Workload, forward: range) -> bool:
-    """Return whether an operator of the forward pass after a unit reads a value."""
+    """Return whether a forward operator that runs after a unit is among the readers of a value."""
     return any(
         index >= forward.stop and workload.operators[index].phase is TrainingPhase.FORWARD
         for index in readers

@@ -8,7 +8,7 @@ from slipstream.units import GIB
 
 
 def advice(fit: MemoryFit) -> list[str]:
-    """Return lines of text: whether plain replicas fit, and the changes that would make them fit.
+    """Return lines of text: whether plain replicas fit in memory, and changes that make them fit.
 
     Args:
         fit: Memory fit on the first plan's hosts.
@@ -43,7 +43,7 @@ def memory(num_bytes: float) -> str:
 
 
 def remedies(fit: MemoryFit) -> list[tuple[str, str]]:
-    """Return two texts for each change: the memory and the step time with this change."""
+    """Return the memory and the step time with each change that makes replicas fit, as texts."""
     return [
         (
             memory(remedy.num_bytes),

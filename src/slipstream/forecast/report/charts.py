@@ -66,11 +66,11 @@ def efficiency(rows: Sequence[Row], kinds: Sequence[str]) -> Spec:
 
 
 def cost(rows: Sequence[Row], of: ChartScale) -> Spec:
-    """Return a chart of cost against time of all plans, with intervals and the Pareto front.
+    """Return a chart of the cost and time of all plans, with intervals and the Pareto front.
 
     Args:
         rows: Rows from `rows.costs`.
-        of: Units and titles of the axes.
+        of: Units and titles of the axes for time and cost.
     """
     money = "$,.4~r" if of.priced else ",.4~r"
     base = alt.Chart(alt.InlineData(values=list(rows)))
@@ -128,7 +128,7 @@ def parts(rows: Sequence[Row]) -> Spec:
 def memory(rows: Sequence[Row]) -> Spec:
     """Return a chart with a bar for each plan, divided into the uses of its memory.
 
-    A mark shows the device's capacity.
+    A mark on each bar shows the memory capacity of the plan's device.
 
     Args:
         rows: Rows from `rows.memory`.

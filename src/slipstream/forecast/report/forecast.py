@@ -122,9 +122,9 @@ def _schedule(plans: Sequence[Plan]) -> Section:
 
 
 def _words(number: int, plan: Plan) -> str:
-    """Return text with a plan's label, its step time, and the drawn time.
+    """Return text with a plan's label, its step time, and the part of that time that is drawn.
 
-    The drawn time is left out if it is more than 90 % of the step time.
+    The drawn part is left out of the text if it is more than 90 % of the step time.
     """
     step, drawn = plan.step.seconds, spans.drawn(plan)
     part = "" if drawn > 0.9 * step else f"; the first {_exactly(drawn)} are drawn"

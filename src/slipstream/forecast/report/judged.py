@@ -39,7 +39,7 @@ def efficiencies(report: ValidationReport) -> list[Row]:
 
 
 def sources(report: ValidationReport) -> list[str]:
-    """Return the sources of the measurements; sources with most measurements come first."""
+    """Return the sources of the measurements, sorted by falling number of measurements."""
     counts: dict[str, int] = {}
     for judged in report.judged:
         counts[judged.case.source] = counts.get(judged.case.source, 0) + 1
@@ -47,7 +47,7 @@ def sources(report: ValidationReport) -> list[str]:
 
 
 def bands(rows: Sequence[Row]) -> list[Row]:
-    """Return the ends of the diagonal, and the corners of the bands for the errors in `BANDS`.
+    """Return the ends of the chart's diagonal, and the corners of a band for each error in `BANDS`.
 
     Args:
         rows: Rows from `points`.

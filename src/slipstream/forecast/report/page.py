@@ -62,8 +62,8 @@ class Figure:
     """A chart.
 
     Args:
-        name: Identifier that is unique in the page, of letters and dashes.
-        caption: Text below the chart, which describes it for blind readers too.
+        name: Identifier of letters and dashes, unique in the page.
+        caption: Text below the chart, which also describes the chart for blind readers.
         spec: Chart as a Vega-Lite specification.
     """
 
@@ -77,7 +77,7 @@ class Section:
     """A section of a page.
 
     Args:
-        name: Identifier that is unique in the page, of letters and dashes.
+        name: Identifier of letters and dashes, unique in the page.
         title: Heading.
         notes: Paragraphs below the heading.
         figures: Charts below the notes.

@@ -33,9 +33,9 @@ class ChartScale:
         time: Title of the time axis.
         cost: Title of the cost axis.
         per: Seconds in one unit of time.
-        priced: Whether cost is in dollars; otherwise it is in device hours.
-        target: Whether time is the training time to the target; otherwise it is the time of 1,000
-            steps.
+        priced: Whether the unit of cost is dollars; otherwise it is device hours.
+        target: Whether the time axis shows the time of the whole training; otherwise it shows the
+            time of 1,000 steps.
     """
 
     time: str
@@ -74,7 +74,7 @@ def kinds(plans: Sequence[Plan]) -> list[str]:
 
 
 def scaling(plans: Sequence[Plan], shown: Sequence[str]) -> list[Row]:
-    """Return the efficiency of the best plan of each kind for each number of devices.
+    """Return the efficiency of the best plan for each kind of machine and number of devices.
 
     Args:
         plans: Ranked plans.
@@ -118,7 +118,7 @@ def costs(plans: Sequence[Plan], of: ChartScale) -> list[Row]:
 
     Args:
         plans: Ranked plans.
-        of: Units of time and cost.
+        of: Chart scale: what the values of the axes for time and cost mean.
     """
     rows: list[Row] = []
     for number, plan in enumerate(plans, 1):
@@ -161,7 +161,7 @@ def parts(plans: Sequence[Plan]) -> list[Row]:
 
 
 def memory(plans: Sequence[Plan]) -> list[Row]:
-    """Return the memory of each plan's fullest device by use, and the device's capacity.
+    """Return the memory of each plan's fullest device by purpose, and the device's capacity.
 
     Args:
         plans: Ranked plans.

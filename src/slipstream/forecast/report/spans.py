@@ -55,7 +55,7 @@ def schedule(number: int, plan: Plan) -> list[Row]:
 
 
 def shown(queues: Iterable[str]) -> list[str]:
-    """Return the names of the resources to draw, in order of their numbers.
+    """Return the names of the resources to draw, sorted by the numbers in the names.
 
     If there are more than `MOST_QUEUES`, the result contains only the first and the last names.
 
@@ -80,7 +80,7 @@ def _place(queue: str) -> tuple[int, str]:
 
 
 def _together(spans: Sequence[ResourceSpan], least: float) -> list[ResourceSpan]:
-    """Join spans that are too short to be visible with the spans after them."""
+    """Join each span that is too short to be visible with the span that follows it."""
     joined: list[ResourceSpan] = []
     for span in spans:
         last = joined[-1] if joined else None

@@ -87,7 +87,7 @@ def others(plan: Plan) -> Table:
 
 
 def fit(memory_fit: MemoryFit) -> Table:
-    """Return a table of changes that make replicas of the whole model fit.
+    """Return a table of changes with which replicas of the whole model fit in memory.
 
     Args:
         memory_fit: Memory fit on the first plan's hosts.
@@ -157,9 +157,10 @@ def _time(interval: Interval | None) -> Cell:
 
 
 def _dollars(plan: Plan) -> Cell:
-    """Return the cost of the training to the target.
+    """Return the cost of the whole training.
 
-    Without a target, the cost is for an epoch, or for 1,000 steps if the epoch size is unknown.
+    If the length of the training is unknown, return the cost of an epoch, or of 1,000 steps if the
+    size of an epoch is unknown too.
     """
     price = plan.machine.dollars_per_hour
     if price is None:

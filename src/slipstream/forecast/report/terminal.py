@@ -35,8 +35,8 @@ _STEPS = 1000
 def table(result: Result, most: int = 10) -> Table:
     """Return a table of the best plans for a console of 100 columns.
 
-    The second line of a cell with a forecast is an interval that contains eight in ten
-    measurements. Model FLOPs utilisation (MFU) and the plan's limit are below the efficiency.
+    The second line of a cell with a forecast is the interval in which eight in ten measurements
+    lie. Model FLOPs utilisation (MFU) and the factor that limits the plan are below the efficiency.
 
     Args:
         result: Result of a search.
@@ -55,7 +55,7 @@ def table(result: Result, most: int = 10) -> Table:
 
 
 def losers(result: Result, most: int = 10) -> Group:
-    """Return the reasons why other plans are not shown; nearly accepted plans come first.
+    """Return the reasons why rejected plans are not in the table; nearly accepted plans come first.
 
     Args:
         result: Result of a search.
@@ -113,7 +113,7 @@ def _trades(strategy: Strategy) -> Iterator[str]:
 
 
 def _exchange(strategy: Strategy) -> Iterator[str]:
-    """Yield phrases about the exchange of gradients if it differs from an all-reduce per step."""
+    """Yield phrases about the gradient exchange, unless it is one all-reduce per step."""
     if strategy.exchange is Exchange.PARAMETER_SERVER:
         yield f"parameter servers on {strategy.servers} hosts"
     if strategy.exchange is Exchange.LOCAL:
@@ -132,7 +132,7 @@ def _exchange(strategy: Strategy) -> Iterator[str]:
 def launch_command(plan: Plan) -> str:
     """Return the command that starts a training script on a plan's hosts.
 
-    The command has placeholder names of hosts; more than four hosts are listed in a file.
+    The command has placeholders for the names of hosts; more than four hosts are read from a file.
 
     Args:
         plan: Plan to start.
@@ -186,7 +186,7 @@ def gib(interval: Interval) -> tuple[str, str]:
 def share(interval: Interval) -> tuple[str, str]:
     """Return a share and its interval as two texts in per cent.
 
-    The text of an interval without width is "".
+    The text of the interval is "" if its bounds are equal.
 
     Args:
         interval: Share, where 1 is 100 %.
@@ -232,8 +232,9 @@ def _duration(interval: Interval | None) -> Sequence[str]:
 def dollars(plan: Plan) -> Sequence[str]:
     """Return the lines of a table cell: a plan's cost in dollars, its interval, and its unit.
 
-    The cost is for the whole training to the target, and then has no unit. Without a target, the
-    cost is for an epoch, or for 1,000 steps if the epoch size is unknown.
+    If the cost is that of the whole training, the unit is left out. If the length of the training
+    is unknown, the cost is that of an epoch, or of 1,000 steps if the size of an epoch is unknown
+    too.
 
     Args:
         plan: Plan to price.
@@ -292,13 +293,13 @@ def scaled(interval: Interval, factor: float) -> Interval:
 
     Args:
         interval: Number and bounds.
-        factor: Number of new units in an old one.
+        factor: Number of new units in one old unit.
     """
     return Interval(interval.value * factor, interval.low * factor, interval.high * factor)
 
 
 def _behind(first: Plan, further: Sequence[Plan]) -> str:
-    """Return a line about the number, cost and speed of plans that are not shown."""
+    """Return a line with the number, cost and speed of the plans that the table leaves out."""
     slower = sum(plan.seconds_per_step.value >= first.seconds_per_step.value for plan in further)
     count = f"{len(further)} more plans that fit" if len(further) > 1 else "1 more plan that fits"
     if first.machine.dollars_per_hour is None:
@@ -324,7 +325,7 @@ def _reason(loss: Loss) -> str:
 def _distance(loss: Loss) -> float:
     """Return the absolute logarithm of the ratio of the first to the last number in a reason.
 
-    A plan is nearly accepted if this distance is small.
+    A plan whose reason has a small distance was nearly accepted.
     """
     numbers = [float(digits.strip("$").replace(",", "")) for digits in _NUMBER.findall(loss.why)]
     numbers = [number for number in numbers if number > 0]

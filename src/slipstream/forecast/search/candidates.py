@@ -35,8 +35,9 @@ class ModelShape:
         blocks: Number of repeated blocks.
         divides: Function that returns whether a number of tensor-parallel ranks can divide the
             matrix products.
-        experts: Number of experts in each sparse (mixture-of-experts) layer; 1 if there are none.
-        tokens: Sequence length in tokens; 0 if there is no attention, or attention is not fused.
+        experts: Number of experts in each sparse (mixture-of-experts) layer; 1 if there is no
+            sparse layer.
+        tokens: Sequence length in tokens; 0 for a model without fused attention.
     """
 
     blocks: int
@@ -92,7 +93,7 @@ def strategies(
 
 
 def _degrees(shape: ModelShape, ranks: int, per_host: int) -> Iterator[tuple[int, int, int]]:
-    """Yield tensor, context and pipeline degrees whose product divides the number of ranks."""
+    """Yield tensor-, context- and pipeline-parallel degrees whose product divides the ranks."""
     for tensor in powers(min(per_host, _MOST_TENSOR)):
         if per_host % tensor or not shape.divides(tensor):
             continue
@@ -103,7 +104,7 @@ def _degrees(shape: ModelShape, ranks: int, per_host: int) -> Iterator[tuple[int
 
 
 def _is_useful(context: int, data: int, global_batch: int, shape: ModelShape) -> bool:
-    """Return whether a context degree may be useful.
+    """Return whether a context-parallel degree may be useful.
 
     A degree above 1 may be useful if sequences are long, or if the batch is too small for twice as
     many replicas.
@@ -122,7 +123,7 @@ def _experts(shape: ModelShape, data: int) -> list[int]:
 def refinements(
     strategy: Strategy, shape: ModelShape, hosts: int, allowed: Allowed
 ) -> list[list[Strategy]]:
-    """Return alternatives to a strategy, in one list for each property that changes.
+    """Return alternatives to a strategy: one list for each property in which they differ from it.
 
     Args:
         strategy: Strategy that fits in memory.

@@ -1,8 +1,8 @@
 """Prediction intervals of forecasts, from errors on held-out measurements.
 
-The method is split conformal prediction. A source is a publisher of measurements. Quantiles of
-log(measured / forecast) on held-out sources are valid for a new source if it resembles the
-held-out sources.
+The method is split conformal prediction. A source is a publisher of measurements. The quantiles of
+log(measured / forecast) on held-out sources are valid for a new source that resembles the held-out
+sources.
 
 Source: Vovk, Gammerman, Shafer 2005, "Algorithmic learning in a random world"; Lei et al. 2018,
 arXiv 1604.04173.
@@ -47,7 +47,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Quantiles of measured / forecast, which are the factors from a forecast to its interval.
+    """Factors from a forecast to its interval: quantiles of the ratio measured / forecast.
 
     Args:
         low: Lower factors for the step time, by group of models (see `group_of`); "" is the default
@@ -91,8 +91,9 @@ class Intervals:
 def group_of(workload: Workload) -> str:
     """Return the group of a model: "language", "encoder", "image", "tables" or "".
 
-    "language" has causal attention, and "encoder" has other attention. Without attention, "image"
-    has convolutions, and "tables" has embedding tables; all other models are in "".
+    Models in "language" have causal attention, and models in "encoder" have attention that is not
+    causal. Among models without attention, those in "image" have convolutions, and those in
+    "tables" have embedding tables; the rest is in "".
 
     Args:
         workload: Workload of the model at any micro-batch size.
@@ -106,9 +107,9 @@ def group_of(workload: Workload) -> str:
 
 
 def quantiles(ratios: Sequence[float], coverage: float = COVERAGE) -> tuple[float, float]:
-    """Return the lower and the upper factor between which a given share of the ratios lies.
+    """Return two factors between which a given share of the ratios lies: the lower and the upper.
 
-    A ratio from a new source lies between these factors with the same probability.
+    A ratio from a new source lies between the two factors with a probability that equals the share.
 
     Args:
         ratios: Values of measured / forecast on held-out measurements.

@@ -31,7 +31,7 @@ class HostType:
 
     Args:
         name: Human-readable name, such as "aws p4d.24xlarge".
-        cluster: Cluster of such hosts.
+        cluster: Cluster of hosts of this type.
         dollars_per_hour: Price of one host in dollars per hour; None if unknown.
         offer: Offer of a cloud; None for hosts that the user owns.
         precision: Data type in which the devices compute matrix products.
@@ -113,8 +113,8 @@ def own(
         hardware: Hardware tables with the device.
         device: Name or alias of the device.
         per_host: Number of devices per host.
-        network: Network between hosts, with the rate of one host (default None: the hosts are not
-            connected).
+        network: Network between hosts; its rate is that of one host (default None: the hosts are
+            not connected).
         dollars_per_hour: Price of one host in dollars per hour (default None: unknown).
     """
     described = hardware.device(device)
@@ -125,7 +125,7 @@ def own(
 
 
 def network(hardware: Hardware, text: str) -> Link:
-    """Return the network between hosts with a given name or rate.
+    """Return a network between hosts, found by its name or made from a rate.
 
     Args:
         hardware: Hardware tables with the links.
@@ -149,7 +149,7 @@ def network(hardware: Hardware, text: str) -> Link:
 
 
 def ethernet(gbit: float) -> Link:
-    """Return the network between hosts with a nominal rate.
+    """Return an Ethernet network between hosts that has a given nominal rate.
 
     Args:
         gbit: Nominal rate of all ports of a host together, in Gbit/s.

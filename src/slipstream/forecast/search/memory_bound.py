@@ -1,4 +1,4 @@
-"""Lower bounds of device memory in closed form, which reject strategies without a memory replay."""
+"""Lower bounds of device memory in closed form, which can rule out a strategy quickly."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ class LowerBound:
     def between(self, other: LowerBound, share: float) -> LowerBound:
         """Return the lower bound at another micro-batch size, by linear interpolation.
 
-        The bytes of each operator grow linearly. At a larger micro-batch another operator may be
-        the largest, so the extrapolated bytes are at most those of the largest operator.
+        The bytes of each operator grow linearly with the micro-batch size. At a larger micro-batch
+        another operator may be the largest, so the extrapolated bytes are at most those of the
+        largest operator.
 
         Args:
-            other: Lower bound at a larger micro-batch.
-            share: Position between the two micro-batches: 0 is this one and 1 is that of `other`; a
+            other: Lower bound at a larger micro-batch size.
+            share: Position between the micro-batch sizes of this bound (0) and of `other` (1); a
                 position above 1 extrapolates.
         """
         inputs, working = (
@@ -85,7 +86,7 @@ class PipelineCut:
     Args:
         rank_of: Pipeline rank of each block.
         numbers: Number of trained parameters of each rank.
-        activations: Bytes of the activations of each block that the backward pass reads.
+        activations: Bytes that each block writes in the forward pass and the backward pass reads.
     """
 
     rank_of: npt.NDArray[np.int64]
@@ -96,8 +97,8 @@ class PipelineCut:
         """Return the cut at another micro-batch size, by linear interpolation.
 
         Args:
-            other: Cut at a larger micro-batch.
-            share: Position between the two micro-batches: 0 is this one and 1 is that of `other`; a
+            other: Cut at a larger micro-batch size.
+            share: Position between the micro-batch sizes of this cut (0) and of `other` (1); a
                 position above 1 extrapolates.
         """
         return replace(
@@ -181,7 +182,7 @@ def _passing(strategy: Strategy, bound: LowerBound, ranks: PipelineCut) -> npt.N
     """Return the lower bound of the activation bytes of each pipeline rank.
 
     The bound is the sum of two parts: all activations of the earlier micro-batches in flight, and
-    those of the newest micro-batch in the running block and in the blocks before it.
+    the newest micro-batch's activations in the running block and in the blocks that ran before it.
     """
     activations, running = ranks.activations, bound.working
     if strategy.checkpoint:
@@ -204,7 +205,7 @@ def _passing(strategy: Strategy, bound: LowerBound, ranks: PipelineCut) -> npt.N
 
 
 def shared_out(simulation: Simulation, strategy: Strategy) -> int:
-    """Return the number of parameters in layers that the replicas of a strategy shard.
+    """Return the number of parameters in the layers whose parameters the replicas shard.
 
     Args:
         simulation: Simulation with the parameters.

@@ -1,6 +1,6 @@
-"""Check whether a model fits in memory; if not, find the cheapest change with which it fits.
+"""Check whether a model fits in memory; if not, find the cheapest change that makes it fit.
 
-It is a change of the strategy or of the hardware.
+The change concerns the strategy or the hardware.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_TYPES = 3
 
 
 def fit(trials: Trials, machine: HostType, hosts: int, global_batch: int) -> MemoryFit | None:
-    """Return whether plain replicas fit in memory, and the changes with which they fit.
+    """Return whether plain replicas fit in memory, and the changes that make them fit.
 
     The result is None if the global batch is not a multiple of the number of devices.
 
@@ -70,10 +70,10 @@ def fit(trials: Trials, machine: HostType, hosts: int, global_batch: int) -> Mem
 def enough(
     trials: Trials, machine: HostType, hosts: int, global_batch: int, allowed: Allowed
 ) -> tuple[int, Strategy] | None:
-    """Return the smallest sufficient number of hosts, and a strategy that fits on them.
+    """Return the least number of hosts with enough memory, and a strategy that fits on them.
 
-    The function tries 2, 4, ... 64 times the hosts, and returns None if even 64 times the hosts do
-    not suffice.
+    The function tries 2, 4, ... 64 times `hosts`, and returns None if even 64 times `hosts` have
+    too little memory.
 
     Args:
         trials: Cached simulations of the model's strategies.
@@ -107,12 +107,12 @@ def shortages(
     global_batch: int,
     allowed: Allowed,
 ) -> Iterator[Loss]:
-    """Yield a rejection for each entry of `short`, with the cheapest sufficient hardware.
+    """Yield a rejection for each entry of `short`, with the cheapest hardware that suffices.
 
     Args:
-        short: Hosts with too little memory, as triples of type of host, number of hosts and reason
-            why no strategy fits.
-        fitting: Plans that fit on other hosts.
+        short: Hosts with too little memory, as triples: the type of host, the number of hosts, and
+            the reason why no strategy fits.
+        fitting: Plans for hosts that have enough memory.
         trials_of: Function that returns the cached simulations of the model in a precision.
         global_batch: Samples per step.
         allowed: Strategies that the user allows.
@@ -138,7 +138,7 @@ def shortages(
 
 
 def _cheapest(machine: HostType, fitting: Sequence[Plan]) -> str:
-    """Return text that names the cheapest sufficient hosts, or the fewest if no price is known."""
+    """Return text that names the cheapest hosts that suffice, or the fewest if no prices exist."""
     alike = [plan for plan in fitting if plan.machine is machine]
     priced = machine.dollars_per_hour is not None
     best = min(fitting if priced else alike or fitting, key=_hourly)

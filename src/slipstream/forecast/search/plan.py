@@ -17,8 +17,8 @@ class Interval:
 
     Args:
         value: Forecast value.
-        low: Lower bound; one in ten measurements lies below it.
-        high: Upper bound; one in ten measurements lies above it.
+        low: Lower bound; one in ten measurements is lower.
+        high: Upper bound; one in ten measurements is higher.
     """
 
     value: float
@@ -72,15 +72,16 @@ class Plan:
         peak: Peak memory of the fullest device.
         seconds_per_step: Duration of one step in seconds.
         seconds_per_epoch: Duration of one epoch in seconds; None if the epoch size is unknown.
-        seconds: Duration until the target in seconds; None if there is no target.
-        dollars: Cost until the target in dollars; None if the duration or the price is unknown.
+        seconds: Duration of the whole training in seconds; None if its number of steps is unknown.
+        dollars: Cost of the whole training in dollars; None if the duration or the price is
+            unknown.
         memory: Peak memory of the fullest device in bytes: `peak.reserved` with its interval.
         efficiency: Throughput per device, relative to the throughput of a single device.
         mfu: Model FLOPs utilisation, 0 to 1.
         limit: Factor that limits the step: "compute", "memory bandwidth", "network", "pipeline
             bubble", "host" or "input".
-        others: Rejected strategies on the same hosts: the best strategy for each other combination
-            of parallelism and memory-saving methods.
+        others: Rejected strategies on the same hosts: the best strategy of each combination of
+            parallelism and memory-saving methods, except that of `strategy`.
     """
 
     machine: HostType
@@ -111,7 +112,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Change with which a strategy fits in memory.
+    """Change that makes a strategy fit in memory.
 
     Args:
         words: Human-readable description of the change.
@@ -128,7 +129,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFit:
-    """Whether replicas of the whole model fit in memory, and the changes with which they fit.
+    """Whether replicas of the whole model fit in memory, and the changes that make them fit.
 
     Args:
         machine: Type of every host.
@@ -137,7 +138,8 @@ class MemoryFit:
         num_bytes: Memory in bytes that a device needs.
         is_least: Whether `num_bytes` is only a lower bound, because the exact peak was not
             computed.
-        remedies: Changes with which the replicas fit, fastest first; empty if they fit unchanged.
+        remedies: Changes that make the replicas fit, fastest first; empty if the replicas fit
+            unchanged.
     """
 
     machine: HostType

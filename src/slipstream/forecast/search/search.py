@@ -32,11 +32,11 @@ class SearchRequest:
 
     Args:
         options: Options of the forecast, already validated.
-        model: Function from a precision to the model, which can be resized to any micro-batch; the
-            first call for a precision may block for seconds.
+        model: Function that takes a precision and returns the model, which can be resized to any
+            micro-batch. The first call with a precision may block for seconds.
         machines: Types of hosts that may be used.
         steps_per_epoch: Steps per epoch; None if unknown.
-        steps: Steps to the target; None if unknown.
+        steps: Number of steps of the whole training; None if unknown.
         master_copies: Precisions in which parameters are stored in 16 bits, with master copies in
             fp32 for the optimizer.
     """
@@ -68,7 +68,7 @@ class Result:
         losses: Rejected hosts, with the reasons.
         fit: Memory fit of replicas on the hosts of the first plan; None if there is no plan, or if
             the replicas cannot divide the batch equally.
-        steps: Steps to the target; None if unknown.
+        steps: Number of steps of the whole training; None if unknown.
     """
 
     plans: tuple[Plan, ...]
@@ -90,15 +90,15 @@ def search(
     The call blocks for seconds, and for at most about a minute.
 
     Args:
-        request: Options and derived input.
+        request: Options of the forecast, and the values that were derived from them.
         parameters: Calibrated parameters.
         intervals: Factors of the prediction intervals.
         progress: Callback that receives the name of the hosts that are tried now, the number of
-            search steps completed, and their total number (default: none).
+            completed search steps, and the total number of search steps (default: none).
         better: Callback that receives each plan that is better than all plans found before it
             (default: none).
-        is_over: Function that returns whether the time limit has passed. If it has passed and a
-            plan exists, the search ends and rejects the remaining hosts (default: no limit).
+        is_over: Function that returns whether the time limit has passed. When the limit has passed
+            and a plan exists, the search ends and rejects the remaining hosts (default: no limit).
 
     Raises:
         UsageError: The options allow no type of host.
@@ -134,7 +134,7 @@ def search(
 
 
 def _not_tried(left: Sequence[str]) -> list[Loss]:
-    """Return a rejection for each group of hosts that the time limit excluded."""
+    """Return a rejection for each group of hosts that was not tried before the time limit."""
     why = "not tried: the time limit of the search had passed, and other hosts were more promising"
     return [Loss(hosts, why, "a longer search time") for hosts in left]
 
@@ -159,8 +159,8 @@ def _trials(request: SearchRequest, parameters: Parameters) -> Callable[[Precisi
 def _least_bytes(request: SearchRequest) -> float:
     """Return the bytes of parameters, gradients and optimizer states in fp32.
 
-    The model is traced in the precision of the fastest devices, because these are probably tried
-    first, and the trace is reused.
+    The model is traced in the precision of the fastest devices. These devices are probably tried
+    first, so the trace is reused.
     """
     fastest = max(
         request.machines,
@@ -173,7 +173,7 @@ def _least_bytes(request: SearchRequest) -> float:
 def _promise(
     request: SearchRequest, parameters: Parameters, needed: float, machine: HostType, hosts: int
 ) -> tuple[bool, float]:
-    """Return a sort key: hosts with enough memory first, then by cost per FLOP."""
+    """Return a sort key: hosts with enough memory come first, sorted by cost per FLOP."""
     devices = hosts * machine.cluster.per_host
     rate, _ = peak(machine.cluster.device, DTYPES[machine.precision], parameters.rates)
     price = machine.dollars_per_hour
@@ -291,8 +291,8 @@ def _plan(request: SearchRequest, intervals: Intervals, best: BestStrategy) -> P
 def _mfu(request: SearchRequest, best: BestStrategy, seconds: Interval) -> Interval:
     """Return the model FLOPs utilisation: the model's required FLOP rate over the peak rate.
 
-    The backward pass counts as two forward passes, and attention counts as if each token saw all
-    others; recomputation does not count.
+    The backward pass counts as two forward passes, and attention counts as if each token attended
+    to all tokens. Recomputation does not count.
 
     Source: Chowdhery et al. 2022, "PaLM", arXiv 2204.02311, section 4.1 and appendix B.
     """

@@ -54,9 +54,9 @@ class BestStrategy:
         strategy: Parallelism over the devices of the hosts.
         step: Step with every micro-batch simulated.
         peak: Peak memory of the fullest device.
-        alone: Samples per second of one device alone with the same micro-batch size.
-        others: Rejected strategies: the best strategy for each other combination of parallelism and
-            memory-saving methods.
+        alone: Samples per second of a single device that trains with the same micro-batch size.
+        others: Rejected strategies: the best strategy of each combination of parallelism and
+            memory-saving methods, except that of `strategy`.
     """
 
     machine: HostType
@@ -70,11 +70,12 @@ class BestStrategy:
 
 @dataclass(frozen=True, slots=True)
 class Infeasible:
-    """Reason why no strategy works on the given hosts.
+    """Reason why no strategy can be used on the given hosts.
 
     Args:
         why: Human-readable reason with the numbers.
-        memory: Whether memory is too small; otherwise the batch cannot be divided.
+        memory: Whether the reason is too little memory; otherwise, it is a batch that cannot be
+            divided.
     """
 
     why: str
@@ -98,9 +99,9 @@ class StrategySearch:
     def best(self, machine: HostType, hosts: int) -> BestStrategy | Infeasible:
         """Return the fastest strategy that fits in memory, or the reason why none fits.
 
-        All candidates are simulated, except those whose lower bound of memory is too large. Their
-        memory is then replayed, fastest candidate first, until enough of them fit. The fitting
-        candidates are refined.
+        All candidates are simulated, except those whose lower bound of memory is too large. The
+        memory of the simulated candidates is replayed, fastest candidate first, until enough
+        candidates fit. The candidates that fit are refined.
 
         Args:
             machine: Type of every host.
@@ -133,8 +134,8 @@ class StrategySearch:
     ) -> list[tuple[SimulatedStep, Strategy]]:
         """Return the fastest candidates that fit, and the fastest plain data parallelism that fits.
 
-        Plain data parallelism is always included, because a better gradient exchange may make it
-        the fastest strategy.
+        Plain data parallelism is always included, because with a better gradient exchange it may
+        become the fastest strategy.
         """
         fitting: list[tuple[SimulatedStep, Strategy]] = []
         wants_plain = True
@@ -159,11 +160,11 @@ class StrategySearch:
         machine: HostType,
         hosts: int,
     ) -> list[tuple[SimulatedStep, Strategy]]:
-        """Return plain data parallelism with its own gradient exchange for each layer.
+        """Return plain data parallelism that chooses a gradient exchange for each layer.
 
-        Plain data parallelism without separate exchanges may be slow, or may not fit. The result
-        has at most one item. It is empty if no strategy fits, or if the gradient exchange takes
-        only a small share of the step.
+        Plain data parallelism with the same exchange for all layers may be slow, or may not fit.
+        The result has at most one item. The result is empty if no strategy fits, or if the gradient
+        exchange takes only a small share of the step.
         """
         limit = memory_bytes(machine)
         plain = [strategy for strategy in candidates if _is_plain(strategy)]
@@ -188,9 +189,10 @@ class StrategySearch:
         machine: HostType,
         taken: tuple[SimulatedStep, Strategy],
     ) -> tuple[Other, ...]:
-        """Return the best candidate for each other combination of methods, as `_kind` defines it.
+        """Return the best candidate of each kind (see `_kind`), except the kind of the chosen one.
 
-        The best candidate is the fastest or, if none was simulated, the one with the least memory.
+        The best candidate is the fastest. If no candidate was simulated, the best candidate is the
+        one that needs the least memory.
         """
         best: dict[object, Other] = {}
         limit = memory_bytes(machine)

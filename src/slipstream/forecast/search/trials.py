@@ -58,7 +58,7 @@ class Trials:
     """Cached simulations of strategies for one model; strategies share intermediate results.
 
     Args:
-        model: Model, which can be resized to any micro-batch.
+        model: Model, which can be resized to any micro-batch size.
         parameters: Calibrated parameters.
         precision: Data type of matrix products.
         optimizer: Optimizer of the parameters.
@@ -156,8 +156,8 @@ class Trials:
         """Return the simulation of a strategy.
 
         The workloads at both traced micro-batches are divided among ranks and cut into pipeline
-        stages. From these, the simulation at the strategy's micro-batch size is interpolated. All
-        results are cached.
+        stages. The simulation at the strategy's micro-batch size is interpolated between the
+        results. All these steps are cached.
         """
         share = self._model.share(strategy.micro_batch, strategy.context)
         key = _degrees(strategy), _stages(strategy), share
@@ -217,7 +217,7 @@ class Trials:
         """Return whether the fullest device has enough memory.
 
         The call blocks for hundredths of a second if the memory is too small, and for tenths of a
-        second if it suffices.
+        second if the memory suffices.
         """
         room = _room(machine)
         if not self._may_fit(strategy, machine) or self.least(strategy) > memory_bytes(machine):
@@ -229,7 +229,7 @@ class Trials:
             return False
 
     def known_fit(self, strategy: Strategy, machine: HostType) -> bool:
-        """Return False if earlier calls have found that a strategy does not fit, else True."""
+        """Return False if an earlier call found that a strategy does not fit in memory."""
         peak = self._peaks.get(_remembered(strategy))
         if peak is not None:
             return peak.reserved <= _room(machine)
@@ -241,8 +241,8 @@ class Trials:
     def _fullest(self, strategy: Strategy) -> list[int]:
         """Return the pipeline ranks that may need most memory.
 
-        These are the rank with the largest lower bound, and the first and the last rank if their
-        bounds are nearly as large.
+        The result has the rank with the largest lower bound, and also the first and the last rank
+        if their bounds are nearly as large.
         """
         needed = self._least(strategy)
         ranks = dict.fromkeys((int(needed.argmax()), 0, len(needed) - 1))
@@ -289,7 +289,7 @@ class Trials:
         return self._steps[key]
 
     def alone(self, strategy: Strategy, machine: HostType) -> float:
-        """Return the samples per second of one device that runs the same micro-batches."""
+        """Return the samples per second of a single device with the strategy's micro-batch size."""
         single = Strategy(micro_batch=strategy.micro_batch, micro_batches=strategy.micro_batches)
         return single.global_batch / self.step(single, machine).seconds
 
@@ -323,12 +323,12 @@ class Trials:
     def layered(self, strategy: Strategy, machine: HostType, room: float) -> Strategy:
         """Return a strategy with the fastest gradient exchange for each layer.
 
-        If no choice fits in the memory limit, the result is the original strategy.
+        If no choice fits in `room`, the result is the original strategy.
 
         Args:
             strategy: Plain data parallelism.
             machine: Type of every host.
-            room: Memory limit in bytes for the parameters, gradients and optimizer states of these
+            room: Memory limit in bytes for the parameters, gradients and optimizer states of all
                 layers on one device.
         """
         job = self.job(strategy, machine)
@@ -375,7 +375,7 @@ def _used(strategy: Strategy, cluster: Cluster) -> tuple[object, ...]:
 
 
 def _remembered(strategy: Strategy) -> Strategy:
-    """Return the strategy with defaults for properties without effect on memory, as a cache key."""
+    """Return a cache key: the strategy, with defaults for properties without effect on memory."""
     return replace(strategy, across=False, servers=0, codec="none")
 
 
@@ -385,7 +385,7 @@ def memory_bytes(machine: HostType) -> float:
 
 
 def _context(machine: HostType) -> int:
-    """Return the bytes that a process occupies beside its tensors."""
+    """Return the bytes of device memory that a process occupies in addition to its tensors."""
     return int(machine.cluster.device.context_mib * MIB)
 
 

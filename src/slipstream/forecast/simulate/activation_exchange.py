@@ -1,4 +1,4 @@
-"""Communication within the forward and backward pass; the next operator waits until it ends.
+"""Communication within the forward and backward pass, for which the next operator waits.
 
 Source: Liu, Zaharia, Abbeel 2023, "Ring attention", arXiv 2310.01889, for keys and values that
 circulate while attention reads them.
@@ -43,8 +43,8 @@ class ActivationExchange:
         moves: Bytes that are sent to experts or returned from them.
         rings: Bytes of keys and values that circulate between context-parallel ranks (ring
             attention).
-        layers: Layers whose gradient exchange can be chosen separately, by the name of their
-            parameter; see `slipstream.forecast.simulate.hybrid`.
+        layers: Layers whose gradient exchange can be chosen separately, as a mapping from the name
+            of each layer's parameter; see `slipstream.forecast.simulate.hybrid`.
     """
 
     workload: Workload
@@ -61,7 +61,7 @@ class ActivationExchange:
 
         Args:
             workload: Workload of one rank.
-            joints: Sums over tensor-parallel ranks, each after one operator.
+            joints: Sums over tensor-parallel ranks, each computed after a certain operator.
             expert_bytes: Bytes sent to experts or returned from them, by operator index.
         """
         count = len(workload.operators)
@@ -88,8 +88,8 @@ class ActivationExchange:
         """Return the exchange at another micro-batch size, by linear interpolation.
 
         Args:
-            other: Exchange at a larger micro-batch.
-            share: Position between the two micro-batches: 0 is this one and 1 is that of `other`; a
+            other: Exchange at a larger micro-batch size.
+            share: Position between the micro-batch sizes of this exchange (0) and of `other` (1); a
                 position above 1 extrapolates.
         """
         return replace(

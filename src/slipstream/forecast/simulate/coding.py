@@ -1,4 +1,4 @@
-"""Gradient compression: bytes that remain on the wire between hosts, and encoding time.
+"""Gradient compression: the bytes on the wire between hosts, and the time of encoding.
 
 A chunk is encoded while another chunk is sent, so only the slower of the two activities counts.
 """

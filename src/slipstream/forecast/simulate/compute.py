@@ -1,9 +1,9 @@
 """Duration of operators on a device: a roofline model with a few calibrated parameters.
 
 A matrix product reaches a share of the device's peak. The share decreases if the last wave of tiles
-leaves processors (streaming multiprocessors) idle, and if the summed dimension is short. All other
-operators are limited by memory bandwidth. The shares were calibrated on published measurements
-(`slipstream.forecast.validate`).
+leaves processors (streaming multiprocessors) idle, and if the summed dimension is short. All
+operators except matrix products are limited by memory bandwidth. The shares of the peak were
+calibrated on published measurements (`slipstream.forecast.validate`).
 
 Source: Williams, Waterman, Patterson 2009, "Roofline", doi 10.1145/1498765.1498785; NVIDIA, "Matrix
 multiplication background user's guide" for tiles and waves; Lavin, Gray 2016, arXiv 1509.09308, for
@@ -90,17 +90,19 @@ class Rates:
         vector_windows: Rate of convolutions on vector units, relative to matrix products (default
             0.9).
         memory: Share of the memory bandwidth, 0 to 1 (default 0.80).
-        odd: Rate of products on matrix units if a matrix has rows of odd length, relative to other
-            products (default 0.2).
+        odd: Rate of products on matrix units if one of the matrices has rows of odd length,
+            relative to products in which all rows have even length (default 0.2).
         half_sum: Length of the summed dimension at which a product reaches half of the rate of long
-            sums; each tile spends time at its start and end (default 150).
-        vector_half_sum: Value of `half_sum` for vector units (default None: the same value).
+            sums (default 150). Short sums are slower because each tile spends time at its start and
+            end.
+        vector_half_sum: Value of `half_sum` for vector units (default None: the value of
+            `half_sum`).
         gap_us: Time between two kernels in microseconds (default 5).
         winograd: Factor by which Winograd's algorithm reduces the FLOPs of fp32 convolutions of
             stride 1 (default 1.8).
         depthwise: Share of `vector` that convolutions with one channel per group reach in fp32 with
-            64 lanes per processor. It is twice as high in 16 bits, and proportional to the channels
-            per group (default 0.08).
+            64 lanes per processor. The share is twice as high in 16 bits, and proportional to the
+            channels per group (default 0.08).
         gather: Share of `memory` that embedding lookups reach (default 0.5).
     """
 
@@ -131,7 +133,8 @@ class Runtime:
             (default 20).
         step_ms: Host time per step in milliseconds (default 1).
         update_us: Host time per parameter that the optimizer updates in microseconds (default 0).
-        memory: Factor on the time of memory-bound operators; below 1 if they are fused (default 1).
+        memory: Factor on the time of memory-bound operators; below 1 if the framework fuses
+            operators (default 1).
         compute: Factor on the time of matrix products (default 1).
         depthwise: Factor on the time of depthwise convolutions (default 1).
         batch_norm: Factor on the time of batch norms, which read their input twice (default 1).
@@ -140,11 +143,12 @@ class Runtime:
         overlap: Share of the communication that overlaps with the backward pass, 0 to 1 (default
             0.9).
         composed: Whether functions such as GELU run as several kernels (default False).
-        wide: Whether functions such as GELU use 32 bits if products use 16 (default False).
+        wide: Whether functions such as GELU compute in 32 bits when products compute in 16 bits
+            (default False).
         graphs: Whether the host launches a step as one CUDA graph (default False).
-        sums: Whether the devices of a host add their gradients before they send them to parameter
-            servers, which run on an equal number of hosts without devices, as in BytePS (default
-            False).
+        sums: Whether gradients are exchanged as in BytePS: the devices of a host sum their
+            gradients and send the sum to parameter servers (default False). The parameter servers
+            run on additional hosts without devices, one per host with devices.
         spread: Standard deviation of a rank's time per micro-batch as a share of its mean; ranks
             wait for the slowest rank (default 0.02).
     """
@@ -169,40 +173,42 @@ class Runtime:
     spread: float = 0.02
 
     def slowest(self, ranks: int, apart: int = 1) -> float:
-        """Return the time of the slowest of several ranks, relative to the mean time of a rank.
+        """Return the expected time of the slowest rank, relative to the mean time of all ranks.
 
         The largest of n normal variables is about sqrt(2 ln n) standard deviations above their
         mean; the mean of m variables has a standard deviation that is sqrt(m) times smaller.
 
         Args:
             ranks: Number of ranks that wait for each other.
-            apart: Number of micro-batches that each rank runs before it waits (default 1).
+            apart: Number of micro-batches that each rank runs between two waits (default 1).
         """
         return 1 + self.spread * math.sqrt(2 * math.log(ranks) / apart)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Operators of a device as NumPy columns, from which the time of all is computed at once.
+    """Operators of a device as NumPy columns, which give the time of all operators at once.
 
-    Columns up to `backward` have one entry per operator; the columns after it have one entry per
+    Columns up to `backward` have one entry per operator; columns from `owner` on have one entry per
     matrix product.
 
     Args:
         operators: Operators of a device, in order of execution.
         bytes: Bytes that an operator moves.
-        depthwise: FLOPs of a depthwise convolution, divided by its channels per group; 0 for other
-            operators.
+        depthwise: FLOPs of a depthwise convolution, divided by the number of channels per group; 0
+            if the operator is not a depthwise convolution.
         copied: Bytes that are copied if a convolution's images are stored channels first.
-        composed: Factor on the bytes if the framework composes the function of several kernels.
+        composed: Factor on `bytes` if the framework composes a function such as GELU of several
+            kernels.
         product: Whether the operator is a matrix product.
         cheap: Share of the operator that selective checkpointing computes again.
-        stays_wide: Whether the function stays in 32 bits in some frameworks.
+        stays_wide: Whether some frameworks compute the operator in 32 bits even if products use 16
+            bits.
         gather: Whether the operator looks up rows of an embedding.
         batch_norm: Whether the operator is a batch norm.
         half: Whether the operator computes in 16 bits.
         backward: Whether the operator belongs to the backward pass.
-        owner: Index of the operator that computes the product.
+        owner: Index of the operator to which the product belongs.
         batch: Number of products of the same size.
         m: Number of rows of the result.
         n: Number of columns of the result.
@@ -292,8 +298,8 @@ class Work:
         """Return the columns at another micro-batch size, by linear interpolation.
 
         Args:
-            other: Columns of the same operators at a larger micro-batch.
-            share: Position between the two micro-batches: 0 is this one and 1 is that of `other`; a
+            other: Columns of the same operators at a larger micro-batch size.
+            share: Position between the micro-batch sizes of these columns (0) and of `other` (1); a
                 position above 1 extrapolates.
         """
         return replace(
@@ -323,7 +329,7 @@ class Work:
             device: Device with its peak rates.
             rates: Calibrated rates.
             runtime: Overheads of the framework.
-            precision: Data type that replaces float32 in products, such as "tf32".
+            precision: Data type in which products of float32 values are computed, such as "tf32".
             channels_first: Whether images are stored channels first, so that matrix units need
                 copies (default False).
             fp8: Whether 16-bit linear layers multiply in 8 bits (default False).
@@ -394,7 +400,7 @@ def loading_tflops(float32_tflops: float, processors: int) -> float:
     """Return the TFLOP/s of a device that loads an operand for every multiplication.
 
     Args:
-        float32_tflops: Peak of the vector units in TFLOP/s, which is an upper bound.
+        float32_tflops: Peak of the vector units in TFLOP/s, an upper bound of the result.
         processors: Number of processors (streaming multiprocessors).
     """
     return min(float32_tflops, processors * _LOADING_TFLOPS)
@@ -430,8 +436,8 @@ def peak(device: Device, dtype: str, rates: Rates) -> tuple[float, bool]:
     """Return the FLOP/s that large products reach, and whether vector units compute them.
 
     Args:
-        device: Device with its peaks; products in a data type that it does not support run in
-            float32.
+        device: Device with its peak rates; products in a data type that the device does not support
+            run in float32.
         dtype: Data type: "float32", "tf32", "float16", "bfloat16" or "float8".
         rates: Calibrated rates.
     """

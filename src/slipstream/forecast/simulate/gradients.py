@@ -1,4 +1,4 @@
-"""Exchange of gradients between replicas, and the part of it that computation does not hide.
+"""Exchange of gradients between replicas: its duration, and the part that is not overlapped.
 
 Source: Li et al. 2020, "PyTorch Distributed", arXiv 2006.15704, for buckets; Jiang et al. 2020,
 "BytePS", USENIX OSDI, for parameter servers; Stich 2018, "Local SGD", arXiv 1805.09767; Hashemi et
@@ -35,8 +35,10 @@ class GradientBucket:
     Args:
         numbers: Number of elements.
         ready: Index of the operator that completes the last gradient of the bucket.
-        needed: Index of the first operator in the forward pass that reads one of the parameters.
-        shared: Whether the parameters belong to experts, which fewer ranks replicate.
+        needed: Index of the first operator in the forward pass that reads a parameter of the
+            bucket.
+        shared: Whether the parameters belong to experts; fewer ranks replicate experts than other
+            layers.
     """
 
     numbers: float
@@ -68,7 +70,7 @@ class GradientExchange:
     Args:
         workload: Workload of one tensor rank.
         rank_of: Pipeline rank of each operator.
-        experts: Names of the parameters of experts, which replicas divide among themselves.
+        experts: Names of the expert parameters; replicas divide the experts among themselves.
     """
 
     def __init__(self, workload: Workload, rank_of: Sequence[int], experts: frozenset[str]) -> None:
@@ -120,7 +122,7 @@ class GradientExchange:
     def exchange(self, job: TrainingJob, ranks: Sequence[PassTimes], queues: Resources) -> float:
         """Add the exchange to the network resources, and return when the next step may start.
 
-        The time is in seconds since the start of the step.
+        The result is in seconds since the start of the step.
 
         Args:
             job: Job with its strategy and cluster.
@@ -177,10 +179,10 @@ def _across(
     queues: Resources,
     queue: str,
 ) -> float:
-    """Add an exchange that overlaps with the next forward pass, and return the start of that pass.
+    """Add an exchange during the next forward pass, and return the start of that forward pass.
 
-    Gradients of parameters that the forward pass reads first are sent first. The start is late
-    enough that the forward pass never waits for a gradient.
+    Gradients of parameters that the forward pass reads first are sent first. The forward pass
+    starts so late that it never waits for a gradient.
     """
     left: list[tuple[int, float]] = []
     begin = rank.end
@@ -219,7 +221,7 @@ def bucket_seconds(job: TrainingJob, bucket: GradientBucket) -> float:
 
 
 def gathered(job: TrainingJob, numbers: float) -> float:
-    """Return the seconds of the all-gather of updated parameters from sharded optimizer states.
+    """Return the seconds of the all-gather of updated parameters if optimizer states are sharded.
 
     Args:
         job: Job with its strategy and cluster.
@@ -249,13 +251,13 @@ def replicas(job: TrainingJob, *, shared: bool = False) -> tuple[Dimension, ...]
 def served(num_bytes: float, job: TrainingJob) -> float:
     """Return the seconds of an exchange through parameter servers on the hosts.
 
-    The devices of a host first add their gradients. A host that is a server need not send its share
-    to itself. The time is that of sending to the other hosts or of adding on the servers, whichever
-    is longer.
+    The devices of a host first add their gradients. A host that is a server need not send its own
+    share. Hosts send and servers add at the same time, so the result is the longer of the two
+    durations.
 
     Args:
         num_bytes: Bytes on each rank.
-        job: Job with its cluster; `strategy.servers` of the hosts are parameter servers.
+        job: Job with its cluster, in which the number of parameter servers is `strategy.servers`.
     """
     strategy, cluster, wire = job.strategy, job.cluster, job.wire
     per_host = min(strategy.ranks, cluster.per_host)

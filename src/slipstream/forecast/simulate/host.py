@@ -34,7 +34,7 @@ def host_work(
 
     Args:
         job: Job with the runtime and its calibrated overheads.
-        work: Numbers about the operators of the model.
+        work: Sizes and FLOPs of the operators of the model.
         sums: Bytes that tensor-parallel ranks sum after each operator; each sum is one more launch.
         num_parameters: Number of parameters that the optimizer updates one by one.
         ranks: Number of pipeline ranks, which divide the operators and the parameters.

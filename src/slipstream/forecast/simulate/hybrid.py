@@ -1,9 +1,9 @@
 """Choice of a gradient exchange for each layer: sum, gathered factors, or sharded weights.
 
-The gradient of a weight (inputs, outputs) is the product of two factors. Replicas can sum the
-gradient (all-reduce), gather the factors of all replicas and multiply afterwards, or shard the
-weight by outputs and exchange activations instead. The choice is made for all layers together,
-because shards need memory and all layers use the same links.
+The gradient of a weight (inputs, outputs) is the product of two factors. Replicas have three
+options: sum the gradient (all-reduce); gather the factors of all replicas and multiply them
+afterwards; or shard the weight by outputs and exchange activations. The choice is made for all
+layers together, because shards need memory and all layers use the same links.
 
 Source: Krizhevsky 2014, arXiv 1404.5997; Zhang et al. 2017, "Poseidon", USENIX ATC; HiGHS (Huangfu,
 Hall 2018, doi 10.1007/s12532-017-0130-5) through SciPy for the integer program.
@@ -44,7 +44,8 @@ class HybridLayer:
         backward: Index of the operator that computes the gradient.
         rows: Number of rows (samples or tokens) that a replica multiplies.
         inputs: Number of input features of the product; 0 for a table, whose rows are looked up.
-        outputs: Number of output features of the product, or of elements in all looked-up rows.
+        outputs: Number of output features of the product; for a table, number of elements in all
+            looked-up rows.
         elements: Number of elements of the weight.
         is_last: Whether the layer feeds the loss, so that its output can stay sharded (default
             False).
@@ -61,15 +62,15 @@ class HybridLayer:
 
     @property
     def flops(self) -> float:
-        """FLOPs that compute the gradient of the weight on one replica."""
+        """Number of FLOPs with which one replica computes the gradient of the weight."""
         return 2.0 * self.rows * self.inputs * self.outputs
 
     def between(self, other: HybridLayer, share: float) -> HybridLayer:
         """Return the layer at another micro-batch size, by linear interpolation.
 
         Args:
-            other: Same layer at a larger micro-batch.
-            share: Position between the two micro-batches: 0 is this one and 1 is that of `other`; a
+            other: Same layer at a larger micro-batch size.
+            share: Position between the micro-batch sizes of this layer (0) and of `other` (1); a
                 position above 1 extrapolates.
         """
         rows = max(1, round(self.rows + (other.rows - self.rows) * share))
@@ -79,8 +80,8 @@ class HybridLayer:
     def traffic(self, choice: Agreement, ranks: int) -> tuple[float, float]:
         """Return two numbers of elements that one forward or backward pass exchanges.
 
-        The first is the size of a gather's result (or of a scatter's input). The second is the
-        number of elements that a rank sends to all other ranks together.
+        The first number is the size of a gather's result (or of a scatter's input). The second
+        number counts the elements that a rank sends to all other ranks together.
 
         Args:
             choice: Gradient exchange of the layer.
@@ -138,14 +139,14 @@ def layers(workload: Workload) -> tuple[HybridLayer, ...]:
 
 
 def _oriented(product: Product, elements: int) -> tuple[int, int, int] | None:
-    """Return the rows, inputs and outputs of a product, or None if no operand has the size."""
+    """Return a product's rows, inputs and outputs, or None if no operand has so many elements."""
     if product.k * product.n == elements:
         return product.m, product.k, product.n
     return (product.n, product.k, product.m) if product.k * product.m == elements else None
 
 
 def _maker(workload: Workload, ready: int) -> int:
-    """Return the index of the product that computes the gradient which `ready` completes."""
+    """Return the index of the matrix product that computes the gradient complete after `ready`."""
     operators: Sequence[Operator] = workload.operators
     module = operators[ready].module
     for index in range(ready, -1, -1):
@@ -191,8 +192,8 @@ def options(
         flops_per_second: FLOP/s that the products of the layer reach.
         hidden: Share of an all-reduce that overlaps with the backward pass, 0 to 1 (default 0.0).
         element: Bytes per element on the wire (default 4).
-        state_bytes: Bytes per parameter on a rank: parameter, gradient and optimizer states
-            (default 16).
+        state_bytes: Bytes per parameter on a rank: the sum over parameter, gradient and optimizer
+            states (default 16).
     """
     weights = layer.elements
     share = (ranks - 1) / ranks
@@ -214,17 +215,17 @@ def options(
 
 
 def choose(layers: Sequence[Sequence[Option]], memory_bytes: float) -> list[Option]:
-    """Return the options with the least total time that fit in memory.
+    """Return one option per layer, such that all fit in memory and the total time is least.
 
-    The function solves an integer program with one 0-1 variable per layer and option. It blocks for
-    some milliseconds if there are hundreds of layers.
+    The function solves an integer program with one 0-1 variable per layer and option. The call
+    blocks for some milliseconds if there are hundreds of layers.
 
     Args:
         layers: Options of each layer.
         memory_bytes: Memory for all layers together on one rank, in bytes.
 
     Raises:
-        UsageError: No choice fits.
+        UsageError: No choice of options fits in `memory_bytes`.
     """
     flat = [option for layer in layers for option in layer]
     if not flat:
@@ -252,7 +253,7 @@ def choose(layers: Sequence[Sequence[Option]], memory_bytes: float) -> list[Opti
 
 
 def shared_out(workload: Workload, strategy: Strategy) -> Workload:
-    """Return the workload of a replica that stores only its share of the sharded layers.
+    """Return the workload of a replica that stores only its shards of the sharded layers.
 
     Args:
         workload: Workload of a rank.

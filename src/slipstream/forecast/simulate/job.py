@@ -19,7 +19,7 @@ class MeasuredDevice:
 
     Args:
         rate: Training throughput in samples per second.
-        micro_batch: Micro-batch at which the throughput was measured.
+        micro_batch: Micro-batch size at which the throughput was measured.
     """
 
     rate: float
@@ -43,9 +43,10 @@ class TrainingJob:
         gradient_bytes: Bytes per gradient element that replicas exchange (default 4).
         channels_first: Whether images are stored channels first, which matrix units do not support
             (default False).
-        fp8: Whether linear layers multiply in 8 bits if other products use 16 (default False).
-        pace: Factor on the times of device and host, which is the measured time of a step on a
-            single device divided by its forecast (default 1.0: not measured).
+        fp8: Whether linear layers multiply in 8 bits, in a model whose products use 16 bits
+            (default False).
+        pace: Factor on the times of device and host: the measured time of a step on a single
+            device, divided by the forecast (default 1.0: not measured).
         input_rate: Samples per second that one host reads and decodes for its devices (default
             None: unlimited).
     """
@@ -66,7 +67,7 @@ class TrainingJob:
 
     @property
     def input_seconds(self) -> float:
-        """Seconds that one host needs to read and decode its samples of a step."""
+        """Seconds in which one host reads and decodes its samples of one step."""
         if self.input_rate is None:
             return 0.0
         hosts = -(-self.strategy.ranks // self.cluster.per_host)

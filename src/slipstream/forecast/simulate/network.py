@@ -1,8 +1,8 @@
 """Duration of collectives, from the latency and rate of each dimension of the topology.
 
-A group of ranks is divided like in Slipstream's communication engine: the ranks of a host form one
-dimension, and the hosts form another. Chunks pass through the dimensions one after another, so the
-slowest dimension sets the rate, and the latencies add up.
+A group of ranks has two dimensions, as in Slipstream's communication engine: the ranks of a host
+form one dimension, and the hosts form the other. Chunks pass through the dimensions one after
+another, so the slowest dimension sets the rate, and the latencies add up.
 
 Source: Chan, Heimlich, Purkayastha, van de Geijn 2007, "Collective communication: theory, practice,
 and experience", doi 10.1002/cpe.1206; Cho, Finkler, Kung 2017, arXiv 1708.02188, for dimensions.
@@ -44,12 +44,12 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireRates:
-    """Shares of link rates that communication reaches, and latencies, from published measurements.
+    """Latencies, and the shares of link rates that communication reaches, fitted to measurements.
 
     Args:
         inside: Reached share of the link rate within a host, 0 to 1 (default 0.72).
         between: Reached share of the network rate between hosts, 0 to 1 (default 0.85).
-        launch_us: Launch time of a collective of any size in microseconds (default 20).
+        launch_us: Time in microseconds to launch a collective, whatever its size (default 20).
         ramp_us: Time until all links of a ring are busy, in addition to latency, in microseconds
             (default 30).
     """
@@ -62,8 +62,8 @@ class WireRates:
     def in_graph(self) -> WireRates:
         """Return the rates of collectives in a CUDA graph.
 
-        The time until all links of a ring are busy is shorter in a graph, because most of it is the
-        time in which one host after another launches the collective.
+        The time until all links of a ring are busy is shorter in a graph. Without a graph, hosts
+        spend most of that time on launching the collective, one host after another.
         """
         return replace(self, ramp_us=min(_GRAPH_RAMP_US, self.ramp_us))
 
@@ -91,11 +91,11 @@ def dimensions(
     """Return the dimensions of a group of ranks.
 
     Args:
-        cluster: Cluster of the ranks, which fill one host before the next.
+        cluster: Cluster of the ranks; the ranks fill one host before the next host.
         wire: Calibrated rates of communication.
         size: Number of ranks in the group.
-        stride: Difference between the numbers of neighbouring ranks of the group; all groups with
-            this stride communicate at the same time (default 1).
+        stride: Difference between the indices of neighbouring ranks of the group (default 1). All
+            groups with the same stride communicate at the same time.
     """
     inside = min(size, max(1, cluster.per_host // stride))
     hosts = math.ceil(size / inside)
@@ -121,7 +121,7 @@ def dimensions(
 
 
 def reduce_scatter(num_bytes: float, group: Sequence[Dimension], wire: WireRates) -> float:
-    """Return the seconds of a reduce-scatter, or of an all-gather, which takes as long.
+    """Return the seconds of a reduce-scatter; an all-gather takes the same time.
 
     Args:
         num_bytes: Size of the whole tensor in bytes, which every rank has before a reduce-scatter
@@ -198,8 +198,8 @@ def send(num_bytes: float, cluster: Cluster, wire: WireRates, stride: int) -> fl
         num_bytes: Size of the message in bytes.
         cluster: Cluster of the ranks.
         wire: Calibrated rates of communication.
-        stride: Difference between the numbers of the two ranks; from `per_host` on, the ranks are
-            on different hosts.
+        stride: Difference between the indices of the sender and the receiver. If the difference is
+            at least `per_host`, the ranks are on different hosts.
     """
     launch = wire.launch_us * 1e-6
     if stride < cluster.per_host or cluster.between is None:

@@ -34,11 +34,10 @@ class Parameters:
     runtimes: Mapping[str, Runtime] = field(default_factory=lambda: {USUAL: Runtime(name=USUAL)})
 
     def runtime(self, name: str) -> Runtime:
-        """Return the overheads of a framework, or the default ones if its name is unknown.
+        """Return the overheads of a framework, or default overheads if the framework is unknown.
 
         Args:
-            name: Name of the framework, such as "pytorch"; the keys of `runtimes` are the known
-                names.
+            name: Name of the framework, such as "pytorch"; known names are the keys of `runtimes`.
         """
         return self.runtimes.get(name) or replace(self.runtimes[USUAL], name=name)
 
@@ -49,7 +48,7 @@ def load(path: Path | None = None, *, over: Path | None = None) -> Parameters:
     Args:
         path: Path of a .toml file (default None: the file shipped with Slipstream).
         over: Path of the user's .toml file, or of a folder of such files. Numbers in the tables
-            `rates`, `wire` and `runtimes` replace those of `path` (default None).
+            `rates`, `wire` and `runtimes` replace the numbers from `path` (default None).
 
     Raises:
         ConfigError: A file cannot be read, or a name or value is not allowed.

@@ -20,8 +20,8 @@ class StageTimes:
     Args:
         forward: Forward pass.
         backward: Backward pass.
-        send: Transfer of the activations to the next stage; the gradients take as long (default
-            0.0).
+        send: Transfer of the activations to the next stage; the transfer of the gradients takes the
+            same time (default 0.0).
     """
 
     forward: float
@@ -72,14 +72,14 @@ def _run(
 def steady_schedule(
     stages: Sequence[StageTimes], micro_batches: int, queues: Resources, ranks: int = 0
 ) -> list[tuple[float, float]]:
-    """Return the times of `schedule` without simulating each of many micro-batches.
+    """Return the same times as `schedule`, but simulate only some of the micro-batches.
 
     Once the pipeline is full, every group of `ranks` micro-batches takes the same time.
 
     Args:
         stages: Stages in the order of the model; interleaved stages of a rank take turns.
-        micro_batches: Number of micro-batches, at least 1; skipped ones are not added to the
-            resources.
+        micro_batches: Number of micro-batches, at least 1. Micro-batches that are not simulated are
+            not added to the resources.
         queues: Resources to which the simulated tasks are added.
         ranks: Number of pipeline ranks (default 0: the number of stages).
     """
@@ -102,8 +102,8 @@ def steady_schedule(
 def period(stages: Sequence[StageTimes]) -> float:
     """Return the seconds per micro-batch of a full pipeline.
 
-    Stage i of n starts micro-batch b only after the backward pass of micro-batch b - (n - i) has
-    returned to it.
+    Stage i of n starts micro-batch b only after stage i has run the backward pass of micro-batch b
+    - (n - i).
 
     Args:
         stages: Stages in the order of the model, one for each rank.
@@ -120,10 +120,10 @@ def period(stages: Sequence[StageTimes]) -> float:
 def _passes_in_order(
     ranks: int, turns: int, micro_batches: int
 ) -> Sequence[tuple[int, int, int, str]]:
-    """Return the passes of all ranks in an order in which each follows the pass it waits for.
+    """Return the passes of all ranks, sorted so that each pass follows the pass it waits for.
 
-    Each entry has the rank, the stage (backward passes are numbered after all forward stages), the
-    index of the pass that it waits for (-1: none), and a name.
+    Each entry has the rank, the stage, the index of the entry that the pass waits for (-1: none),
+    and a name. The stages of backward passes are numbered after those of forward passes.
     """
     stages = ranks * turns
     orders = [list(_order(rank, ranks, turns, micro_batches)) for rank in range(ranks)]
@@ -147,7 +147,7 @@ def _passes_in_order(
 
 
 def _needs(kind: int, stages: int) -> int:
-    """Return the pass that a pass waits for, on a neighbouring stage or on the same stage."""
+    """Return the pass on a neighbouring stage, or on the same stage, for which a pass waits."""
     if kind < stages:
         return kind - 1
     return kind - stages if kind == 2 * stages - 1 else kind + 1

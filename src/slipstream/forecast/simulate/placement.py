@@ -25,8 +25,8 @@ class Placement:
 
     Args:
         stages: Number of stages.
-        ranks: Number of pipeline ranks; stage i runs on rank i modulo this number.
-        stage_of: Stage of each operator.
+        ranks: Number of pipeline ranks; stage i runs on rank i modulo `ranks`.
+        stage_of: Index of the stage of each operator.
         crossing: Bytes that each stage sends to the next stage for one micro-batch.
     """
 
@@ -44,9 +44,9 @@ class Placement:
         """Return the placement at another micro-batch size, by linear interpolation.
 
         Args:
-            other: Placement at a larger micro-batch.
-            share: Position between the two micro-batches: 0 is this one and 1 is that of `other`; a
-                position above 1 extrapolates.
+            other: Placement at a larger micro-batch size.
+            share: Position between the micro-batch sizes of this placement (0) and of `other` (1);
+                a position above 1 extrapolates.
         """
         return replace(self, crossing=blend(self.crossing, other.crossing, share))
 
@@ -74,9 +74,9 @@ def placed(
 
     Args:
         workload: Workload of one micro-batch of the model.
-        work: Numbers about the operators of the model.
-        block_of: Block of each operator; a block is never divided.
-        pipeline: Number of pipeline ranks; fewer are used if there are fewer blocks.
+        work: Sizes and FLOPs of the operators of the model.
+        block_of: Index of the block of each operator; stages never divide a block.
+        pipeline: Number of pipeline ranks; at most one rank per block is used.
         virtual: Number of stages that each rank runs in turns.
         even: Whether stages have equal numbers of blocks, as in most frameworks; otherwise they
             have about equal work.
@@ -101,7 +101,7 @@ def placed(
 
 
 def _crossing(workload: Workload, stage_of: list[int], stages: int) -> FloatArray:
-    """Return the bytes that each stage sends: the size of the largest value that it passes on."""
+    """Return the bytes each stage sends: the size of the largest value that later stages read."""
     crossing = np.zeros(stages)
     born: dict[int, int] = {}
     for operator, stage in zip(workload.operators, stage_of, strict=True):

@@ -41,8 +41,9 @@ def run(
 
     Args:
         blocks: Blocks in the order of the model.
-        micro_batches: Number of micro-batches; each gathers every block twice. Only the first few
-            are simulated, and the others take as long as the last simulated one.
+        micro_batches: Number of micro-batches; each micro-batch gathers every block twice. Only the
+            first few micro-batches are simulated, and all later ones take as long as the last
+            simulated micro-batch.
         overlap: Share of the communication that overlaps with computation, 0 to 1.
         queues: Resources to which the tasks are added.
     """

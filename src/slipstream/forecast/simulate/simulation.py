@@ -42,7 +42,7 @@ _MOST_PASSES = 4096
 
 
 class _OperatorTimes(NamedTuple):
-    """Seconds of each operator on the device, waits for other ranks included, and of its launch."""
+    """Seconds of each operator on the device (with waits for other ranks), and of each launch."""
 
     device: FloatArray
     launches: FloatArray
@@ -50,19 +50,19 @@ class _OperatorTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Simulation:
-    """Model that is prepared for simulations of its training step with any calibrated parameters.
+    """Prepared model, whose training step can be simulated with any calibrated parameters.
 
     `Simulation.of` makes a simulation from a workload; `staged` and `resized` return variants.
 
     Args:
-        workload: Workload of one micro-batch on a rank with its tensor-parallel share and its
-            experts.
+        workload: Workload of one micro-batch on one rank, which has a tensor-parallel share and
+            some experts.
         division: Division of the model among tensor-parallel ranks.
         experts: Names of the parameters that expert-parallel ranks divide among themselves.
         num_parameters: Number of elements of all parameters of `workload`.
-        work: Numbers about the operators.
+        work: Sizes and FLOPs of the operators.
         blocks: Number of repeated blocks.
-        block_of: Block of each operator.
+        block_of: Index of the block of each operator.
         activation_exchange: Bytes that ranks exchange after each operator.
         placement: Pipeline stages of the operators.
         gradients: Buckets of gradients and their exchange.
@@ -101,8 +101,8 @@ class Simulation:
             expert: Number of ranks that divide the experts (default 1).
             flash: Whether attention is one fused kernel (default True).
             dropout: Whether dropout is applied to attention scores (default False).
-            softmax_of: Number that must divide samples times heads so that softmax is one kernel;
-                see `unfused` (default 1).
+            softmax_of: Divisor of samples times heads that lets softmax run as one kernel; see
+                `unfused` (default 1).
         """
         if not flash:
             workload = unfused(workload, dropout=dropout, softmax_of=softmax_of * tensor)
@@ -127,7 +127,7 @@ class Simulation:
         )
 
     def staged(self, pipeline: int, virtual: int = 1, *, even: bool = True) -> Simulation:
-        """Return the simulation with other pipeline stages.
+        """Return the simulation, divided into the given pipeline stages.
 
         Args:
             pipeline: Number of pipeline ranks.
@@ -145,9 +145,9 @@ class Simulation:
         """Return the simulation at another micro-batch size; `workload` does not change.
 
         Args:
-            other: Simulation with the same degrees of parallelism and a larger micro-batch.
-            share: Position between the two micro-batches: 0 is this one and 1 is that of `other`; a
-                position above 1 extrapolates.
+            other: Simulation with the same degrees of parallelism and a larger micro-batch size.
+            share: Position between the micro-batch sizes of this simulation (0) and of `other` (1);
+                a position above 1 extrapolates.
         """
         return replace(
             self,
@@ -162,8 +162,7 @@ class Simulation:
         Args:
             job: Job with the workload and the degrees of parallelism of this simulation.
             every_micro_batch: Whether every micro-batch is simulated, so that the spans contain all
-                tasks; a step with more than 4096 passes skips micro-batches all the same (default
-                False).
+                tasks (default False). A step with more than 4096 passes always skips micro-batches.
         """
         strategy, cluster = job.strategy, job.cluster
         if job.runtime.graphs:
@@ -280,7 +279,7 @@ class Simulation:
         return passes, end, passes
 
     def _numbers(self) -> list[list[float]]:
-        """Return two parameter counts per block: of replicated parameters, and of experts."""
+        """Return two counts for each block: of replicated parameters, and of expert parameters."""
         counts = [[0.0, 0.0] for _ in range(self.blocks)]
         for parameter in self.workload.parameters:
             at = int(self.block_of[parameter.ready]) if parameter.ready >= 0 else 0
@@ -299,7 +298,7 @@ class Simulation:
         return send(float(self.placement.crossing[stage]), job.cluster, job.wire, stride)
 
     def _own_numbers(self, job: TrainingJob) -> float:
-        """Return the number of a rank's parameters that all replicas store."""
+        """Return the number of parameters of a rank of which every replica stores a copy."""
         return (self.num_parameters - self._apart(job)) / self.placement.ranks
 
     def _apart(self, job: TrainingJob) -> int:

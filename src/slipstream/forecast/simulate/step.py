@@ -14,10 +14,10 @@ class SimulatedStep:
     Args:
         seconds: Whole step.
         compute: Computation on the device.
-        moved: Part of `compute` in operators that memory bandwidth limits.
+        moved: Part of `compute` that is spent in operators limited by memory bandwidth.
         tensor: Exchange between tensor-, context- and expert-parallel ranks within the passes.
         bubble: Waiting time for other pipeline stages.
-        exchange: Gradient exchange that no computation hides.
+        exchange: Gradient exchange that does not overlap with computation.
         optimizer: Parameter update.
         host: Time in which the device waits for the host.
         input: Time in which the device waits for input samples.

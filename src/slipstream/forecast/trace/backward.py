@@ -1,8 +1,9 @@
-"""The backward pass that belongs to the operators of a forward pass, as a workload.
+"""Derivation of the backward pass from the operators of a forward pass, as one workload.
 
 The backward pass of a matrix product is one product per gradient. The backward pass of every other
 operator reads the gradients of its outputs and the values that the forward pass saved, and writes
-the gradients of its inputs. If a value has several gradients, they are added.
+the gradients of its inputs. If several operators read a value, their gradients of the value are
+added.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Forward:
         parameters: Public name of each parameter, by the name of its value.
         inputs: Names of the model's inputs.
         outputs: Names of the model's outputs.
-        buffer_bytes: Bytes of the state that the model does not train.
+        buffer_bytes: Bytes of state that is not trained, such as the running means of batch norms.
     """
 
     name: str
@@ -48,13 +49,13 @@ class Forward:
 
 
 def with_backward(forward: Forward) -> Workload:
-    """Return the workload of a forward pass and the backward pass that belongs to it.
+    """Return the workload of a forward pass and of the backward pass derived from it.
 
     Args:
         forward: Forward pass of the model.
 
     Raises:
-        UsageError: If no output depends on a parameter.
+        UsageError: No output depends on a parameter.
     """
     return _Passes(forward).workload()
 
@@ -71,7 +72,7 @@ class _Passes:
         self._ready: dict[str, int] = {}
 
     def workload(self) -> Workload:
-        """Return the workload of both passes; call it once."""
+        """Return the workload of the forward and the backward pass; call this method only once."""
         forward, tape = self._forward, self._tape
         for name in (*forward.parameters, *forward.inputs):
             tape.value(name)
@@ -127,7 +128,7 @@ class _Passes:
         )
 
     def _begin(self) -> None:
-        """Make the gradients of the outputs, all elements of which are 1."""
+        """Make the gradients of the outputs; all elements of these gradients are 1."""
         outputs = [name for name in self._forward.outputs if name in self._needs]
         if not outputs:
             raise UsageError(
@@ -153,8 +154,8 @@ class _Passes:
         Args:
             step: Operator of the forward pass to which the new operator belongs.
             name: Name of the operator.
-            inputs: Inputs as pairs: the name of a value of the same size, and the index of the
-                input's memory.
+            inputs: Inputs as pairs: the name of a value that has the size of the input, and the
+                index of the input's memory.
             targets: Names of the values whose gradients the operator makes.
             products: Products that the operator computes.
         """
@@ -176,7 +177,7 @@ class _Passes:
             self._add(step, target, gradient)
 
     def _add(self, step: ForwardStep, name: str, gradient: int) -> None:
-        """Record a gradient of a value, and add it to the earlier gradient if there is one."""
+        """Record a gradient of a value, and add an earlier gradient of the value to it."""
         before = self._gradients.pop(name, None)
         if before is None:
             self._gradients[name] = gradient
@@ -209,7 +210,7 @@ class _Passes:
     def _multiply(
         self, step: ForwardStep, gradients: Sequence[tuple[str, int]], targets: Sequence[str]
     ) -> None:
-        """Run one product for the gradient of each factor, and one sum for that of each addend."""
+        """Make the gradients: a matrix product for each factor, and a sum for each addend."""
         multiplied: set[str] = set()
         for term in step.terms:
             for_left, for_right = _halves(term.product)

@@ -26,7 +26,7 @@ class Config:
         """Return a field that is a positive integer; a field without a default must exist.
 
         Raises:
-            ConfigError: If the field is missing or is not a positive integer.
+            ConfigError: The field is missing or is not a positive integer.
         """
         stated = self._fields.get(key)
         value = default if stated is None else stated
@@ -40,7 +40,7 @@ class Config:
         """Return a field that is a number from 0 to 1.
 
         Raises:
-            ConfigError: If the field is not a number from 0 to 1.
+            ConfigError: The field is not a number from 0 to 1.
         """
         stated = self._fields.get(key)
         value = default if stated is None else stated
@@ -58,7 +58,7 @@ class Config:
         return str(self._fields.get(key) or default)
 
     def inside(self, key: str) -> Config:
-        """Return the nested object under a key; it has no fields if the key is missing."""
+        """Return the nested object under a key, or an empty object if the key is missing."""
         stated = self._fields.get(key)
         fields: Mapping[str, Any] = {}
         if isinstance(stated, Mapping):
@@ -80,7 +80,7 @@ def read(path: Path) -> Config:
         path: Path of the file or the folder.
 
     Raises:
-        ConfigError: If the file cannot be read or is no JSON object.
+        ConfigError: The file cannot be read or is no JSON object.
     """
     file = path / "config.json" if path.is_dir() else path
     try:

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 def conversions() -> Generator[None]:
     """Allow factories to convert the modules that they make, for example by `.half()`.
 
-    PyTorch swaps a fake parameter with its converted version. It refuses to do so if the fake mode
-    has a weak reference to either of them, which is the case after the first operator. Here a new
-    parameter replaces the old one instead; modules that shared the old parameter share the new one.
+    PyTorch swaps a fake parameter with its converted version. The swap fails if the fake mode has a
+    weak reference to either parameter, which is the case after the first operator. In this context,
+    a new parameter replaces the old parameter. Modules that shared the old parameter share the new
+    parameter.
     """
     before = nn.Module._apply
     replaced: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}

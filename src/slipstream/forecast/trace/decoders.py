@@ -1,7 +1,7 @@
 """Dimensions of decoders, read from Hugging Face configs by one function per model_type.
 
-If a config leaves a number out, the defaults of `transformers` apply; a number without a default
-is an error.
+If a config leaves out a number, the default of the library `transformers` applies; a number without
+a default is an error.
 """
 
 from __future__ import annotations

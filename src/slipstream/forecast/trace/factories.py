@@ -21,8 +21,8 @@ def architecture(
     """Return the architecture that the user's function makes.
 
     The arguments of the module come from the attribute `inputs(batch)` of the function, or from a
-    second function that `text` names after a comma. Without either of them, the module gets one
-    tensor: int64 tokens of shape (batch, tokens), or a tensor of shape (batch, *shape).
+    second function that `text` names after a comma. Otherwise the module gets one argument: int64
+    tokens (batch, tokens), or a tensor (batch, *shape).
 
     Args:
         text: Module or file, ":", name of the function, and optionally "," and the name of a second
@@ -32,7 +32,7 @@ def architecture(
         tokens: Number of tokens in a sequence, or None.
 
     Raises:
-        UsageError: If the module, file or function does not exist, fails on import or is not
+        UsageError: The module, file or function does not exist, fails on import or is not
             callable, or if nothing defines the arguments of the module.
     """
     place, _, names = text.rpartition(":")
@@ -67,7 +67,7 @@ def dtype_of(name: str) -> torch.dtype:
         name: Name such as "float32".
 
     Raises:
-        UsageError: If no dtype has that name.
+        UsageError: No dtype has that name.
     """
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):

@@ -40,7 +40,7 @@ def failure(error: Exception, name: str, samples: int) -> str:
 
 
 def _line(error: Exception) -> str:
-    """Return the last traceback line outside of libraries, with its file; "" if there is none."""
+    """Return the last line of the traceback that is outside of libraries, and its file, or ""."""
     frames = traceback.extract_tb(error.__traceback__)
     for frame in reversed(frames):
         path = Path(frame.filename)

@@ -1,7 +1,8 @@
 """Architectures with the dimensions that a config.json of Hugging Face describes.
 
-The modules are those of this package; neither `transformers` nor any weights are needed. Attention
-with a sliding window, like Mistral's, is modelled as attention to the whole sequence.
+The modules are those of `slipstream.forecast.trace.architectures`; neither the library
+`transformers` nor any weights are needed. Attention with a sliding window, like Mistral's, is
+modelled as attention to the whole sequence.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MOST_TOKENS = 8192
 
 
 def architecture(path: Path, tokens: int | None = None) -> Architecture:
-    """Return the architecture of a config; its name is the name of the folder.
+    """Return the architecture that a config describes, named after the folder of the config.
 
     Args:
         path: Path of a config.json or its folder.
@@ -38,8 +39,8 @@ def architecture(path: Path, tokens: int | None = None) -> Architecture:
             8192).
 
     Raises:
-        ConfigError: If the file is unreadable, has an unknown type, or lacks a number.
-        UsageError: If the model has fewer positions than `tokens`, or does not read text.
+        ConfigError: The file is unreadable, has an unknown type, or lacks a number.
+        UsageError: The model has fewer positions than `tokens`, or does not read text.
     """
     config = read(path)
     name = path.resolve().name if path.is_dir() else path.resolve().parent.name
@@ -66,7 +67,7 @@ def _decoder(name: str, config: Config, tokens: int | None) -> Architecture:
 
 
 def _length(config: Config, tokens: int | None, places: int, *, learned: bool) -> int:
-    """Return the number of tokens in a sequence, which learned position embeddings limit."""
+    """Return the number of tokens in a sequence; learned position embeddings limit this number."""
     if tokens is None:
         return min(places, MOST_TOKENS)
     if learned and tokens > places:

@@ -1,4 +1,4 @@
-"""Facts about PyTorch's operators: their kind, and the products that they consist of."""
+"""Facts about PyTorch's operators: the kind and the matrix products of each operator."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def kind_of(name: str, products: Sequence[Product]) -> OperatorKind:
 def _is_narrow(first: Product, *for_weight: Product) -> bool:
     """Return whether a convolution's groups have few channels.
 
-    The product that computes the gradient of the weight sums over pixels, whose number depends on
-    the batch; so only the columns of this product are compared.
+    Of the product that computes the gradient of the weight, only the columns are compared: its
+    summed dimension is the number of pixels, which depends on the batch.
     """
     few = DEPTHWISE_CHANNELS * 9
     return first.batch > 1 and min(first.k, first.n) < few and all(p.n < few for p in for_weight)
 
 
 def products_of(name: str, args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
-    """Return the products of matrices that an operator computes.
+    """Return the matrix products that an operator computes.
 
     Args:
         name: Name of the operator in ATen, without its overload.
@@ -74,7 +74,7 @@ def _mm(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
 
 
 def _is_odd(matrix: Any) -> bool:
-    """Return whether the stride of rows (of columns, if columns are contiguous) is odd."""
+    """Return whether the larger one of the two strides of a matrix, in elements, is odd."""
     return min(matrix.shape[-2:]) > 1 and max(matrix.stride()[-2:]) % 2 == 1
 
 
@@ -132,7 +132,7 @@ def _attention_of(tensors: Sequence[Any], fill: float) -> tuple[Product, Product
 
 
 def _both(product: Product) -> tuple[Product, Product]:
-    """Return the products that compute the gradients of the two factors of a product."""
+    """Return two products, which compute the gradients of the factors of a product."""
     return (
         replace(product, n=product.k, k=product.n),
         replace(product, m=product.n, n=product.k, k=product.m),

@@ -35,7 +35,7 @@ def trace(
     The call blocks for some milliseconds per operator.
 
     Args:
-        make: Function that makes the module; its weights take no memory.
+        make: Function that makes the module; the weights of the module take no memory.
         inputs: Function that makes the arguments of one call.
         name: Human-readable name of the model.
         samples: Number of samples in the arguments that `inputs` makes.
@@ -43,7 +43,7 @@ def trace(
         dtype: Dtype of the module's parameters (default None: the dtype that `make` gives them).
 
     Raises:
-        UsageError: If no output of the model has a gradient.
+        UsageError: No output of the model has a gradient.
     """
     with FakeTensorMode(allow_non_fake_inputs=True):
         with _default(dtype), conversions():
@@ -90,7 +90,7 @@ def _run(
 
 
 def _watch(module: torch.nn.Module, recorder: Recorder) -> dict[str, int]:
-    """Return a dict that the backward pass fills: the operator that completes each gradient."""
+    """Return a dict that a backward pass fills with the operator that completes each gradient."""
     ready: dict[str, int] = {}
     for key, parameter in module.named_parameters():
         if parameter.requires_grad:

@@ -23,9 +23,9 @@ class Batch:
 
     Args:
         samples: Number of samples in the micro-batch, at least 1.
-        shape: Shape of one sample of the first input; None: the shape in the model.
-        tokens: Size of the only dimension that the other fields leave open; None: the other fields
-            must leave no dimension open.
+        shape: Shape of one sample of the first input; None to use the shape in the model.
+        tokens: Size of the only dimension that `samples` and `shape` leave open; None if they leave
+            no dimension open.
     """
 
     samples: int
@@ -36,14 +36,14 @@ class Batch:
 def bind(
     inputs: Sequence[ValueInfoProto], batch: Batch
 ) -> tuple[dict[str, tuple[int, ...]], Fraction]:
-    """Return the shapes of a model's inputs, and the micro-batch divided by the model's batch.
+    """Return the shapes of a model's inputs, and the ratio of the micro-batch to the model's batch.
 
     Args:
         inputs: Inputs of the model; the first dimension of the first input is the batch.
         batch: Sizes for open dimensions.
 
     Raises:
-        UsageError: If a dimension stays open, or the batch contradicts the inputs.
+        UsageError: A dimension stays open, or the batch contradicts the inputs.
     """
     if batch.samples < 1:
         raise UsageError(f"samples is {batch.samples}; a micro-batch has at least 1")
@@ -74,7 +74,7 @@ def bind(
 
 
 def _dimensions(item: ValueInfoProto) -> tuple[int | str, ...]:
-    """Return the size of each dimension; an open one has its name, or a name made from its axis."""
+    """Return the size of each dimension, or a name for the dimension if its size is open."""
     kind = item.type.tensor_type
     if not item.type.HasField("tensor_type") or not kind.HasField("shape"):
         raise UsageError(
@@ -91,7 +91,7 @@ def _dimensions(item: ValueInfoProto) -> tuple[int | str, ...]:
 def _of_batch(
     shapes: Mapping[str, tuple[int | str, ...]], samples: int
 ) -> tuple[dict[str, int], Fraction]:
-    """Return the sizes of open batch dimensions, and `samples` divided by the model's batch."""
+    """Return the sizes of open batch dimensions, and the ratio of `samples` to the batch size."""
     first = next((shape[0] for shape in shapes.values() if shape), 1)
     size = samples if isinstance(first, str) else first
     # Exporters name the first dimension of each input differently unless the user names it.

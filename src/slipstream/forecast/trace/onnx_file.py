@@ -1,4 +1,4 @@
-"""Workloads of ONNX files: the file has the forward pass, from which the backward pass follows.
+"""Workloads of ONNX files: the file has the forward pass; the backward pass is derived.
 
 Parameters are the floating-point initialisers that operators compute with, except for the limits of
 `Clip`, the running statistics of norms, and single numbers.
@@ -31,14 +31,14 @@ def workload(
     Args:
         model: Model that `read` returned.
         name: Human-readable name of the model.
-        batch: Number of samples, and sizes for other open dimensions.
+        batch: Number of samples, and sizes for open dimensions that are not the number of samples.
         precision: "fp32" (default), "tf32", "fp16" or "bf16"; with "fp16" and "bf16" the factors of
             products are cast.
         whole: Whether all floating-point numbers are in 16 bits, parameters included (default
             False).
 
     Raises:
-        UsageError: If a shape or an operator is unknown, or the model has no parameters.
+        UsageError: A shape or an operator is unknown, or the model has no parameters.
     """
     graph = settle(model, batch)
     half = _HALVES.get(precision)
@@ -80,7 +80,7 @@ def _steps(
 
 
 def _trained(graph: ShapedGraph) -> dict[str, str]:
-    """Return the public name of each parameter; a renamed one is named after its module."""
+    """Return the public name of each parameter; modules name the parameters without a name."""
     names: dict[str, str] = {}
     stored = {key for key in graph.stored if graph.tensors[key].is_float}
     for node in graph.nodes:

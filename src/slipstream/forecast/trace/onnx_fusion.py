@@ -1,4 +1,4 @@
-"""Fusion of steps that an exporter split and PyTorch runs as one kernel, and casts of autocast."""
+"""Fusion of steps into the kernels that PyTorch runs, and the casts of autocast."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def with_biases(
     trained: Collection[str],
     tensors: dict[str, TensorType],
 ) -> list[ForwardStep]:
-    """Return steps in which a product also adds its bias, unless another step reads the product.
+    """Return steps in which a product adds its bias, unless a further step reads the plain product.
 
     Args:
         steps: Steps in order of execution.
@@ -62,9 +62,9 @@ def with_functions(
 ) -> list[ForwardStep]:
     """Return steps in which a function of one value, such as GELU or a norm, is one kernel.
 
-    Elementwise operators and reductions over rows join the steps before them as long as the group
-    reads only one value besides parameters and constants. The backward pass of the kernel reads
-    this value again.
+    Elementwise operators and reductions over rows join the steps before them if the joined steps
+    read only one value besides parameters and constants. The backward pass of the kernel reads that
+    value again.
 
     Args:
         steps: Steps in order of execution.
@@ -110,7 +110,7 @@ class _Groups:
         self._first: dict[int, int] = {}
 
     def take(self, index: int, step: ForwardStep) -> None:
-        """Add a step to the groups of its inputs if all inputs are functions of the same value."""
+        """Group a step with its inputs' steps if all inputs are functions of the same value."""
         moving = [name for name in step.inputs if not self._tensors[name].fixed]
         origins = [self._made[name] for name in moving if name in self._made]
         roots = {root for _, root in origins}
@@ -130,7 +130,7 @@ class _Groups:
         self._made.update(dict.fromkeys(step.outputs, (first, root)))
 
     def members(self, index: int) -> Sequence[int]:
-        """Return the steps in a step's group in execution order; without a group, only the step."""
+        """Return the steps in the group of a step, or only that step if it has no group."""
         return self._members.get(self._first.get(index, -1), [index])
 
 
@@ -165,13 +165,13 @@ def with_casts(
 ) -> list[ForwardStep]:
     """Return steps whose products read 16 bits; each value is cast once, before its first product.
 
-    Other steps keep the dtype of their inputs: 16 bits if all inputs that depend on data are in 16
-    bits.
+    All steps except products keep the dtype of their inputs: 16 bits if all inputs that depend on
+    data are in 16 bits.
 
     Args:
         steps: Steps in order of execution.
         tensors: Types of all values, by name of the value; the call changes dtypes and adds the
-            cast copies.
+            copies that casts make.
         half: Name of the 16-bit dtype: "float16" or "bfloat16".
     """
     cast_steps: list[ForwardStep] = []

@@ -77,7 +77,7 @@ def read(path: Path) -> ModelProto:
         path: Path of an .onnx file; separate files of weights are not read.
 
     Raises:
-        UsageError: If the file cannot be read or is no ONNX model.
+        UsageError: The file cannot be read or is no ONNX model.
     """
     try:
         model = onnx.load(str(path), load_external_data=False)
@@ -101,11 +101,12 @@ def _drop_weights(model: ModelProto) -> None:
 
 
 def module_path(node: NodeProto) -> str:
-    """Return the path of the module that an operator belongs to; "" if there is none.
+    """Return the path of the module that an operator belongs to, or "" if no module is recorded.
 
     Args:
-        node: Operator whose metadata lists the modules from the root to it. Older exporters of
-            PyTorch list them in the name instead, such as "/blocks/blocks.0/mlp/MatMul".
+        node: Operator whose metadata lists the modules from the root to the operator. Older
+            exporters of PyTorch list the modules in the operator's name, such as
+            "/blocks/blocks.0/mlp/MatMul".
     """
     for item in node.metadata_props:
         if item.key == _SCOPES:

@@ -1,4 +1,4 @@
-"""Conversion of ONNX operators to the steps that PyTorch would run, with the values they save."""
+"""Conversion of ONNX operators to the steps of PyTorch, with the values that the steps save."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def step_of(
 
     Args:
         node: Operator of a graph.
-        tensors: Types of all values, by name of the value. The function adds further values that
-            PyTorch saves for the backward pass.
+        tensors: Types of all values, by name of the value. The function adds the types of values
+            that PyTorch saves for the backward pass.
         constants: Values that are known before the model runs, by name.
         root: Name of the outermost module.
 
     Raises:
-        UsageError: If the operator multiplies integers, as in quantised models.
+        UsageError: The operator multiplies integers, as in quantised models.
     """
     if node.op.startswith(("QLinear", "QGemm")) or node.op.endswith("Integer"):
         raise UsageError(
@@ -118,7 +118,7 @@ def _is_view(
 def _beside(
     output: str, dtype: str, tensors: dict[str, TensorType]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of an operator's two outputs, and that of the second, which is saved."""
+    """Return the names of an operator's two outputs, and the name of the one that is saved."""
     first = tensors[output]
     tensors[f"{output}:kept"] = TensorType(first.shape, dtype, first.times)
     return (output, f"{output}:kept"), (f"{output}:kept",)

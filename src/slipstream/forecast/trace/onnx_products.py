@@ -16,21 +16,21 @@ _Tensors = Mapping[str, TensorType]
 
 
 def terms_of(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
-    """Return the matrix products of an operator; the tuple is empty if there are none.
+    """Return the matrix products of an operator; the tuple is empty if it computes none.
 
     Args:
         node: Operator of a graph.
         tensors: Types of all values, by name of the value.
 
     Raises:
-        UsageError: If the operator is an Einsum of more than two inputs, or with an ellipsis.
+        UsageError: The operator is an Einsum of more than two inputs, or with an ellipsis.
     """
     find = _FINDERS.get(node.op)
     return find(node, tensors) if find else ()
 
 
 def _term(product: Product, left: str, right: str, tensors: _Tensors) -> Term:
-    """Return a product that is scaled from the batch of the graph to all samples."""
+    """Return a product, enlarged from the batch of the graph to the samples of the micro-batch."""
     times = tensors[right if tensors[left].fixed else left].times
     if tensors[right].fixed:
         product = replace(product, m=_scaled(product.m, times))

@@ -1,7 +1,7 @@
 """Shapes of all values of an ONNX model, for given sizes of its open dimensions.
 
 The nodes are visited in order of execution. Values that depend only on shapes and constants are
-computed; of all other values, only the shape is inferred. So the shape of a Reshape's result is
+computed; of all other values, only the shape is inferred. Thus, the shape of a Reshape's result is
 known even if the model computes that shape.
 """
 
@@ -32,17 +32,18 @@ _UNRUN = {"If", "Loop", "Scan", "SequenceMap"}
 
 
 def settle(model: ModelProto, batch: Batch) -> ShapedGraph:
-    """Return the graph of a model for a batch; every shape in it is known.
+    """Return the graph of a model for a given batch, in which every shape is known.
 
-    The first dimension of the inputs is the batch. If it is open, it gets the number of samples.
-    Otherwise, the size of every value that depends on inputs is multiplied by samples / batch.
+    The first dimension of the inputs is the batch. An open first dimension gets the number of
+    samples. If the first dimension has a size, the size of every value that depends on inputs is
+    multiplied by the ratio of samples to that size.
 
     Args:
         model: Model that `read` returned.
-        batch: Number of samples, and sizes for other open dimensions.
+        batch: Number of samples, and sizes for open dimensions that are not the number of samples.
 
     Raises:
-        UsageError: If a dimension stays open, `batch` contradicts the model, or an operator is
+        UsageError: A dimension stays open, `batch` contradicts the model, or an operator is
             unknown, has no shape, or branches.
     """
     return _Walk(model, batch).run()

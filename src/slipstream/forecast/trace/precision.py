@@ -30,12 +30,12 @@ def traced(
         name: Name or alias of the architecture, as in `architectures.names.find`.
         samples: Number of samples in the micro-batch, at least 1.
         sizes: Keyword arguments of the function that makes the architecture.
-        inputs: Keyword arguments of the function that makes its batch.
+        inputs: Keyword arguments of the function that makes a batch for the architecture.
         precision: "fp32" (default), "tf32", "fp16" or "bf16"; "fp16" and "bf16" use autocast.
         whole: Whether the whole module is in 16 bits, without autocast (default False).
 
     Raises:
-        UsageError: If no architecture has that name.
+        UsageError: No architecture has that name.
     """
     architecture = find(name)
     dtype = DTYPES[precision]

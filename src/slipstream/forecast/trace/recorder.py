@@ -1,4 +1,4 @@
-"""A record of every operator that PyTorch dispatches, and of the memory that it makes and frees."""
+"""A record of each operator that PyTorch dispatches, and of the memory it makes and frees."""
 
 # PyTorch's dispatch modes are not typed.
 # pyright: reportUnknownMemberType=false
@@ -61,8 +61,8 @@ class Recorder(TorchDispatchMode):
     def _drops(self, func: Any, inputs: list[torch.Tensor], reads: tuple[int, ...]) -> bool:
         """Return whether an operator only makes the mask of a dropout, so that it is not recorded.
 
-        On a device, dropout is one kernel, whose mask has one byte per element. The trace has four
-        operators instead.
+        On a device, dropout is one kernel, whose mask has one byte per element. PyTorch dispatches
+        four operators for one dropout during a trace.
         """
         name = func._schema.name.split("::")[-1]
         if name == "bernoulli_":
@@ -74,11 +74,11 @@ class Recorder(TorchDispatchMode):
         return name == "div_" and reads[0] in self._masks
 
     def value(self, tensor: torch.Tensor, born: int = _BEFORE) -> int:
-        """Return the index of the memory that a tensor is a view of.
+        """Return the index of the memory that contains a tensor's elements.
 
         Args:
             tensor: Any tensor.
-            born: Index of the operator that makes the memory if it is new.
+            born: Index of the operator that makes the memory, if the memory has no index yet.
         """
         storage = tensor.untyped_storage()
         index = self._indices.get(storage)
@@ -91,7 +91,7 @@ class Recorder(TorchDispatchMode):
         return index
 
     def values(self) -> tuple[TensorValue, ...]:
-        """Return all memory so far, with the operators that made and freed it."""
+        """Return all recorded memory, with the operators that made and freed each piece."""
         return tuple(TensorValue(*value) for value in self._values)
 
     def _free(self, index: int) -> None:
@@ -136,7 +136,7 @@ def _touched(name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor])
 
 
 def _nbytes(tensor: torch.Tensor) -> int:
-    """Return the bytes of a tensor; an expanded tensor has fewer than its shape suggests."""
+    """Return the bytes that a tensor occupies; an expanded tensor occupies only its storage."""
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
 
 

@@ -1,4 +1,4 @@
-"""Models that a forecast can trace, found by the text that names them.
+"""Models that a forecast can trace, found by names or paths that users write.
 
 from slipstream.forecast.trace.sources import source
 
@@ -48,7 +48,7 @@ class Tracer(Protocol):
                 False).
 
         Raises:
-            UsageError: If the model cannot be made or run with these inputs.
+            UsageError: The model cannot be made, or cannot run on the inputs of the micro-batch.
         """
         ...
 
@@ -59,7 +59,7 @@ class Source:
 
     Args:
         name: Human-readable name of the model.
-        unit: Kind of a sample: "image", "sequence", "token" or "example".
+        unit: Name for one sample: "image", "sequence", "token" or "example".
         trace: Function that traces a micro-batch.
         made: Functions that make the module and a batch; None for a model in an ONNX file.
         tokens: Number of tokens in a sample; None if a sample has no tokens.
@@ -74,7 +74,7 @@ class Source:
     def whole(self, precision: Precision) -> bool:
         """Return whether the whole model trains in 16 bits, with copies of parameters in fp32.
 
-        Language models do; other models use autocast.
+        Language models train in 16 bits; all other models use autocast.
 
         Args:
             precision: Precision of products.
@@ -97,16 +97,16 @@ def source(
             Face or its folder; or the name of an architecture. A function can define the arguments
             of its module: as an attribute, `make.inputs(batch)`, or as a second function of the
             same module, "package.module:make,inputs".
-        shape: Shape of one sample, (channels, height, width) of images. Allowed for functions
-            without inputs, for ONNX files with open dimensions, and for architectures that read
-            images.
+        shape: Shape of one sample, (channels, height, width) of images. The shape may be set for
+            functions that define no inputs, for ONNX files with open dimensions, and for
+            architectures that read images.
         dtype: Element type of the tensor that has `shape`, by PyTorch's name (default "float32").
         tokens: Number of tokens in a sequence (default None: the number that the model is trained
             with).
 
     Raises:
-        UsageError: If there is no such model, or an option does not apply to it.
-        ConfigError: If a config of Hugging Face is unreadable, unknown or incomplete.
+        UsageError: The text names no model, or an option does not apply to the model.
+        ConfigError: A config of Hugging Face is unreadable, unknown or incomplete.
     """
     _check(shape, tokens)
     path = Path(text)
@@ -178,7 +178,7 @@ def _named(text: str, shape: tuple[int, ...] | None, tokens: int | None) -> Arch
 
 
 def _of_length(architecture: Architecture, tokens: int) -> Architecture:
-    """Return an architecture whose sequences have another length."""
+    """Return a copy of an architecture whose sequences have the given length."""
     if "length" not in inspect.signature(architecture.inputs).parameters:
         raise UsageError(f"{architecture.name} reads no sequences; leave the number of tokens out")
     if architecture.name.startswith("bert-") and tokens > BERT_BASE.positions:

@@ -21,8 +21,9 @@ class TensorType:
     Args:
         shape: Size of each dimension.
         dtype: Name of the element type, such as "float32".
-        times: Factor on the number of elements: for values that depend on inputs, the samples of
-            the micro-batch divided by the batch of the graph (default 1).
+        times: Factor on the number of elements (default 1). For a value that depends on inputs, the
+            factor is the number of samples of the micro-batch divided by the batch size of the
+            graph.
         fixed: Whether the value is independent of the model's inputs (default False).
     """
 
@@ -48,7 +49,7 @@ class TensorType:
 
 
 class Back(enum.Enum):
-    """The work in the backward pass of an operator."""
+    """The kind of work that an operator's backward pass does."""
 
     COMPUTES = "computes"  # an operator that makes the gradients of its inputs
     PASSES = "passes"  # nothing if sizes agree, otherwise a sum or a copy
@@ -57,7 +58,7 @@ class Back(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A product and the names of its factors; "" is a factor that the operator computes itself."""
+    """A product and the names of its factors; "" stands for a factor that the operator computes."""
 
     product: Product
     left: str
@@ -71,13 +72,13 @@ class ForwardStep:
     Args:
         name: Name of the operator in PyTorch.
         module: Path of the module that runs the operator.
-        kind: Kind of the operator, which determines the share of the device's peak rates that it
-            reaches.
+        kind: Kind of the operator, which determines what share of a device's peak rates the
+            operator reaches.
         terms: Products that the operator computes.
         inputs: Names of the inputs; the factors of the products come last.
         outputs: Names of the outputs.
         saved: Names of inputs and outputs that the backward pass of the operator reads.
-        back: Work of the operator's backward pass (default `COMPUTES`).
+        back: Kind of work that the operator's backward pass does (default `COMPUTES`).
         view: Whether the operator only makes another view of its first input (default False).
         moved: Bytes that the operator reads and writes (default None: all inputs and outputs).
     """

@@ -1,4 +1,4 @@
-"""A growing list of operators, and the memory that they read and write."""
+"""A growing list of operators, and the memory that the operators read and write."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Tape:
     Args:
         tensors: Types of all values of the model, by name of the value.
 
-    The attribute `operators` contains the operators so far.
+    The attribute `operators` contains the operators that were appended so far.
     """
 
     def __init__(self, tensors: Mapping[str, TensorType]) -> None:
@@ -56,7 +56,7 @@ class Tape:
         self._indices: dict[str, int] = {}
 
     def value(self, name: str) -> int:
-        """Return the index of a value's memory, which predates the step if nothing makes it."""
+        """Return the index of a value's memory; memory that no operator makes predates the step."""
         if name not in self._indices:
             self._indices[name] = len(self._values)
             self._values.append((self._tensors[name].num_bytes, -1))
@@ -72,7 +72,7 @@ class Tape:
         self._indices[name] = self.value(base)
 
     def fresh(self, name: str) -> int:
-        """Return the index of new memory for the next operator, with the size of a named value."""
+        """Return the index of new memory that has the size of a named value."""
         self._values.append((self._tensors[name].num_bytes, len(self.operators)))
         return len(self._values) - 1
 
@@ -100,7 +100,7 @@ class Tape:
 
         Args:
             staying: Indices of memory that outlives the step.
-            to_the_end: Indices of memory that lives until the end of the step.
+            to_the_end: Indices of memory that is freed at the end of the step.
         """
         memory: list[TensorValue] = []
         for index, (size, born) in enumerate(self._values):

@@ -1,4 +1,4 @@
-"""Rows of a table of published measurements: those that can be forecast, and unreadable ones."""
+"""Rows of a table of published measurements: readable rows, and rows without a forecast."""
 
 from __future__ import annotations
 
@@ -26,34 +26,37 @@ class PublishedCase:
         architecture: Name for `slipstream.forecast.trace.architectures.names.find`.
         sizes: Keyword arguments of the architecture's `make`; all but `sampled` are whole numbers.
         inputs: Keyword arguments of the architecture's `inputs`.
-        precision: Precision of matrix products; 16 bits mean mixed precision, and "AMP" is "fp16".
+        precision: Precision of matrix products; a 16-bit precision means mixed precision. The text
+            "AMP" is read as "fp16".
         fp8: Whether linear layers multiply in 8 bits; all other products use `precision`.
         real_data: Whether the row states that training data were read and decoded during training.
         device: Name for `slipstream.forecast.hardware.Hardware.device`.
         devices: Total number of devices.
         per_host: Number of devices in a host.
-        network_gbit: Network rate of a host in Gbit/s; None: not stated, or only one host.
-        strategy: Division of the work among the devices; data parallelism if the row states nothing
-            else.
-        sharded: State that is divided among ranks while everything else is replicated: "head"
-            (classes of the last layer of a face recogniser), "embedding" (rows of embeddings), or
-            "none". With "factors" no state is divided; replicas exchange the factors of the
-            gradients of linear layers.
+        network_gbit: Network rate of a host in Gbit/s; None if the row states no rate or has only
+            one host.
+        strategy: Division of the work among the devices; data parallelism if the row names no
+            strategy.
+        sharded: State that is divided among ranks: "head" (classes of the last layer of a face
+            recogniser), "embedding" (rows of embeddings), or "none". All other state is replicated.
+            With "factors", no state is divided, and replicas exchange the factors of the gradients
+            of linear layers.
         runtime: Name of a runtime in `slipstream.forecast.validate.software`.
-        step_samples: Number of samples of a step on all devices, or of tokens if the unit counts
-            tokens.
+        step_samples: Number of samples (or of tokens, if `unit` counts tokens) of a step on all
+            devices together.
         measured: Seconds per step, or a speed-up if `measures` is "speedup".
         measures: Kind of measurement: "step" (seconds per step), "speedup" (over one device) or
-            "to-target" (time of a whole training). With "to-target", `measured` is this time,
-            including evaluation and pauses, divided by the number of steps.
+            "to-target" (time of a whole training). With "to-target", `measured` is the time of the
+            whole training, including evaluation and pauses, divided by the number of steps.
         channels_first: Whether channels are the first dimension of images.
         gradient_bytes: Bytes per gradient element that replicas exchange.
-        raced: Whether a step is launched as one CUDA graph and InfiniBand switches add gradients,
-            as in NVIDIA's MLPerf submissions.
-        input_rate: Samples per second that a host reads; None: input never limits the step.
-        memory_mb: Peak memory of a device in MiB; None: not stated.
-        group: Key that rows share if they differ only in their strategy.
-        assumed: Names of fields and other values that the row does not state and that are assumed.
+        raced: Whether the row was measured as in NVIDIA's MLPerf submissions: a step is launched as
+            one CUDA graph, and InfiniBand switches add gradients.
+        input_rate: Samples per second that a host reads; None if input never limits the step.
+        memory_mb: Peak memory of a device in MiB; None if the row states none.
+        group: Key that is the same for rows that differ only in their strategy.
+        assumed: Names of the values, fields among them, that the row does not state and that were
+            assumed.
     """
 
     line: int

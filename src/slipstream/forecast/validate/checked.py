@@ -1,7 +1,7 @@
 """Fit of the overhead of PyTorch 2 to steps that `slipstream forecast check` measured.
 
-Published tables are not enough: they do not describe the hosts of the GPUs, and all their rows with
-PyTorch 2 use FSDP.
+Published tables are not enough for this fit: they do not describe the hosts of the GPUs, and all
+rows with PyTorch 2 use FSDP.
 """
 
 # SciPy has no types.
@@ -138,7 +138,7 @@ def fit(
         rows: Measured steps.
         device: Name of the device that ran the steps.
         parameters: Calibrated rates, which the fit does not change.
-        guess: First guess; the fit does not change its host times.
+        guess: First guess of the runtime; the fit does not change the host times in it.
     """
 
     def residuals(point: npt.NDArray[np.float64]) -> list[float]:
@@ -159,13 +159,13 @@ def _at(guess: Runtime, point: npt.NDArray[np.float64]) -> Runtime:
 def errors(
     rows: Sequence[CheckedStep], device: str, parameters: Parameters, guess: Runtime
 ) -> list[float]:
-    """Return the relative error of each row, forecast with a fit on the rows of other models.
+    """Return the relative error of each row; its model is left out of the fit that forecasts it.
 
     Args:
         rows: Measured steps.
         device: Name of the device that ran the steps.
         parameters: Calibrated rates, which the fit does not change.
-        guess: First guess, from which `fit` starts.
+        guess: First guess of the runtime, from which `fit` starts.
     """
     models = {row.model for row in rows}
     without = {

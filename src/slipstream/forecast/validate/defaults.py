@@ -1,4 +1,4 @@
-"""Values that a table does not state: those that its source documents, and usual ones.
+"""Values that a table does not state: values that its source documents, and usual values.
 
 `PublishedCase.assumed` names each value that this module provides.
 """
@@ -112,7 +112,7 @@ _USUAL = {"sequence": 8, "token": 4096, "example": 65536}
 
 
 def batch(row: TableRow, model: TrainedModel, software: Software, device: Device) -> int:
-    """Return a batch per device for a row that states none.
+    """Return the batch size per device for a row that states no batch size.
 
     Args:
         row: Row of the table.
@@ -157,15 +157,15 @@ def accumulates(row: TableRow, model: TrainedModel, software: Software) -> bool:
 def accumulation(
     model: TrainedModel, software: Software, device: Device, devices: int, stated: int
 ) -> tuple[int, int]:
-    """Return the number of sequences in a micro-batch of BERT, and of micro-batches per step.
+    """Return the number of sequences in a micro-batch of BERT, and the micro-batches per step.
 
     Args:
         model: BERT-Large and its inputs.
         software: Framework, whose precision decides the micro-batch.
         device: Device, whose memory decides the micro-batch.
-        devices: Number of devices that share the global batch; fewer than eight count as eight.
-        stated: Batch per device in the table: the sequences of one micro-batch, or of all
-            micro-batches of a step.
+        devices: Number of devices that share the global batch; a number below 8 counts as 8.
+        stated: Batch size per device in the table: the number of sequences of one micro-batch, or
+            of all micro-batches of a step.
     """
     length = model.inputs["length"]
     if software.runtime == "xla":
@@ -202,7 +202,7 @@ def channels_first(row: TableRow, model: TrainedModel, software: Software) -> bo
 
 
 def input_rate(row: TableRow, model: TrainedModel, software: Software) -> float | None:
-    """Return the samples per second that a host reads; None: input never limits the step.
+    """Return the samples per second that a host reads, or None if input never limits the step.
 
     Args:
         row: Row of the table.
@@ -239,7 +239,7 @@ def _is_dell_of_2016(row: TableRow) -> bool:
 
 
 def read_samples(row: TableRow, model: TrainedModel, software: Software) -> TrainedModel:
-    """Return a model whose inputs are corrected if the table does not state the actual ones.
+    """Return the model with the inputs that the source really used, if the table leaves them out.
 
     Args:
         row: Row of the table.
@@ -261,7 +261,7 @@ def read_samples(row: TableRow, model: TrainedModel, software: Software) -> Trai
 
 
 def race(devices: int) -> tuple[int, float]:
-    """Return the batch per GPU of ResNet-50 in MLPerf, and the epochs to its target accuracy.
+    """Return the batch per GPU of ResNet-50 in MLPerf, and the epochs to the target accuracy.
 
     Args:
         devices: Total number of GPUs.
@@ -273,7 +273,7 @@ def race(devices: int) -> tuple[int, float]:
 
 
 def side(row: TableRow, model: TrainedModel) -> int | None:
-    """Return the mean side in pixels of images that grow during training; None: they do not grow.
+    """Return the mean side in pixels of images that grow during training, or None if none grow.
 
     Args:
         row: Row that states the time to reach an accuracy.

@@ -61,7 +61,7 @@ def _scores(title: str, key: str, scores: Mapping[str, Score]) -> Table:
 
 
 def percent(share: float) -> str:
-    """Return a share as text in per cent, or "-" if it is nan."""
+    """Return a share as text in per cent; a share that is nan becomes "-"."""
     return "-" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
@@ -86,7 +86,7 @@ def notes(report: ValidationReport, intervals: Intervals) -> list[str]:
 
     Args:
         report: Comparison of a table with its forecasts.
-        intervals: Prediction intervals, to count the measurements that they contain.
+        intervals: Prediction intervals, whose share of contained measurements is counted.
     """
     lines = [f"80 % intervals contain {percent(coverage(report, intervals))} of the measurements."]
     efficiencies = report.efficiencies()
@@ -126,7 +126,7 @@ def as_json(report: ValidationReport, intervals: Intervals) -> dict[str, Any]:
 
     Args:
         report: Comparison of a table with its forecasts.
-        intervals: Prediction intervals, to count the measurements that they contain.
+        intervals: Prediction intervals, whose share of contained measurements is counted.
     """
     efficiencies = report.efficiencies()
     points = [abs(ours - theirs) for _, ours, theirs in efficiencies]

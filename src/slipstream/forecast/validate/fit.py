@@ -1,14 +1,14 @@
 """Fit of the parameters of a forecast to measurements, near a first guess.
 
-Each parameter is its guess times a factor, whose logarithm has a normal prior. A runtime's factors
-are multiplied with the factors of the usual runtime, so a runtime without measurements equals the
-usual runtime.
+Each parameter is the product of a first guess and a factor; the logarithm of the factor has a
+normal prior. A runtime's factors are multiplied by those of the runtime "usual", so a runtime
+without measurements equals "usual".
 
-If the rate of one device is also published for a row on several devices, the forecast of the row
-uses this rate. Such rows determine communication, and rows on one device determine the device.
-Residuals are logarithms of forecast over measured values, and outliers count less (Cauchy's loss).
-Slopes are derivatives of residuals with respect to parameters. Fits that leave rows out reuse the
-slopes at the point that fits all rows, with their own residuals.
+If a source publishes both a row on several devices and the rate of one device, the forecast of the
+row uses that rate. Rows on several devices thus determine communication, and rows on one device
+determine the device. Residuals are logarithms of forecast over measured values, and outliers count
+less (Cauchy's loss). Slopes are derivatives of residuals with respect to parameters. A fit that
+leaves rows out has its own residuals, but reuses the slopes at the point that fits all rows.
 """
 # Pyright loses the types of NumPy arrays in sums and copies.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -56,9 +56,9 @@ class Fit:
         cases: Measurements to fit.
         predictor: Predictor that simulates the measurements.
         singles: Measured rates of single devices.
-        guess: First guess, whose runtimes are all known runtimes.
-        progress: Callback that receives the number of completed rounds and the total (default:
-            none).
+        guess: First guess of the parameters; it contains all known runtimes.
+        progress: Callback that receives the number of completed rounds and the number of all rounds
+            (default: none).
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class Fit:
         self._slopes: Vector | None = None
 
     def all(self, rounds: int = 6) -> Vector:
-        """Return the parameters that fit all cases best, as a point of `space`.
+        """Return the point of the parameter space that fits all cases best.
 
         The call blocks for some seconds per round and per hundred cases.
 
         Args:
-            rounds: Number of Gauss-Newton rounds, each with new slopes (default 6).
+            rounds: Number of Gauss-Newton rounds (default 6); each round computes new slopes.
         """
         point = np.zeros(len(self.space.knobs))
         every = np.ones(len(self._cases), dtype=np.bool_)

@@ -1,6 +1,6 @@
-"""Parameters fitted without a source or a model, so that no row is judged by a fit to itself.
+"""Parameters of fits that leave out a source or a model, so that no fit judges its own rows.
 
-tools/fit_forecast.py writes them to `data/fit.json`, as points of one `Space`.
+tools/fit_forecast.py writes the results of the fits to `data/fit.json`, as points of one `Space`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Leave = Literal["source", "model", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folds:
-    """The results of several fits, as points of a `Space`.
+    """The results of several fits, as points of one `Space`.
 
     Args:
         guess: First guess of the parameters, the origin of the space.
         runtimes: Names of the runtimes that have fitted parameters of their own.
         all: Point that fits all rows.
-        without: Points of fits that left rows out, by the name that `fold_of` returns for these
-            rows.
+        without: Points of the fits that left rows out, by the name of the fold (see `fold_of`) of
+            the rows.
     """
 
     guess: Parameters
@@ -40,19 +40,19 @@ class Folds:
     without: Mapping[str, Sequence[float]]
 
     def parameters(self) -> dict[str, Parameters]:
-        """Return the parameters of each fold by name; "" is the fold that fits all rows."""
+        """Return the parameters of each fit by fold name; "" names the fit to all rows."""
         space = Space(self.guess, self.runtimes)
         points = {"": self.all, **self.without}
         return {name: space.parameters(point) for name, point in points.items()}
 
 
 def fold_of(case: PublishedCase, leave: Leave) -> str:
-    """Return the name of the fold that judges a case.
+    """Return the name of the fold that judges a case: of the fit that left the case out.
 
     Args:
         case: Case of the table.
-        leave: Rows that the fit leaves out: all rows of the case's source, the rows of its model in
-            that source, or none.
+        leave: Rows that the fit left out: all rows of the case's source, only the source's rows
+            with the case's model, or none.
     """
     if leave == "none":
         return ""

@@ -33,8 +33,9 @@ class MeasuredMachine:
         device: Device from the hardware tables.
         devices: Total number of devices.
         per_host: Number of devices in a host.
-        network_gbit: Network rate of a host in Gbit/s; None: unknown, or only one host.
-        assumed: Names of the fields above that the row does not state.
+        network_gbit: Network rate of a host in Gbit/s; None if the rate is unknown or there is only
+            one host.
+        assumed: Names of the fields of this class that the row does not state.
     """
 
     device: Device

@@ -24,7 +24,7 @@ from slipstream.units import MIB
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """A case with its forecast and measured peak memory in MiB.
+    """A case with its peak memory in MiB, as forecast and as measured.
 
     Args:
         case: Measurement that states its peak.
@@ -53,12 +53,13 @@ class Habits:
     Args:
         context_mb: Memory in MiB that context, kernels and libraries use before the first tensor
             (default 0).
-        peer_mb: Additional memory of the context in MiB per other device of the host (default 0).
+        peer_mb: Memory in MiB that the context uses in addition for each other device of the host
+            (default 0).
         master: Whether parameters in 16 bits have fp32 copies (default False).
         expandable: Whether the allocator's segments can grow, as in `replay` (default False).
         planned: Whether all addresses are planned before the first step, without allocator and
             buckets (default False).
-        zeroed: Whether gradients are set to zero instead of being freed (default False).
+        zeroed: Whether gradients are set to zero and not freed (default False).
         aside: Whether the last layer is prepared on a separate CUDA stream, which has its own
             memory (default False).
     """
@@ -125,7 +126,7 @@ def footprint(case: PublishedCase, predictor: CasePredictor) -> Footprint:
 
 
 def ratios(cases: Sequence[PublishedCase], predictor: CasePredictor) -> dict[str, list[float]]:
-    """Return measured divided by forecast peaks, for cases that state a peak, by source.
+    """Return the ratios of measured to forecast peak memory by source, for cases with a peak.
 
     Args:
         cases: Measurements of a table.
@@ -142,8 +143,8 @@ def ratios(cases: Sequence[PublishedCase], predictor: CasePredictor) -> dict[str
 def _planned(workload: Workload, case: PublishedCase, habits: Habits) -> float:
     """Return the peak in bytes if all addresses are planned before the first step.
 
-    Gradients have memory of their own; other values share memory if they are not alive at the same
-    time.
+    Gradients have memory of their own. All other values share memory if they are not alive at the
+    same time.
     """
     gradients = gradient_owners(workload)
     gradient_bytes = sum(workload.values[index].num_bytes for index in gradients)
@@ -156,7 +157,7 @@ def _planned(workload: Workload, case: PublishedCase, habits: Habits) -> float:
 
 
 def _with_kept_gradients(workload: Workload) -> Workload:
-    """Return a workload whose gradients exist before the step, which adds to them."""
+    """Return a workload whose gradients exist before the step; the step adds to these gradients."""
     ready = {value: workload.values[value].born + 1 for value in gradient_owners(workload)}
     fresh = tuple(
         replace(value, dies=ready.get(index, value.dies))
@@ -167,9 +168,9 @@ def _with_kept_gradients(workload: Workload) -> Workload:
 
 
 def _split(workload: Workload, optimizer: Optimizer) -> tuple[Workload, Workload]:
-    """Return the workloads of the main and of the separate stream, which share no memory.
+    """Return two workloads, of the main and of the separate stream; streams share no memory.
 
-    The last layer holds one vector, the centre, per class. The separate stream normalises these
+    The last layer holds one vector, the centre, per class. The separate stream normalises the
     centres to length 1, and computes the gradient of the normalisation in the backward pass.
     Replicas do not exchange the last layer, and its optimizer states exist before the first step.
     """
@@ -202,7 +203,7 @@ def _only(workload: Workload, is_chosen: Callable[[int], bool]) -> Workload:
 
 
 def _head(workload: Workload) -> int:
-    """Return the weight of the last layer, which is assumed to be the largest one."""
+    """Return the weight of the last layer; it is assumed to be the largest weight."""
     return max(workload.parameters, key=lambda parameter: parameter.elements).value
 
 
@@ -220,7 +221,7 @@ def _is_torchtitan(case: PublishedCase) -> bool:
 
 
 def _compiles_loss(case: PublishedCase) -> bool:
-    """Return whether torchtitan compiles its loss with the model, which it does since 2025."""
+    """Return whether a row is of torchtitan in 2025 or later, which compiles loss and model."""
     return re.search("torchtitan 20(2[5-9]|[3-9])", case.framework.lower()) is not None
 
 
@@ -229,7 +230,7 @@ def _context(habits: Habits, case: PublishedCase) -> float:
 
 
 def _ends(workload: Workload, strategy: Strategy) -> list[tuple[Workload, int]]:
-    """Return the workload and number of stored micro-batches of the first and last rank."""
+    """Return the workload and the number of stored micro-batches, for the first and last rank."""
     divided = divide(workload, strategy.tensor, sequence=strategy.sequence).workload
     pipeline, virtual = strategy.pipeline, strategy.virtual
     if pipeline == 1:
@@ -276,7 +277,7 @@ def _shared_out(workload: Workload, case: PublishedCase) -> Workload:
 
 
 def _shrunk(workload: Workload, shared: Sequence[int] | set[int], case: PublishedCase) -> Workload:
-    """Divide the shared parameters, and all values of the same sizes, by the devices."""
+    """Divide the shared parameters, and all values of the same sizes, among the devices."""
     sizes = {workload.values[value].num_bytes for value in shared}
     sizes |= {size // 2 for size in sizes}
     return replace(

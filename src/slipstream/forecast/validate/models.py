@@ -1,6 +1,6 @@
-"""The architecture that a row names, and the numbers that shape it and its batches.
+"""The architecture that a row names, and the numbers that shape the model and its batches.
 
-Names are those of `slipstream.forecast.trace.architectures.names.find`.
+Architectures have their names from `slipstream.forecast.trace.architectures.names.find`.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ class TrainedModel:
         inputs: Keyword arguments that make a batch.
         tokens: Number of tokens of a sample (default 1).
         samples_are: Unit in which a batch is counted (default "image").
-        sharded: State that is divided among ranks while everything else is replicated: rows of an
-            embedding, or classes of the last layer. With "factors" no state is divided; replicas
-            exchange the factors of the gradients of linear layers (default "none").
+        sharded: State that is divided among ranks: "embedding" (rows of embeddings), "head"
+            (classes of the last layer), or "none" (default). All other state is replicated. With
+            "factors", no state is divided, and replicas exchange the factors of the gradients of
+            linear layers.
         assumed: Names of values that the row does not state.
     """
 
@@ -74,7 +75,7 @@ def model(row: TableRow, runtime: str) -> TrainedModel:
         runtime: Name of the runtime. With TensorFlow 1 and Caffe, a ResNet is version 1 by default.
 
     Raises:
-        UnreadableError: The row names no known architecture, or several.
+        UnreadableError: The row names no known architecture, or more than one.
     """
     text = re.sub(r"[\s_]+", "-", row.model.lower())
     _check_single(row.model)

@@ -29,7 +29,7 @@ _FIRST_VERSION = ("tensorflow1", "horovod", "caffe")
 
 
 def network(text: str, row: TableRow, runtime: str) -> tuple[str, tuple[str, ...]] | None:
-    """Return the network that a row names, with the names of assumed values, or None.
+    """Return the network that a row names and the names of assumed values; None if unknown.
 
     Args:
         text: Text of the model, in lower case and with "-" for blanks.

@@ -39,10 +39,11 @@ _WITHOUT_DROPOUT = ("fsdp", "fsdp-compile")
 
 
 class CasePredictor:
-    """Predictor of cases; `traced` keeps traced models so that later cases can reuse them.
+    """Predictor of cases; `traced` keeps traced models, which later cases can reuse.
 
     Args:
-        parameters: Parameters with all known runtimes, which state whether attention is fused.
+        parameters: Calibrated parameters with all known runtimes; a runtime states whether
+            attention is fused.
         hardware: Devices and links (default: those that Slipstream contains).
     """
 
@@ -67,7 +68,7 @@ class CasePredictor:
         return self.alone(case, parameters).seconds / seconds * case.devices
 
     def alone(self, case: PublishedCase, parameters: Parameters) -> SimulatedStep:
-        """Return the step of a case on one device, with the same micro-batches."""
+        """Return the step of a case on a single device, with the micro-batch size of the case."""
         strategy = replace(case.strategy, data=1, tensor=1, pipeline=1, zero=0)
         return self.step(replace(case, strategy=strategy, devices=1), parameters)
 
@@ -117,7 +118,7 @@ class CasePredictor:
         return self.traced[key].at(case.strategy.micro_batch)
 
     def simulation(self, case: PublishedCase) -> Simulation:
-        """Return the simulation for a case; build it if it is new."""
+        """Return the simulation for a case; the first call for a model and strategy builds it."""
         strategy = case.strategy
         runtime = self._runtimes.runtime(case.runtime)
         workload = self._workload(case)
@@ -141,7 +142,7 @@ class CasePredictor:
         return self._simulations[key]
 
     def _workload(self, case: PublishedCase) -> Workload:
-        """Return the workload of a case, in which embedding tables have sparse gradients."""
+        """Return the workload of a case; the gradients of its embedding tables are sparse."""
         workload = self.workload(case)
         if not case.architecture.startswith(_RECOMMENDERS):
             return workload
@@ -165,7 +166,7 @@ class CasePredictor:
         return _apart(case.strategy, names, Agreement.SHARD)
 
     def cluster(self, case: PublishedCase) -> Cluster:
-        """Return the hosts that a case was measured on."""
+        """Return the cluster on which a case was measured."""
         key = case.device, case.per_host, case.network_gbit, case.raced
         if key not in self._clusters:
             device = self._hardware.device(case.device)

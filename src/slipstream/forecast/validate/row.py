@@ -12,7 +12,7 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """A row as text; the other fields are the columns of the table.
+    """A row as text; every field except `line` is a column of the table.
 
     Args:
         line: Line number in the file; the header is line 1.
@@ -43,14 +43,14 @@ class TableRow:
 
 
 def whole(text: str, name: str) -> int:
-    """Return a whole number from text; it is at least 1 and may have commas.
+    """Return the whole number, at least 1, that a text contains; the digits may have commas.
 
     Args:
         text: Text of the table.
         name: Name of the column.
 
     Raises:
-        UnreadableError: The text is not such a number.
+        UnreadableError: The text is not a whole number of at least 1.
     """
     digits = text.strip().replace(",", "")
     if not digits.isdecimal() or not int(digits):

@@ -16,10 +16,10 @@ from slipstream.forecast.validate.predict import CasePredictor
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """Throughput of several devices, divided by that of the same number of independent devices.
+    """Throughput of several devices, divided by that of equally many independent devices.
 
     Args:
-        forecast: Forecast for devices that are as fast as the published single device.
+        forecast: Forecast efficiency of devices that are as fast as the published single device.
         measured: Published throughput, divided by the published throughput of the single devices.
     """
 
@@ -42,7 +42,7 @@ class Singles:
         }
 
     def seconds(self, case: PublishedCase) -> float | None:
-        """Return the published time of one device for its share of a step, or None if unknown.
+        """Return the published time of one device for one device's share of a step, or None.
 
         Args:
             case: Measurement on several devices.
@@ -60,7 +60,7 @@ class Singles:
         Args:
             case: Measurement on several devices.
             predictor: Predictor that simulates the step.
-            parameters: Parameters for everything except the rate of a device.
+            parameters: Calibrated parameters for everything except the rate of a device.
         """
         one = self.seconds(case)
         if one is None:
@@ -76,7 +76,7 @@ class Singles:
         Args:
             case: Measurement on several devices, or a speed-up.
             predictor: Predictor that simulates the step.
-            parameters: Parameters for everything except the rate of a device.
+            parameters: Calibrated parameters for everything except the rate of a device.
         """
         if case.measures == "speedup":
             speedup = predictor.forecast(case, parameters)
@@ -88,7 +88,7 @@ class Singles:
 
 
 def _alike(case: PublishedCase) -> tuple[object, ...]:
-    """Return a key that rows share if they differ only in the number of devices."""
+    """Return a key that is the same for rows that differ only in the number of devices."""
     strategy = case.strategy
     return (
         case.source, model_of(case), tuple(case.inputs.items()), case.gpu, case.framework,

@@ -28,7 +28,7 @@ class Judged:
     Args:
         case: Measurement.
         forecast: Forecast with parameters that were fitted without the case.
-        efficiency: Forecast and measured efficiency; None: the rate of one device is unknown.
+        efficiency: Forecast and measured efficiency; None if the rate of one device is unknown.
     """
 
     case: PublishedCase
@@ -47,11 +47,11 @@ class Score:
 
     Args:
         rows: Number of rows in the table.
-        read: Number of these rows that could be read.
-        mape: Mean of the relative errors |forecast - measured| / measured; nan: no row was read.
-        median: Median of the relative errors; nan: no row was read.
-        p90: 90th percentile of the relative errors; nan: no row was read.
-        bias: Mean of forecast / measured, minus 1; nan: no row was read.
+        read: Number of rows of the table that could be read.
+        mape: Mean of the relative errors |forecast - measured| / measured; nan if no row was read.
+        median: Median of the relative errors; nan if no row was read.
+        p90: 90th percentile of the relative errors; nan if no row was read.
+        bias: Mean of the ratios forecast / measured, minus 1; nan if no row was read.
     """
 
     rows: int
@@ -63,7 +63,7 @@ class Score:
 
     @property
     def shares(self) -> tuple[float, float, float, float]:
-        """Mean, median and 90th percentile of the errors, and their bias."""
+        """Mean, median, 90th percentile and bias of the relative errors."""
         return self.mape, self.median, self.p90, self.bias
 
 
@@ -75,7 +75,7 @@ class ValidationReport:
         judged: Rows that were read, with their forecasts.
         unread: Rows that were not read, with reasons.
         leave: Rows that the fit left out, as in `fold_of`.
-        footprints: Peak memory of the rows that state it (default none).
+        footprints: Peak memory of the rows that state a peak (default none).
     """
 
     judged: tuple[Judged, ...]
@@ -118,8 +118,8 @@ class ValidationReport:
     def efficiencies(self) -> list[tuple[Judged, float, float]]:
         """Return rows on several devices with their forecast and measured efficiency.
 
-        Efficiency is throughput, divided by the published throughput of the same number of single
-        devices.
+        Efficiency is the throughput of n devices, divided by n times the published throughput of a
+        single device.
         """
         return [
             (judged, judged.efficiency.forecast, judged.efficiency.measured)
@@ -128,11 +128,11 @@ class ValidationReport:
         ]
 
     def ranks(self) -> tuple[int, int]:
-        """Return the number of groups with a hit, and the number of all groups.
+        """Return the number of groups of rows with a hit, and the number of all groups of rows.
 
-        A group has more than three rows, which differ only in their strategy. It has a hit if the
-        strategy with the shortest measured step is among the three strategies with the shortest
-        forecast steps.
+        A group consists of four or more rows that differ only in their strategy. A group has a hit
+        if the strategy with the shortest measured step is among the three strategies with the
+        shortest forecast steps.
         """
         groups: dict[str, list[Judged]] = {}
         for judged in self.judged:
@@ -148,7 +148,7 @@ class ValidationReport:
 
 
 def group_of(case: PublishedCase) -> str:
-    """Return the kind of a case's model, such as "image", by which prediction intervals differ."""
+    """Return the kind of a case's model, such as "image"; each kind has a prediction interval."""
     if case.architecture.startswith(("dlrm", "wide-deep", "ncf")):
         return "tables"
     if case.architecture.startswith(("gpt", "mpt", "llama")):
@@ -187,7 +187,8 @@ def validate(
         path: Location of the table.
         folds: Parameters that were fitted without parts of the table.
         leave: Rows that the fit must leave out to judge a row, as in `fold_of` (default "source").
-        progress: Callback that receives the number of completed rows and the total (default: none).
+        progress: Callback that receives the number of completed rows and the number of all rows
+            (default: none).
 
     Raises:
         UsageError: Columns are missing.
@@ -217,7 +218,7 @@ def validate(
 
 
 def _chosen(parameters: Mapping[str, Parameters], fold: str) -> Parameters:
-    """Return the parameters of a fold, or those fitted on all rows if there is no such fold."""
+    """Return the parameters of a fold or, if the fold is unknown, those fitted to all rows."""
     return parameters.get(fold) or parameters[""]
 
 
@@ -228,7 +229,7 @@ def judge(
 
     Args:
         case: Case of a table.
-        singles: Rates of single devices in that table.
+        singles: Rates of single devices in the table of the case.
         predictor: Predictor that simulates the case.
         parameters: Parameters that were fitted without the case.
     """

@@ -1,11 +1,11 @@
-"""The software that ran a row, and its precision.
+"""The software that ran a row, and the precision that the software used.
 
-The runtimes "pytorch", "tensorflow1", "tensorflow2", "mxnet" and "paddle" have the prefix "ngc-" if
-they are NVIDIA's builds, which read input on the GPU. The other runtimes are "xla" (TensorFlow with
-its compiler), "horovod" (TensorFlow 1 with Horovod as of 2017), "paddle-dali" (Paddle with NVIDIA
-DALI), "oneflow", "megatron" (Megatron-DeepSpeed), "fsdp" (PyTorch that shards parameters),
-"fsdp-compile" (FSDP with `torch.compile`), "byteps", "hugectr", "mindspore", "caffe", "caffe2" and
-"torch7".
+The runtimes "pytorch", "tensorflow1", "tensorflow2", "mxnet" and "paddle" also exist with the
+prefix "ngc-", for NVIDIA's builds, which read input on the GPU. Further runtimes are "xla"
+(TensorFlow with its compiler), "horovod" (TensorFlow 1 with Horovod as of 2017), "paddle-dali"
+(Paddle with NVIDIA DALI), "oneflow", "megatron" (Megatron-DeepSpeed), "fsdp" (PyTorch that shards
+parameters), "fsdp-compile" (FSDP with `torch.compile`), "byteps", "hugectr", "mindspore", "caffe",
+"caffe2" and "torch7".
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Software:
 
     Args:
         runtime: Name of a runtime, as listed at the top of this module.
-        precision: Precision of matrix products; 16 bits mean mixed precision.
+        precision: Precision of matrix products; a 16-bit precision means mixed precision.
         fp8: Whether linear layers multiply in 8 bits; all other products use `precision`.
         real_data: Whether the row states that training data were read and decoded during training.
-        assumed: Names of the fields above that the row does not state.
+        assumed: Names of the fields of this class that the row does not state.
     """
 
     runtime: str
@@ -73,8 +73,8 @@ def software(row: TableRow, device: Device, *, to_target: bool) -> Software:
     Args:
         row: Row of the table.
         device: Device of the row.
-        to_target: Whether the row states the time to reach an accuracy; such races usually train in
-            16 bits.
+        to_target: Whether the row states the time to reach an accuracy; training against the clock
+            usually uses 16 bits.
     """
     runtime, assumed = _runtime(row)
     precision = _stated_precision(row)

@@ -36,7 +36,7 @@ class FitKnob:
     """A fitted parameter.
 
     Args:
-        table: "rates", "wire" or the name of a runtime.
+        table: Table of the parameter: "rates", "wire" or the name of a runtime.
         name: Name of the parameter in its table.
         width: Standard deviation of the parameter's logarithm.
     """
@@ -47,10 +47,10 @@ class FitKnob:
 
 
 class Space:
-    """Parameters as points; a point has the logarithms of the factors on a first guess.
+    """Parameters as points; a point contains logarithms of factors on a first guess.
 
     Args:
-        guess: First guess, with all known runtimes.
+        guess: First guess of the parameters, with all known runtimes.
         runtimes: Names of runtimes with fitted parameters of their own, in addition to "usual".
     """
 
@@ -71,7 +71,7 @@ class Space:
         """Return the parameters at a point.
 
         Args:
-            point: Logarithm of the factor on each fitted parameter, in the order of `knobs`.
+            point: Logarithms of the factors on the fitted parameters, in the order of `knobs`.
         """
         logs: dict[str, dict[str, float]] = {}
         for knob, value in zip(self.knobs, point, strict=True):
@@ -94,7 +94,7 @@ def _together(usual: dict[str, float], of_runtime: dict[str, float]) -> dict[str
 
 
 def _scaled(table: _T, logs: dict[str, float]) -> _T:
-    """Return a table whose numbers are multiplied by factors; shares stay at most 1."""
+    """Return a table whose numbers are multiplied by factors; a share stays at most 1."""
     changes: dict[str, float] = {}
     for name, value in logs.items():
         changed = getattr(table, name) * math.exp(value)

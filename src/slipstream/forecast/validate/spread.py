@@ -1,4 +1,4 @@
-"""Batches and strategy of a row, which divide its work among devices."""
+"""Batch sizes and strategy of a row: how the work of a step is divided among devices."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _PARAMETER_SERVER = r"\bps\b|\bps-|parameter.server|byteps|stock distributed"
 def stated_batch(row: TableRow, software: Software) -> int | None:
     """Return the batch per device that a row states, or None if the row states none.
 
-    If the row states two batches, as in "128 (FP32) / 256 (AMP)" or "64 , 32", the larger batch is
-    that of mixed precision.
+    If the row states two batches, as in "128 (FP32) / 256 (AMP)" or "64 , 32", the larger batch
+    belongs to mixed precision.
 
     Args:
         row: Row of the table.
@@ -71,11 +71,12 @@ def strategy(
         machine: Machine of the row.
         model: Model of the row.
         software: Software of the row.
-        batch: Batch per device; None: the row states none.
+        batch: Batch size per device; None if the row states no batch.
 
     Raises:
         UnreadableError: The product of the degrees of parallelism is not the number of devices, or
-            the global batch is not a multiple of the batches of all replicas together.
+            the global batch is not a multiple of the number of samples that all replicas process at
+            once.
     """
     tensor, pipeline, data = _degrees(row, machine.devices)
     assumed: tuple[str, ...] = ()
@@ -109,9 +110,9 @@ def strategy(
 def gradient_bytes(row: TableRow, software: Software) -> int:
     """Return the bytes per gradient element that replicas exchange.
 
-    Keras keeps parameters and gradients in 32 bits if products are in 16
-    (tensorflow.org/api_docs/python/tf/keras/mixed_precision/Policy). Paddle still sends 16 bits
-    (paddle/fluid/contrib/mixed_precision/fp16_utils.py, update_role_var_grad).
+    Keras keeps parameters and gradients in 32 bits even if products are in 16 bits
+    (tensorflow.org/api_docs/python/tf/keras/mixed_precision/Policy). Paddle exchanges gradients in
+    16 bits (paddle/fluid/contrib/mixed_precision/fp16_utils.py, update_role_var_grad).
 
     Args:
         row: Row of the table.
@@ -121,7 +122,7 @@ def gradient_bytes(row: TableRow, software: Software) -> int:
 
 
 def is_packed(row: TableRow) -> bool:
-    """Return whether TensorFlow 2 itself exchanges the gradients, which it does as one array.
+    """Return whether TensorFlow 2 itself exchanges the gradients, packed into one array.
 
     Args:
         row: Row of the table.
@@ -135,7 +136,7 @@ def _origin(row: TableRow) -> str:
 
 
 def _degrees(row: TableRow, devices: int) -> tuple[int, int, int]:
-    """Return the numbers of tensor-parallel, pipeline and data-parallel ranks."""
+    """Return the tensor-parallel, pipeline-parallel and data-parallel degrees."""
     if _degree(row, "cp") > 1:
         raise UnreadableError(
             f"the model is {row.model!r} with ranks that share a sequence (CP);"
@@ -154,7 +155,7 @@ def _degrees(row: TableRow, devices: int) -> tuple[int, int, int]:
 
 
 def _degree(row: TableRow, name: str) -> int:
-    """Return a degree from "TP=8", "TP 8" or "TP8"; in torchtitan, "TP" alone means 8."""
+    """Return the degree in "TP=8", "TP 8" or "TP8"; torchtitan's "TP" without a number is 8."""
     if match := re.search(rf"\b{name}[ =]?(\d+)\b", row.words):
         return whole(match[1], name)
     dimensions = {"tp": "2d|3d", "pp": "3d"}

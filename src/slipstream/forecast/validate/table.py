@@ -1,4 +1,4 @@
-"""Reader of tables of published measurements, which returns cases to forecast.
+"""Reader of tables of published measurements; the result is a list of cases to forecast.
 
 case, *_ = read("measurements.csv")[0]
 architecture = names.find(case.architecture)  # slipstream.forecast.trace.architectures.names
@@ -60,11 +60,11 @@ def read(path: Path | str) -> tuple[list[PublishedCase], list[Unread]]:
         path: Location of a CSV file in UTF-8 with a header of `COLUMNS`, in any order.
 
     Returns:
-        The rows that can be forecast, and the rows that cannot, each in the order of the file.
+        Two lists in the order of the file: the rows that can be forecast, and the unreadable rows.
 
     Raises:
         ConfigError: The file cannot be read, or is empty.
-        UsageError: Columns are missing; the message names them.
+        UsageError: Columns are missing; the message names the missing columns.
     """
     hardware = load()
     cases: list[PublishedCase] = []
@@ -79,7 +79,7 @@ def read(path: Path | str) -> tuple[list[PublishedCase], list[Unread]]:
 
 
 def _records(path: Path) -> Iterator[tuple[int, Mapping[str | None, str | None]]]:
-    """Yield each row with its first line; columns beyond the header's have the name None."""
+    """Yield each row with the number of its first line; cells beyond the header have no name."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
@@ -156,7 +156,7 @@ def _parts(row: TableRow, hardware: Hardware) -> tuple[_Parts, tuple[str, ...]]:
 def _raced(
     row: TableRow, ran_on: MeasuredMachine, trained: TrainedModel, batch: int | None
 ) -> tuple[TrainedModel, int | None, tuple[str, ...]]:
-    """Return the model, the batch and the names of assumed values of a race to an accuracy."""
+    """Return the model, batch and assumed values of a row that states the time to an accuracy."""
     pixels = defaults.side(row, trained)
     if pixels is not None:
         return replace(trained, inputs={"side": pixels}), batch, ("side",)
@@ -170,7 +170,7 @@ def _is_mlperf(row: TableRow) -> bool:
 
 
 def _step(row: TableRow, parts: _Parts) -> tuple[int, float]:
-    """Return the number of samples of a step, and its seconds or the speed-up."""
+    """Return the number of samples of a step, and the measurement: seconds or a speed-up."""
     number, counted = value(row.images_per_sec_or_speedup), parts.unit
     samples = parts.strategy.global_batch
     if counted.kind == "speedup":
@@ -205,7 +205,7 @@ def _images(row: TableRow, parts: _Parts) -> float:
 
 
 def _group(row: TableRow, parts: _Parts) -> str:
-    """Return a key for a row's measurement that does not include its strategy."""
+    """Return a key for a row that is the same for rows that differ only in their strategy."""
     shape = {**parts.model.sizes, **parts.model.inputs}
     sizes = " ".join(f"{name}={number:g}" for name, number in sorted(shape.items()))
     framework = re.sub(r"\b(FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD)\b", "", row.framework)

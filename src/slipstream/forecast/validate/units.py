@@ -39,8 +39,8 @@ class RowUnit:
     Args:
         kind: "rate" (samples or tokens per second), "period" (time of a step), "target" (time of a
             whole training) or "speedup" (over one device).
-        factor: Factor that converts the number to seconds, or to samples or tokens per second
-            (default 1).
+        factor: Factor that converts the measured number to seconds, samples per second, or tokens
+            per second (default 1).
         tokens: Whether a rate counts tokens (default False).
         per_device: Whether a rate is per device (default False).
     """
@@ -58,7 +58,7 @@ def unit(text: str) -> RowUnit:
         text: Text such as "images/sec", "tokens/sec/GPU", "ms/iteration" or "hours to 93%".
 
     Raises:
-        UnreadableError: The unit is a ratio of two systems, or unknown.
+        UnreadableError: The unit is unknown, or the number is a ratio of two systems.
     """
     plain = text.strip().lower()
     if match := _RATE.match(plain):
@@ -101,11 +101,11 @@ def value(text: str) -> float:
 
 
 def memory_mb(row: TableRow) -> float | None:
-    """Return the peak memory of a device in MiB, or None if the row does not state it.
+    """Return the peak memory of a device in MiB, or None if the row states no peak.
 
     Args:
-        row: Row of the table. The text of its model or framework may contain the memory, such as
-            "mem_MB=1528", "30338 MB/GPU" or "memory 82.4 GiB".
+        row: Row of the table. The memory may be part of the row's text for the model or the
+            framework, such as "mem_MB=1528", "30338 MB/GPU" or "memory 82.4 GiB".
     """
     for pattern in _MEMORY:
         if match := pattern.search(row.words):

@@ -1,4 +1,4 @@
-"""Attention without a fused kernel: its scores are written to memory and read again."""
+"""Attention without a fused kernel: the scores are written to memory and read again."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ _SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 def unfused(workload: Workload, *, dropout: bool, softmax_of: int = 1) -> Workload:
     """Return a workload in which separate kernels replace each fused attention.
 
-    The kernels are two products, softmax with scale and mask, and dropout of the result.
+    The kernels are two matrix products, a softmax with scale and mask, and dropout on the softmax's
+    result.
 
     Args:
         workload: Workload with or without attention.
         dropout: Whether dropout is applied to attention scores.
-        softmax_of: Number that must divide samples times heads for scale, mask and softmax to be
-            one kernel. Otherwise scale, mask, softmax in fp32 and the casts around it are separate
-            kernels (default 1: always one kernel).
+        softmax_of: Divisor of samples times heads that lets scale, mask and softmax run as one
+            kernel (default 1: always one kernel). If it is no divisor, there are separate kernels
+            for scale, for mask, for softmax in fp32 and for its casts.
     """
     if not any(operator.kind is OperatorKind.ATTENTION for operator in workload.operators):
         return workload
@@ -79,7 +80,7 @@ class _Expansion:
         return replace(value, born=self._last(value.born), dies=dies)
 
     def _lives(self) -> list[TensorValue]:
-        """Return the new values, each alive from the operator that writes it to its last reader."""
+        """Return the new values; each lives from the operator that writes it to its last reader."""
         fresh = range(len(self._old.values), len(self._old.values) + len(self._fresh))
         born: dict[int, int] = {}
         dies: dict[int, int] = {}

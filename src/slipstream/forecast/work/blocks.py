@@ -1,6 +1,6 @@
 """Repeated blocks of a model.
 
-They are the units of pipeline stages, FSDP gathers and activation checkpoints.
+Blocks are the units of pipeline stages, FSDP gathers and activation checkpoints.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SHARE = 0.05
 
 
 def blocks(operators: Sequence[Operator]) -> tuple[int, list[int]]:
-    """Return the number of repeated blocks, and the block of each operator.
+    """Return the number of repeated blocks, and the index of the block of each operator.
 
     Operators before the first block belong to the first block; operators after a block belong to
     that block. An operator of the backward pass belongs to the block in which the forward pass last
@@ -38,12 +38,12 @@ def blocks(operators: Sequence[Operator]) -> tuple[int, list[int]]:
 
 
 def names(operators: Sequence[Operator]) -> list[str]:
-    """Return the path of each operator's block, or "" if it belongs to none.
+    """Return the path of each operator's block, or "" for an operator outside all blocks.
 
     A module is a block if its path ends in a number, like in `nn.ModuleList` and `nn.Sequential`.
-    If such modules are nested, the outermost is the block. The exception is a module that contains
-    more than half of the operators, most of them in numbered modules inside it; then the modules
-    inside are the blocks.
+    If modules with numbers are nested, the outermost of them is the block. There is one exception:
+    a module with more than half of the operators, most of them in numbered modules inside, is no
+    block. The numbered modules inside are the blocks.
 
     Args:
         operators: Operators of a forward pass.
@@ -64,7 +64,7 @@ def names(operators: Sequence[Operator]) -> list[str]:
 
 
 def _backward(operators: Sequence[Operator], places: Sequence[int], last: int) -> list[int]:
-    """Return the block of each operator after the forward pass; the numbers never increase."""
+    """Return the block index of each backward operator; the indices never increase."""
     forward = len(places)
     read_by: dict[int, int] = {}
     for operator, place in zip(operators, places, strict=False):
@@ -78,7 +78,7 @@ def _backward(operators: Sequence[Operator], places: Sequence[int], last: int) -
 
 
 def _numbered(path: str) -> Iterable[str]:
-    """Yield the enclosing modules whose path ends in a number, outermost first."""
+    """Yield the modules around an operator whose path ends in a number, outermost first."""
     parts = path.split(".")
     for index, part in enumerate(parts):
         if part.isdigit():

@@ -1,11 +1,12 @@
 """Division of matrix products among tensor-parallel ranks.
 
 Products with weights are divided in pairs: the first product by outputs, the second by its summed
-dimension. Operators between the two products work on a share of the heads or channels. The ranks
-then sum the results of the second product, once per pair in the forward pass and once in the
-backward pass. Operators outside the pairs, such as norms and additions of replicated values, are
-not divided. With sequence parallelism, these operators are divided by tokens: ranks reduce-scatter
-the results of a pair and gather them before the next pair. This sends as many bytes as a sum.
+dimension. Operators between the two products of a pair work on a share of the heads or channels.
+After the second product of a pair, the ranks sum its results, once in the forward pass and once in
+the backward pass. Operators outside the pairs, such as norms and additions of replicated values,
+are not divided. With sequence parallelism, operators outside the pairs are divided by tokens: ranks
+reduce-scatter the results of a pair and gather them before the next pair. Both together send as
+many bytes as a sum.
 
 Source: Shoeybi et al. 2019, "Megatron-LM", arXiv 1909.08053; Korthikanti et al. 2022, "Reducing
 activation recomputation in large transformer models", arXiv 2205.05198, for sequence parallelism.
@@ -31,7 +32,7 @@ class Joint:
 
     Args:
         after: Index of the operator whose result is summed.
-        num_bytes: Size of the result in bytes.
+        num_bytes: Size in bytes of the result that is summed.
     """
 
     after: int
@@ -187,7 +188,7 @@ class _Cut:
         return replace(product, **{side: max(1, size // self._ranks)})
 
     def _fraction(self, operator: Operator) -> float:
-        """Return the share of an operator's bytes that one rank moves."""
+        """Return what share of an operator's bytes one rank moves."""
         touched = [
             (v, self._workload.values[v].num_bytes) for v in operator.reads + operator.writes
         ]
@@ -264,7 +265,7 @@ class _Forward:
     def tables(self, chosen: set[int]) -> set[int]:
         """Return the embedding tables with the size of a divided weight, and their casts.
 
-        They are divided by vocabulary, like that weight.
+        The tables are divided by vocabulary, like the weight of the same size.
         """
         values = self._workload.values
         sizes = {values[value].num_bytes for value in chosen}
@@ -279,7 +280,7 @@ class _Forward:
         return sum(value in self._weights for value in operator.reads[-2:]) == 1
 
     def ends(self, group: Sequence[int]) -> tuple[int, ...] | None:
-        """Return the second products of a pair, or None if an operator inside cannot be divided.
+        """Return the second products of a pair, or None if an operator in between is indivisible.
 
         Args:
             group: First products of the pair, which read the same activations.
@@ -307,7 +308,7 @@ class _Forward:
         return tuple(sorted(last_products)) if last_products or closed else None
 
     def _divides(self, operator: Operator, shares: set[int]) -> bool:
-        """Return whether a share of an operator's inputs suffices for a share of its outputs."""
+        """Return whether an operator's inputs and outputs can be divided in the same way."""
         if operator.kind is OperatorKind.NORM and "softmax" not in operator.name:
             return False
         if operator.kind in (OperatorKind.GATHER, OperatorKind.CONVOLUTION):

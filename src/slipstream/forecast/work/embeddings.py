@@ -13,7 +13,7 @@ class Sparse:
     """Workload whose embedding tables have sparse gradients.
 
     Args:
-        workload: Workload in which the gradient of a table has only the rows that the batch read.
+        workload: Workload in which the gradient of a table contains only rows that the batch read.
         names: Names of the parameters that are embedding tables.
     """
 

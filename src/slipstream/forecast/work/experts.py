@@ -1,7 +1,8 @@
 """Division of the experts of sparse (mixture-of-experts) layers among neighbouring replicas.
 
 Each of e ranks stores its share of the experts and computes them for the tokens of all e ranks.
-Tokens are sent to the rank with their expert before a sparse layer, and are sent back after it.
+Before a sparse layer, each token is sent to the rank that has its expert; after the layer, the
+token is sent back.
 
 Source: Lepikhin et al. 2020, "GShard", arXiv 2006.16668.
 """
@@ -27,8 +28,8 @@ class DividedExperts:
     Args:
         workload: Workload with one share of the experts.
         names: Names of the divided parameters.
-        moves: Bytes of tokens that each rank sends to the others after an operator, by operator
-            index.
+        moves: Bytes of tokens that each rank sends to all other ranks after an operator, by
+            operator index.
     """
 
     workload: Workload
@@ -37,7 +38,7 @@ class DividedExperts:
 
 
 def count(workload: Workload) -> int:
-    """Return the number of experts of the sparse layers, or 1 if there are none.
+    """Return the number of experts of a sparse layer, or 1 if the model has no sparse layers.
 
     Args:
         workload: Workload of the whole model.
@@ -50,7 +51,7 @@ def count(workload: Workload) -> int:
 
 
 def with_copies(operators: Sequence[Operator], values: set[int]) -> dict[int, int]:
-    """Return a mapping from each value, and each copy or cast of it, to the original value.
+    """Return a mapping from each value, and from each copy or cast of a value, to the original.
 
     Args:
         operators: Operators in order of execution.
@@ -114,8 +115,9 @@ def _multiplies(operator: Operator, weights: dict[int, int]) -> bool:
 def _modules(workload: Workload, rows: dict[str, Product]) -> dict[int, str]:
     """Return the name of the sparse layer of each expert product, by operator index.
 
-    Autograd does not record modules. A product in the backward pass therefore belongs to the layer
-    that reads the same values in the forward pass.
+    Autograd does not record the modules of operators in the backward pass. A product in the
+    backward pass therefore belongs to the layer that reads the same values as the product in the
+    forward pass.
     """
     layer_of: dict[int, str] = {}
     owner: dict[int, str] = {}
@@ -133,7 +135,7 @@ def _modules(workload: Workload, rows: dict[str, Product]) -> dict[int, str]:
 
 
 def _shares(workload: Workload, mine: Sequence[int], weights: dict[int, int]) -> set[int]:
-    """Return the indices of the weights of experts, their gradients, and all copies of both."""
+    """Return the indices of expert weights, of their gradients, and of all copies of either."""
     read = {v for i in mine for v in workload.operators[i].reads if v in weights}
     roots = {weights[value] for value in read}
     expert_weights = {value for value, root in weights.items() if root in roots}

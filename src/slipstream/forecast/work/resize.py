@@ -18,14 +18,14 @@ COUNTS = ((1, 2), (2, 4), (64, 128))
 
 
 class Resizable:
-    """Model that was traced at two micro-batch sizes and can be resized to any other.
+    """Model that was traced at two micro-batch sizes and can be resized to any micro-batch size.
 
     Args:
-        small: Workload at the smaller micro-batch.
-        large: Workload at the larger micro-batch, with the same operators.
+        small: Workload at the smaller micro-batch size.
+        large: Workload at the larger micro-batch size, with the same operators as `small`.
 
     Raises:
-        UsageError: The model runs other operators at the larger micro-batch.
+        UsageError: The model does not run the same operators at both micro-batch sizes.
     """
 
     def __init__(self, small: Workload, large: Workload) -> None:
@@ -47,11 +47,11 @@ class Resizable:
 
     @property
     def traced(self) -> tuple[Workload, Workload]:
-        """The two traced workloads."""
+        """Both traced workloads, the smaller first."""
         return self._small, self._large
 
     def share(self, samples: int, context: int = 1) -> float:
-        """Return the position of a micro-batch size relative to the traced sizes, at 0 and 1.
+        """Return the position of a micro-batch size on a scale with the traced sizes at 0 and 1.
 
         Args:
             samples: Micro-batch size in samples, at least 1.
@@ -66,8 +66,8 @@ class Resizable:
         Args:
             samples: Micro-batch size in samples, at least 1.
             context: Number of ranks that divide each sequence (default 1). The workload is that of
-                one rank: its operators process a share of the tokens, and its attention computes
-                this share of the rows (queries) with all columns (keys).
+                one rank, whose operators process a share of the tokens. Its attention computes the
+                queries (rows) of these tokens with all keys (columns).
         """
         key = samples, context
         if key not in self._workloads:

@@ -43,11 +43,11 @@ def cuts(seconds: Sequence[float], stages: int) -> list[int]:
 
 
 def stage(workload: Workload, stage_of: Sequence[int], number: int) -> Workload:
-    """Return the workload of one stage; outputs of other stages exist before it starts.
+    """Return the workload of one stage, in which the outputs of all other stages already exist.
 
     Args:
         workload: Workload of one micro-batch of the whole model.
-        stage_of: Stage of each operator.
+        stage_of: Index of the stage of each operator.
         number: Index of the stage to return.
     """
     mine = [index for index, place in enumerate(stage_of) if place == number]

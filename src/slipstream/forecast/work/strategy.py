@@ -10,7 +10,7 @@ from slipstream.errors import UsageError
 
 
 class Optimizer(enum.Enum):
-    """Optimizer; the value of a member is its number of states per parameter element."""
+    """Optimizer; the value of a member is the number of optimizer states per parameter element."""
 
     SGD = 0
     MOMENTUM = 1
@@ -28,9 +28,9 @@ class Exchange(enum.Enum):
 class Agreement(enum.Enum):
     """Method that replaces the all-reduce of the gradient of a single layer.
 
-    FACTORS gathers the two factors whose product is the gradient, and each replica multiplies them
-    later. SHARD divides the weight among the replicas, which exchange activations instead. See
-    `slipstream.forecast.simulate.hybrid`.
+    With FACTORS, replicas gather the two factors whose product is the gradient, and each replica
+    multiplies the factors later. With SHARD, each replica has a shard of the weight, and replicas
+    exchange activations instead of gradients. See `slipstream.forecast.simulate.hybrid`.
     """
 
     FACTORS = "late multiply"
@@ -42,14 +42,15 @@ class Strategy:
     """Way to train on `data * context * tensor * pipeline` ranks.
 
     Consecutive ranks form a tensor-parallel group. Consecutive tensor-parallel groups form a
-    context-parallel group, and the replicas of a pipeline stage follow one another. Pipeline stages
-    are farthest apart.
+    context-parallel group. The replicas of a pipeline stage have consecutive ranks. Ranks of
+    different pipeline stages are farthest apart.
 
     Args:
-        data: Number of replicas; each processes its share of the global batch (default 1).
-        tensor: Number of ranks that divide each matrix product (default 1).
-        context: Number of ranks that divide each sequence; keys and values circulate between them
+        data: Number of replicas, each of which processes an equal share of the global batch
             (default 1).
+        tensor: Number of ranks that divide each matrix product (default 1).
+        context: Number of ranks that divide each sequence; keys and values circulate between these
+            ranks (default 1).
         expert: Number of neighbouring replicas that divide the experts of sparse layers (default
             1).
         pipeline: Number of pipeline ranks (default 1).
@@ -57,8 +58,8 @@ class Strategy:
             plain 1F1B (default 1).
         micro_batch: Number of samples in a micro-batch (default 1).
         micro_batches: Number of micro-batches of a replica per step (default 1).
-        zero: ZeRO level: replicas shard nothing (0), optimizer states (1), also gradients (2), or
-            also parameters (3, like FSDP) (default 0).
+        zero: ZeRO level (default 0): replicas shard nothing (0), optimizer states (1), also
+            gradients (2), or also parameters (3, like FSDP).
         checkpoint: Whether the backward pass recomputes the activations of each block (default
             False).
         selective: Whether checkpoints recompute only cheap operators and every second matrix
@@ -66,15 +67,16 @@ class Strategy:
         sequence: Whether tensor-parallel ranks also divide the operators between matrix products
             (default False).
         exchange: Method of the gradient exchange (default all-reduce).
-        servers: Number of hosts that are parameter servers if `exchange` uses them (default 0: all
-            hosts).
+        servers: Number of hosts that are parameter servers, if `exchange` uses parameter servers
+            (default 0: all hosts).
         period: Number of steps between two exchanges of local SGD (default 1).
-        across: Whether the exchange may overlap with the next step's forward pass (default False).
+        across: Whether the gradient exchange may overlap with the next step's forward pass (default
+            False).
         codec: Compression of gradients between hosts: "none", "fp16", "bf16" or "int8" (default
             "none").
         bucket_bytes: Size of a gradient bucket in bytes (default 25 MiB).
-        layers: Pairs of a parameter's name and the method that replaces the sum of its gradient
-            (default: none).
+        layers: Layers without an all-reduce, as pairs: name of the parameter, and method that
+            replaces the all-reduce of its gradient (default: none).
 
     Raises:
         UsageError: A number is out of range, or the codec is unknown.

@@ -1,7 +1,7 @@
 """Computation of one training step on one device, as a list of operators.
 
-A workload is traced from the model (`slipstream.forecast.trace`). Time and memory are computed from
-the workload, which itself depends neither on a framework nor on a device.
+A workload is traced from the model (`slipstream.forecast.trace`). The workload depends neither on a
+framework nor on a device; time and memory are computed from it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 class OperatorKind(enum.Enum):
-    """Class of operators, which all reach a similar share of a device's peak rates."""
+    """Class of operators that reach a similar share of a device's peak rates."""
 
     PRODUCT = "product"  # products of matrices
     CONVOLUTION = "convolution"
@@ -32,7 +32,7 @@ class TrainingPhase(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Matrix product of (batch, m, k) by (batch, k, n), or a convolution in this form.
+    """Product of matrices (batch, m, k) and (batch, k, n), or a convolution in the same form.
 
     Args:
         batch: Number of independent products: heads, or groups of a convolution.
@@ -40,7 +40,7 @@ class Product:
         n: Number of columns: output features.
         k: Length of the summed dimension.
         window: Number of pixels in the window of a convolution of stride 1, such as 9 for 3x3 or 7
-            for 1x7; 1 for all other operators (default 1).
+            for 1x7 (default 1: no convolution of stride 1).
         fill: Share of the product that a fused kernel computes; 0.5 for causal attention (default
             1.0).
         odd: Whether the row stride of an operand or of the result is odd, so that matrix units
@@ -57,7 +57,7 @@ class Product:
 
     @property
     def flops(self) -> float:
-        """FLOPs, counting a multiplication and an addition as two."""
+        """Number of FLOPs; a multiplication and an addition count as two."""
         return 2.0 * self.batch * self.m * self.n * self.k
 
 
@@ -70,9 +70,9 @@ class Operator:
         module: Path of the module that ran the operator; "" for the root.
         phase: Forward or backward pass.
         kind: Class of the operator, which selects its share of the device's peak.
-        products: Matrix products of the operator; two in the backward pass of a convolution.
-        reads: Indices (in `Workload.values`) of the values that the operator reads; a view counts
-            as the tensor that it views.
+        products: Matrix products of the operator; the backward pass of a convolution has two.
+        reads: Indices (in `Workload.values`) of the values that the operator reads; reading a view
+            of a tensor counts as reading the tensor.
         writes: Indices (in `Workload.values`) of the values that the operator writes.
         bytes_moved: Bytes that the operator reads and writes.
         dtype: Data type of the products, such as "float32" or "bfloat16".
@@ -90,7 +90,7 @@ class Operator:
 
     @property
     def flops(self) -> float:
-        """FLOPs of the products; other computation is not counted."""
+        """Number of FLOPs of the matrix products; all other computation is not counted."""
         return sum(product.flops for product in self.products)
 
 

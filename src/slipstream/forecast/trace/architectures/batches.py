@@ -24,7 +24,7 @@ def images(batch: int, *, side: int) -> tuple[Tensor, ...]:
 
 
 def faces(batch: int) -> tuple[Tensor, ...]:
-    """Return images (batch, 3, 112, 112) and the person on each image as an index, (batch).
+    """Return images (batch, 3, 112, 112), and the index of the person on each image (batch).
 
     Args:
         batch: Number of images.
@@ -66,14 +66,14 @@ def questions(batch: int, *, length: int) -> tuple[Tensor, ...]:
 
 
 def translations(batch: int, *, length: int = 32) -> tuple[Tensor, ...]:
-    """Return sentences of two languages, two tensors (batch / length, length).
+    """Return sentences of two languages: two tensors of shape (batch / length, length).
 
     Args:
         batch: Number of tokens of each language.
         length: Number of tokens in a sentence (default 32).
 
     Raises:
-        UsageError: If `batch` has fewer tokens than one sentence.
+        UsageError: A sentence has more than `batch` tokens.
     """
     if batch < length:
         raise UsageError(

@@ -1,6 +1,6 @@
-"""Decoders that predict the next token; `CausalSize` describes how the families differ.
+"""Decoders that predict the next token; `CausalSize` has the options in which they differ.
 
-Shapes: b batch size, t tokens, c hidden size, h heads, d elements of a head.
+Shapes: b is the batch size, t tokens, c hidden size, h heads, d elements of a head.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class CausalSize:
         hidden: Hidden size, the number of elements per token.
         layers: Number of blocks.
         heads: Number of attention heads.
-        key_value_heads: Number of heads of keys and values; groups of query heads share them.
+        key_value_heads: Number of heads of keys and values; each is shared by a group of query
+            heads.
         head: Number of elements of a head.
         inner: Number of elements per token inside the feed-forward part.
         vocabulary: Number of tokens in the vocabulary.
@@ -40,7 +41,8 @@ class CausalSize:
         root_mean_square: Whether norms are RMS norms, which subtract no mean and have no bias
             (default False).
         norm_bias: Whether layer norms have a bias (default True).
-        gated: Whether the feed-forward part multiplies two products, as in SwiGLU (default False).
+        gated: Whether the feed-forward part multiplies the results of two linear layers, as in
+            SwiGLU (default False).
         activation: Activation of the feed-forward part (default "gelu").
         merged: Whether one product computes queries, keys and values (default False).
         qkv_bias: Whether the products that compute queries, keys and values have a bias (default
@@ -52,8 +54,8 @@ class CausalSize:
         turned: Share of each head that rotary position embeddings rotate (default 0: none).
         parallel: Whether attention and feed-forward part of a block have the same input; otherwise
             the feed-forward part reads the result of attention (default False).
-        norms: Number of norms of a block (default 2); with 1, parallel attention and feed-forward
-            part share one norm.
+        norms: Number of norms of a block (default 2). If it is 1, attention and the feed-forward
+            part are parallel and share the norm.
         experts: Number of experts (feed-forward parts) of a block, of which each token uses
             `active` (default 1).
         active: Number of experts that each token uses (default 1).
@@ -126,7 +128,7 @@ class CausalDecoder(nn.Module):
 
 
 class CausalBlock(nn.Module):
-    """Attention and feed-forward part, with residual connections and one norm or two.
+    """Attention and a feed-forward part, with residual connections and one or two norms.
 
     Args:
         size: Dimensions of the model.
@@ -145,7 +147,7 @@ class CausalBlock(nn.Module):
         self.drop = nn.Dropout(size.dropout)
 
     def forward(self, x: Tensor, angles: tuple[Tensor, Tensor] | None) -> Tensor:
-        """Return the tokens after this block.
+        """Return the tokens that the block computes.
 
         Args:
             x: Tokens (b, t, c).
@@ -195,7 +197,7 @@ class CausalAttention(nn.Module):
 
 
 class Inner(nn.Module):
-    """The feed-forward part: two products, or three with a gate.
+    """The feed-forward part: two linear layers, or three linear layers with a gate.
 
     Args:
         size: Dimensions of the model.
@@ -217,7 +219,7 @@ class Inner(nn.Module):
 
 
 def _angles(x: Tensor, size: CausalSize) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines (t, rotated elements of a head), which all blocks share."""
+    """Return cosines and sines of shape (t, rotated elements of a head) that all blocks use."""
     width = int(size.head * size.turned) // 2 * 2
     exponents = torch.arange(0, width, 2, device=x.device, dtype=torch.float32) / width
     places = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)
@@ -229,7 +231,7 @@ def _angles(x: Tensor, size: CausalSize) -> tuple[Tensor, Tensor]:
 def turned(x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
     """Return heads with rotary embeddings (Su et al., 2021, arXiv 2104.09864).
 
-    The computation takes several operators and not one kernel, as in `transformers`.
+    As in the library `transformers`, the computation takes several operators, not one kernel.
 
     Args:
         x: Heads (b, h, t, d).

@@ -54,7 +54,7 @@ def conv_norm(
 
 
 class Branches(nn.Module):
-    """Modules that run on the same input; their output channels are concatenated.
+    """Modules that run on the same input and whose output channels are concatenated.
 
     Args:
         branches: Modules whose outputs have equal height and width.
@@ -70,7 +70,7 @@ class Branches(nn.Module):
 
 
 class SqueezeExcite(nn.Module):
-    """Scaling of each channel by a function of all channels' means (Hu et al., 2018).
+    """Scaling of each channel by a factor computed from all channels' means (Hu et al., 2018).
 
     Args:
         channels: Number of input channels.

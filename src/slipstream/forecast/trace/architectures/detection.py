@@ -20,8 +20,8 @@ _FURTHER = ((256, 2, 1), (256, 2, 1), (128, 2, 1), (128, 1, 0), (128, 1, 0))
 class SSD300(nn.Module):
     """Single shot detector (Liu et al., 2016, arXiv 1512.02325) on a ResNet-50 cut after conv4.
 
-    This is SSD300 v1.1 of DeepLearningExamples: strides of conv4 are 1, and the convolutions after
-    the backbone have batch norms.
+    The model is SSD300 v1.1 of DeepLearningExamples: strides of conv4 are 1, and the convolutions
+    after the backbone have batch norms.
 
     Args:
         num_classes: Number of classes, including the background (default 81, as in COCO).

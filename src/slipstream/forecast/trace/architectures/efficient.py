@@ -77,7 +77,8 @@ class InvertedSize:
         outputs: Number of output channels.
         kernel: Side of the depthwise convolution, in pixels.
         stride: Stride of the depthwise convolution, in pixels.
-        squeezed: Number of channels inside squeeze-and-excitation (default 0: the block has none).
+        squeezed: Number of channels inside squeeze-and-excitation (default 0: the block has no
+            squeeze-and-excitation).
         drop: Probability that the block is skipped for a sample; blocks without a shortcut are
             never skipped (default 0).
     """
@@ -224,11 +225,12 @@ def efficientnet(
 
     Args:
         number: Size of the network, from 0 ("B0") to 7 ("B7").
-        wide_squeeze: Whether squeeze-and-excitation has a quarter of the expanded channels, not of
-            the input channels, as in "widese" of DeepLearningExamples (default False).
+        wide_squeeze: Whether squeeze-and-excitation has a quarter as many channels as the expanded
+            block, as in "widese" of DeepLearningExamples; otherwise, it has a quarter as many as
+            the input (default False).
         num_classes: Number of classes.
-        drop: Probability of skipping a block for a sample, which grows from 0 for the first block
-            almost to this value for the last block (default 0.2).
+        drop: Probability of skipping a block for a sample (default 0.2). The probability grows from
+            0 for the first block almost to `drop` for the last block.
     """
     scale = SCALES[number]
     blocks: list[InvertedBlock] = []
@@ -258,6 +260,6 @@ def _last(channels: int, num_classes: int, dropout: float) -> nn.Sequential:
 
 
 def _rounded(channels: float) -> int:
-    """Return the nearest multiple of 8, or the next one if that is below 90 % of `channels`."""
+    """Return the multiple of 8 that is nearest to `channels`, and at least 90 % of `channels`."""
     nearest = max(8, int(channels + 4) // 8 * 8)
     return nearest + 8 if nearest < 0.9 * channels else nearest

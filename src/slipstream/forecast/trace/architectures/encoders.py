@@ -30,7 +30,7 @@ _VIT = {
 
 
 class NormedBlock(nn.Module):
-    """Attention and feed-forward part with a norm after each, as in the first transformer.
+    """Attention and a feed-forward part, each followed by a norm, as in the first transformer.
 
     Args:
         size: Dimensions of the model.
@@ -56,7 +56,7 @@ class NormedBlock(nn.Module):
         self.drop = nn.Dropout(size.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the tokens after this block, (batch, tokens, hidden) like `x`."""
+        """Return the tokens that the block computes, (batch, tokens, hidden) like `x`."""
         x = self.norm1(x + self.drop(self.attention(x)))
         return self.norm2(x + self.drop(self.mlp(x)))
 
@@ -82,7 +82,7 @@ class Encoder(nn.Module):
 
         Args:
             tokens: Tokens, int64 (batch, length).
-            segments: Sentence of each token, int64 (batch, length), 0 or 1.
+            segments: Index of the sentence that contains each token, 0 or 1, int64 (batch, length).
         """
         places = self.places.weight[: tokens.shape[1]]
         x = self.tokens(tokens) + places + self.segments(segments)
@@ -90,7 +90,7 @@ class Encoder(nn.Module):
 
 
 class BertPretraining(nn.Module):
-    """BERT that predicts masked tokens, and whether one sentence follows the other.
+    """BERT that predicts masked tokens, and whether the second sentence follows the first.
 
     Args:
         size: Dimensions of the model.
@@ -119,7 +119,7 @@ class BertPretraining(nn.Module):
 
         Args:
             tokens: Tokens, int64 (batch, length).
-            segments: Sentence of each token, int64 (batch, length), 0 or 1.
+            segments: Index of the sentence that contains each token, 0 or 1, int64 (batch, length).
             positions: Positions of the masked tokens, int64 (batch, predictions).
             masked: Tokens before they were masked, int64 (batch, predictions).
             follows: Whether the second sentence follows the first, int64 (batch), 0 or 1.
@@ -150,8 +150,8 @@ class BertAnswers(nn.Module):
 
         Args:
             tokens: Tokens, int64 (batch, length).
-            segments: Sentence of each token, int64 (batch, length), 0 or 1.
-            answers: First and last token of the answer, int64 (batch, 2).
+            segments: Index of the sentence that contains each token, 0 or 1, int64 (batch, length).
+            answers: Positions of the first and the last token of the answer, int64 (batch, 2).
         """
         scores = self.ends(self.encoder(tokens, segments)).float()
         return functional.cross_entropy(scores, answers)
@@ -162,7 +162,7 @@ class ImageTransformer(nn.Module):
 
     Args:
         width: Size of the model: "tiny", "small", "base" or "large".
-        patch: Width and height of the image patch of a token, in pixels (default 16).
+        patch: Width and height in pixels of the image patch that makes one token (default 16).
         side: Width and height of an image, in pixels.
         num_classes: Number of classes.
     """

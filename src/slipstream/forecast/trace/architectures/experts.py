@@ -1,6 +1,6 @@
 """Sparse mixtures of experts: a router chooses the few experts of each token.
 
-Shapes: e number of experts, a experts per token, n tokens in a batch, c hidden size.
+Shapes: e is the number of experts, a experts per token, n tokens in a batch, c hidden size.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from torch.nn import functional
 class Experts(nn.Module):
     """Gated feed-forward experts (Jiang et al., 2024, arXiv 2401.04088), as grouped products.
 
-    The choice of experts depends on the data. Here all experts get the same number of tokens, as
-    with a balanced router; n * a is rounded up to a multiple of e.
+    The choice of experts depends on the data. A trace has no data, so all experts get the same
+    number of tokens, as with a balanced router. n * a is rounded up to a multiple of e.
 
     Args:
         hidden: Hidden size c, the number of elements per token.

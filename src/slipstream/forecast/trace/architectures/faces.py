@@ -85,14 +85,15 @@ class MobileFaceNet(nn.Module):
 
 
 class MarginSoftmax(nn.Module):
-    """Softmax of cosines between embeddings and the centres of classes, with an angular margin.
+    """Softmax over the cosines between embeddings and class centres, with an angular margin.
 
     Args:
         embedding: Length of an embedding, the vector that describes a face.
         classes: Number of classes, which are people.
-        sampled: Share of the centres that a step computes with, drawn anew for each step (Partial
-            FC, arXiv 2010.05222) (default 1).
-        margin: Radians to add to the angle between a face and its centre (default 0.5).
+        sampled: Share of the centres that is used in a step (default 1). A new sample is drawn for
+            each step (Partial FC, arXiv 2010.05222).
+        margin: Radians to add to the angle between a face and the centre of its person (default
+            0.5).
         scale: Factor on the cosines (default 64).
     """
 
@@ -115,8 +116,8 @@ class MarginSoftmax(nn.Module):
 
         Args:
             embeddings: Embeddings of faces (batch, embedding).
-            labels: Centre of the person on each image, int64 (batch), as an index into the centres
-                that the step computes with.
+            labels: Index of the centre of the person on each image, int64 (batch), among the
+                centres that are used in the step.
         """
         centres = self.weight
         if self.num_sampled < len(centres):
@@ -133,8 +134,8 @@ class PartialFc(nn.Module):
 
     The ranks divide the centres; each rank compares its centres with the faces of all ranks.
 
-    All faces are assumed to belong to centres of this rank, as on one rank of the authors'
-    benchmark, whose data have a single label.
+    All faces are assumed to belong to centres of the traced rank. That holds for one rank of the
+    authors' benchmark, whose data have a single label.
 
     Source: insightface, recognition/arcface_torch in 2021: partial_fc.py, losses.py, dataset.py.
 
@@ -142,8 +143,9 @@ class PartialFc(nn.Module):
         embedding: Length of an embedding, the vector that describes a face.
         classes: Number of classes, which are people.
         ranks: Number of ranks that divide the centres, at least 1.
-        sampled: Share of the centres that a step computes with (default 1).
-        margin: Radians to add to the angle between a face and its centre (default 0.5).
+        sampled: Share of the centres that is used in a step (default 1).
+        margin: Radians to add to the angle between a face and the centre of its person (default
+            0.5).
         scale: Factor on the cosines (default 64).
     """
 
@@ -170,8 +172,8 @@ class PartialFc(nn.Module):
 
         Args:
             embeddings: Embeddings of the faces of this rank (batch, embedding).
-            labels: Centre of the person on each image, int64 (batch), as an index into the centres
-                that the step computes with.
+            labels: Index of the centre of the person on each image, int64 (batch), among the
+                centres that are used in the step.
         """
         targets = labels.repeat(self.ranks).unsqueeze(1)
         # Autocast would multiply in 16 bits.
@@ -194,7 +196,7 @@ class PartialFc(nn.Module):
         return functional.normalize(centres)
 
     def _with_margin(self, cosines: Tensor, targets: Tensor) -> Tensor:
-        """Return scores (faces, centres), which overwrite the cosines in memory.
+        """Return scores (faces, centres); the scores overwrite the cosines in memory.
 
         Args:
             cosines: Cosines of the angles between faces and centres (faces, centres).
@@ -212,7 +214,7 @@ def _apply(function: Any, *arguments: Any) -> Any:
 
 
 class _Own(torch.autograd.Function):
-    """The rows of a weight that belong to a rank, or a sample of them; others get no gradient."""
+    """The rows of a weight that belong to a rank, or a sample of these rows, with gradients."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, rows: int, count: int) -> Tensor:
@@ -226,7 +228,7 @@ class _Own(torch.autograd.Function):
 
 
 class _Cosines(torch.autograd.Function):
-    """A product with gradients in fp32, although a trace runs the backward pass under autocast."""
+    """A product whose gradients are in fp32, although traces run backward passes under autocast."""
 
     @staticmethod
     def forward(ctx: Any, faces: Tensor, centres: Tensor) -> Tensor:
@@ -241,7 +243,7 @@ class _Cosines(torch.autograd.Function):
 
 
 class _SharedSoftmax(torch.autograd.Function):
-    """Mean cross-entropy, with its gradient and the intermediate values."""
+    """Mean cross-entropy whose gradient is computed by the same operators as in Partial FC."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -292,13 +294,14 @@ def face_training(
     sampled: float = 1.0,
     ranks: int | None = None,
 ) -> FaceTraining:
-    """Return a network with its head.
+    """Return a face network and the loss that trains it, as one module.
 
     Args:
         network: Function that makes the network for a given length of embeddings.
         embedding: Length of an embedding, the vector that describes a face.
-        classes: Number of people; MS1M-ArcFace ("emore") has 85742 (default), Glint360k 360232.
-        sampled: Share of the centres that a step computes with (default 1).
+        classes: Number of people (default 85742, as in MS1M-ArcFace or "emore"; Glint360k has
+            360232).
+        sampled: Share of the centres that is used in a step (default 1).
         ranks: Number of ranks that divide the centres with `PartialFc` (default None:
             `MarginSoftmax`).
     """

@@ -27,7 +27,8 @@ _GOOGLENET: tuple[tuple[int, int, int, int, int, int] | None, ...] = (
 class GoogLeNet(nn.Module):
     """GoogLeNet (Szegedy et al., 2015, arXiv 1409.4842) as torchvision trains it.
 
-    That version has batch norms, and 3x3 convolutions instead of the paper's 5x5.
+    The network of torchvision has batch norms, and 3x3 convolutions instead of the paper's 5x5
+    convolutions.
 
     Args:
         num_classes: Number of classes.

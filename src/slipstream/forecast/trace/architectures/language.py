@@ -74,6 +74,6 @@ def language_model(name: str, **changes: Any) -> Decoder:
 
     Args:
         name: Key of `SIZES`.
-        changes: Fields of its `TransformerSize` to replace, such as positions=8192.
+        changes: Fields to replace in the model's `TransformerSize`, such as positions=8192.
     """
     return Decoder(replace(SIZES[name], **changes))

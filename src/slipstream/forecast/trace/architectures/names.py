@@ -61,9 +61,9 @@ class Architecture:
     Args:
         name: Name that is printed in tables.
         aliases: Other names.
-        make: Function that makes the module; keywords such as num_classes=10 change it.
-        inputs: Function that makes the arguments of one call for a number of samples; keywords such
-            as length=512 change them.
+        make: Function that makes the module; keywords such as num_classes=10 change the module.
+        inputs: Function that takes a number of samples and makes the arguments of one call of the
+            module; keywords such as length=512 change the arguments.
         samples_are: Unit in which batches are counted, such as "image"; an "example" is a row of a
             table.
         note: Peculiarity of the architecture, printed in tables (default none).
@@ -84,7 +84,7 @@ def find(text: str) -> Architecture:
         text: Name; case, spaces, "-" and "_" do not matter.
 
     Raises:
-        UsageError: If no architecture has that name.
+        UsageError: No architecture has that name or alias.
     """
     architecture = _KEYS.get(_key(text))
     if architecture is not None:

@@ -1,7 +1,7 @@
 """Recommendation: DLRM, Wide & Deep and neural collaborative filtering.
 
-The embeddings here have dense gradients; NVIDIA and OneFlow train these models with sparse
-gradients.
+The embeddings of this module have dense gradients, while NVIDIA and OneFlow train DLRM and Wide &
+Deep with sparse gradients.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class DLRM(nn.Module):
 
         Args:
             dense: Dense features of the examples, (batch, features).
-            categories: Row of each example in each table, int64 (batch, tables).
+            categories: Index of the row that each example looks up in each table, int64 (batch,
+                tables).
         """
         numbers = self.bottom(dense)
         columns = categories.unbind(1)
@@ -111,8 +112,8 @@ class WideDeep(nn.Module):
         """Return scores (batch, 1).
 
         Args:
-            wide: Rows of the wide table, int64 (batch, wide fields).
-            deep: Rows of the deep table, int64 (batch, deep fields).
+            wide: Indices of rows of the wide table, int64 (batch, wide fields).
+            deep: Indices of rows of the deep table, int64 (batch, deep fields).
             dense: Dense features of the examples, (batch, features).
         """
         x = torch.cat([self.table(deep).flatten(1), dense], dim=1)
@@ -125,8 +126,8 @@ class NeuMF(nn.Module):
     Args:
         users: Number of users.
         items: Number of items that users rate.
-        factors: Number of elements of the user and item embeddings that are multiplied with each
-            other.
+        factors: Number of elements of the two embeddings, of users and of items, that are
+            multiplied element by element.
         layers: Widths of the layers, from the input to the last hidden layer.
         dropout: Dropout probability after each layer (default 0.5).
     """
@@ -162,7 +163,7 @@ class NeuMF(nn.Module):
 
 
 def _layers(inputs: int, widths: Sequence[int], dropout: float = 0.0) -> nn.Sequential:
-    """Return linear layers with ReLU, and with dropout if its probability is above 0."""
+    """Return linear layers with ReLU, each followed by dropout if the probability is above 0."""
     layers: list[nn.Module] = []
     for before, after in pairwise((inputs, *widths)):
         layers += [nn.Linear(before, after), relu()]

@@ -21,16 +21,17 @@ class ResNetSize:
         blocks: Number of blocks of each stage; a stage has twice the channels of the stage before
             it.
         strides: Stride of the first block of each stage, in pixels.
-        bottleneck: Whether blocks are 1x1, 3x3 and 1x1 convolutions with four times the channels
-            outside; otherwise they are two 3x3 convolutions.
+        bottleneck: Whether a block consists of a 1x1, a 3x3 and a 1x1 convolution, and has four
+            times as many output channels as inner channels; otherwise, a block consists of two 3x3
+            convolutions.
         groups: Number of groups of the 3x3 convolution of a bottleneck (default 1).
         group_width: Number of channels of a group in the first stage (default 64).
         squeezed: Whether blocks end in squeeze-and-excitation with a reduction of 16 (default
             False).
-        stride_first: Whether the first 1x1 convolution has the stride (v1), not the 3x3 convolution
-            (v1.5) (default False).
-        deep: Whether three 3x3 convolutions replace the first 7x7 convolution, and shortcuts with a
-            stride begin with average pooling, as in ResNet-D (default False).
+        stride_first: Whether the first 1x1 convolution of a block has the stride (ResNet v1);
+            otherwise, the 3x3 convolution has the stride (v1.5) (default False).
+        deep: Whether the network is a ResNet-D (default False): three 3x3 convolutions replace the
+            first 7x7 convolution, and shortcuts with a stride begin with average pooling.
         num_classes: Number of classes.
     """
 
@@ -46,12 +47,12 @@ class ResNetSize:
 
     @property
     def expansion(self) -> int:
-        """Output channels of a block per channel of its stage."""
+        """Ratio of a block's output channels to its inner channels: 4 or 1."""
         return 4 if self.bottleneck else 1
 
     @property
     def outputs(self) -> int:
-        """Output channels of the last stage."""
+        """Number of output channels of the last stage."""
         return self.expansion * _STEM << (len(self.blocks) - 1)
 
 
@@ -74,7 +75,7 @@ def resnet(name: str, **changes: Any) -> ResNet:
 
     Args:
         name: Name of the network, such as "resnet50".
-        changes: Fields of its `ResNetSize` to replace, such as num_classes=10.
+        changes: Fields to replace in the network's `ResNetSize`, such as num_classes=10.
     """
     return ResNet(replace(_PUBLISHED[name], **changes))
 
@@ -114,12 +115,12 @@ class ResidualBlock(nn.Module):
         self.main, self.shortcut = main, shortcut
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the ReLU of the sum for x (batch, channels, height, width)."""
+        """Return ReLU(main(x) + shortcut(x)) for x of shape (batch, channels, height, width)."""
         return functional.relu(self.main(x) + self.shortcut(x), inplace=True)
 
 
 def trunk(size: ResNetSize) -> nn.Sequential:
-    """Return the convolutions of a residual network.
+    """Return the layers of a residual network that precede its classifier.
 
     Args:
         size: Dimensions of the network; `num_classes` is not used.

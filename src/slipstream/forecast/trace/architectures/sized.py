@@ -27,7 +27,7 @@ class MaskedTokens(nn.Module):
         self.decode.weight = self.encoder.tokens.weight
 
     def forward(self, tokens: Tensor, segments: Tensor) -> Tensor:
-        """Return the mean loss over all tokens, masked or not, as `transformers` computes it.
+        """Return the mean loss over all tokens, masked or not, like the library `transformers`.
 
         Args:
             tokens: Token ids, int64 (batch, length).
@@ -41,7 +41,7 @@ class VisionTransformer(nn.Module):
     """A vision transformer (arXiv 2010.11929).
 
     Args:
-        size: Dimensions of its blocks.
+        size: Dimensions of the transformer blocks.
         patch: Width and height of a patch, in pixels.
         side: Width and height of an image, in pixels.
         channels: Number of channels of an image.

@@ -1,6 +1,7 @@
 """Models of the T5 family, whose encoder reads text and whose decoder writes text.
 
-Shapes: b batch size, t tokens, s attended tokens, c hidden size, h heads, d elements of a head.
+Shapes: b is the batch size, t tokens, s attended tokens, c hidden size, h heads, d elements of a
+    head.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class TextSize:
         vocabulary: Number of tokens in the vocabulary.
         buckets: Number of buckets of distances between tokens; each bucket has a bias per head
             (default 32).
-        gated: Whether the feed-forward part multiplies two products (default False).
+        gated: Whether the feed-forward part multiplies the results of two linear layers (default
+            False).
         tied: Whether the embedding and the last product share their weights (default True).
         dropout: Dropout probability, 0 to 1 (default 0.1).
     """
@@ -70,7 +72,7 @@ class TextToText(nn.Module):
         """Return the mean loss.
 
         Args:
-            read: Tokens that the encoder reads, int64 (b, s).
+            read: Input tokens of the encoder, int64 (b, s).
             written: Tokens that the decoder writes, int64 (b, t).
         """
         memory = self.encoder(self.tokens(read), None)
@@ -84,8 +86,8 @@ class Stack(nn.Module):
     Args:
         size: Dimensions of the model.
         layers: Number of blocks.
-        writes: Whether the blocks are those of the decoder, in which tokens attend only to
-            themselves, to earlier tokens and to the output of the encoder.
+        writes: Whether the blocks are those of the decoder. In the decoder, a token attends only to
+            itself, to earlier tokens and to the output of the encoder.
     """
 
     def __init__(self, size: TextSize, layers: int, *, writes: bool) -> None:

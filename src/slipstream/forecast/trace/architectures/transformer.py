@@ -22,7 +22,8 @@ class TransformerSize:
             `hidden`).
         vocabulary: Number of tokens in the vocabulary.
         positions: Largest number of tokens in a sequence.
-        gated: Whether the feed-forward part multiplies two products (SwiGLU) (default False).
+        gated: Whether the feed-forward part multiplies the results of two linear layers, as in
+            SwiGLU (default False).
         fused: Whether attention is one kernel; otherwise scores are written to memory (default
             True).
         dropout: Dropout probability, 0 to 1 (default 0.1).
@@ -80,7 +81,7 @@ class SelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two products with a GELU between them, or three products with a gate (SwiGLU).
+    """Two linear layers with a GELU between them, or three linear layers with a gate (SwiGLU).
 
     Args:
         size: Dimensions of the model.
@@ -103,7 +104,7 @@ class FeedForward(nn.Module):
 
 
 class PreNormBlock(nn.Module):
-    """Attention and feed-forward part, with a norm before each and residual connections.
+    """Attention and a feed-forward part, each after a norm, with residual connections.
 
     Args:
         size: Dimensions of the model.
@@ -119,7 +120,7 @@ class PreNormBlock(nn.Module):
         self.drop = nn.Dropout(size.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the tokens after this block, (batch, tokens, hidden) like `x`."""
+        """Return the tokens that the block computes, (batch, tokens, hidden) like `x`."""
         x = x + self.drop(self.attention(self.norm1(x)))
         return x + self.drop(self.mlp(self.norm2(x)))
 

@@ -1,6 +1,6 @@
 """Text transformers: the translator of the first transformer paper, and Transformer-XL.
 
-Shapes: b batch size, h heads, t tokens, m tokens of memory, d elements of a head.
+Shapes: b is the batch size, h heads, t tokens, m tokens of memory, d elements of a head.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class TransformerXL(nn.Module):
     Args:
         size: Dimensions of the model; `positions` is the number of predicted tokens, and also the
             number of tokens in the memory.
-        shrink: Factor by which each cluster of rarer words has narrower embeddings (default 1).
+        shrink: Factor by which the embeddings of each cluster of words are narrower than those of
+            the next more frequent cluster (default 1).
     """
 
     def __init__(self, size: TransformerSize, *, shrink: int = 1) -> None:
@@ -93,13 +94,13 @@ class TransformerXL(nn.Module):
         self.loss = AdaptiveSoftmax(size)
 
     def forward(self, tokens: Tensor, targets: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mean loss and the next memory.
+        """Return the mean loss, and the memory for the next step.
 
         Args:
             tokens: Tokens that the model reads, int64 (batch, length).
-            targets: Tokens to predict, int64 (batch, length); each number is below the size of the
+            targets: Tokens to predict, int64 (batch, length), as indices below the size of the
                 smallest part of the softmax.
-            memory: Inputs of the blocks in the step before, (layers, batch, length, hidden).
+            memory: Inputs of the blocks in the previous step, (layers, batch, length, hidden).
         """
         length = tokens.shape[1] + memory.shape[2]
         backwards = torch.arange(length - 1, -1, -1, device=tokens.device, dtype=torch.float32)
@@ -116,8 +117,8 @@ class TransformerXL(nn.Module):
 class AdaptiveWords(nn.Module):
     """Embeddings in clusters, narrower for rarer words (Baevski, Auli, 2018, arXiv 1809.10853).
 
-    The data decide which tokens are rare words. Here a fixed share of the tokens is treated as rare
-    instead.
+    The data decide which tokens are rare words. A trace has no data, so a fixed share of the tokens
+    is treated as rare.
 
     Args:
         size: Dimensions of the model.
@@ -141,7 +142,7 @@ class AdaptiveWords(nn.Module):
         """Return the embeddings of tokens, (batch, length, hidden).
 
         Args:
-            tokens: Tokens, int64 (batch, length); each number is below the size of the smallest
+            tokens: Tokens, int64 (batch, length), as indices below the size of the smallest
                 cluster.
         """
         rows = tokens.flatten()
@@ -158,7 +159,8 @@ class AdaptiveWords(nn.Module):
         Args:
             number: Index of the cluster.
             rows: Tokens (rows, hidden).
-            more: Further embeddings (words, hidden) to score too, or None.
+            more: Embeddings (words, hidden) that are scored in addition to those of the cluster, or
+                None.
             bias: Biases (words).
         """
         if self.projections:
@@ -172,10 +174,10 @@ class AdaptiveWords(nn.Module):
 
 
 class AdaptiveSoftmax(nn.Module):
-    """Softmax over frequent words, with tails for the rare ones (Grave et al., arXiv 1609.04309).
+    """Softmax over frequent words, with tails for rare words (Grave et al., arXiv 1609.04309).
 
-    The data decide which tokens are rare words. Here each tail scores a fixed share of the tokens
-    instead, the first ones of the batch, which costs the same.
+    The data decide which tokens are rare words. A trace has no data, so each tail scores a fixed
+    share of the tokens, which costs the same: the first tokens of the batch.
 
     Args:
         size: Dimensions of the model.
@@ -193,7 +195,7 @@ class AdaptiveSoftmax(nn.Module):
         Args:
             x: Tokens after the last block, (batch, length, hidden).
             targets: Tokens to predict, int64 (batch, length).
-            words: Embeddings, whose weights the softmax shares.
+            words: Embeddings that share their weights with the softmax.
         """
         rows, labels = x.flatten(0, 1), targets.flatten()
         loss = torch.zeros((), device=x.device)
@@ -275,7 +277,7 @@ class _RecurrentBlock(nn.Module):
         return self.norm2(x + self.drop(self.mlp(x)))
 
     def _mixed(self, x: Tensor, memory: Tensor, places: Tensor, biases: Tensor) -> Tensor:
-        """Return the result of attention that scores content and distance (paper, section 3.3)."""
+        """Return the result of attention that scores content and distance (arXiv 1901.02860)."""
         tokens, remembered = x.shape[1], memory.shape[1]
         parts = _heads(self.qkv(torch.cat([memory, x], dim=1)), self.head)
         q, k, v = parts.chunk(3, dim=1)
@@ -301,11 +303,11 @@ def _joined(x: Tensor) -> Tensor:
 
 
 def _shifted(x: Tensor) -> Tensor:
-    """Return x (b, h, t, t + m) with each row moved left, the first row by the most columns.
+    """Return x (b, h, t, t + m) with its rows moved left: the first most, the last not at all.
 
-    A column of zeros in front makes each row longer by one. If the same memory is then read in rows
-    of the old length, each row starts one column later than the row before it (appendix B of the
-    paper).
+    A column of zeros in front makes each row of x longer by one element. If the memory of the
+    longer rows is read in rows of the old length, each row starts one column later than the row
+    before it (appendix B of the Transformer-XL paper).
     """
     batch, heads, rows, columns = x.shape
     padded = functional.pad(x, (1, 0)).view(batch, heads, columns + 1, rows)
