@@ -223,6 +223,7 @@ Result test(void* request, int* done, int* sizes) {
 
 }  // namespace
 
+// NOLINTBEGIN(readability-identifier-naming): NCCL chose these names.
 extern "C" {
 
 [[gnu::visibility("default")]] extern const TableV8 ncclNetPlugin_v8;
@@ -324,5 +325,6 @@ const TableV11 ncclNetPlugin_v11{
 };
 
 }  // extern "C"
+// NOLINTEND(readability-identifier-naming)
 
 }  // namespace slipstream::nccl

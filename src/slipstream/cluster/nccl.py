@@ -40,3 +40,7 @@ def plugin_environment(environ: Mapping[str, str]) -> dict[str, str]:
         ConfigError: this installation has no plugin.
     """
     return nccl_plugin_environment(plugin_library().parent, environ)
+
+
+if __name__ == "__main__":
+    print(plugin_library().parent)

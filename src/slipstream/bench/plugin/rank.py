@@ -27,6 +27,9 @@ from slipstream.errors import InternalError
 from slipstream.settings import detect_launcher
 
 
+NOISE_BYTES = 999_983  # a prime, so that no two segments of a message are equal
+
+
 def measure(job: PluginJob, contenders: list[PluginContender]) -> list[PluginSamples]:
     """Measure all contenders, and block for seconds.
 
@@ -75,8 +78,9 @@ def _turn(
 
 
 def _message(size: int, number: int) -> Bytes:
-    """Return the bytes of a message, which differ from round to round."""
-    return np.random.default_rng(number).integers(0, 256, size, dtype=np.uint8)
+    """Return the bytes of a message, which differ from round to round and from place to place."""
+    noise = np.random.default_rng(number).integers(0, 256, NOISE_BYTES, dtype=np.uint8)
+    return np.resize(noise, size)
 
 
 def main(text: str) -> None:
