@@ -1,4 +1,4 @@
-"""Packages that import a name when it is first used."""
+"""Packages that import a public name when it is first used."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from slipstream.errors import UnsupportedError
 
 
 def attributes(package: str, extra: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package, which imports a public name on its first use.
+    """Return a `__getattr__` for a package, which imports a public name on its first use.
 
     Args:
         package: Name of the package.
-        extra: Name of the pip extra that installs the packages that its modules import.
+        extra: Name of the pip extra that installs what the modules of the package import.
         modules: Module and attribute of each public name, written "package.module:name".
 
-    The returned function raises AttributeError for a name that is not public. If a package is not
-    installed, it raises UnsupportedError, whose message has the pip command that installs it.
+    The returned function raises AttributeError for a name that is not public. If a required package
+    is not installed, the function raises UnsupportedError, whose message has the pip command that
+    installs it.
     """
 
     def find(name: str) -> Any:

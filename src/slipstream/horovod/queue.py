@@ -185,7 +185,7 @@ class TensorQueue:
                 handle.begin(None, lambda last=outcome.last_joined: last)
 
     def _start(self, outcome: Outcome) -> list[TensorHandle]:
-        """Start tensors that are ready, and return the handles of barriers, which are complete."""
+        """Start tensors that are ready, and return the handles of barriers, which end at once."""
         ready = [self._ready(tensor) for tensor in outcome.ready]
         agreed = time.monotonic_ns()
         try:

@@ -7,7 +7,10 @@ import warnings
 
 
 class Reduction(enum.IntEnum):
-    """A reduction. The numbers are Horovod's, because some scripts pass numbers."""
+    """A reduction.
+
+    The values of the enumeration are Horovod's, because some scripts pass numbers.
+    """
 
     AVERAGE = 0
     SUM = 1
@@ -18,7 +21,7 @@ class Reduction(enum.IntEnum):
 
     @property
     def engine_name(self) -> str:
-        """Name of the reduction in the engine, which has all reductions except Adasum."""
+        """Name of the reduction in the engine, which supports all reductions except Adasum."""
         return self.name.lower()
 
 
@@ -31,10 +34,10 @@ Product = Reduction.PRODUCT
 
 
 def chosen_op(op: Reduction | None, average: bool | None) -> Reduction:
-    """Return the reduction that a call asks for; `average` is Horovod's older form of `op`.
+    """Return the reduction that a call asks for by `op`, or by `average`, Horovod's older form.
 
     Raises:
-        ValueError: Both were passed.
+        ValueError: Both `op` and `average` were passed.
     """
     if average is None:
         return Average if op is None else Reduction(op)

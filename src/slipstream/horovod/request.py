@@ -34,18 +34,20 @@ class Request:
     Args:
         kind: Operation: allreduce, adasum, all_gather, broadcast, all_to_all, reduce_scatter or
             barrier.
-        name: Name of the tensor on all ranks of a process set; set before the request is submitted.
+        name: Name of the tensor on all ranks of a process set; it is set before the request is
+            submitted.
         array: Array of this rank; None if this rank sends no data.
-        output: Array for the result, of the shape of `array`; None (the default) for a new array.
+        output: Array of the shape of `array` that receives the result; None (the default) for a new
+            array.
         op: Reduction: sum (default), average, min, max or product.
         prescale, postscale: Factors by which elements are multiplied before and after the reduction
             (default 1).
-        root: Rank in the process set that sends a broadcast.
-        splits: Number of rows of `array` for each rank of an all_to_all.
+        root: Rank of a broadcast's sender in the process set.
+        splits: Number of rows of `array` that each rank receives in an all_to_all.
         codec: Codec of a float32 allreduce between hosts (default none).
         residual: Memory for error feedback, as in `comm.Group.allreduce`; None (the default) for no
             error feedback.
-        priority: Priority on the network (default 0); a higher one goes first.
+        priority: Priority on the network (default 0); requests with a higher priority go first.
     """
 
     kind: str
@@ -63,11 +65,11 @@ class Request:
 
     @property
     def title(self) -> str:
-        """Horovod's name of the kind."""
+        """Horovod's name for the kind of operation."""
         return _TITLES[self.kind]
 
     def tensor(self) -> Tensor:
-        """Return the description that must be the same on all ranks."""
+        """Return the tensor's description, which must be the same on all ranks."""
         memory = view(self.array)
         shape = list(memory.shape)
         if self.kind in ("all_gather", "all_to_all") and shape:
@@ -85,7 +87,7 @@ class Request:
 
     @classmethod
     def without_data(cls, tensor: Tensor, arrays: Arrays) -> Request:
-        """Return the request of a joined rank, which has no data, for a tensor of other ranks."""
+        """Return a joined rank's request for a tensor of other ranks; it contributes no data."""
         kind, op, prescale, postscale, feedback = tensor.note.split()
         zeros = None
         if -1 not in tensor.shape:
@@ -105,15 +107,15 @@ class Request:
 
 
 class TensorHandle:
-    """Handle that waits for the result of a submitted tensor. Safe to use from any thread.
+    """Handle that waits for the result of a submitted tensor. Any thread may use the handle.
 
     Args:
         name: Name of the tensor.
         on_seen: Function that is called with this handle when a caller first sees that the tensor
-            is done. Two threads that see it at the same time may both call it.
-        on_dropped: Function that is called if the handle is garbage collected before its result was
-            made. Its arguments are the engine's handle, if any, and the function that makes the
-            result.
+            is done. Two threads that see it at the same time may both call `on_seen`.
+        on_dropped: Function that is called if the handle is garbage collected before the result was
+            made. The arguments of `on_dropped` are the engine's handle, if any, and the function
+            that makes the result.
     """
 
     def __init__(
@@ -133,7 +135,7 @@ class TensorHandle:
         self._error: Exception | None = None
 
     def begin(self, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
-        """Set the engine's operation, if any, and the function that then makes the result."""
+        """Set the engine's operation, if any, and the function that makes the result after it."""
         self._work, self._finish = work, finish
         self._started.set()
 
@@ -143,21 +145,21 @@ class TensorHandle:
         self._started.set()
 
     def done(self) -> bool:
-        """Return whether wait() would return at once; does not block."""
+        """Return whether wait() would return without blocking; does not block."""
         is_over = self.is_over()
         if is_over:
             self._report_seen()
         return is_over
 
     def is_over(self) -> bool:
-        """Return the same as done(), but do not call `on_seen`."""
+        """Return what done() returns, but do not call `on_seen`."""
         if not self._started.is_set():
             return False
         work = self._work  # read once: another thread may set it to None meanwhile
         return work is None or work.done()
 
     def settle(self) -> None:
-        """Block until there is a result or an error."""
+        """Block until the operation has a result or an error."""
         self._started.wait()
         with self._finishing:
             if self._error is None and self._finish is not None:
@@ -165,7 +167,7 @@ class TensorHandle:
         self._report_seen()
 
     def wait(self) -> Any:
-        """Block until the result is there, and return it; further calls return the same object.
+        """Block until the result is known, and return it; later calls return the same object.
 
         Raises:
             HorovodInternalError: The collective failed.
@@ -176,7 +178,7 @@ class TensorHandle:
         return self._result
 
     def __del__(self) -> None:
-        """Call `on_dropped` if the result is not made, because it may belong in a user's tensor."""
+        """Call `on_dropped` if no result was made: the result may belong in a user's tensor."""
         if self._finish is not None and self._on_dropped is not None:
             self._on_dropped(self._work, self._finish)
 

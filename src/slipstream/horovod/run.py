@@ -1,8 +1,8 @@
-"""Launcher with horovodrun's options: python -m slipstream.horovod.run -np 4 python train.py
+"""Launcher with horovodrun's options: `python -m slipstream.horovod.run -np 4 python train.py`
 
-It translates the options to options of `slipstream run`, and then replaces itself by that command.
-A warning names options that have no effect here; options for features that do not exist yet end the
-program.
+The launcher translates the options into options of `slipstream run`, and then replaces itself by
+that command. A warning names options that have no effect in Slipstream; options for features that
+do not exist yet end the program.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def command_for(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the arguments for `slipstream run`, and the options that have no effect there.
+    """Return the arguments for `slipstream run`, and the horovodrun options without effect there.
 
     Args:
         arguments: Command line in horovodrun's form.
@@ -148,23 +148,23 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("-np", "--num-proc", type=int, help="total number of processes")
-    add("-H", "--hosts", help="hosts and their numbers of processes, as a:2,b:2")
-    add("-hostfile", "--hostfile", help="file with a line for each host, such as: a slots=2")
+    add("-np", "--num-proc", type=int, help="total number of processes in the job")
+    add("-H", "--hosts", help="hosts and their numbers of processes, such as a:2,b:2")
+    add("-hostfile", "--hostfile", help="file of hosts, one per line, such as: a slots=2")
     add("-p", "--ssh-port", type=int, help="port of sshd on the hosts")
     add("-i", "--ssh-identity-file", help="private key file for ssh")
     add("--output-filename", help="folder for files with the output of each rank")
     add("-v", "--version", action="version", version=f"slipstream {version('slipstream')}")
     add("-cb", "--check-build", action=_PrintBuild, nargs=0, help="print the available features")
     for option, kind, name in _VARIABLES:
-        add(option, type=kind, help=f"value of {name} on every rank")
+        add(option, type=kind, help=f"value of the variable {name} on every rank")
     for option, name in _FLAGS:
-        add(option, action="store_true", help=f"set {name}=1 on every rank")
+        add(option, action="store_true", help=f"set the variable {name} to 1 on every rank")
     for option in _WITHOUT_EFFECT:
         add(option, *_SHORT.get(option, ()), action="store_true", help=argparse.SUPPRESS)
     for option in (*_WITHOUT_EFFECT_VALUES, *_NOT_SUPPORTED):
         add(option, help=argparse.SUPPRESS)
-    add("command", nargs=argparse.REMAINDER, help="program and its arguments")
+    add("command", nargs=argparse.REMAINDER, help="program to run and its arguments")
     return parser
 
 

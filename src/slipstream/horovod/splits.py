@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 
 
 def split_rows(splits: Any | Sequence[int] | None, num_rows: int, num_ranks: int) -> list[int]:
-    """Return the number of rows for each rank.
+    """Return the number of rows that each rank receives.
 
     Args:
         splits: Number of rows for each rank, as a sequence or an array of int32 or int64; None or
-            an empty sequence for equal parts.
+            an empty sequence means equal parts.
         num_rows: Number of rows of the tensor.
         num_ranks: Number of ranks.
 
     Raises:
-        ValueError: The splits are not one whole number for each rank, or do not fit the rows.
+        ValueError: `splits` is not one whole number for each rank, or exceeds the rows of the
+            tensor.
     """
     counts = [] if splits is None else _whole_numbers(splits)
     if not counts:

@@ -16,8 +16,8 @@ class AsyncResult:
     """Result of an asynchronous collective, for poll() or synchronize().
 
     Args:
-        handles: Handles of one tensor or several.
-        make: Function that makes the output from the results of the handles.
+        handles: Handles of the tensors of the collective, or of its parts.
+        make: Function that makes the output from the list of the handles' results.
     """
 
     def __init__(
@@ -28,16 +28,16 @@ class AsyncResult:
         self._is_made = False
 
     def done(self) -> bool:
-        """Return whether wait() would return at once; does not block."""
+        """Return whether wait() would return without blocking; does not block."""
         return all(handle.done() for handle in self._handles)
 
     def settle(self) -> None:
-        """Block until there is an output or an error."""
+        """Block until the collective has an output or an error."""
         for handle in self._handles:
             handle.settle()
 
     def wait(self) -> Any:
-        """Block until the output is there, and return it.
+        """Block until the collective has an output, and return it.
 
         Raises:
             HorovodInternalError: The collective failed.
@@ -57,12 +57,13 @@ def submit(
     """Submit requests without blocking; several of them run together or not at all.
 
     Args:
-        requests: Requests with their names.
+        requests: Requests, which have their names already.
         process_set: Process set whose ranks take part.
-        make: Function that makes the output from the list of results (default: their tuple).
+        make: Function that makes the output from the list of results (default: the tuple of
+            results).
 
     Raises:
-        ValueError: A name is in use, or this rank cannot use the process set.
+        ValueError: A name is in use, or this rank is not in the process set.
         HorovodInternalError: The process set has failed.
     """
     handles = queue_of(process_set).submit(requests, together=len(requests) > 1)
@@ -70,7 +71,7 @@ def submit(
 
 
 def poll(handle: AsyncResult) -> bool:
-    """Return whether synchronize() would return at once; does not block."""
+    """Return whether synchronize() would return without blocking; does not block."""
     if not handle.done():
         return False
     with contextlib.suppress(HorovodInternalError):  # synchronize() raises the error

@@ -1,4 +1,7 @@
-"""Requests for the tensors of a user, which are checked first. The requests have no names yet."""
+"""Requests for tensors of a user, after a check of the tensors.
+
+The requests of this module have no names yet.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ def allreduce_request(
     Args:
         tensor: Tensor to reduce.
         op: Reduction.
-        factors: Factors by which elements are multiplied before and after the reduction.
+        factors: Factor before the reduction and factor after the reduction, by which elements are
+            multiplied.
         process_set: Process set whose ranks take part.
         in_place: Whether the result is written into the tensor.
         further: Further fields of `Request`: name, codec, residual, priority.
@@ -82,11 +86,11 @@ def reducescatter_request(
 
 
 def with_rows(arrays: Arrays, tensor: Any, collective: str) -> Array:
-    """Return the memory of a tensor that is cut or joined along its first dimension.
+    """Return the memory of a tensor that has a first dimension, to be cut or joined along it.
 
     Args:
         arrays: Adapter of the framework.
-        tensor: Tensor of the user's.
+        tensor: Tensor of the user.
         collective: Name of the operation, for the error message.
 
     Raises:
@@ -102,7 +106,7 @@ def with_rows(arrays: Arrays, tensor: Any, collective: str) -> Array:
 
 
 def check_adasum(op: Reduction, process_set: ProcessSet) -> None:
-    """Check that a process set supports a reduction.
+    """Check that a process set supports a reduction, which may be Adasum.
 
     Raises:
         NotImplementedError: Adasum does not support the process set or the number of ranks.

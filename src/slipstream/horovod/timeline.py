@@ -1,4 +1,4 @@
-"""Bars of the Horovod API in a timeline: how long each tensor waited for other ranks."""
+"""Bars of the Horovod API in a timeline, which show how long each tensor waited for other ranks."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Timeline:
-    """Recorder of the time from a tensor's submission until all ranks have submitted it.
+    """Recorder of the time from a tensor's submission on this rank to its submission on all ranks.
 
-    Each name of a tensor has a row of its own.
+    Each tensor name has a row of its own in the timeline.
 
     Args:
         rank: Rank of this process.
-        marks_cycles: Whether rounds of the negotiation are marked (default False).
+        marks_cycles: Whether rounds of the negotiation are marked in the timeline (default False).
     """
 
     rank: int
     marks_cycles: bool = False
 
     def start(self, path: str, *, marks_cycles: bool) -> None:
-        """Record from now on, or only warn if a timeline is being recorded, as Horovod does.
+        """Start to record; if a timeline is being recorded already, only warn, as Horovod does.
 
         Args:
-            path: File of the timeline; `{rank}` in it becomes the rank. Without `{rank}`, only rank
-                0 records.
-            marks_cycles: Whether rounds of the negotiation are marked.
+            path: Path of the timeline's file; `{rank}` in the path becomes the rank. Without
+                `{rank}` in the path, only rank 0 records.
+            marks_cycles: Whether rounds of the negotiation are marked in the timeline.
         """
         recorded = comm.timeline.path()
         if recorded is not None:
@@ -51,7 +51,7 @@ class Timeline:
         Args:
             group: Name of the group.
             ready: Tensors.
-            agreed: Time at which all ranks had submitted them, in ns of the monotonic clock.
+            agreed: Time in ns of the monotonic clock at which all ranks had submitted the tensors.
         """
         if comm.timeline.path() is None:
             return

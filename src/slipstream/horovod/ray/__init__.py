@@ -7,7 +7,7 @@
     losses = executor.run(train, kwargs={"epochs": 2})
     executor.shutdown()
 
-It needs `pip install 'slipstream[ray]'`.
+The package needs `pip install 'slipstream[ray]'`.
 """
 
 from slipstream.horovod.ray.executor import RayExecutor as RayExecutor

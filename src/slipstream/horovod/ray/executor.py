@@ -30,7 +30,7 @@ _POLL_SECONDS = 0.1  # time between two checks for values of ray_logger.log(); c
 
 
 class PlacementTimeoutError(UnsupportedError, TimeoutError):
-    """Lack of room for the ranks in the cluster. It is a TimeoutError, as in Horovod."""
+    """Error: the cluster has no room for the ranks. The class is a TimeoutError, as in Horovod."""
 
 
 @dataclass(kw_only=True)
@@ -38,9 +38,9 @@ class RaySettings:
     """Options of an executor.
 
     Args:
-        timeout_s: Longest time to wait until all ranks are connected, in seconds (default 30).
-        ssh_identity_file, ssh_str: Settings of Horovod that are ignored here.
-        placement_group_timeout_s: Longest time to wait for room in the cluster, in seconds (default
+        timeout_s: Longest time in seconds to wait until all ranks are connected (default 30).
+        ssh_identity_file, ssh_str: Settings of Horovod that are accepted and ignored.
+        placement_group_timeout_s: Longest time in seconds to wait for room in the cluster (default
             100).
         nics: Names of the network interfaces that may be used (default: any).
     """
@@ -56,21 +56,22 @@ class RayExecutor:
     """Ranks of a job on the Ray cluster to which this process is connected by ray.init().
 
     Args:
-        settings: Settings from create_settings().
-        num_workers: Number of ranks, which run on any nodes with room. Pass either this or
-            num_hosts.
-        num_hosts: Number of nodes.
+        settings: Settings that create_settings() returned.
+        num_workers: Number of ranks, which run on any nodes that have room. Pass either num_workers
+            or num_hosts.
+        num_hosts: Number of nodes, each of which runs the same number of ranks.
         num_workers_per_host: Number of ranks on each node, if num_hosts is passed (default 1).
         cpus_per_worker: Number of CPUs that Ray reserves for each rank (default 1).
         use_gpu: Whether Ray reserves GPUs too (default False).
         gpus_per_worker: Number of GPUs that Ray reserves for each rank (default 1).
         use_current_placement_group: Whether the ranks run in the placement group of this process,
-            if it has one (default True).
+            if this process has one (default True).
         min_workers, max_workers, reset_limit, cooldown_range, elastic_timeout, override_discovery:
             Options of elastic jobs, which are not supported yet.
 
     Raises:
-        UsageError: Neither or both of num_workers and num_hosts were passed, or one is below 1.
+        UsageError: Neither or both of num_workers and num_hosts were passed, or a number is below
+            1.
         UnsupportedError: The options ask for an elastic job.
     """
 
@@ -83,7 +84,7 @@ class RayExecutor:
         placement_group_timeout_s: int = 100,
         nics: set[str] | None = None,
     ) -> RaySettings:
-        """Return settings; RaySettings describes the arguments."""
+        """Return settings of an executor; `RaySettings` describes the arguments."""
         return RaySettings(
             timeout_s=timeout_s,
             ssh_identity_file=ssh_identity_file,
@@ -145,12 +146,12 @@ class RayExecutor:
         executable_kwargs: Mapping[str, Any] | None = None,
         extra_env_vars: Mapping[str, str] | None = None,
     ) -> None:
-        """Start the ranks, and block until they run.
+        """Start the ranks, and block until all ranks run.
 
         Args:
-            executable_cls: Class of the executable (default: none). Each rank creates one, and
-                execute() passes it to functions.
-            executable_args, executable_kwargs: Arguments for the class.
+            executable_cls: Class of the object that execute() passes to functions, Horovod's
+                "executable" (default: none). Each rank creates its own object. executable_args,
+                executable_kwargs: Arguments for the class.
             extra_env_vars: Environment variables for all ranks (default: none).
 
         Raises:
@@ -172,7 +173,7 @@ class RayExecutor:
             raise
 
     def _place_workers(self, extra_env_vars: Mapping[str, str]) -> None:
-        """Create the workers, sort them by node, and set their environment variables."""
+        """Create the workers, number them by node, and set their environment variables."""
         workers = self._workers = self._make_workers()
         addresses: list[WorkerAddress] = ray.get([w.address.remote() for w in workers])
         nodes = list(dict.fromkeys(address.node for address in addresses))
@@ -185,12 +186,13 @@ class RayExecutor:
     def execute(
         self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None
     ) -> list[Any]:
-        """Call a function on each rank with the executable of the rank. Blocks.
+        """Call a function on each rank; its argument is the rank's executable. Blocks.
 
         Args:
-            fn: Function whose argument is the executable, or None if start() got no class.
+            fn: Function to call; its argument is the rank's executable, or None if start() got no
+                class.
             callbacks: Functions that are called with each value that rank 0 passes to
-                ray_logger.log() meanwhile (default: none).
+                ray_logger.log() while `fn` runs (default: none).
 
         Returns:
             The results of all ranks, in the order of the ranks.
@@ -214,7 +216,7 @@ class RayExecutor:
         kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callable[[Any], Any]] | None = None,
     ) -> list[Any]:
-        """Call a function with arguments on each rank, without the executable; see execute()."""
+        """Call a function on each rank with arguments, but no executable; see execute()."""
         return self.execute(_Call(fn, tuple(args or ()), dict(kwargs or {})), callbacks)
 
     def run_remote(
@@ -229,12 +231,12 @@ class RayExecutor:
         return [worker.execute.remote(call) for worker in self._workers]
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
-        """Call a function on rank 0 with its executable, and return the result."""
+        """Call a function on rank 0, with the executable of rank 0, and return the result."""
         self._check_started()
         return ray.get(self._workers[0].execute.remote(fn))
 
     def shutdown(self) -> None:
-        """End the ranks, and release the resources that Ray reserved; idempotent."""
+        """End the ranks and release the resources that Ray reserved; a second call does nothing."""
         for worker in self._workers:
             ray.kill(worker)
         self._workers = []
@@ -306,7 +308,7 @@ class RayExecutor:
     def _watch(
         self, pending: list[Any], queue: Any, callbacks: Sequence[Callable[[Any], Any]]
     ) -> list[Any]:
-        """Return all results; until they are there, call callbacks with values from a queue."""
+        """Return all results; while waiting, call callbacks with the values from a queue."""
         running = list(pending)
         while running:
             _, running = ray.wait(running, num_returns=len(running), timeout=_POLL_SECONDS)
@@ -322,7 +324,7 @@ class RayExecutor:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call of a function with fixed arguments, which ignores the executable that it is given."""
+    """A function with fixed arguments; when called, it ignores the executable that is passed."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -333,7 +335,7 @@ class _Call:
 
 
 def _pass_on(queue: Any, callbacks: Sequence[Callable[[Any], Any]]) -> None:
-    """Call callbacks with every value that is in a queue now."""
+    """Call callbacks with all values that are in a queue at this time."""
     while True:
         try:
             info = queue.get_nowait()

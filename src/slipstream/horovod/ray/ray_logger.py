@@ -9,20 +9,20 @@ _queue: Any = None  # queue of Ray; set in a worker while it runs a function wit
 
 
 def configure(queue: Any) -> None:
-    """Set the queue for values. Only the worker calls this.
+    """Set the queue for values. Only `Worker` calls this function.
 
     Args:
-        queue: Queue of Ray; None discards values.
+        queue: Ray queue to which log() writes; None discards values.
     """
     global _queue
     _queue = queue
 
 
 def log(info: Mapping[str, Any]) -> None:
-    """Send a value to the callbacks, if there are any and this is rank 0.
+    """Send a value to the callbacks; does nothing without callbacks and on ranks other than 0.
 
     Args:
-        info: Value to send, which pickle must support.
+        info: Value to send, which must be picklable.
     """
     if _queue is not None:
         _queue.put(dict(info))

@@ -1,4 +1,4 @@
-"""Rank of a job as an actor of Ray."""
+"""Rank of a job that runs as an actor of Ray."""
 
 # Ray declares hardly any types for its functions.
 # pyright: reportUnknownVariableType=false
@@ -19,7 +19,7 @@ class WorkerAddress(NamedTuple):
     Args:
         node: Identifier of the node in Ray.
         host: IP address of the node.
-        port: Free port of the node.
+        port: Port that is free on the node.
     """
 
     node: str
@@ -28,13 +28,13 @@ class WorkerAddress(NamedTuple):
 
 
 class Worker:
-    """Class of the actors; the executor calls its methods."""
+    """Class of the actors; `RayExecutor` calls the methods."""
 
     def __init__(self) -> None:
         self._executable: Any = None
 
     def address(self) -> WorkerAddress:
-        """Return the address of this worker, with a port that is free now."""
+        """Return the address of this worker, with a port that is free at this time."""
         import ray  # here, because executor.py reports the error if Ray is not installed
         from ray.util import get_node_ip_address
 
@@ -44,19 +44,19 @@ class Worker:
             return WorkerAddress(node, get_node_ip_address(), listener.getsockname()[1])
 
     def set_environment(self, environ: Mapping[str, str]) -> None:
-        """Set environment variables of this rank; call this before anything reads them."""
+        """Set environment variables of this rank, before any other method reads them."""
         os.environ.update({name: str(value) for name, value in environ.items()})
 
     def make_executable(
         self, kind: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
-        """Create the executable, which is the object that functions get as their argument."""
+        """Create the executable, an object that is the argument of the functions to execute."""
         self._executable = kind(*args, **kwargs)
 
     def set_queue(self, queue: Any) -> None:
-        """Set the queue of Ray for the values of ray_logger.log(); None discards them."""
+        """Set the Ray queue for the values of ray_logger.log(); None discards the values."""
         ray_logger.configure(queue)
 
     def execute(self, function: Callable[[Any], Any]) -> Any:
-        """Call a function with the executable, and return the result."""
+        """Call a function with the executable as its argument, and return the result."""
         return function(self._executable)

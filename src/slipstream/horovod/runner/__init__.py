@@ -1,1 +1,1 @@
-"""Modules of horovod.runner, for scripts that import from them."""
+"""Modules of horovod.runner for scripts that import from it."""

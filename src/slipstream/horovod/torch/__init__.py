@@ -1,4 +1,4 @@
-"""Horovod's API for PyTorch. A script for Horovod changes its import line:
+"""Horovod's API for PyTorch. A script for Horovod needs only its import line changed:
 
 import slipstream.horovod.torch as hvd
 
@@ -7,7 +7,7 @@ optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_par
 hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 
-docs/horovod.md is the guide.
+docs/horovod.md is the guide for users of Horovod.
 """
 
 from __future__ import annotations
@@ -96,18 +96,18 @@ def init(
     comm: Any = None,
     process_sets: Sequence[ProcessSet] | Literal["dynamic"] | None = None,
 ) -> None:
-    """Join all ranks of the job, and block until all are there. A second call does nothing.
+    """Join all ranks of the job, and block until all ranks have come. A second call does nothing.
 
-    The launcher sets the rank and the number of ranks: `slipstream run`, torchrun, mpirun or srun.
+    The launcher (`slipstream run`, torchrun, mpirun or srun) sets the rank and the number of ranks.
 
     Args:
-        comm: List of all ranks of the job, or None. A list of some ranks is refused: use a process
-            set.
+        comm: List of all ranks of the job, or None. A list of only some ranks is refused; use a
+            process set instead.
         process_sets: Process sets that exist from the beginning, the same on all ranks. "dynamic"
-            or HOROVOD_DYNAMIC_PROCESS_SETS=1 lets add_process_set() add others.
+            or HOROVOD_DYNAMIC_PROCESS_SETS=1 lets add_process_set() add sets later.
 
     Raises:
-        ValueError: `comm` is a part of the ranks, or two process sets have the same ranks.
+        ValueError: `comm` lacks a rank of the job, or two process sets have the same ranks.
         ConfigError, AuthError, PeerTimeoutError: The job cannot be joined.
     """
     _init(TorchArrays(), comm, process_sets)

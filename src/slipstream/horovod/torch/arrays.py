@@ -29,11 +29,11 @@ class TorchArrays:
     """Implementation of `horovod.arrays.Arrays` for PyTorch's tensors."""
 
     def memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor that shares the memory of a user's tensor, without its gradient.
+        """Return a tensor that shares the memory of a user's tensor, but not its gradient.
 
         Raises:
-            ValueError: The engine cannot use the tensor's type, device or layout.
-            UnsupportedError: The tensor has no memory of its own, such as a DTensor.
+            ValueError: The engine does not support the tensor's type, device or layout.
+            UnsupportedError: The tensor has no memory of its own; DTensor is an example.
         """
         if tensor.device.type != "cpu" or tensor.layout != torch.strided:
             raise RefusedError(
@@ -58,11 +58,11 @@ class TorchArrays:
         return array.numpy()
 
     def empty(self, like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-        """Return a new, uninitialized tensor of the type of `like`."""
+        """Return a new, uninitialized tensor of the element type of `like`."""
         return torch.empty(tuple(shape), dtype=like.dtype)
 
     def zeros(self, dtype: str, shape: Sequence[int]) -> torch.Tensor:
-        """Return a new tensor of zeros; `dtype` is the engine's name of the type."""
+        """Return a new tensor of zeros; `dtype` is the engine's name of the element type."""
         return torch.zeros(tuple(shape), dtype=getattr(torch, dtype))
 
     def shape(self, array: torch.Tensor) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ class TorchArrays:
         return torch.cat([array.reshape(-1) for array in arrays])
 
     def unflatten(self, flat: torch.Tensor, arrays: Sequence[torch.Tensor]) -> None:
-        """Copy the elements of a one-dimensional tensor into tensors, one after another."""
+        """Copy consecutive parts of a one-dimensional tensor into tensors, which they fill."""
         parts = torch.split(flat, [array.numel() for array in arrays])
         for part, array in zip(parts, arrays, strict=True):
             array.copy_(part.view_as(array))
@@ -88,9 +88,9 @@ class TorchArrays:
         target.copy_(source)
 
     def scaled(self, array: torch.Tensor, factor: float) -> torch.Tensor:
-        """Return a new tensor of the same type, multiplied by a factor.
+        """Return a new tensor of the same element type, which is the tensor times a factor.
 
-        Integers are multiplied in float64 and types of 16 bits in float32.
+        Integers are multiplied in float64, and 16-bit types in float32.
         """
         dtype = array.dtype
         if not (dtype.is_floating_point or dtype.is_complex):
@@ -106,8 +106,9 @@ class TorchArrays:
     def combined(self, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
         """Return the adaptive sum of two tensors (Adasum; Maleki et al., MLSys 2021).
 
-        Half of its projection onto the other tensor is subtracted from each tensor. So orthogonal
-        tensors are added and equal tensors are averaged. Products are summed in float64.
+        From each of the two tensors, half of its projection onto the other tensor is subtracted;
+        then both are added. So orthogonal tensors are added, and equal tensors are averaged. Dot
+        products are summed in float64.
         """
         a, b = low.reshape(-1).double(), high.reshape(-1).double()
         dot, norm_a, norm_b = float(a @ b), float(a @ a), float(b @ b)

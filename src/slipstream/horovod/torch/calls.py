@@ -1,7 +1,8 @@
 """Collectives that block until they are done, and that autograd can differentiate.
 
-The functions return new tensors. Functions with a trailing underscore write into their arguments
-instead, and have no gradients. The asynchronous forms in ops.py describe the arguments and costs.
+The functions return new tensors, unless their names have a trailing underscore. Functions with a
+trailing underscore write into their arguments, and have no gradients. The arguments and costs are
+those of the asynchronous forms in ops.py, which describe them.
 """
 
 # PyTorch declares no types for the methods of autograd functions.
@@ -159,7 +160,7 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Reduce a tensor over all ranks into a new tensor; its gradient is reduced in the same way."""
+    """Reduce a tensor over all ranks into a new tensor; the gradient is reduced in the same way."""
     op, factors = chosen_op(op, average), (prescale_factor, postscale_factor)
     compressed, ctx = compression.compress(tensor)
     reduced: Any = _Allreduce.apply(compressed, name, op, factors, process_set)
@@ -217,12 +218,14 @@ def sparse_allreduce_async(
     op: Reduction,
     process_set: ProcessSet = global_process_set,
 ) -> AsyncResult:
-    """Begin to sum or average sparse tensors, by an allgather of their indices and values.
+    """Begin to sum or average sparse tensors; each rank gathers all indices and values.
 
-    The engine takes n-1 steps and S (n-1) bytes, where S is the size of the indices and values.
+    Each rank takes n-1 steps and sends S (n-1) bytes, where S is the size of the indices and
+    values.
 
     Returns:
-        A handle for poll() and synchronize(). Calling the handle waits too, as in Horovod.
+        A handle for poll() and synchronize(). A call of the handle waits for the result, as in
+        Horovod.
     """
     indices = tensor._indices().transpose(0, 1).contiguous()
     parts = [
@@ -249,7 +252,7 @@ class _CallableResult(AsyncResult):
 def allgather(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
-    """Join the tensors of all ranks along the first dimension."""
+    """Join the tensors of all ranks along their first dimension."""
     joined: Any = _Allgather.apply(tensor, name, process_set)
     return joined
 
@@ -259,7 +262,7 @@ def grouped_allgather(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> tuple[torch.Tensor, ...]:
-    """Join each of several tensors along the first dimension with its counterparts on all ranks."""
+    """Join several tensors, each with those of the same position on other ranks, along dimension 0."""
     joined: Any = _GroupedAllgather.apply(name, process_set, *tensors)
     return joined
 
@@ -294,7 +297,8 @@ def alltoall(
     """Send some rows to each rank, and return the received rows.
 
     Returns:
-        The received rows. If splits were passed, a pair of the rows and of their number per rank.
+        The received rows, if no splits were passed. If splits were passed, a pair: the received
+        rows, and the number of rows from each rank.
     """
     rows_and_counts: Any = _Alltoall.apply(tensor, splits, name, process_set)
     return rows_and_counts[0] if splits is None else rows_and_counts
@@ -335,7 +339,7 @@ def grouped_reducescatter(
 def _compressed(
     tensors: Sequence[torch.Tensor], compression: type[Compressor]
 ) -> tuple[list[torch.Tensor], list[Any]]:
-    """Return compressed tensors, and the contexts for their decompression."""
+    """Return the compressed tensors, and the contexts with which decompress() restores them."""
     pairs = [compression.compress(tensor) for tensor in tensors]
     return [tensor for tensor, _ in pairs], [ctx for _, ctx in pairs]
 

@@ -8,10 +8,10 @@ import torch
 
 
 class Compressor:
-    """Base class of compressions; it converts a tensor before an operation, and back after it.
+    """Base class of compressions, which convert a tensor before an operation and back after it.
 
-    A user's subclass may do any conversion after which sums still have a meaning. In an optimizer,
-    the classes below let the engine compress float32 gradients: `codec` names a codec of the
+    A user's subclass may do any conversion whose results can be summed. In an optimizer, the
+    subclasses in this file let the engine compress float32 gradients: `codec` names a codec of the
     engine, which encodes between hosts only and sums in float32.
     """
 
@@ -19,17 +19,17 @@ class Compressor:
 
     @classmethod
     def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Return the tensor to send, and a context for decompress()."""
+        """Return the tensor to send, and the context that decompress() needs."""
         raise NotImplementedError
 
     @classmethod
     def decompress(cls, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Return the result in the form of the original tensor."""
+        """Return the result of the operation, converted back to the original tensor's type."""
         raise NotImplementedError
 
 
 class NoneCompressor(Compressor):
-    """Compression that sends tensors as they are."""
+    """Compression that sends tensors unchanged."""
 
     @classmethod
     def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -43,20 +43,20 @@ class NoneCompressor(Compressor):
 
 
 class FP16Compressor(Compressor):
-    """Compression to float16; the engine's codec for float32 gradients also scales each tensor."""
+    """Compression to float16; for float32 gradients, the engine's codec also scales each tensor."""
 
     codec = "fp16"
     dtype = torch.float16
 
     @classmethod
     def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Return the tensor, converted unless its type is integral, and its original type."""
+        """Return the tensor, converted if its elements are floats, and its original dtype."""
         is_float = tensor.dtype.is_floating_point
         return (tensor.to(cls.dtype) if is_float else tensor), tensor.dtype
 
     @classmethod
     def decompress(cls, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Return the result in the original type."""
+        """Return the result of the operation in the original element type."""
         return tensor.to(ctx)
 
 
@@ -68,7 +68,7 @@ class BF16Compressor(FP16Compressor):
 
 
 class Int8Compressor(NoneCompressor):
-    """Compression of float32 to int8, with a scale for each 128 values and error feedback."""
+    """Compression of float32 to int8, with a scale for every 128 values, and error feedback."""
 
     codec = "int8"
 
@@ -83,7 +83,7 @@ class Compression:
 
 
 def codec_for(compression: type[Compressor], tensor: torch.Tensor) -> str | None:
-    """Return the codec by which the engine compresses a tensor; None if the class must do it."""
+    """Return the engine's codec for a tensor; None if the compression class must convert it."""
     # vars() skips an inherited codec, because a subclass may compress in another way.
     codec = vars(compression).get("codec", "none")
     return codec if codec != "none" and tensor.dtype == torch.float32 else None

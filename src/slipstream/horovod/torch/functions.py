@@ -1,4 +1,4 @@
-"""Broadcasts of parameters and of the state of an optimizer."""
+"""Broadcasts of a model's parameters and of an optimizer's state."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def broadcast_parameters(
     """Copy the parameters and buffers of one rank to all ranks. Blocks.
 
     Args:
-        params: Result of model.state_dict(), list of tensors, or pairs as from
-            model.named_parameters(). The names must be the same on all ranks. A value that is not a
-            tensor stays as it is.
-        root_rank: Rank in the job that sends.
+        params: Result of model.state_dict(), list of tensors, or pairs of names and tensors, as
+            model.named_parameters() yields them. The names must be equal on all ranks. A value in
+            `params` that is no tensor is not changed.
+        root_rank: Rank of the sender in the job.
         process_set: Process set whose ranks take part (default: all ranks).
 
     Raises:
-        ValueError: `params` is of another type.
+        ValueError: `params` is of none of these types.
     """
     handles = [
         broadcast_async_(value, root_rank, name, process_set)
@@ -62,12 +62,14 @@ class _Stub:
 def broadcast_optimizer_state(
     optimizer: Optimizer, root_rank: int, model: torch.nn.Module | None = None
 ) -> None:
-    """Copy the state and the options of the optimizer of one rank to all ranks. Blocks.
+    """Copy the state and the options of one rank's optimizer to the optimizers of all ranks.
+
+    Blocks.
 
     Args:
-        optimizer: Optimizer of this rank; it need not have a state yet on ranks that receive.
-        root_rank: Rank in the job that sends.
-        model: Argument of Horovod's function that is ignored here.
+        optimizer: Optimizer of this rank; except on the sender, it may still be without a state.
+        root_rank: Rank of the sender in the job.
+        model: Argument of Horovod's function, which has no effect here.
 
     Raises:
         ValueError: The optimizer is L-BFGS, whose state does not belong to single parameters.
@@ -90,7 +92,10 @@ def broadcast_optimizer_state(
 
 
 def _take_over(optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Set the state of an optimizer. Its groups stay the same objects: schedulers refer to them."""
+    """Set the state and the options of an optimizer.
+
+    The optimizer's parameter groups stay the same objects, because schedulers refer to them.
+    """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for group, received in zip(optimizer.param_groups, state["param_groups"], strict=True):
         group.update((name, value) for name, value in received.items() if name != "params")
@@ -100,7 +105,7 @@ def _take_over(optimizer: Optimizer, state: dict[str, Any]) -> None:
 
 
 def _fill_gradients(optimizer: Optimizer) -> None:
-    """Set missing gradients to zero, as Horovod does if nothing was trained yet."""
+    """Set missing gradients to zero, so that an untrained optimizer can make its state."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if parameter.requires_grad and parameter.grad is None:
@@ -126,7 +131,7 @@ def _with_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a copy of nested dicts, lists and tuples, with `change` applied to every leaf."""
+    """Copy nested dicts, lists and tuples; in the copy, `change` was applied to every leaf."""
     if isinstance(value, dict):
         items = cast("dict[Any, Any]", value).items()
         return {key: _mapped(item, change) for key, item in items}

@@ -1,6 +1,7 @@
 """Horovod's asynchronous collectives for PyTorch, which return handles for synchronize().
 
-Costs are those of one rank: n is the number of ranks, and S the size of a rank's tensor in bytes.
+The stated costs are those of one rank; n is the number of ranks, and S the size of a rank's tensor
+in bytes.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> AsyncResult:
-    """Begin an allreduce into a new tensor; up to 2(n-1) steps, 2 S (n-1)/n bytes.
+    """Begin an allreduce into a new tensor; takes up to 2(n-1) steps, 2 S (n-1)/n bytes.
 
     Args:
         tensor: Contiguous tensor on the CPU, of the same shape and type on all ranks.
-        average: Horovod's older form of `op`.
+        average: Horovod's older form of `op`: True for Average, False for Sum.
         name: Name of the tensor on all ranks (default: tensors are numbered in the order of the
             calls).
         op: Reduction: Average (default), Sum, Min, Max, Product or Adasum.
@@ -75,7 +76,7 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> AsyncResult:
-    """Begin fused allreduces that run together or not at all; see allreduce_async()."""
+    """Begin fused allreduces that run together or not at all; arguments: see allreduce_async()."""
     factors = prescale_factor, postscale_factor
     return collectives.grouped_allreduce(
         tensors, name, chosen_op(op, average), factors, process_set, in_place=False
@@ -91,7 +92,7 @@ def grouped_allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> AsyncResult:
-    """Begin fused allreduces in place; see grouped_allreduce_async()."""
+    """Begin fused allreduces in place; for arguments, see grouped_allreduce_async()."""
     factors = prescale_factor, postscale_factor
     return collectives.grouped_allreduce(
         tensors, name, chosen_op(op, average), factors, process_set, in_place=True
@@ -101,9 +102,9 @@ def grouped_allreduce_async_(
 def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> AsyncResult:
-    """Begin to join the tensors of all ranks along the first dimension, whose size may differ.
+    """Begin to join the tensors of all ranks along the first dimension; its sizes may differ.
 
-    The engine takes n-1 steps and S (n-1) bytes.
+    Each rank takes n-1 steps and sends S (n-1) bytes.
     """
     return collectives.allgather(tensor, name, process_set)
 
@@ -123,11 +124,11 @@ def broadcast_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> AsyncResult:
-    """Begin to send the tensor of one rank to all, into a new tensor; up to n-1 steps, S bytes.
+    """Begin to copy one rank's tensor into new tensors; takes up to n-1 steps, S bytes.
 
     Args:
         tensor: Tensor of the same shape and type on all ranks.
-        root_rank: Rank in the job that sends, even if a process set is passed.
+        root_rank: Rank of the sender in the job, even if a process set is passed.
         name: Name of the tensor on all ranks (default: tensors are numbered in the order of the
             calls).
         process_set: Process set whose ranks take part (default: all ranks).
@@ -151,12 +152,12 @@ def alltoall_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> AsyncResult:
-    """Begin to send some rows to each rank; one step, S (n-1)/n bytes.
+    """Begin to send some rows to each rank; takes one step, S (n-1)/n bytes.
 
     Args:
         tensor: Tensor that is cut along its first dimension.
         splits: Number of rows for each rank of the process set (default: equal parts). Rows beyond
-            their sum are not sent.
+            the sum of `splits` are not sent.
         name: Name of the tensor on all ranks (default: tensors are numbered in the order of the
             calls).
         process_set: Process set whose ranks take part (default: all ranks).
@@ -166,7 +167,8 @@ def alltoall_async(
         rank as int32.
 
     Raises:
-        ValueError: The splits are not one whole number for each rank, or do not fit the tensor.
+        ValueError: `splits` is not one whole number for each rank, or exceeds the rows of the
+            tensor.
     """
     return collectives.alltoall(tensor, splits, name, process_set)
 
@@ -179,9 +181,9 @@ def reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> AsyncResult:
-    """Begin a reduction that gives each rank its part of the rows; n-1 steps, S (n-1)/n bytes.
+    """Begin to reduce, and give each rank a part of the rows; takes n-1 steps, S (n-1)/n bytes.
 
-    Rows are divided evenly; if some are left over, each of the first ranks gets one row more.
+    Rows are divided evenly; if rows are left over, each of the first ranks gets one of them.
     """
     factors = prescale_factor, postscale_factor
     return collectives.reducescatter(tensor, name, op, factors, process_set)
@@ -195,19 +197,20 @@ def grouped_reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> AsyncResult:
-    """Begin reductions that run together or not at all; see reducescatter_async()."""
+    """Begin reductions that run together or not at all; arguments: see reducescatter_async()."""
     factors = prescale_factor, postscale_factor
     return collectives.grouped_reducescatter(tensors, name, op, factors, process_set)
 
 
 def join(device: int = -1) -> int:
-    """Declare that this rank has no more data, and block until all ranks have done so.
+    """Declare that this rank has no more data, and block until all ranks have declared the same.
 
-    Meanwhile this rank takes part with zeros in allreduces of other ranks; other collectives fail.
+    While this rank is blocked, it takes part with zeros in allreduces of other ranks; other
+    collectives fail.
 
     Args:
-        device: Device on which Horovod creates the zeros; ignored here, because zeros are created
-            on the CPU.
+        device: Device on which Horovod creates the zeros; has no effect here, because zeros are
+            created on the CPU.
 
     Returns:
         The rank that joined last.

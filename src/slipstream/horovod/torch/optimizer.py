@@ -47,25 +47,28 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
     """Return an optimizer of the same class, state and parameters that trains data-parallel.
 
     Each gradient is sent as soon as the backward pass has computed it; gradients of the first
-    layers have priority. `step()` waits for all of them. All ranks must pass the same arguments.
+    layers have priority. `step()` waits until all gradients are reduced. All ranks must pass the
+    same arguments.
 
     Args:
         optimizer: Optimizer that updates the parameters.
-        named_parameters: Pairs as from model.named_parameters(), for all parameters of the
-            optimizer (default: parameters are numbered).
+        named_parameters: Pairs of names and parameters, as model.named_parameters() yields them,
+            for all parameters of the optimizer (default: parameters are numbered).
         compression: Compression of gradients (default: none). Compression.fp16, bf16 and int8
             encode float32 between hosts only, and sum in float32.
-        backward_passes_per_step: Number of backward passes whose gradients add up before they are
-            sent (default 1).
-        op: Reduction: Average (default), Sum or Adasum. With Adasum each rank makes a step with its
-            own gradients, and the changes of the parameters are reduced, without compression.
-        gradient_predivide_factor: Number by which gradients are divided before they are averaged;
-            the average is multiplied by it (default 1). Allowed for Average only.
-        num_groups: Older form of `groups`.
+        backward_passes_per_step: Number of backward passes whose gradients are summed before they
+            are sent (default 1).
+        op: Reduction: Average (default), Sum or Adasum. With Adasum, each rank makes a step with
+            its own gradients, and then the changes of the parameters are reduced, without
+            compression.
+        gradient_predivide_factor: Number by which gradients are divided before they are averaged
+            and by which the average is multiplied (default 1). A number other than 1 is allowed for
+            Average only.
+        num_groups: Number of groups, in Horovod's older form of `groups`.
         groups: Number of groups of gradients, or lists of parameters. The gradients of a group are
-            fused (default: gradients that are ready at the same time are fused).
-        sparse_as_dense: Whether sparse gradients are converted to dense ones and then sent (default
-            False).
+            fused (default: gradients that become ready at the same time are fused).
+        sparse_as_dense: Whether sparse gradients are converted to dense gradients before they are
+            sent (default False).
         process_set: Process set whose ranks take part (default: all ranks).
 
     Raises:
@@ -107,10 +110,10 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
 
 
 def _derived(optimizer: Optimizer, mixin: type[_Distributed], *arguments: Any) -> Any:
-    """Return an optimizer with the same state and parameters, whose class derives from a mixin.
+    """Return an optimizer with the same state and parameters; its class derives from a mixin.
 
     Args:
-        optimizer: Optimizer to take the class, state and parameters from.
+        optimizer: Optimizer whose class, state and parameters are used.
         mixin: Class whose methods replace those of the optimizer's class.
         arguments: Arguments for the mixin's connect().
     """
@@ -124,7 +127,7 @@ def _derived(optimizer: Optimizer, mixin: type[_Distributed], *arguments: Any) -
 
 
 class _Distributed:
-    """Mixin that precedes the class of the user's optimizer. connect() replaces __init__."""
+    """Mixin that precedes the class of the user's optimizer; its connect() replaces __init__."""
 
     def _original(self, name: str) -> Callable[..., Any]:
         """Return a method of the class of the user's optimizer."""
@@ -145,7 +148,7 @@ class _GradientOptimizer(_Distributed):
 
     @property
     def backward_passes_per_step(self) -> int:
-        """Number of backward passes whose gradients add up before they are sent."""
+        """Number of backward passes whose gradients are summed before they are sent."""
         return self._reducer.passes
 
     @backward_passes_per_step.setter
@@ -153,17 +156,17 @@ class _GradientOptimizer(_Distributed):
         self._reducer.passes = passes
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Set the number of backward passes whose gradients add up before they are sent."""
+        """Set the number of backward passes whose gradients are summed before they are sent."""
         self.backward_passes_per_step = passes
 
     def synchronize(self) -> None:
-        """Block until the gradients are reduced. Gradients may be clipped after this."""
+        """Block until the gradients are reduced. After synchronize(), gradients may be clipped."""
         self._reducer.synchronize()
         self._synchronized = True
 
     @contextmanager
     def skip_synchronize(self) -> Generator[None]:
-        """Make step() skip its wait in this context, because the script called synchronize()."""
+        """Make step() not wait within this context, because the script has called synchronize()."""
         self._should_synchronize = False
         try:
             yield
@@ -194,14 +197,14 @@ class _GradientOptimizer(_Distributed):
         """Reset the gradients.
 
         Raises:
-            AssertionError: Gradients are under way.
+            AssertionError: Gradients are still being reduced.
         """
         if not self._reducer.is_idle:
             raise AssertionError(_ZEROED_EARLY)
         self._original("zero_grad")(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        """Load a state, and forget gradients under way."""
+        """Load a state, and forget the gradients that are being reduced."""
         self._reducer.reset()
         self._synchronized, self._should_synchronize = False, True
         self._original("load_state_dict")(*args, **kwargs)
@@ -213,7 +216,7 @@ class _AdasumOptimizer(_Distributed):
         self.op, self.backward_passes_per_step = Adasum, 1
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Store the number; it has no effect, because gradients add up until step() is called."""
+        """Store a number of passes, without effect: gradients add up until step() is called."""
         self.backward_passes_per_step = passes
 
     def synchronize(self) -> None:
@@ -221,7 +224,7 @@ class _AdasumOptimizer(_Distributed):
 
     @contextmanager
     def skip_synchronize(self) -> Generator[None]:
-        """Raise an error: synchronize() does nothing that could be skipped."""
+        """Raise an error, because synchronize() does nothing that a context could skip."""
         raise AssertionError(
             "Skipping synchronization is not supported when using Adasum optimizer."
         )
@@ -254,7 +257,7 @@ for _kind in (_GradientOptimizer, _AdasumOptimizer):
 def _names(
     optimizer: Optimizer, named_parameters: Iterable[tuple[str, Parameter]] | None, prefix: str
 ) -> dict[Parameter, str]:
-    """Return the names of the optimizer's parameters; the default is `prefix` and a number."""
+    """Return names for the optimizer's parameters; without names, `prefix` and a number."""
     parameters: list[Parameter] = [p for group in optimizer.param_groups for p in group["params"]]
     if named_parameters is None:
         return {parameter: f"{prefix}.{i}" for i, parameter in enumerate(parameters)}

@@ -1,4 +1,4 @@
-"""Reduction of gradients, which begins as soon as the backward pass has computed them."""
+"""Reduction of gradients: each is sent as soon as the backward pass has computed it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class ReducerOptions:
     Args:
         compression: Compression of gradients.
         op: Reduction: Average or Sum.
-        predivide: Number by which gradients are divided before they are averaged; the average is
-            multiplied by it.
-        sparse_as_dense: Whether sparse gradients are converted to dense ones and then sent.
+        predivide: Number by which gradients are divided before they are averaged and by which the
+            average is multiplied.
+        sparse_as_dense: Whether sparse gradients are converted to dense gradients before they are
+            sent.
         process_set: Process set whose ranks take part.
     """
 
@@ -46,7 +47,7 @@ class ReducerOptions:
 
     @property
     def factors(self) -> tuple[float, float]:
-        """Factors by which gradients are multiplied before and after the reduction."""
+        """Factor before the reduction and factor after it, by which gradients are multiplied."""
         return (1 / self.predivide, self.predivide) if self.op == Average else (1.0, 1.0)
 
 
@@ -55,9 +56,10 @@ class Reducer:
 
     Args:
         names: Names of the parameters, in the order of the model.
-        groups: Groups of parameters whose gradients are submitted together. The gradients of all
-            other parameters are submitted one by one.
-        passes: Number of backward passes whose gradients add up before they are sent, 1 or more.
+        groups: Groups of parameters whose gradients are submitted together. All gradients that
+            belong to no group are submitted one by one.
+        passes: Number of backward passes whose gradients are summed before they are sent, 1 or
+            more.
         options: Options for the reduction.
     """
 
@@ -85,11 +87,11 @@ class Reducer:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no gradient is under way or waits for further backward passes."""
+        """Whether no gradient is being reduced and none waits for further backward passes."""
         return not self._under_way and not any(self._passes_done.values())
 
     def reset(self) -> None:
-        """Forget gradients under way, and count backward passes from 0 again."""
+        """Forget the gradients that are being reduced, and count backward passes from 0 again."""
         for gradients in self._under_way.values():
             gradients.result.done()  # frees the names if the operation is done
         self._under_way.clear()
@@ -97,7 +99,7 @@ class Reducer:
         self._passes_done = dict.fromkeys(self._passes_done, 0)
 
     def synchronize(self) -> None:
-        """Block until all gradients are reduced; a missing gradient counts as zeros."""
+        """Block until all gradients are reduced; missing gradients count as zeros."""
         for parameter in self._passes_done:
             if parameter not in self._sent:
                 self._send(self._group_of.get(parameter, (parameter,)))
@@ -120,7 +122,10 @@ class Reducer:
         return [parameter.register_post_accumulate_grad_hook(ready) for parameter in parameters]
 
     def _ready(self, parameter: Parameter) -> None:
-        """Send a gradient, or its group, if it is complete; autograd calls this in its thread."""
+        """Count a pass for a gradient; send its group if complete.
+
+        Autograd calls this in its thread.
+        """
         if parameter in self._sent:
             raise AssertionError(TOO_MANY_PASSES)
         self._passes_done[parameter] += 1
@@ -201,7 +206,7 @@ _NOT_COMPRESSED = object()  # stands for the context of a gradient that is not c
 
 @dataclass(frozen=True, slots=True)
 class _SentGradients:
-    """Gradients that were submitted together, with the context for the decompression of each."""
+    """Gradients that were submitted together, each with the context for its decompression."""
 
     members: Sequence[Parameter]
     contexts: Sequence[Any]

@@ -16,16 +16,16 @@ from slipstream.horovod.torch.calls import allreduce
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalization that, in training, uses mean and variance of the batches of all ranks.
+    """Batch normalization that, in training, uses the mean and variance over all ranks' batches.
 
     The forward pass takes two allreduces with one number per channel, and so does the backward
-    pass. Batches of the ranks may differ in size.
+    pass. The ranks' batches may differ in size.
 
     Args:
         num_features: Number of channels.
         eps: Number that is added to the variance (default 1e-5).
-        momentum: Weight of the newest batch in the running mean and variance; None weights all
-            steps equally (default 0.1).
+        momentum: Weight of the newest batch in the running mean and variance (default 0.1); None
+            gives all batches equal weight.
         affine: Whether each channel has a weight and a bias (default True).
         track_running_stats: Whether a running mean and variance are computed for evaluation
             (default True).
@@ -54,7 +54,7 @@ class SyncBatchNorm(_BatchNorm):
         return result.to(batch.dtype)
 
     def _moments(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
-        """Return mean and variance of each channel, and its number of elements on all ranks."""
+        """Return each channel's mean and variance, and a channel's number of elements on all ranks."""
         dims = [dim for dim in range(batch.dim()) if dim != 1]
         own_count = torch.tensor([batch.numel() // batch.shape[1]], dtype=batch.dtype)
         sums = allreduce(torch.cat([batch.sum(dims), own_count]), op=Sum)

@@ -1,1 +1,1 @@
-"""Modules of horovod.runner.util, for scripts that import from them."""
+"""Modules of horovod.runner.util for scripts that import from it."""

@@ -1,4 +1,4 @@
-"""Function that scripts and tests for Horovod import from this module."""
+"""A function that scripts and tests for Horovod import from this module."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def in_thread(
     Args:
         target: Function that the thread calls.
         args: Arguments for `target` (default: none).
-        name: Name of the thread (default: a name by Python).
-        daemon: Whether the process may end before the thread does (default True).
-        silent: Whether an exception of `target` is dropped (default False).
+        name: Name of the thread (default: chosen by Python).
+        daemon: Whether the process may end while the thread still runs (default True).
+        silent: Whether an exception that `target` raises is dropped (default False).
 
     Raises:
         ValueError: `args` is not a tuple.
