@@ -1,9 +1,9 @@
 """Check that only slipstream.settings reads environment variables.
 
 Other modules may pass all environment variables to a child process, but must not look up a single
-variable. No string literal in them may be a name that starts with SLIPSTREAM_. Messages and
-documents may mention only variables that the settings declare. The C++ engine reads no environment
-variables. The net plugin, which NCCL loads, reads declared ones in one file.
+variable. No string literal in other modules may be a name that starts with SLIPSTREAM_. Messages
+and documents may mention only variables that the settings declare. The C++ engine reads no
+environment variables. The net plugin, which NCCL loads, reads declared variables in one file.
 """
 
 import ast
@@ -81,7 +81,7 @@ def problems(root: Path) -> list[str]:
 
 
 def main() -> int:
-    """Print all violations in a tree (default: this checkout), and return 1 if there are any."""
+    """Print all violations in a tree (default: this checkout); return 1 if there are any."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent
     found = problems(root)
     if found:

@@ -9,7 +9,7 @@
     kernels, which are independent of core/ <- bindings/kernels
 
 An arrow means "includes". The CMake targets enforce the same order at link time, but they do not
-notice when a layer includes only a header.
+notice if a layer includes a header of a layer that it need not link.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 
 
 def layer_of(path: Path) -> str:
-    """Return the layer of a path in an #include line; a path without a folder is the runtime."""
+    """Return the layer of a path in an #include line; a path without a folder is of the runtime."""
     parts = path.parts[:-1]
     if not parts:
         return "runtime"

@@ -62,7 +62,7 @@ def compiler_calls(root: Path, build: Path) -> dict[Path, list[str]]:
 
 
 def versions() -> str:
-    """Return the versions of clang-tidy and of the packages whose headers it reads, as one text."""
+    """Return one text with the versions of clang-tidy, g++ and nanobind, whose headers are read."""
     outputs = [
         subprocess.run([name, "--version"], capture_output=True, text=True, check=True).stdout
         for name in ("clang-tidy", "g++")
@@ -141,7 +141,7 @@ def drop_old(stamps: Path) -> None:
 
 
 def main(root: Path = ROOT) -> int:
-    """Print the findings; return 1 if there are any, or if there are no sources."""
+    """Print the findings; return 1 if there are findings, or if there are no sources."""
     build = root / "build" / "tidy"
     calls = compiler_calls(root, build)
     if not calls:

@@ -33,8 +33,8 @@ def _git(root: Path, *arguments: str) -> str:
 def turn(names: Iterable[str], number: int, shares: int) -> list[str]:
     """Return one of `shares` equal parts of the names.
 
-    The parts for `shares` consecutive numbers contain all names together. The size of a part is
-    rounded up. Names are ordered by their hashes.
+    Together, the parts for `shares` consecutive values of `number` contain all names. The size of a
+    part is rounded up. Names are ordered by their hashes.
     """
     ordered = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
     size = -(-len(ordered) // shares)

@@ -2,15 +2,15 @@
 
     python tools/fit_forecast.py TABLE.csv [--traces FILE] [--intervals | --checked]
 
-This writes three files to src/slipstream/forecast/data. `parameters.toml` has the parameters that
-were fitted to all rows. `fit.json` has the parameters that were fitted without each source, and
-without each model of some sources. `intervals.toml` has quantiles of the errors on rows that were
-left out of the fit.
+The command writes three files to src/slipstream/forecast/data. `parameters.toml` has the parameters
+that were fitted to all rows. `fit.json` has the parameters of fits with data left out: one fit per
+left-out source and, for some sources, one fit per left-out model. `intervals.toml` has quantiles of
+the errors on rows that were left out of the fit.
 
-The command takes about fifteen minutes. A quarter of this time goes into tracing models; a file
-given by --traces saves it in later runs. With --intervals, the old fit is used and only the errors
-are computed anew. With --checked, only the parameters of PyTorch 2 are fitted anew, to
-benchmarks/forecast/h100.csv.
+The command takes about fifteen minutes. A quarter of the time goes into tracing models; a file
+given by --traces keeps the traces for later runs. With --intervals, the existing fit is used, and
+only intervals.toml is written anew. With --checked, only the parameters of PyTorch 2 are fitted
+anew, to the measurements in benchmarks/forecast/h100.csv.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def guess() -> Parameters:
 
 
 def chosen(cases: Sequence[PublishedCase]) -> list[PublishedCase]:
-    """Return the cases to fit: times of steps, except of models that embedding tables limit."""
+    """Return the cases to fit: step times of the models that embedding tables do not limit."""
     by_source: defaultdict[str, list[PublishedCase]] = defaultdict(list)
     for case in cases:
         is_step = case.measures == "step" and not case.real_data
@@ -100,7 +100,7 @@ def chosen(cases: Sequence[PublishedCase]) -> list[PublishedCase]:
 
 
 def folds_of(cases: Sequence[PublishedCase], fit: Fit, point: np.ndarray) -> dict[str, list[float]]:
-    """Return parameters fitted without each source, and without each model of some sources."""
+    """Return one fit per left-out source and, for some sources, one fit per left-out model."""
     folds: dict[str, list[float]] = {}
     for leave in ("source", "model"):
         names = [fold_of(case, leave) for case in cases]
@@ -117,8 +117,8 @@ def intervals_of(
 ) -> Intervals:
     """Return quantiles of measured values divided by forecast values.
 
-    Each row is forecast with parameters that were fitted without its source. Rows of small sources
-    get a larger weight.
+    Each row is forecast with parameters that were fitted without the row's source. Rows of small
+    sources get a larger weight.
     """
     parameters = folds.parameters()
     by_group: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(
@@ -168,7 +168,7 @@ def main() -> None:
     parser.add_argument("table", type=Path)
     parser.add_argument("--traces", type=Path, help="File that keeps traced models.")
     parser.add_argument("--intervals", action="store_true", help="Compute only the intervals.")
-    parser.add_argument("--checked", action="store_true", help="Fit only PyTorch 2.")
+    parser.add_argument("--checked", action="store_true", help="Fit only PyTorch 2's parameters.")
     arguments = parser.parse_args()
     if arguments.checked:
         _write(fitted.load(), len(chosen(read(arguments.table)[0])))
@@ -188,7 +188,7 @@ def main() -> None:
 
 
 def _fitted(cases: Sequence[PublishedCase], predictor: CasePredictor, start: Parameters) -> Folds:
-    """Fit the parameters, write them, and return all fits, including those with data left out."""
+    """Fit the parameters, write them, and return all fits, also the fits with data left out."""
     taken = chosen(cases)
     fit = Fit(
         taken, predictor, Singles(cases), start, lambda done, of: print("round", done, "of", of)

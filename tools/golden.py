@@ -1,7 +1,7 @@
 """Compare generated files that are under version control with newly generated files.
 
 If the engine's Python API or a setting changes, a generated file changes, too, and a review shows
-it.
+the change.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """Install a CPU build of PyTorch in a Python environment that has no suitable PyTorch.
 
-A build with CUDA takes gigabytes, and nothing here needs it. Therefore pip also searches PyTorch's
-index of CPU builds (set TORCH_INDEX for another index, or to an empty string for none). If that
-index cannot be reached, or if pip's default sources have the same build, only the default sources
-are used.
+A build with CUDA takes gigabytes, and Slipstream's build and `make test` do not need CUDA.
+Therefore pip also searches PyTorch's index of CPU builds (set TORCH_INDEX for another index, or to
+an empty string for none). If the index of CPU builds cannot be reached, or if pip's default sources
+have the same build, only the default sources are used.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Run the Python tests and report their times.
 
-Tests that may run in parallel come first, then the others. `make test` and `make test-all` call
-this script after the C++ tests. Results are stored under build/results: a JUnit file for each of
-the two parts, and a list of the tests that the share leaves out.
+Tests that may run in parallel run first, and then all other tests. `make test` and `make test-all`
+call this script after the C++ tests. Results are stored under build/results: a JUnit file for each
+of these two parts, and a list of the tests that the share leaves out.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ def say_left_out(console: Console) -> None:
 def run(share: str, marks: str, arguments: list[str]) -> int:
     """Run both parts, and return the first exit code that is not 0.
 
-    A part that selects no tests is ignored. If no part selects a test, pytest's exit code for this
-    case is returned.
+    A part that selects no tests is ignored. If no part selects a test, the exit code is pytest's
+    code for an empty selection.
     """
     if share == "commit":
         share = str(commits.number(Path.cwd()))
@@ -158,7 +158,11 @@ def run(share: str, marks: str, arguments: list[str]) -> int:
 def main() -> int:
     """Run the tests, print the report, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--share", default="commit", help="share: commit, all, or a number")
+    parser.add_argument(
+        "--share",
+        default="commit",
+        help="share of the tests to run: all, the number of a share, or commit (that of HEAD)",
+    )
     parser.add_argument("-m", dest="marks", default="", help="expression of markers, as in pytest")
     parser.add_argument("--rows", type=int, default=30, help="number of files in the report")
     parser.add_argument("--report", action="store_true", help="only report the existing results")

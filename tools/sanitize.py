@@ -1,20 +1,22 @@
-"""Run the C++ tests under the sanitizers: all of them, or those that a change may affect.
+"""Run the C++ tests under the sanitizers: all tests, or the tests that a change may affect.
 
-`all`, called by `make sanitize`, runs every test program. If all pass, it writes
+`all`, called by `make sanitize`, runs every test program. If all programs pass, `all` writes
 tests/sanitized.json with a digest of each program's dependencies. `share`, called by `.ci/run`,
-runs the programs whose digest differs from that file, and a third of all programs. Three
+runs the programs whose digest in that file is no longer right, and a third of all programs. Three
 consecutive commits together run all programs.
 
 A program depends on its own source and on the shared files: all files in its test folder except the
-sources of programs. It also depends on the files that its source and the shared sources include,
-because CMake links the shared sources to every program. If a program includes a file of a layer, it
-depends on all files in the layer's folder and on their includes. A public header only declares, so
-a program that includes it depends on the folder that has the header's name or a source with its
-name. Every program depends on all CMake files, and on CXXFLAGS and LDFLAGS.
+sources of programs. A program also depends on the files that its source and the shared sources
+include, because CMake links the shared sources to every program. If a program includes a file of a
+layer, it depends on all files in the layer's folder and on their includes. A public header only
+declares functions. A program that includes a public header also depends on the folder that is named
+like the header, or that has a source named like the header. Every program depends on all CMake
+files, and on CXXFLAGS and LDFLAGS.
 
 The digests do not include the compiler and the libraries, because otherwise every program would run
-on every other machine. They miss includes whose name is a macro, and functions that a public header
-declares but a source with another name defines. The thirds cover these cases.
+on every other machine. The digests miss includes whose name is a macro, and functions that a public
+header declares but a source with another name defines. The third of all programs that runs at each
+commit covers these cases.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ def build_files(root: Path) -> set[Path]:
 
 
 def dependencies(root: Path, source: Path) -> list[Path]:
-    """Return all files whose change may change the behaviour of a program."""
+    """Return all files that may influence the behaviour of a program."""
     tests = source.parent
     shared = shared_files(tests)
     compiled = [source, *(path for path in shared if path.suffix == ".cc")]
@@ -113,7 +115,7 @@ def digests(root: Path) -> dict[str, str]:
 
 
 def recorded(root: Path) -> dict[str, str]:
-    """Return the digests with which all programs last passed; none if they have never passed."""
+    """Return the digests with which all programs last passed; empty if they have never passed."""
     path = root / RECORD
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 

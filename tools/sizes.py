@@ -55,9 +55,10 @@ class Function:
 
     Args:
         name: Name of the function.
-        first: Number of its first line, counted from 1.
-        last: Number of its last line minus the number of lines in its docstring.
-        parameters: Number of its parameters except self and cls; 0 if they are not counted (C++).
+        first: Line number of the first line, counted from 1.
+        last: Line number of the last line, minus the number of lines in the docstring.
+        parameters: Number of parameters except self and cls; 0 in C++, where parameters are not
+            counted.
     """
 
     name: str
@@ -142,7 +143,7 @@ def functions_of(path: Path, text: str) -> list[Function]:
 
 
 def problems_of(path: Path, text: str, functions: list[Function]) -> list[str]:
-    """Return a message for each exceeded budget in a file, and for each name without a concept."""
+    """Return a message for each exceeded budget of a file, and for each vague name in its path."""
     lines = text.splitlines()
     problems = [
         f"{path}: {part!r} names no concept; name the file or folder after its content"

@@ -1,8 +1,8 @@
 """Install or list the system packages that are needed to build and test Slipstream.
 
 The script runs before any virtual environment exists, so it uses only the standard library. Each
-package has a probe, which looks for its content (a program, a pkg-config name, a file). So the
-check works on any distribution.
+package has a probe, which looks for its content (a program, a pkg-config name, a file). Thanks to
+the probes, the check works on any distribution.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     python -m tools.gpu_check [--output FILE] [--parts copies,signals] [--seconds 240]
 
-It needs Python 3.10 or later, g++ and nvcc, but no network. PyTorch is used only as a load. The
-part "staging" needs no nvcc, because it builds and runs the code of the engine. The part "codecs"
-needs PyTorch, and for half of its cases Triton, but no nvcc. The part "collectives" needs PyTorch
-and an installed slipstream. Every case runs in its own process,
-with a time limit. After each part its results are printed and FILE is written.
+The check needs Python 3.10 or later, g++ and nvcc, but no network. Most parts use PyTorch only to
+keep the GPU busy. The part "staging" needs no nvcc, because it builds and runs the code of the
+engine. The part "codecs" needs PyTorch, and for half of its cases Triton, but no nvcc. The part
+"collectives" needs PyTorch and an installed slipstream. Every case runs in its own process, with a
+time limit. After each part, the results of the part are printed and FILE is written.
 
 Exit codes: 0 if all parts ran; 1 if a part failed or the time was over; 2 if there is no CUDA
 driver or no compiler, and for wrong arguments.
@@ -94,7 +94,7 @@ def plan() -> list[Step]:
 
 
 def run_operations(step: Step, folder: Path, limit: float) -> Result:
-    """Run a step whose operations may hang; go on after an operation that does."""
+    """Run a step whose operations may hang; if one hangs, go on with the next one."""
     total = Result()
     names = list(step.arguments)
     deadline = time.monotonic() + limit
@@ -114,7 +114,7 @@ def run_operations(step: Step, folder: Path, limit: float) -> Result:
 
 
 def run_step(step: Step, folder: Path, limit: float) -> dict[str, Any]:
-    """Run a step; return its results for the file."""
+    """Run a step; return the step's results for the file."""
     start = time.monotonic()
     if step.case == "operations":
         result = run_operations(step, folder, limit)

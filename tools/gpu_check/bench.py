@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Bench:
-    """The parts that measurements use.
+    """The GPU, the loops of the CPU and the kernels, for all measurements of a process.
 
     Args:
         device: GPU.

@@ -34,7 +34,7 @@ def run_compiler(command: list[str], name: str) -> None:
 
 
 def compile_once(source: Path, folder: Path, suffix: str, command: list[str]) -> Path:
-    """Return the file that a compiler makes, or an earlier one if source and command are the same.
+    """Return the file that a compiler makes, or made earlier from the same source and command.
 
     Args:
         source: Source file.

@@ -27,7 +27,7 @@ class Flow:
     """A sequence of copies in one direction.
 
     Args:
-        stream: Stream of its copies.
+        stream: Stream of the copies.
         enqueue: Function that enqueues one chunk at an offset of the region, given the offset and
             the chunk's size.
         first: Event before the copies.
@@ -57,7 +57,7 @@ class Gate:
 
 
 def span(bench: Bench, flows: list[Flow]) -> float:
-    """Return the milliseconds from the first start of any of the flows to the last end."""
+    """Return the milliseconds from the start of the first flow to the end of the last flow."""
     pairs = product(flows, flows)
     return max(bench.device.milliseconds(one.first, other.last) for one, other in pairs)
 
@@ -183,7 +183,7 @@ def engines(bench: Bench, _: list[str]) -> Iterator[Row]:
 
 
 def two_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Yield rates of the copy engines with two streams per direction, which fill their gaps."""
+    """Yield rates of the copy engines with two streams per direction, to fill the gaps."""
     gate = Gate(bench, words(bench.device, 1)[0])
     first = Copies(bench, registered(bench.device, 2 * REGION))
     second = first.another()
@@ -202,7 +202,7 @@ def two_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
 
 
 def kernels(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Yield rates of kernels on registered memory, also of one that stores beside a copy engine."""
+    """Yield rates of kernels on registered memory, also of a kernel beside a copy engine."""
     gate = Gate(bench, words(bench.device, 1)[0])
     copies = Copies(bench, registered(bench.device, 2 * REGION))
     flows = [copies.kernel_to_host(32), copies.kernel_to_device(32)]

@@ -129,15 +129,15 @@ class Device:
         self.call("cuMemcpyHtoDAsync_v2", target, host, num_bytes, stream)
 
     def wait_value(self, stream: int, address: int, value: int) -> None:
-        """Make a stream wait until the word at a device address is `value` or later."""
+        """Make a stream wait until the word at a device address is `value` or higher."""
         self.call("cuStreamWaitValue32_v2", stream, address, value, GEQ)
 
     def write_value(self, stream: int, address: int, value: int) -> None:
-        """Make a stream write a word at a device address after all of its earlier work."""
+        """Make a stream write a word at a device address after all earlier work of the stream."""
         self.call("cuStreamWriteValue32_v2", stream, address, value, 0)
 
     def write_and_wait(self, stream: int, write: tuple[int, int], wait: tuple[int, int]) -> None:
-        """Write one word and wait for another, as two calls would.
+        """Write one word and wait for another word, as two calls would.
 
         Args:
             write: Device address and value of the word to write.

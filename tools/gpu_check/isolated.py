@@ -26,8 +26,8 @@ class Result:
 
     Args:
         rows: JSON objects that the case printed.
-        failed: Last lines of its errors, or the reason for its end; "" after success.
-        hung: True if it was ended because it printed nothing for too long.
+        failed: Last lines of the case's errors, or the reason why the case ended; "" after success.
+        hung: True if the case was ended because it printed nothing for too long.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=lambda: [])
@@ -97,7 +97,7 @@ def run_case(
 
 
 def forward(output: IO[str], lines: queue.Queue[str]) -> None:
-    """Put lines into a queue, and an empty one at the end."""
+    """Put lines into a queue, and an empty line at the end."""
     for line in output:
         lines.put(line)
     lines.put("")

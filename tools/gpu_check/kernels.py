@@ -21,7 +21,7 @@ class Launch:
         function: Handle of the kernel.
         blocks: Number of thread blocks.
         threads: Threads in a block.
-        arguments: ctypes values; changing one changes the launches that follow.
+        arguments: Arguments as ctypes values; a changed value is used by the launches that follow.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Kernels:
         return self.launch("set_flag", 1, 1, c_uint64(ready), c_uint32(0))
 
     def spin_until(self, word: int) -> Launch:
-        """Return a kernel of one thread that waits for a word to reach its last argument."""
+        """Return a kernel of one thread that waits until a word reaches the last argument."""
         return self.launch("spin_until", 1, 1, c_uint64(word), c_uint32(0))
 
     def busy(self, turns: int) -> Launch:

@@ -14,7 +14,7 @@ RELEASE_NANOSECONDS = 50_000_000
 
 
 def launch_costs(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Yield the times of calls on a stream that runs, and on one that waits."""
+    """Yield the times of calls on a stream that runs, and on a stream that waits."""
     device = bench.device
     stream = device.stream()
     gate, word, other = words(device, 3)

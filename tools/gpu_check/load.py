@@ -21,7 +21,8 @@ class Load:
 
     Args:
         device: GPU.
-        stream: Stream of the work; a piece is done when the stream reaches the event after it.
+        stream: Stream of the work; a piece of work is done when the stream reaches the event that
+            follows the piece.
         enqueue: Function that enqueues one piece of work.
     """
 

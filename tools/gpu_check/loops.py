@@ -41,7 +41,7 @@ class Ring:
 
 
 class Loops:
-    """The functions of the library; a result below zero means that the time was over.
+    """The functions of the library; a negative result means that a time limit was reached.
 
     Args:
         library: File from `build_loops`.
@@ -71,18 +71,18 @@ class Loops:
         self.raise_word = ctypes.cast(self._library.raise_word, c_void_p).value or 0
 
     def await_word(self, word: Word, value: int, limit: int = SECOND) -> int:
-        """Return the nanoseconds until a word is `value` or later."""
+        """Return the nanoseconds until a word is `value` or higher."""
         return self._library.await_word(word.host, value, limit)
 
     def release_and_await(
         self, gate: Word, ready: Word, value: int, *, delay: int = 0, limit: int = SECOND
     ) -> int:
-        """Return the nanoseconds from storing `value` to `gate` until `ready` holds it too.
+        """Return the nanoseconds from storing `value` to `gate` until `ready` holds the value, too.
 
         Args:
             gate: Word that the GPU waits for.
             ready: Word that the GPU writes.
-            value: Value of both.
+            value: Value of both words.
             delay: Nanoseconds to wait before the store (default 0).
             limit: Nanoseconds to wait after the store (default: one second).
         """

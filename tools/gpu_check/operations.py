@@ -23,7 +23,7 @@ class Room:
     """The memory and the stream that the operations use.
 
     Args:
-        other: Stream other than the one that waits.
+        other: Stream other than the waiting stream.
         memory: Device memory.
         host: Registered memory.
         pageable: Ordinary memory.
@@ -40,7 +40,7 @@ class Room:
         return lambda: self.bench.device.call(name, *arguments)
 
     def finished(self, *actions: Action) -> Action:
-        """Return an action that runs actions on the other stream, and waits until it is empty."""
+        """Return an action that runs actions on the stream `other` and waits for their end."""
         return lambda: (*[act() for act in actions], self.bench.device.synchronize(self.other))
 
 
@@ -117,7 +117,7 @@ def event_round(room: Room) -> Action:
 
 
 def host_function(room: Room) -> Action:
-    """Prepare a host function on another stream; the action lasts until it ends."""
+    """Prepare a host function on another stream; the action lasts until the function ends."""
     loops = room.bench.loops
     return room.finished(room.call("cuLaunchHostFunc", room.other, loops.raise_word, room.host))
 

@@ -1,4 +1,4 @@
-"""The test which calls return while a stream of the same process waits."""
+"""Test of which calls return while a stream of the same process waits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCKED_SECONDS = 0.4
 
 
 def operations(bench: Bench, arguments: list[str]) -> Iterator[Row]:
-    """Try operations while a stream waits; no row after "starting" means that one hangs."""
+    """Try operations while a stream waits; an operation without a row after "starting" hangs."""
     device = bench.device
     host = registered(device, SIZE).host
     pageable = map_anonymous(SIZE)

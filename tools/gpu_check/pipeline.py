@@ -24,16 +24,17 @@ WORD, EVENT, BATCH = "a word", "an event", "a word, in batches"
 
 @dataclass(frozen=True)
 class Shape:
-    """The form of the loop.
+    """Sizes and variants of the loop of staging.
 
     Args:
         slot: Size of a slot in bytes.
         slots: Number of slots of a ring.
         threads: Number of threads of the CPU.
-        copying: True if the CPU copies a chunk to a slot of a second ring, not only passes on
-            flags.
-        reuse: Sign for the stream to the host that a slot is free: a word, or, without copying,
-            also an event of the other stream, or a word in a batch with the write before it.
+        copying: True if the CPU copies each chunk to a slot of a second ring; False if the CPU only
+            passes on flags.
+        reuse: Way in which the stream to the host waits for a free slot: for a word (`WORD`), for
+            an event of the other stream (`EVENT`), or for a word in a batch with the preceding
+            write (`BATCH`). With `copying`, only `WORD` is possible.
     """
 
     slot: int
@@ -44,7 +45,7 @@ class Shape:
 
 
 def shapes() -> Iterator[Shape]:
-    """Yield the forms to measure."""
+    """Yield the variants of the loop to measure."""
     sizes = [MEBIBYTE, 2 * MEBIBYTE, 4 * MEBIBYTE]
     yield Shape(MEBIBYTE // 2)
     for slots in (4, 8, 16):
@@ -118,7 +119,7 @@ class Pipeline:
         device.write_value(self.up, *sent)
 
     def run(self, source: int, target: int) -> tuple[float, float]:
-        """Return the seconds of the loop, and those of enqueueing."""
+        """Return the seconds of the loop, and the seconds of enqueueing."""
         for word in (self.gate, *self.ring.landed, *self.ring.passed, *self.ring.sent):
             word.cell.value = 0
         job = (self.ring, TOTAL // self.shape.slot, self.shape.threads)

@@ -1,4 +1,4 @@
-"""The test whether a pending wait of one process delays other processes on the same GPU."""
+"""Test of whether a pending wait of one process delays other processes on the same GPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class Worker:
     """A process that executes commands.
 
     Args:
-        connection: Pipe to the process that commands; None in that process itself.
+        connection: Pipe to the process that sends commands; None for the worker inside that
+            process.
     """
 
     def __init__(self, bench: Bench, connection: Connection | None) -> None:
@@ -63,7 +64,7 @@ class Worker:
         return {}
 
     def rest(self) -> Row:
-        """Do nothing; the command ends a state."""
+        """Do nothing; the arrival of this command ends a state."""
         return {}
 
     def measure(self, rounds: int = ROUNDS) -> Row:
@@ -130,12 +131,12 @@ class Team:
         self.answers(count)
 
     def tell(self, count: int, method: str, *arguments: object) -> None:
-        """Send a command to the first processes."""
+        """Send a command to the first `count` processes."""
         for pipe in self.pipes[:count]:
             pipe.send((method, *arguments))
 
     def answers(self, count: int) -> list[Row]:
-        """Return the answers of the first processes."""
+        """Return the answers of the first `count` processes."""
         return [pipe.recv() for pipe in self.pipes[:count]]
 
 
@@ -145,7 +146,7 @@ def slowest(rows: list[Row]) -> Row:
 
 
 def neighbours(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Yield times of a process beside others in every state, and round trips of all at once."""
+    """Yield a process's times while others are in each state, and all processes' round trips."""
     team = Team(bench.image.parent, max(OTHERS))
     me = Worker(bench, None)
     yield {"other_processes": 0, "state": "none but their contexts", **me.measure()}

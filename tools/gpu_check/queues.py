@@ -1,4 +1,4 @@
-"""The tests whether streams of one process delay each other, and how much work a queue holds."""
+"""Tests of whether streams of one process delay each other, and how much work a queue holds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def hold(bench: Bench, copied: int, memory: int, host: int) -> Callable[[int, in
 
 
 def works_beside(bench: Bench, memory: int, host: int) -> dict[str, Callable[[int], None]]:
-    """Return the work for other streams, as functions of the stream."""
+    """Return the work for other streams, as functions that enqueue it on a stream."""
     device, nothing = bench.device, bench.kernels.nothing()
     out = words(device, 1)[0].device
     # A kernel's first launch loads it, which must not happen while a stream waits.
@@ -57,7 +57,7 @@ def works_beside(bench: Bench, memory: int, host: int) -> dict[str, Callable[[in
 
 
 def other_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Yield the numbers of streams that make no progress while others wait."""
+    """Yield how many streams make no progress while other streams wait."""
     device = bench.device
     host, memory = registered(device, SIZE).host, device.allocate(SIZE)
     works = works_beside(bench, memory, host)
@@ -90,7 +90,7 @@ def other_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
 
 
 def works_behind(bench: Bench) -> dict[str, Callable[[int], None]]:
-    """Return the work to enqueue after a pending wait, as functions of the stream."""
+    """Return the work to try after a pending wait, as functions that enqueue it on a stream."""
     device = bench.device
     host, memory = registered(device, SIZE).host, device.allocate(SIZE)
     out = words(device, 1)[0].device
@@ -129,7 +129,7 @@ class Filler:
             self.done += 1
 
     def settle(self) -> int:
-        """Return the number of enqueued pieces of work, once no more fits."""
+        """Return the number of enqueued pieces of work, once no further piece fits."""
         before = -1
         while self.done not in (before, MOST_ENQUEUED):
             before = self.done

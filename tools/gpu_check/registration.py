@@ -1,4 +1,4 @@
-"""The cost of registering memory and of the reverse."""
+"""The cost of registering and of unregistering memory."""
 
 from __future__ import annotations
 

@@ -59,8 +59,9 @@ def set_up(bench: Bench) -> Setup:
 def senders(setup: Setup) -> dict[str, Send]:
     """Return a function for each signal, which enqueues a copy to the host and then the signal.
 
-    The functions take the number of the buffer on the host, that of the source, the number of
-    bytes, and the value of the signal, which is by one higher than that of the previous signal.
+    Each function takes the index of the buffer on the host, the index of the source buffer, the
+    number of bytes, and the value of the signal. Each signal's value is the previous signal's value
+    plus one.
     """
     device, stream, ready = setup.bench.device, setup.stream, setup.ready
     flag = setup.bench.kernels.set_flag(ready.device)
@@ -173,7 +174,7 @@ def signals(bench: Bench, arguments: list[str]) -> Iterator[Row]:
 
 
 def round_trips(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Yield times of a released wait, alone or before a copy, seen by a poller or by an event."""
+    """Yield the times from the release of a wait until a polled word or an event shows its end."""
     setup = set_up(bench)
     device = bench.device
     spin = bench.kernels.spin_until(setup.gate.device)

@@ -25,7 +25,7 @@ class StagingError(RuntimeError):
 
 
 def sources() -> list[Path]:
-    """Return the sources of the program: layers of the engine, parts of their tests, its main."""
+    """Return the sources of the program: layers of the engine, parts of their tests, and `main`."""
     layers = [
         path for layer in ("gate", "device", "device/cuda") for path in (CORE / layer).glob("*.cc")
     ]
@@ -44,7 +44,7 @@ def digest() -> str:
 
 
 def build_staging(folder: Path) -> Path:
-    """Return the program, or an earlier one if no source has changed.
+    """Return the path of the program, which is built anew if a source has changed.
 
     Args:
         folder: Folder for the built files.
@@ -76,7 +76,7 @@ def run_program(program: Path, arguments: list[str]) -> Iterator[dict[str, Any]]
     """Yield the rows that a run of the program prints.
 
     Raises:
-        StagingError: It ended with an error, which the message has in full.
+        StagingError: The program ended with an error, which the message quotes in full.
     """
     with subprocess.Popen(
         [str(program), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -102,10 +102,10 @@ def broken_promise(row: dict[str, Any]) -> str:
 
 
 def checked(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the rows, and raise an error after the last one if any reports a broken promise.
+    """Yield the rows; raise an error after the last row if any row reports a broken promise.
 
     Raises:
-        StagingError: A row reports a broken promise; the message has all of them.
+        StagingError: A row reports a broken promise; the message has all broken promises.
     """
     broken: list[str] = []
     for row in rows:

@@ -1,7 +1,7 @@
 """Measure the quality of the tests: they must fail for small random changes of the source.
 
-A source with such a change is a mutant. A test that fails because of the change kills the mutant;
-otherwise the mutant survives.
+A mutant is the source with one small random change. A test that fails because of this change kills
+the mutant. A mutant that no test kills survives.
 
     python -m tools.mutants draw --seed 26 --count 40   draw mutants, and write tests/mutants.json
     python -m tools.mutants run [--only ID]             run the tests of each mutant's part
@@ -13,11 +13,11 @@ otherwise the mutant survives.
     python -m tools.mutants show [--json]               show the outcomes
 
 After writing a test for a surviving mutant, call `run --only ID` again. While tests run, files of
-the checkout are changed. They are restored if a signal other than SIGKILL arrives; a second signal
-ends the tests at once. `run` and `whole` continue where they stopped. They return 1 if the outcome
-of some mutants is unclear; call them again then. Call all commands from the root of a clone that
-has its own environment. Nothing else may use the clone at the same time. C++ mutants are built in
-build/mutants.
+the checkout are changed. These files are restored if a signal other than SIGKILL arrives; a second
+signal ends the tests at once. `run` and `whole` continue where they stopped. If the outcome of some
+mutants is unclear, the command returns 1; call it again then. Call all commands from the root of a
+clone that has its own environment. Nothing else may use the clone at the same time. C++ mutants are
+built in build/mutants.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def run(how: str, only: int | None) -> int:
 
 
 def living(results: Results, number: int, before: str = "") -> Mutant:
-    """Return the mutant with this number; exit with an error if it cannot be tested."""
+    """Return the mutant with a number; exit with an error if that mutant cannot be tested."""
     for mutant in results.mutants:
         if mutant.id == number:
             if mutant.outcome in (before, *outcomes.ALIVE):
@@ -128,7 +128,7 @@ def arguments() -> argparse.Namespace:
     commands.add_parser("reach")
     equivalent = commands.add_parser("equivalent")
     equivalent.add_argument("id", type=int, help="number of the mutant")
-    equivalent.add_argument("--why", required=True, help="reason why no test can kill it")
+    equivalent.add_argument("--why", required=True, help="reason why no test can kill the mutant")
     commands.add_parser("show").add_argument("--json", action="store_true", help="print JSON")
     return parser.parse_args()
 

@@ -31,7 +31,7 @@ def build_commands(mutant: Mutant, *, whole: bool = False) -> list[list[str]]:
 
 
 def part_commands(root: Path, mutant: Mutant, *, closest: bool = False) -> list[list[str]]:
-    """Return the commands that run a mutant's closest tests, then the other tests of its part."""
+    """Return the commands that run a mutant's closest tests, then all tests of its part."""
     part, source = PARTS[mutant.part], Path(mutant.file)
     if part.is_cpp:
         ctest = [*CORE_TESTS, "--stop-on-failure"]
@@ -46,7 +46,7 @@ def part_commands(root: Path, mutant: Mutant, *, closest: bool = False) -> list[
 
 
 def whole_commands(mutant: Mutant) -> list[list[str]]:
-    """Return the commands that run all tests or, if known, only those that reach the mutant."""
+    """Return the commands that run the tests that reach the mutant, or all tests if unknown."""
     first = [[*CORE_TESTS, "--stop-on-failure"]] if PARTS[mutant.part].is_cpp else []
     tests = [EVERYTHING] if mutant.reached is None else mutant.reached
     return [*first, ["make", "test-python", f"PYTEST_ARGS=-x {' '.join(tests)}"]] if tests else []

@@ -2,8 +2,9 @@
 
 A failed test kills a mutant only if it also fails when it runs alone, and passes without the
 mutant. Therefore flaky tests rarely kill a mutant. Tests that exceed their time limit kill a mutant
-only if they stay within it without the mutant. A mutant counts as one that does not compile only if
-the original compiles. In all other cases the result is unclear.
+only if, without the mutant, they end within the limit. A mutant counts as not compiling only if the
+original source compiles. If a failed test or build does not count, the result of the mutant is
+unclear.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Ended:
 
 
 def refuse_changes(root: Path) -> None:
-    """Exit if a tracked file has changes, because they would mix with those of a mutant."""
+    """Exit if a tracked file has changes, because they would mix with a mutant's changes."""
     listed = git(root, "status", "--porcelain", "--untracked-files=no").splitlines()
     changed = [line for line in listed if not line.endswith(str(RESULTS))]
     if changed:
@@ -75,10 +76,10 @@ def limit_memory() -> None:
 def changed(texts: Mapping[Path, str]) -> Generator[Callable[[], None]]:
     """Write new texts to files, and yield a function that restores the old texts.
 
-    The end of the `with` block also restores them. Every signal except SIGKILL restores them at
-    once, even while a command runs. The program ends after that command; a second signal kills the
-    command. The signal handlers raise no exceptions, because an exception between the start of a
-    command and the code that ends it would leave the command running.
+    The end of the `with` block also restores the old texts. Every signal except SIGKILL restores
+    the old texts at once, even while a command runs. The program ends after the running command; a
+    second signal kills the command. The signal handlers raise no exceptions, because an exception
+    between the start of a command and the code that ends it would leave the command running.
     """
     originals = {path: path.read_text(encoding="utf-8") for path in texts}
 
@@ -161,7 +162,8 @@ def wait(started: subprocess.Popen[bytes], limit: float) -> int | None:
 def end_group(started: subprocess.Popen[bytes], patience: float = 20) -> None:
     """End the remaining processes of a process group.
 
-    Processes get SIGINT first, so that pytest can clean up; a second signal shortens this time.
+    Processes get SIGINT first, so that pytest can clean up, and SIGKILL when `patience` seconds are
+    over or this program has received a second signal.
     """
     deadline = time.monotonic() + patience
     signal_group(started, signal.SIGINT)
@@ -208,8 +210,8 @@ def meet(
         mutant: Mutant to test.
         tests: Commands that run the tests, one after another.
         limit: Time limit of each test command in seconds.
-        build: Commands that run before the tests. If INSTALL is among them, it runs again
-            afterwards, because the installed package contains the mutant.
+        build: Commands that run before the tests. If INSTALL is one of these commands, it runs
+            again after the tests, because the installed package contains the mutant.
     """
     with mutated(root, mutant) as restore:
         try:
@@ -253,7 +255,7 @@ def execute_all(root: Path, commands: Iterable[list[str]], limit: float) -> Ende
 
 
 def compare(root: Path, ended: Ended, tests: list[list[str]], limit: float) -> None:
-    """Raise UnclearError unless the original passes the tests that failed for the mutant."""
+    """Raise UnclearError unless the original source passes the tests that the mutant failed."""
     if ended.test != TIMED_OUT:
         must_pass(root, command_of(ended.test), TEST_SECONDS)
         return

@@ -104,7 +104,7 @@ def closest_tests(root: Path, part: Part, source: Path, most: int = 3) -> list[s
 
 
 def closest_programs(root: Path, source: Path) -> list[str]:
-    """Return the C++ test programs that share a word with a file's name, else its folder."""
+    """Return the C++ test programs named like a file or, if there are none, like its folder."""
     programs = sorted((root / "core/test").glob("*_test.cc"))
     for name in (Path(source.stem), Path(source.parent.name)):
         similar = [path.stem for path in programs if words(Path(path.stem)) & words(name)]

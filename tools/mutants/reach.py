@@ -1,10 +1,10 @@
 """Search for the test folders that reach a mutant; other tests can hardly kill the mutant.
 
-A line of code is inserted before the statement of each mutant; it writes the name of the running
-test to a file. Then a single run of `make test` is enough for many mutants. The result is a list of
-test folders, because the tests in a folder share fixtures and servers. All tests are returned for
-statements outside functions, which run when their module is imported, and for C++, which is not
-examined. Tests that `make test` leaves out at this commit are not found.
+Before the statement of each mutant, a line of code is inserted that writes the name of the running
+test to a file. With these lines, a single run of `make test` is enough for many mutants. The result
+is a list of test folders, because the tests in a folder share fixtures and servers. All tests are
+returned for statements outside functions, which run when their module is imported, and for C++,
+which is not examined. Tests that `make test` leaves out at this commit are not found.
 """
 
 from __future__ import annotations

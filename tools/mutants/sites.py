@@ -12,7 +12,7 @@ class Site:
     Args:
         start: Offset of the first replaced character.
         end: Offset after the last replaced character.
-        new: Text that replaces these characters.
+        new: Text that replaces the characters from `start` to `end`.
         operator: Name of the kind of change.
     """
 
@@ -50,7 +50,7 @@ def apply(text: str, change: Change) -> str:
     """Return a text with a change applied.
 
     Raises:
-        ValueError: the text has other lines at this position.
+        ValueError: the text does not have the lines that the change replaces.
     """
     lines = text.split("\n")
     count = change.before.count("\n") + 1

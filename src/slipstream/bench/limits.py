@@ -6,14 +6,14 @@ layer are ready when its backward pass ends. Gradients can be sent in pieces of 
 link is never idle while a gradient waits.
 
 With overlap within the step, as in DDP, the optimizer starts when all gradients are communicated.
-The next forward pass starts when the optimizer has finished. In this case the order of
-communication does not matter.
+The next forward pass starts when the optimizer has finished. With overlap within the step, the
+order of communication does not matter.
 
 With overlap across the step boundary, a layer is updated as soon as its own gradients have arrived,
 and then its forward pass runs. The gradients that the next forward pass needs first pre-empt all
-others on the link. The update of a layer takes compute time just before the layer's forward pass.
-Therefore no step is shorter than all compute plus the transfer of the first layer's gradients,
-which cannot overlap with anything.
+other gradients on the link. The update of a layer takes compute time just before the layer's
+forward pass. Therefore no step is shorter than all compute plus the transfer of the first layer's
+gradients, which cannot overlap with anything.
 """
 
 from __future__ import annotations
@@ -124,12 +124,12 @@ class Limit:
 
     @property
     def efficiency_within(self) -> float:
-        """Compute-only step divided by the shortest step with overlap within the step, 0 to 1."""
+        """Time of compute only, relative to the shortest step with overlap within the step."""
         return self.compute_only / self.within
 
     @property
     def efficiency_across(self) -> float:
-        """Compute-only step divided by the shortest step with overlap across steps, 0 to 1."""
+        """Time of compute only, relative to the shortest step with overlap across steps."""
         return self.compute_only / self.across
 
 
@@ -207,7 +207,7 @@ def step_within(layers: Sequence[LayerTimes]) -> float:
 def step_across(layers: Sequence[LayerTimes]) -> float:
     """Return the shortest step with overlap across steps, in seconds.
 
-    Steps are simulated one after another until their time no longer changes.
+    Steps are simulated one after another until the time per step no longer changes.
 
     Args:
         layers: Layers in forward order.
@@ -232,7 +232,7 @@ def _end_of_step(layers: Sequence[LayerTimes], link: _Link, now: float) -> float
 
 
 class _Link:
-    """Link on which gradients of earlier layers (in forward order) pre-empt those of later ones."""
+    """Link on which earlier layers' gradients (in forward order) pre-empt those of later layers."""
 
     def __init__(self, seconds: Sequence[float]) -> None:
         self._seconds = seconds
@@ -247,7 +247,7 @@ class _Link:
         heapq.heappush(self._queue, index)
 
     def wait(self, index: int, now: float) -> float:
-        """Return the time when a layer's gradients arrive if nothing more is submitted before."""
+        """Return the time when a layer's gradients arrive if no more gradients are submitted."""
         self._advance(now)
         if index not in self._remaining:
             return now

@@ -20,7 +20,8 @@ def make_table(
 
     Args:
         title: Text above the table.
-        words: Headings of the text columns. They come first, are aligned to the left and may wrap.
+        words: Headings of the text columns. The text columns come first, are aligned to the left
+            and may wrap.
         numbers: Headings of the number columns, which are aligned to the right.
         caption: Text below the table (default none).
         is_dense: Whether columns are separated by one space instead of two (default False).

@@ -158,7 +158,7 @@ def result_fields(runs: Sequence[Progress]) -> list[dict[str, Any]]:
 
 
 def speed_ratio(first: Progress, other: Progress) -> float | None:
-    """Return the speed of a run relative to the first; None if one of them has no time."""
+    """Return the speed of `other` relative to `first`; None if one of these runs has no time."""
     if first.failure or other.failure or not first.training_seconds or not other.training_seconds:
         return None
     return first.training_seconds / other.training_seconds

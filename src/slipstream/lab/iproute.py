@@ -67,7 +67,7 @@ def namespaces() -> set[str]:
 
 
 def processes(namespace: str) -> list[int]:
-    """Return the ids of the processes in a network namespace; an empty list if it was removed."""
+    """Return the ids of the processes in a network namespace; none if the namespace was removed."""
     try:
         output = _run(["ip", "netns", "pids", namespace], "")
     except UnsupportedError:

@@ -29,8 +29,8 @@ _PORTS = range(20000, 30000, 2)
 class Lab:
     """Hosts on this machine, with links of chosen bit rates between them.
 
-    Use it in a `with` statement, which makes and removes the lab, or call `up` and `down`. A lab is
-    not thread-safe, except that any thread may read the counters.
+    Use the object in a `with` statement, which makes and removes the lab, or call `up` and `down`.
+    A lab is not thread-safe, except that any thread may read the counters.
 
     Args:
         spec: Description of the lab (default `LabSpec()`).
@@ -55,7 +55,8 @@ class Lab:
         """Return the lab with this name, which another process has made.
 
         Raises:
-            UsageError: there is no lab with this name, or its owner died and left only remains.
+            UsageError: there is no lab with this name, or the owner of the lab died and left only
+                remains.
         """
         record = registry.load(name)
         if record is None:
@@ -125,7 +126,7 @@ class Lab:
         self.down()
 
     def change(self, host: int, *, rate: str) -> None:
-        """Change the bit rate of a host's link in both directions while it carries traffic.
+        """Change the bit rate of a host's link in both directions, even during traffic on the link.
 
         Limits per connection stay, but never exceed the new rate.
         """
@@ -148,7 +149,7 @@ class Lab:
         return not self._network.has_carrier(host)
 
     def counters(self) -> LabCounters:
-        """Return the traffic on every link since the start; `since` subtracts two readings."""
+        """Return the traffic on every link since the lab was made; `since` subtracts readings."""
         return self._network.counters()
 
     def start(
@@ -295,7 +296,7 @@ class Lab:
 
 
 def _pinned(plans: Sequence[RankPlan]) -> list[RankPlan]:
-    """Give each rank its own core; if there are too few, the ranks of a host share one."""
+    """Give each rank its own core; with too few cores, the ranks of a host share one core."""
     cores = sorted(os.sched_getaffinity(0))
     enough = len(plans) <= len(cores)
     return [

@@ -79,7 +79,7 @@ class LinkCounters:
         return self.received_bytes - HEADER_BYTES * self.received_packets
 
     def since(self, earlier: LinkCounters) -> LinkCounters:
-        """Return the traffic between an earlier reading and this one."""
+        """Return the traffic between an earlier reading and this reading."""
         return LinkCounters(
             sent_bytes=self.sent_bytes - earlier.sent_bytes,
             sent_packets=self.sent_packets - earlier.sent_packets,
@@ -102,7 +102,7 @@ class LabCounters:
     uplinks: tuple[LinkCounters, ...]
 
     def since(self, earlier: LabCounters) -> LabCounters:
-        """Return the traffic between an earlier reading and this one."""
+        """Return the traffic between an earlier reading and this reading."""
         return LabCounters(
             hosts=_differences(self.hosts, earlier.hosts),
             uplinks=_differences(self.uplinks, earlier.uplinks),

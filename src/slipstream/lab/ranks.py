@@ -1,8 +1,8 @@
-"""The ranks of one run: processes in the namespaces of the hosts, which all end with the run.
+"""The ranks of one run: processes in the namespaces of the hosts, all of which end with the run.
 
-Every rank leads its own session and process group. Linux kills the rank when the thread that
-started it dies (PR_SET_PDEATHSIG, set by setpriv). At the end of the run, other processes are
-killed if they are in a namespace of the lab and have the run's key in their environment.
+Every rank leads its own session and process group. Linux kills a rank when the thread that started
+the rank dies (PR_SET_PDEATHSIG, set by setpriv). At the end of the run, other processes are killed
+if they are in a namespace of the lab and have the run's key in their environment.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class RankPlan:
     Args:
         rank: Number of the rank.
         host: Host on which the rank runs.
-        namespace: Network namespace of that host.
+        namespace: Network namespace of the rank's host.
         environ: Complete environment variables of the rank.
-        core: Number of the only core that the rank may use; None for all cores.
+        core: The only core that the rank may use; None for all cores.
     """
 
     rank: int
@@ -145,7 +145,7 @@ class LabRun:
         """Block until all ranks have ended; at the time limit, end those that still run.
 
         Ctrl-C, or any other exception in the calling thread, ends the ranks, too. An exception in
-        `on_line` also ends them, and this method raises it.
+        `on_line` also ends the ranks, and this method raises the exception.
 
         Args:
             timeout_seconds: Time limit in seconds (default None: no limit).

@@ -2,7 +2,7 @@
 
 A reboot removes both the labs and their files. The owner of a lab is the process that will remove
 it. A lab without an owner stays until `down` is called. If the owner is killed, the remains of its
-lab can still be found with the file.
+lab can still be found with the lab's file.
 """
 
 from __future__ import annotations

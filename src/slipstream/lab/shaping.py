@@ -1,16 +1,16 @@
 """Commands of tc that limit the rate of a link and of each connection on it.
 
-One class of the queueing discipline HTB has the rate of the link. Without limits per connection, it
-is a leaf. Otherwise, connections are hashed to paths, and the class has one child per path. The
-`ceil` of the child is the limit of the path. One more child is for traffic other than TCP over
-IPv4. The guaranteed rate of a child is an equal share of the link's rate, because HTB grants
-guaranteed rates even if they exceed the parent's rate. A classic BPF program hashes the destination
-address and both ports of a packet to a path.
+One class of the queueing discipline HTB has the rate of the link. Without limits per connection,
+the link's class is a leaf. With limits per connection, connections are hashed to paths, and the
+link's class has one child class per path. The `ceil` of a child class is the limit of its path. One
+more child class is for traffic other than TCP over IPv4. The guaranteed rate of a child class is an
+equal share of the link's rate, because HTB grants guaranteed rates even if they exceed the parent's
+rate. A classic BPF program hashes the destination address and both ports of a packet to a path.
 
 HTB counts a segmentation-offload packet of up to 64 KB with the headers of all its segments, and
-sends it if the token bucket is not empty. Therefore the bucket may be smaller than the packet. The
-limited rate is that of Ethernet frames without preamble and checksum: 1448 bytes of payload in 1514
-bytes.
+sends it if the token bucket is not empty. Therefore the token bucket may be smaller than a
+segmentation-offload packet. The limited rate is that of Ethernet frames without preamble and
+checksum, of which 1448 in 1514 bytes are payload.
 """
 
 # Size of the token bucket, as seconds at the rate of the link. With a smaller bucket, bandwidth is

@@ -22,9 +22,9 @@ class LabSpec:
         rate: Bit rate of every host's link (default "1gbit").
         rates: Bit rates of the hosts' links, one per host, which replace `rate` (default empty).
         flow_rate: Highest bit rate of one TCP connection (default None: no limit).
-        flow_rates: Highest bit rates of several paths, which replace `flow_rate`. A hash of its
-            addresses and ports assigns each connection to a path, which connections may share
-            (default empty).
+        flow_rates: Highest bit rates of several paths, which replace `flow_rate`. Each connection
+            is assigned to a path by a hash of its addresses and ports; several connections may
+            share a path (default empty).
         flow_classes: Number of paths, 1 to 1024, to which connections are hashed if `flow_rate` is
             set (default 64).
         racks: Number of racks, to which the hosts are assigned evenly, in order of their numbers

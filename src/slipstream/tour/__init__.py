@@ -2,5 +2,5 @@
 
     from slipstream.tour.guide import TourSpec, tour
 
-It needs the packages that `pip install 'slipstream[torch,forecast,serve]'` installs.
+The tour needs the packages that `pip install 'slipstream[torch,forecast,serve]'` installs.
 """

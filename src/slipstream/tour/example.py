@@ -50,7 +50,7 @@ def folder() -> Path:
     """Return the folder with the demo's scripts, in the checkout or in an installed wheel.
 
     Raises:
-        UnsupportedError: neither folder exists.
+        UnsupportedError: neither a checkout nor an installed wheel has the folder.
     """
     package = Path(slipstream.__file__).parent
     examples = (package.parents[1] / "examples", package / "examples")

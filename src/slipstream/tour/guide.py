@@ -32,8 +32,8 @@ class TourSpec:
     Args:
         output: Folder for all files that the tour writes.
         ranks: Number of ranks of the training, each with one core.
-        epochs: Number of epochs of the training. None chooses the largest number, up to the demo's
-            ten, that the forecast says the tour has time for.
+        epochs: Number of epochs of the training. None chooses as many epochs as the tour has time
+            for, according to the forecast, and at most the demo's ten.
         quick: Whether to use only a part of the images, which makes the numbers less exact.
         stream: Stream to which the output of the training is written.
     """
@@ -86,7 +86,7 @@ def tour(spec: TourSpec, view: TourView) -> Toured:
         view: Display that is called during each step.
 
     Raises:
-        UsageError: there are too many ranks for the images of an epoch to fill one step.
+        UsageError: with so many ranks, the images of an epoch do not fill one step.
         ConfigError: the images cannot be downloaded.
         SlipstreamError: a step failed; the message quotes its output.
     """
@@ -155,7 +155,7 @@ def _forecast(spec: TourSpec, view: TourView) -> Forecasts:
 def _alone(output: Path, ranks: int) -> float:
     """Return the mean images per second of a rank while all ranks train without communication.
 
-    The cores of the ranks share caches and memory, which slows them down.
+    The cores of the ranks share caches and memory, so the ranks slow one another down.
     """
     samples = ALONE_STEPS * example.BATCH
 

@@ -36,8 +36,8 @@ class Answered:
 
     Args:
         pixels: First image that was sent, uint8 (28, 28).
-        label: Name of the right class of this image.
-        likeliest: Three most likely classes of this image, with their probabilities.
+        label: Name of the right class of the first image.
+        likeliest: Three most likely classes of the first image, with their probabilities.
         asked: Number of images that were sent.
         right: Number of images that were classified correctly.
         middle_ms: Median time from a request to its answer, in milliseconds.

@@ -24,7 +24,8 @@ class Trained:
         rate: Images per second of all ranks together, measured during steps.
         step: Duration of a step in seconds.
         seconds: Duration of all steps in seconds.
-        whole_seconds: Duration in seconds, including reading data, tests and checkpoints.
+        whole_seconds: Duration of the whole training in seconds, including reading data, tests and
+            checkpoints.
     """
 
     checkpoint: Path
@@ -48,7 +49,7 @@ def train(output: Path, *, ranks: int, epochs: int, samples: int, stream: TextIO
             only errors, to stderr.
 
     Raises:
-        SlipstreamError: the training failed; its output has been written.
+        SlipstreamError: the training failed; the output of the training has been written.
     """
     command = [sys.executable, "-m", "slipstream.cli", "run", "-n", str(ranks)]
     if stream is None:

@@ -15,8 +15,8 @@ def ReplicatedVarsOptimizer(  # noqa: N802  PAISoar's name
     """Return an optimizer that turns the training of one process into data-parallel training.
 
     The call joins the job and copies the parameters and the optimizer state of rank 0 to all ranks.
-    It returns when all ranks have joined. `step()` then averages the gradients of all ranks, which
-    are sent during the backward pass. The data are not divided among the ranks; use
+    The call returns when all ranks have joined. `step()` then averages the gradients of all ranks,
+    which are sent during the backward pass. The data are not divided among the ranks; use
     torch.utils.data.distributed.DistributedSampler for this. Buffers, such as the statistics of
     batch normalization, are not synchronized.
 

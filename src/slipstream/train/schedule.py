@@ -23,7 +23,8 @@ class SmoothExponentialDecay:
         else:   n d^((t - w) / s)
 
     If the batch is n times as large, the learning rate should be n times as large, too (the linear
-    scaling rule). This needs a warm-up (Goyal et al., 2017, arXiv 1706.02677).
+    scaling rule). Such a large learning rate needs a warm-up (Goyal et al., 2017, arXiv
+    1706.02677).
 
     Args:
         workers: Number of workers that train together, 1 or more.
@@ -50,7 +51,7 @@ class SmoothExponentialDecay:
         """Return the factor by which the learning rate of one worker is multiplied.
 
         Args:
-            step: Number of the step, 0 or more.
+            step: Index of the step, counted from 0.
         """
         if step < self.warmup_steps:
             return 1 + (self.workers - 1) * step / self.warmup_steps

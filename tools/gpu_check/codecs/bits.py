@@ -1,6 +1,7 @@
 """The check whether the codecs of CUDA tensors return the same bits as the reference.
 
-It needs PyTorch, and for one case Triton and a C compiler, but no built package of Slipstream.
+The check needs PyTorch, and for one case Triton and a C compiler, but no built package of
+Slipstream.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -43,14 +44,14 @@ sys.path.insert(0, str(ROOT / "src"))
 
 
 class CodecError(RuntimeError):
-    """The bits of a kernel differ from the reference, or its package is missing."""
+    """The bits of a kernel differ from the reference, or the kernel's package is missing."""
 
 
 def load_kernels(name: str) -> ModuleType:
     """Return the kernels of Triton ("triton") or of PyTorch ("torch").
 
     Raises:
-        CodecError: Their package is not installed.
+        CodecError: The package, Triton or PyTorch, is not installed.
     """
     try:
         return importlib.import_module(f"{PACKAGE}.{name}_codecs")
@@ -84,13 +85,13 @@ class Place:
         return tensor.copy_(torch.from_numpy(values.copy()))
 
     def bytes(self, count: int, number: int) -> tuple[Any, Any]:
-        """Return the buffer of a number, and the part of it with `count` bytes between margins."""
+        """Return buffer `number`, and its part of `count` bytes between two margins."""
         first = MARGIN + 4 * self.offset
         buffer = self.buffer(first + count + MARGIN, number).fill_(CANARY)
         return buffer, buffer[first : first + count]
 
     def buffer(self, size: int, number: int) -> Any:
-        """Return bytes of the memory; different numbers give different bytes."""
+        """Return `size` bytes of the memory; buffers of different numbers do not overlap."""
         if self.memory == "registered":
             return registered_bytes(number)[:size]
         if self.memory == "pinned":
@@ -100,7 +101,7 @@ class Place:
 
 @functools.cache
 def registered_bytes(number: int) -> Any:
-    """Return a mapping of a memfd that CUDA has registered, another one for each number.
+    """Return a mapping of a memfd that CUDA has registered; each number has its own mapping.
 
     Raises:
         CodecError: CUDA refused.
@@ -116,7 +117,7 @@ def registered_bytes(number: int) -> Any:
 
 
 def places(device: str) -> list[Place]:
-    """Return the places of a device: aligned and not aligned, in its memory and in the host's."""
+    """Return the places to check on a device: each kind of memory, aligned and not aligned."""
     memories = ("device",) if device == "cpu" else ("device", "pinned", "registered")
     return [Place(device, memory, offset) for memory, offset in product(memories, (0, 1))]
 
@@ -128,7 +129,7 @@ def synchronize(device: str) -> None:
 
 
 def same(tensor: Any, expected: np.ndarray[Any, Any]) -> bool:
-    """Return whether a tensor has exactly these bits."""
+    """Return whether a tensor has exactly the expected bits."""
     return tensor.cpu().numpy().tobytes() == expected.tobytes()
 
 
@@ -193,7 +194,7 @@ def wrong_results(kernels: Any, codec: str, kind: str, count: int, place: Place)
 
 
 def sweep_of(counts: list[str]) -> list[tuple[str, int]]:
-    """Return kinds and numbers of values, by default those that try everything."""
+    """Return pairs of a kind and a number of values; the default pairs try everything."""
     if counts:
         return list(product(KINDS, map(int, counts[0].split(","))))
     return [*product(KINDS, COUNTS), *product(LONG_KINDS, (LONG,))]
@@ -206,7 +207,7 @@ def prepared(kernels: ModuleType) -> Iterator[Row]:
         kernels: Module of kernels that must be chosen.
 
     Raises:
-        CodecError: Other kernels were chosen.
+        CodecError: Slipstream chose other kernels than `kernels` for the GPU.
     """
     codecs = importlib.import_module(f"{PACKAGE}.codecs")
     device = torch.device("cuda", 0)

@@ -1,6 +1,6 @@
-"""The rates of the codecs of CUDA tensors, and the time that they take from other kernels.
+"""The rates of the codecs of CUDA tensors, and the time by which they delay other kernels.
 
-Values that fit in the cache of the GPU are there, like a gradient that was just computed.
+Values that fit in the GPU's cache are in this cache, like a gradient that was just computed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Call = Callable[[], object]
 
 
 def seconds_per_call(call: Call, *, graph: bool) -> float:
-    """Return the seconds of a call on the GPU; in a graph, they do not include the launch."""
+    """Return the seconds of a call on the GPU, without the time of the launch if `graph`."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         call()
@@ -134,7 +134,7 @@ def operations(kernels: Any, buffers: Buffers) -> dict[str, Call]:
 
 
 def caller_times(kernels: Any, layout: Any) -> Iterator[Row]:
-    """Yield the times of the calls on the CPU, with the smallest tensors."""
+    """Yield the CPU time of each call, with the smallest tensors."""
     for operation, call in operations(kernels, Buffers(layout, SIZES[0])).items():
         seconds = caller_seconds(call)
         yield {
@@ -145,7 +145,7 @@ def caller_times(kernels: Any, layout: Any) -> Iterator[Row]:
 
 
 def capped(kernels: Any, buffers: Buffers) -> Iterator[Row]:
-    """Yield rates with few programs, which show how many fill the link."""
+    """Yield rates with few programs, which show how many programs fill the link."""
     layout, values, host = buffers.layout, buffers.values, buffers.host
     for cap in CAPS:
         limit = cap or sys.maxsize
@@ -162,7 +162,7 @@ def products_seconds(beside: Call | None) -> float:
     """Return the seconds of a matrix product, alone or beside calls on another stream.
 
     Args:
-        beside: Call that is repeated meanwhile, or None.
+        beside: Call that another stream repeats meanwhile; None for no other work.
     """
     matrix = torch.randn(PRODUCT_SIZE, PRODUCT_SIZE, device="cuda", dtype=torch.bfloat16)
     streams = [torch.cuda.Stream() for _ in range(2)]

@@ -29,7 +29,7 @@ def largest_finite(block: Floats) -> np.float32:
 
 
 def encode_fp16(block: Floats) -> bytes:
-    """Return a power of two and multiples of it in fp16; finite values decode to finite ones."""
+    """Return a power of two and multiples of it in fp16; finite values decode to finite values."""
     largest = largest_finite(block)
     exponent = np.frexp(largest)[1] - 1
     scale = np.ldexp(ONE, max(exponent - 14, -126)) if largest else ONE
@@ -106,7 +106,7 @@ def decode(codec: str, data: Bytes, count: int) -> Floats:
 
 
 def encode_with_residual(codec: str, values: Floats, residual: Floats) -> tuple[Bytes, Floats]:
-    """Return the encoded sums, and the residual after them."""
+    """Return the encoded sums of values and residual, and the new residual."""
     with np.errstate(all="ignore"):
         total = values + residual
         data = encode(codec, total)

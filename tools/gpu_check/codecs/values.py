@@ -1,7 +1,7 @@
-"""Values that test a codec, computed from integers only, so that C++ computes the same ones.
+"""Values that test a codec, computed from integers only, so that C++ computes the same values.
 
-core/test/wire_digests_test.cc has the same functions. Tests of both compare digests of the encoded
-and decoded values (core/test/wire_digests.inc).
+core/test/wire_digests_test.cc has the same functions. Tests in Python and in C++ compare digests of
+the encoded and decoded values (core/test/wire_digests.inc).
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -51,7 +51,7 @@ def gradients(words: Words) -> Words:
 
 
 def wide(words: Words) -> Words:
-    """Return numbers of 32 binades; half of them have three bits, for ties of small halves."""
+    """Return numbers of 32 binades; half of them have so few bits that ties occur in fp16."""
     few_bits = words & 0xFFF00000
     return with_exponents(np.where(words & 1, words, few_bits).astype(np.uint32), 96, 32)
 
@@ -64,20 +64,20 @@ def halves(words: Words) -> Words:
 
 
 def int8_halves(words: Words) -> Words:
-    """Return multiples of a half, with 127 in each block so that int8 has the scale 1."""
+    """Return multiples of a half, with 127 in each block so that the scale of int8 is 1."""
     numbers = ((words % 255).astype(np.float32) - np.float32(127)) / np.float32(2)
     numbers[::128] = 127
     return numbers.view(np.uint32)
 
 
 def special(words: Words) -> Words:
-    """Return gradients in which one of 64 is an infinity, a NaN or another special number."""
+    """Return gradients, of which one in 64 is an infinity, a NaN or another special number."""
     places = (words >> 6) % len(SPECIAL)
     return np.where(words % 64 == 0, SPECIAL[places], gradients(words)).astype(np.uint32)
 
 
 def ends(words: Words) -> Words:
-    """Return numbers close to the end of the range."""
+    """Return numbers close to the largest finite number."""
     return (words & SIGN) | (np.uint32(0x7F7FFFFF) - words % 0x20000)
 
 

@@ -1,4 +1,4 @@
-"""A rank is killed in the middle of an allreduce: the others' GPUs must not wait for it.
+"""A rank is killed in the middle of an allreduce: other ranks' GPUs must not wait for that rank.
 
 torchrun --nproc-per-node 2 killed.py
 """
@@ -15,7 +15,7 @@ import slipstream.torch  # noqa: F401  registers the backend where it is not ins
 
 
 def main() -> None:
-    """Print how long the GPU of rank 0 waited, and the error of its next call."""
+    """Print how long the GPU of rank 0 waited, and the error of rank 0's next call."""
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     dist.init_process_group("slipstream")
     tensor = torch.ones(25_000_000, device="cuda")

@@ -67,12 +67,12 @@ class CommCase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """Result of a case.
+    """Result of a measured case.
 
     Args:
-        case: Case with its targets.
-        report: Report of the measurement; None if it failed.
-        error: Reason of the failure; empty if there was none.
+        case: Measured case, with its performance targets.
+        report: Report of the measurement; None if the measurement failed.
+        error: Reason why the measurement failed; empty if it succeeded.
     """
 
     case: CommCase

@@ -89,8 +89,8 @@ class CollectiveContender:
     Args:
         name: Name from `CommJob.contenders`.
         group: Process group that runs the collective.
-        codec: Codec of the data between hosts; only the allreduce of Slipstream has one (default
-            "none").
+        codec: Codec of the data between hosts (default "none"). Only the allreduce of Slipstream
+            has a codec.
     """
 
     name: str
@@ -142,7 +142,7 @@ def make_contender(name: str) -> CollectiveContender:
     """Return a contender with its own process group; all ranks make contenders in the same order.
 
     Args:
-        name: "gloo", "nccl", "slipstream", or "slipstream CODEC".
+        name: Name of the contender: "gloo", "nccl", "slipstream", or "slipstream CODEC".
     """
     backend, _, codec = name.partition(" ")
     if backend == "nccl":

@@ -3,8 +3,8 @@
     with cross_traffic(lab, "500mbit"):
         measure_something_in(lab)
 
-As a program, this module runs on one host: `cross_traffic.py BYTES_PER_SECOND ADDRESS...`. The
-arguments are the rate and the addresses of all hosts.
+As a program, this module runs on one host: `cross_traffic.py BYTES_PER_SECOND ADDRESS...`.
+BYTES_PER_SECOND is the rate of the host's connection; the addresses are those of all hosts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SO_MAX_PACING_RATE = 47  # socket option of Linux that Python's `socket` module
 
 @contextmanager
 def cross_traffic(lab: Lab, rate: str) -> Generator[None, None, None]:
-    """Let every host of a lab send to the next host until the `with` block ends.
+    """Let every host of a lab send data to the next host until the `with` block ends.
 
     Args:
         lab: Running lab with at least two hosts.
@@ -53,7 +53,7 @@ def cross_traffic(lab: Lab, rate: str) -> Generator[None, None, None]:
 
 
 def main(bytes_per_second: int, addresses: Sequence[str]) -> None:
-    """Send to the next host and receive from the previous one; never return.
+    """Send data to the next host and receive data from the previous host; never return.
 
     Args:
         bytes_per_second: Rate of this host's connection in bytes per second.

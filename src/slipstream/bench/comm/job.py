@@ -1,4 +1,4 @@
-"""The job that each rank of the benchmark of collectives runs, and the times that it measures."""
+"""The job of each rank in the benchmark of collectives, and the times that the job measures."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class CommJob:
     Args:
         collectives: Names of the collectives, in the order in which they are measured.
         sizes: Sizes in bytes of the larger of a rank's two buffers (input and output).
-        contenders: Names of the contenders: "gloo", "nccl", "slipstream", "slipstream CODEC", or a
-            yardstick.
+        contenders: Names of the contenders: "gloo", "nccl", "slipstream", "slipstream CODEC", or
+            the name of a yardstick.
         rounds: Number of rounds; every contender has one turn in each.
         warmup: Number of calls of each contender before the timed calls.
         folder: Path of the folder with the files that the driver and the ranks exchange.
-        ping_ranks: Numbers of two ranks on different hosts for the ping-pong (default empty: no
+        ping_ranks: Two ranks on different hosts that run the ping-pong (default empty: no
             ping-pong).
-        ping_address: IPv4 address of the first of these ranks.
-        counted_from: Smallest size in bytes for which the driver reads the link counters (default
-            0: it never reads them).
+        ping_address: IPv4 address of the first rank in `ping_ranks`.
+        counted_from: Smallest size in bytes for which the driver reads the link counters; 0 if the
+            counters are never read (default).
     """
 
     collectives: tuple[str, ...]
@@ -57,7 +57,7 @@ class CommJob:
 
     @classmethod
     def from_text(cls, text: str) -> CommJob:
-        """Return the job of a text that `as_text` wrote."""
+        """Return the job that a text of `as_text` describes."""
         return cls(**with_tuples(json.loads(text)))
 
     @property
@@ -66,7 +66,7 @@ class CommJob:
         return Path(self.folder) / "samples.json"
 
     def reading(self, number: int) -> Path:
-        """Return the path of the file that the driver creates when it has taken this reading."""
+        """Return the path of the file that the driver creates when it has taken a reading."""
         return Path(self.folder) / f"read-{number}"
 
 
@@ -80,8 +80,8 @@ class CommSamples:
         contender: Name of the contender.
         calls: Number of consecutive calls in each round.
         seconds: Seconds per call on the slowest rank, one value per round.
-        readings: Numbers of the driver's readings of the link counters before and after one call;
-            empty if the counters were not read.
+        readings: Identifiers of the driver's two readings of the link counters, before and after
+            one call; empty if the counters were not read.
     """
 
     collective: str
@@ -98,7 +98,7 @@ class CommSamples:
 
     @property
     def p99(self) -> float:
-        """The 99th percentile of the seconds; with fewer than 100 rounds, the maximum."""
+        """The 99th percentile of the seconds per call; the maximum of fewer than 100 rounds."""
         return sorted(self.seconds)[math.ceil(0.99 * len(self.seconds)) - 1]
 
 
@@ -121,5 +121,5 @@ def with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def calls_in_a_row(seconds: float) -> int:
-    """Return the number of calls that take about `ROUND_SECONDS`, from the seconds of one call."""
+    """Return the number of calls that take about `ROUND_SECONDS`, given the seconds of one call."""
     return max(1, min(MOST_CALLS, int(ROUND_SECONDS / max(seconds, 1e-9))))

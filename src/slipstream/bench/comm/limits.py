@@ -1,11 +1,11 @@
 """Lower bounds of the bytes and the time of a collective, computed from the links.
 
-`size` is the number of bytes, in float32, of the larger buffer of a rank: the result of an
-all_gather, the input of a reduce_scatter. Ranks are numbered host by host, and hosts rack by rack.
-A group is a host or a rack. With n ranks in g equal groups of m ranks each, at least this many
-bytes leave a group:
+`size` is the number of bytes of the larger of a rank's two buffers: of the result of an all_gather,
+or of the input of a reduce_scatter. All elements are float32. Ranks are numbered host by host, and
+hosts rack by rack. A group is a host or a rack. With n ranks in g equal groups of m ranks each, at
+least this many bytes leave a group:
 
-- allreduce: 2 (g-1)/g size; reduce_scatter and all_gather: half as many;
+- allreduce: 2 (g-1)/g size; reduce_scatter and all_gather: half as many bytes;
 - broadcast: the size, from the group with the root to each other group;
 - all_to_all: size/n from each of the m ranks of the group to each of the n-m other ranks.
 """
@@ -28,7 +28,7 @@ CODEC_SHARE: Mapping[str, float] = {
 
 
 def bus_factor(collective: str, ranks: int) -> float:
-    """Return the factor that converts size divided by time to bus bandwidth.
+    """Return the bus bandwidth of a collective, relative to its size divided by its time.
 
     The bus bandwidth of any collective on any number of ranks is comparable with the rate of a
     rank's link.
@@ -44,7 +44,7 @@ def least_bytes(collective: str, size: float, groups: int, ranks: int) -> float:
     Args:
         collective: Name of the collective, from `COLLECTIVES`.
         size: Size in bytes of the larger buffer of a rank.
-        groups: Number of equal groups with one link each: hosts or racks.
+        groups: Number of groups (hosts or racks), which are equally large and have one link each.
         ranks: Number of ranks in all groups together.
     """
     if groups == 1:
@@ -66,7 +66,7 @@ def uplink_bytes(spec: LabSpec, collective: str, size: float, codec: str = "none
 
 
 def host_bits_per_second(spec: LabSpec) -> int:
-    """Return the bit rate of the slowest host's link if enough connections share it."""
+    """Return the bit rate that enough connections reach together on the slowest host's link."""
     rate = min(spec.link_rates)
     return min(rate, sum(spec.flow_caps)) if spec.flow_caps else rate
 
@@ -74,7 +74,7 @@ def host_bits_per_second(spec: LabSpec) -> int:
 def limit_seconds(
     spec: LabSpec, collective: str, size: float, codec: str = "none", goodput: float = GOODPUT
 ) -> float:
-    """Return the lower bound of the time of any algorithm on these links.
+    """Return the lower bound of the time of any algorithm on the links of a lab.
 
     Args:
         spec: Description of the lab.

@@ -44,8 +44,9 @@ class CommSpec:
         lab: Lab of the measurement (default None: this machine).
         local: Number of ranks on this machine without a lab, at least 2.
         codecs: Codecs of Slipstream's allreduce, from `limits.CODEC_SHARE` (default "none" only).
-        peers: Names from `PEERS`. A peer that is not installed is left out, and the report has a
-            note about it. "ring" is Slipstream with the flat ring on every topology.
+        peers: Names of other contenders, from `PEERS`. A peer that is not installed is left out,
+            and the report has a note about it. "ring" is Slipstream with the flat ring on every
+            topology.
         rounds: Number of rounds, at least 1; every contender has one turn in each.
         warmup: Number of calls of each contender before the timed calls, at least 0.
         cross_traffic: Bit rate of a TCP connection from every host to the next during the
@@ -96,7 +97,7 @@ class CommSpec:
 
     @property
     def counted_from(self) -> int:
-        """Smallest size for which the bytes on the links are counted; 0 for never."""
+        """Smallest size for which the bytes on the links are counted; 0 if none are counted."""
         return COUNTED_FROM if self.has_network and not self.cross_traffic else 0
 
 
@@ -107,14 +108,14 @@ class CommRow:
     Args:
         samples: Measured times.
         codec: Codec of the data between hosts.
-        limit_seconds: Lower bound of the time of any algorithm on these links, in seconds; None on
-            one host.
+        limit_seconds: Lower bound of the time of any algorithm on the lab's links, in seconds; None
+            on one host.
         least_host_bytes: Lower bound of the bytes on the busiest host's link; None on one host.
         least_uplink_bytes: Lower bound of the bytes on the busiest uplink; None with one rack.
-        host_bytes: Payload on the busiest host's link in one direction, in bytes; None if it was
-            not counted.
-        uplink_bytes: Payload on the busiest uplink in one direction, in bytes; None if it was not
-            counted.
+        host_bytes: Payload on the busiest host's link in one direction, in bytes; None if the bytes
+            were not counted.
+        uplink_bytes: Payload on the busiest uplink in one direction, in bytes; None if the bytes
+            were not counted.
     """
 
     samples: CommSamples
@@ -151,10 +152,10 @@ class CommReport:
     notes: tuple[str, ...]
 
     def row(self, contender: str, size: int, collective: str = "allreduce") -> CommRow:
-        """Return one row.
+        """Return the row of a contender, size and collective.
 
         Raises:
-            KeyError: there is no such row.
+            KeyError: no row has this contender, size and collective.
         """
         for row in self.rows:
             samples = row.samples
@@ -169,7 +170,7 @@ class CommReport:
     def times_faster(
         self, contender: str, other: str, size: int, collective: str = "allreduce"
     ) -> float:
-        """Return the median time of the other contender divided by that of this contender."""
+        """Return the median time of `other` divided by the median time of `contender`."""
         slower, faster = (
             self.row(name, size, collective).samples.median for name in (other, contender)
         )
@@ -224,7 +225,7 @@ def _job(spec: CommSpec, lab: Lab | None, peers: Sequence[str], folder: str) -> 
 
 
 def _alone(spec: CommSpec, name: str, folder: str) -> CommJob:
-    """Return the job of one contender, with a new subfolder for its files."""
+    """Return the job of one contender, whose files are in a new subfolder."""
     subfolder = Path(folder) / name
     subfolder.mkdir()
     return CommJob(

@@ -1,8 +1,8 @@
 """One rank of a measurement of collectives: python -m slipstream.bench.comm.rank JOB.
 
 Environment variables, the same as with torchrun, identify the rank. Contenders take turns in each
-round. A turn is a number of consecutive calls after a barrier; its time is that of the slowest
-rank.
+round. A turn is a number of consecutive calls after a barrier. The time of a turn is the slowest
+rank's time.
 """
 
 # PyTorch's type stubs leave some types unspecified.
@@ -140,7 +140,7 @@ class Measurement:
         ]
 
     def _warm_up(self, turn: CollectiveTurn) -> int:
-        """Make the warm-up calls, and return the number of calls in a turn, equal on all ranks."""
+        """Make the warm-up calls; return the number of calls in a turn, the same on all ranks."""
         for _ in range(self._job.warmup):
             _timed(turn, 1)
         slowest = torch.tensor(_timed(turn, 2), dtype=torch.float64)
@@ -148,14 +148,14 @@ class Measurement:
         return calls_in_a_row(slowest.item())
 
     def _read_around(self, turn: CollectiveTurn) -> tuple[int, ...]:
-        """Run the collective once between two readings of the counters; return their numbers."""
+        """Run the collective once between two counter readings; return their identifiers."""
         turn.prepare()
         before = self._read()
         turn.call()
         return before, self._read()
 
     def _read(self) -> int:
-        """Let the driver read the link counters while no rank sends; return the new number."""
+        """Let the driver read the counters while no rank sends; return the reading's identifier."""
         number = next(self._numbers)
         dist.barrier()
         _tell(f"{READ}{number}")
@@ -191,7 +191,7 @@ def _timed(turn: CollectiveTurn, calls: int) -> float:
     """Return the mean seconds per call over consecutive calls.
 
     Ranks leave gloo's barrier up to some milliseconds apart. A first call, which is not timed,
-    brings them together. The measurement over MPI uses the barrier of MPI instead.
+    brings the ranks together. The measurement over MPI uses the barrier of MPI instead.
     """
     turn.prepare()
     dist.barrier()

@@ -36,7 +36,7 @@ def check_torch() -> None:
 
 
 def available(peers: Sequence[str], ranks: int, *, is_lab: bool) -> tuple[list[str], list[str]]:
-    """Return the peers that can run on this machine, and a note about each of the others.
+    """Return the peers that can run on this machine, and a note about each peer that cannot run.
 
     Args:
         peers: Names of the peers.
@@ -78,7 +78,7 @@ def run_in_lab(
     """Run a job on all hosts of a lab, and wait until it has ended.
 
     Returns:
-        A pair: the samples of rank 0, and the readings of the lab's link counters by their numbers.
+        A pair: the samples of rank 0, and the readings of the lab's link counters by identifier.
 
     Raises:
         SlipstreamError: a rank failed.

@@ -26,7 +26,7 @@ class PingPong:
     The constructor communicates, so all ranks call it at the same time.
 
     Args:
-        ranks: Numbers of the two connected ranks.
+        ranks: The two connected ranks.
         address: IPv4 address of the first rank.
     """
 
@@ -51,7 +51,7 @@ class PingPong:
     def call(self, size: int) -> Callable[[], None]:
         """Return a function that sends a message and waits for its return.
 
-        On ranks other than the two, the function does nothing.
+        On ranks that are not connected, the function does nothing.
 
         Args:
             size: Size of the message in bytes.

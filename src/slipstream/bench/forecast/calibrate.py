@@ -36,10 +36,10 @@ def calibrate(
     Args:
         name: Name of the device in forecasts: letters, digits, "-", "_" and ".".
         network: Path of a file that `slipstream bench comm -o` wrote (default None: links between
-            hosts are not measured). If all ranks of that file were on one host, it replaces the
-            measurement of the link between the ranks of this host.
-        threads: Number of threads of a rank on a machine without a GPU. The device is then this
-            number of processors (default None: PyTorch's default, all of them).
+            hosts are not measured). If all ranks of the file's measurement were on one host, the
+            file replaces the measurement of the link between the ranks of this host.
+        threads: Number of threads of a rank on a machine without a GPU, and of processors that
+            count as the device (default None: PyTorch's default, all processors).
         quick: Whether to measure for a few seconds only, which gives inaccurate results, for tests
             (default False).
         progress: Function that receives the name of the next stage, the number of finished stages
@@ -88,7 +88,7 @@ def _ranks(quick: bool) -> LinkSpeed | None:
 
 
 def fit_noisy(timed: Callable[[], Sequence[TimedAllReduce]]) -> LinkSpeed:
-    """Return the link speed fitted to timed allreduces, and measure more of them if the fit fails.
+    """Return the link speed fitted to timed allreduces, and time more allreduces if the fit fails.
 
     Args:
         timed: Function that times allreduces of all sizes; it is called at most `TRIES` times.

@@ -68,7 +68,7 @@ class StepCheckOptions:
         device: Name of the device in the forecast (default None: "here", which is the calibrated
             device in `hardware`).
         hardware: Path of a data file that `slipstream forecast calibrate` wrote (default None).
-        shape: Shape of one sample (default None: the model defines it).
+        shape: Shape of one sample (default None: the shape that the model defines).
         tokens: Number of tokens in a sequence (default None: the length with which the model was
             trained).
         precision: Precision of matrix products (default "fp32").
@@ -98,7 +98,7 @@ class StepCheckOptions:
 
     @property
     def forecast(self) -> ForecastOptions:
-        """Options of a forecast for a single device with these options."""
+        """These options in the form that `slipstream.forecast.forecast` accepts, for one device."""
         return ForecastOptions(
             batch=self.batch,
             own=f"1x{self.device or HERE}",
@@ -112,13 +112,13 @@ class StepCheckOptions:
 
 
 def check(model: str, options: StepCheckOptions, *, progress: Progress) -> DeviceStepCheck:
-    """Forecast a step on one device, then measure it on this machine; this takes half a minute.
+    """Forecast a step on one device, and measure the step on this machine, in half a minute.
 
     Args:
         model: Name of a model that `slipstream.forecast.forecast` accepts; ONNX files are not
             allowed. The model is made with real weights.
         options: Options of the forecast and of the measurement.
-        progress: Function that receives the name of each stage and its number.
+        progress: Function that receives the name and the number of each stage.
 
     Raises:
         UsageError: an option is not allowed.

@@ -1,4 +1,4 @@
-"""Measurement of the kernel rates of this device, on which its forecasts are based.
+"""Measurement of this device's kernel rates, from which the times of other kernels are forecast.
 
 The device is the GPU, or the processors of a machine without a GPU. Each kernel runs repeatedly for
 a fraction of a second. On processors the shortest run counts, so that other programs have little
@@ -181,7 +181,7 @@ class _Bench:
         )
 
     def _convolutions(self, name: str, window: int) -> list[TimedProduct]:
-        """Time convolutions; return each as a product with the mean time of its three passes."""
+        """Time convolutions; return each of them as a matrix product with the mean pass time."""
         products: list[TimedProduct] = []
         for channels, side in _CONVOLUTIONS:
             pixels = self._image(name, self._images, channels, side, side)
@@ -248,7 +248,7 @@ class _Bench:
         return torch.randn(*shape, device=self._device).to(DTYPES[dtype])
 
     def _image(self, name: str, *shape: int) -> torch.Tensor:
-        """Return random numbers in the memory format that convolutions use for this dtype."""
+        """Return random numbers in the memory format that convolutions of a dtype use."""
         pixels = self._random(*shape, dtype=name)
         is_last = self.is_gpu and DTYPES[name] is not torch.float32
         return pixels.contiguous(memory_format=torch.channels_last) if is_last else pixels

@@ -39,7 +39,7 @@ def context_mib() -> float:
 
 
 def processors(*, is_gpu: bool) -> int:
-    """Return the number of multiprocessors of the GPU, or of threads on processors."""
+    """Return the number of multiprocessors of the GPU, or the number of threads without a GPU."""
     if is_gpu:
         return int(torch.cuda.get_device_properties(0).multi_processor_count)
     return torch.get_num_threads()

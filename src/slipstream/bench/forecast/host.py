@@ -1,7 +1,7 @@
 """Measurement of the time that the host needs to issue the operators of a typical model.
 
-The model has convolutions, batch norms and transformer blocks, written in plain PyTorch. Its layers
-are so small that the device has almost nothing to do.
+The model has convolutions, batch norms and transformer blocks, written in plain PyTorch. The
+model's layers are so small that the device has almost nothing to do.
 """
 
 # PyTorch's type stubs leave some types unspecified.
@@ -49,7 +49,7 @@ class HostSeconds:
         forward: Seconds per operator of the forward pass. Operators are counted as in the
             forecast's trace.
         backward: Seconds per operator of the backward pass.
-        update: Seconds per parameter to update it and to clear its gradient.
+        update: Seconds to update one parameter and to clear its gradient.
         gap: Seconds between two small kernels that were issued in advance; None on processors.
     """
 
@@ -86,7 +86,7 @@ def measure(device: torch.device, timer: Timer) -> HostSeconds:
 
     Args:
         device: Device for which the host issues operators.
-        timer: Function that times kernels on that device.
+        timer: Function that times kernels on `device`.
     """
     operators = trace(_Typical, _inputs, name="typical", samples=_SAMPLES).operators
     num_forward = sum(operator.phase is TrainingPhase.FORWARD for operator in operators)

@@ -1,8 +1,9 @@
 """Measurement of the lab's links and of this machine's processors, independent of the forecast.
 
 All hosts of a lab share the processors of one machine. Therefore allreduces are timed twice: on
-slow links, which limit their speed, and on fast links, where the processors limit it. The
-performance with other link rates and numbers of hosts is computed from both results.
+slow links, which limit their speed, and on fast links, where the processors limit it. From the
+times on slow and on fast links, the performance with other link rates and numbers of hosts is
+computed.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class Wires:
     def link(self, bits_per_second: float, hosts: int) -> Link:
         """Return the link of each host.
 
-        If links and processors need similar times, they do not overlap completely. The total time
-        is then modelled as the root of the sum of both squared times.
+        If links and processors need similar times, these times do not overlap completely. Therefore
+        the total time is modelled as the root of the sum of the two squared times.
 
         Args:
             bits_per_second: Nominal bit rate of the link.
@@ -150,7 +151,7 @@ def _inside(tell: OnNote, quick: bool) -> LinkSpeed:
 
 
 def _lines(rate: str, tell: OnNote, quick: bool) -> dict[str, LinkSpeed]:
-    """Return the latency and the rate of each backend on links of a nominal rate."""
+    """Return the latency and the rate of each backend on links of a given nominal rate."""
     lab = LabSpec(hosts=HOSTS, rate=rate)
     spec = CommSpec(lab=lab, peers=("gloo",), **_messages(quick))
     report = measure(spec, lambda note: tell(f"calibration at {rate}: {note}"))
@@ -169,8 +170,8 @@ def _lines(rate: str, tell: OnNote, quick: bool) -> dict[str, LinkSpeed]:
 def _wires(slow: LinkSpeed, fast: LinkSpeed) -> Wires:
     """Return the performance of a backend, from the latency and rate on slow and on fast links.
 
-    Headers limit the payload of a link. A fit to a few calls may exceed that limit, so it is
-    capped.
+    Headers limit the payload rate of a link. A rate that is fitted to a few calls may exceed the
+    limit, so the fitted rate is capped.
     """
     nominal = LabSpec(rate=SLOW).link_rates[0] / 8
     payload = nominal * GOODPUT

@@ -4,8 +4,8 @@
     report.mean_error
 
 The speed of the lab's links and of this machine's processors is measured once, by separate
-allreduces and optimizer updates. Each step is forecast from these numbers and then measured.
-Nothing else should run on the machine.
+allreduces and optimizer updates. Each step is forecast from the measured speeds, and is then
+measured itself. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ class ForecastSpec:
     Args:
         models: Names of replayed models.
         rates: Bit rates of each host's link, such as 1gbit.
-        hosts: Numbers of lab hosts to measure, each at least 2.
-        ranks: Number of ranks on each host, at least 1. More than one needs our backend, because
-            gloo does not distinguish ranks of one host from ranks of different hosts.
+        hosts: Sizes of the measured labs in hosts, each at least 2.
+        ranks: Number of ranks on each host, at least 1. More than one rank on a host needs our
+            backend, because gloo does not distinguish ranks of one host from ranks of different
+            hosts.
         slower: Factor by which compute is slower than published (default 30, for which four hosts
             with 1 Gbit/s correspond to the published setting).
         backends: Names of DDP's backends, from `lab.compare.BACKENDS`.
         steps: Number of measured steps in each round, at least 1.
-        warmup: Number of steps before the measured ones in each round, at least 3, because DDP
+        warmup: Number of steps before the measured steps in each round, at least 3, because DDP
             forms its buckets anew in the second step.
         rounds: Number of rounds, at least 1; every backend has one turn in each.
         quick: Whether to measure the lab quickly and less accurately, to try the command (default
@@ -130,7 +131,7 @@ class ForecastRow:
 
     @property
     def error(self) -> float:
-        """Relative error of the forecast; positive if it is too high."""
+        """Relative error of the forecast; positive if the forecast is too high."""
         return self.forecast / self.measured.median - 1
 
 
@@ -141,7 +142,7 @@ class ForecastReport:
     Args:
         spec: Settings of the measurement.
         numbers: Performance of the lab, measured before the steps.
-        rows: Forecast and measurement of each step; at least one.
+        rows: Forecast and measurement of each step; at least one row.
     """
 
     spec: ForecastSpec

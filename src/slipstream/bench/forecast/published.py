@@ -204,9 +204,9 @@ class Scaling:
     def limit(self) -> str:
         """Return the causes that make a step longer than on one device, as readable text.
 
-        The first cause is the wait for the slowest rank. The second is either a network that is
-        always busy, or a last bucket whose communication does not overlap with compute. The larger
-        cause is named first.
+        One cause is the wait for the slowest rank. The other cause is either a network that is
+        always busy, or a last bucket whose communication does not overlap with compute. The cause
+        that takes more time is named first.
         """
         step = self.within
         waited, exposed = self.waited(step), self.exposed(step)

@@ -2,7 +2,8 @@
 
 In a replayed step, each layer sleeps instead of computing. A layer that sleeps for some time is
 modelled as an operator that moves the bytes that the device can move in this time. A bucket of DDP
-is modelled as one parameter: its gradient is complete when the last gradient in the bucket is.
+is modelled as one parameter, whose gradient is complete when all gradients in the bucket are
+complete.
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ def replay_workload(replayed: ReplayModel, moved: float) -> Workload:
 
     Args:
         replayed: Model that is replayed.
-        moved: Bytes that all operators together move. They are divided among the operators in
-            proportion to their FLOPs.
+        moved: Bytes that all operators together move. Each operator gets a share of the bytes in
+            proportion to its FLOPs.
     """
     per_flop = moved / replayed.flops / (1 + BACKWARD_PER_FORWARD)
     layers = replayed.layers
@@ -139,7 +140,7 @@ class StepBucket:
     """Bucket of DDP: gradients that are communicated together.
 
     Args:
-        num_elements: Number of elements of all gradients.
+        num_elements: Number of elements of all gradients in the bucket.
         layer: Index, in forward order, of the layer whose gradients are complete last.
     """
 

@@ -144,7 +144,7 @@ class _Trainee:
         self._update()
 
     def timed(self, seconds: float) -> tuple[int, list[float]]:
-        """Run rounds of steps; return the number of steps, and the seconds per step by round."""
+        """Run rounds of steps; return the number of steps, and each round's seconds per step."""
         alone = self._round(1)
         steps = max(1, round(seconds / _ROUNDS / alone))
         rounds = [self._round(steps) for _ in range(_ROUNDS)]
@@ -188,7 +188,7 @@ class _Trainee:
 
 
 def _optimizer(kind: Optimizer, parameters: list[Tensor]) -> torch.optim.Optimizer:
-    """Return an optimizer with a tiny learning rate, for these parameters."""
+    """Return an optimizer with a tiny learning rate, for some parameters."""
     if kind is Optimizer.ADAM:
         return torch.optim.Adam(parameters, lr=_LEARNING_RATE, fused=True)
     momentum = 0.9 if kind is Optimizer.MOMENTUM else 0.0

@@ -26,10 +26,10 @@ class ImageContender:
         way: Kind of stream. "serial" handles one image after another. "prefetch" decodes ahead in a
             thread. "queue" uses OpenVINO's asynchronous requests. "preload" is Slipstream's stream,
             whose threads decode the next images while the model runs.
-        engine_threads: Number of threads of the engine; 0 for one per core.
+        engine_threads: Number of threads of the engine; 0 for one thread per core.
         file: Name of the file in the model's folder that the contender loads.
         is_plain: Whether the pipeline is the simple one that a good user would write. Our
-            performance targets compare with plain pipelines.
+            performance targets compare our pipeline with the plain ones.
     """
 
     name: str

@@ -23,7 +23,7 @@ def photograph(seed: int) -> NDArray[np.uint8]:
     """Return the pixels of a synthetic image, uint8 [375, 500, 3].
 
     Each seed gives another image. Amplitudes fall with frequency as in photographs (Field 1987),
-    but a little faster. With this exponent, a JPEG file of quality 92 is as large as that of a
+    but a little faster. Therefore a JPEG file of quality 92 is as large as the JPEG file of a
     photograph.
     """
     noise = np.random.default_rng(seed).standard_normal((4, ROWS, COLUMNS))
@@ -37,7 +37,7 @@ def photograph(seed: int) -> NDArray[np.uint8]:
 
 
 def write_photographs(folder: Path, count: int, first_seed: int) -> list[Path]:
-    """Write the JPEG files of quality 92 that do not exist yet, and return the paths of all."""
+    """Write the JPEG files of quality 92 that do not exist yet; return the paths of all files."""
     from PIL import Image
 
     folder.mkdir(parents=True, exist_ok=True)

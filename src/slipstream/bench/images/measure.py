@@ -92,8 +92,8 @@ class ImageRow:
         contender: Name of the contender in `contenders.CONTENDERS`.
         seconds: Seconds of each image for "latency"; for "stream", the mean seconds per image in
             each turn.
-        cpu_seconds: Processor seconds per image, the median of the turns. They include spinning
-            threads. A stream that has cores to itself cannot be faster than these seconds allow.
+        cpu_seconds: Processor seconds per image, the median of the turns. The seconds of spinning
+            threads count, too. On N cores, a stream cannot handle more than N images in this time.
         agreement: Share of images, 0 to 1, whose label is also that of the network in float32.
         load_seconds: Seconds from the start of loading until the first label.
         detail: Name of the engine that runs our model; empty for peers.
@@ -138,7 +138,7 @@ class ImageBar:
 
     @property
     def ratio(self) -> float:
-        """Time of the peer divided by ours; higher is better."""
+        """Time of the peer's pipeline divided by the time of our pipeline; higher is better."""
         return self.peer.median / self.ours.median
 
 

@@ -1,4 +1,4 @@
-"""Pipelines from JPEG files to labels: those of peers, as good users write them, and ours."""
+"""Pipelines from JPEG files to labels: our own, and those of peers as good users write them."""
 
 # The type stubs of these packages leave most types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -63,7 +63,7 @@ def _labeller(contender: ImageContender, job: InferJob) -> Callable[[NDArray[np.
 
 
 def prefetched(files: Iterable[bytes]) -> Iterator[NDArray[np.float32]]:
-    """Yield prepared images in the order of the files; a thread prepares up to `AHEAD` of them."""
+    """Yield prepared images in the order of the files; a thread is up to `AHEAD` images ahead."""
     ready: queue.Queue[NDArray[np.float32] | None] = queue.Queue(AHEAD)
 
     def work() -> None:

@@ -55,7 +55,7 @@ class PipelineProcess:
 
 
 def single_turn(stream: Stream, files: list[bytes], seconds: float) -> tuple[list[float], float]:
-    """Label images one by one; return the seconds of each, and the mean processor seconds.
+    """Label images one by one; return the seconds of each image, and the mean processor seconds.
 
     The first two images are not timed.
     """

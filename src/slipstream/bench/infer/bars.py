@@ -43,17 +43,17 @@ class InferBar:
 
     @property
     def ratio(self) -> float:
-        """Median time of the fastest peer divided by ours; higher is better."""
+        """Median time of the fastest peer divided by our median time; higher is better."""
         return self.peer.median / self.ours.median
 
     @property
     def quiet_ratio(self) -> float:
-        """Ratio of the times of the best turns, in which other programs disturbed least."""
+        """Ratio of the times of the best turns, which other programs disturbed least."""
         return min(peer.best for peer in self.peers) / self.ours.best
 
     @property
     def is_accurate(self) -> bool:
-        """Whether our signal-to-noise ratio reaches the fastest peer's, or that of float32."""
+        """Whether our outputs are as accurate as those of the fastest peer or of float32."""
         return self.ours.snr_db >= min(self.peer.snr_db, FAITHFUL_DB)
 
     @property

@@ -1,4 +1,4 @@
-"""Mean time and cost per image, from its JPEG file to the answer, at a required accuracy.
+"""Mean time and cost of an image, from its JPEG file to the answer, at a required accuracy.
 
 The method is that of DAWNBench, which runs one image at a time over a complete test set (Coleman et
 al., "DAWNBench: An End-to-End Deep Learning Benchmark and Competition", 2017).
@@ -40,13 +40,13 @@ class CostSpec:
 
     Args:
         packages: Paths of files that `slipstream compile --pixels` wrote; at least one.
-        folder: Folder with a subfolder of JPEG files for each label; the number of the label is the
-            subfolder's name.
+        folder: Folder with a subfolder of JPEG files for each label; the subfolder's name is the
+            label, written as a number.
         top1: Required share of images whose label is the model's first answer, 0 to 1 (default 0).
         top5: Required share of images whose label is among the first five answers, 0 to 1 (default
             0).
         price: Price of an hour of this machine, in any currency (default 0).
-        threads: Number of threads of each model (default None: the number for which it was
+        threads: Number of threads of each model (default None: the number for which the model was
             compiled).
     """
 
@@ -102,7 +102,7 @@ class Cost:
         return float(np.quantile(self.seconds, 0.99))
 
     def cost(self, spec: CostSpec, images: int = 1) -> float:
-        """Return the cost of labelling this number of images, in the currency of the price."""
+        """Return the cost of labelling some number of images, in the currency of the price."""
         return self.mean * images * spec.price / 3600
 
     def is_accurate(self, spec: CostSpec) -> bool:
@@ -156,12 +156,12 @@ def measure_cost(spec: CostSpec, tell: Callable[[str], None] = lambda text: None
 
 
 def rank_of(label: int, outputs: Outputs) -> int:
-    """Return the position of the right label among the answers of a model, 0 for the first.
+    """Return the position of the right label among the answers of a model, from 0.
 
     Args:
         label: Right label.
         outputs: Scores of all classes [1, classes], or `labels` [1, k] in descending order of their
-            scores. If the right label is not among these, its position is k.
+            scores. If the right label is not among these k answers, its position is k.
     """
     if isinstance(outputs, dict) and LABELS in outputs:
         order = outputs[LABELS].ravel()

@@ -3,7 +3,7 @@
     python -m slipstream.bench.infer.fashion_mnist FOLDER [COUNT]
 
 The folder gets a subfolder of JPEG files for each of the ten labels. `slipstream compile --data`
-and `slipstream bench infer --images` read such folders. Source: Xiao, Rasul and Vollgraf,
+and `slipstream bench infer --images` read folders of this form. Source: Xiao, Rasul and Vollgraf,
 "Fashion-MNIST" (2017).
 """
 
@@ -49,7 +49,7 @@ def read_test_set(folders: Sequence[Path] = FOLDERS) -> tuple[NDArray[np.uint8],
     """Return the images, uint8 [10000, 28, 28], and their labels, uint8 [10000].
 
     Raises:
-        UsageError: none of the folders has the files.
+        UsageError: the files of Fashion-MNIST are in none of the folders where they are searched.
     """
     folder = next((folder for folder in folders if (folder / IMAGES).exists()), None)
     if folder is None:
@@ -65,7 +65,7 @@ def write_images(folder: Path, images: NDArray[np.uint8], labels: NDArray[np.uin
     """Write images as JPEG files.
 
     Args:
-        folder: Folder in which each label gets a subfolder; files with other names stay.
+        folder: Folder in which each label gets a subfolder. Existing files with other names stay.
         images: Pixels, uint8 [n, rows, columns].
         labels: Labels, uint8 [n].
     """

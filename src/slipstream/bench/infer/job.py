@@ -24,8 +24,8 @@ class InferJob:
         threads: Number of threads of the contender, at least 1.
         seconds: Time limit of our compilation's search in seconds (default 60).
         snr_db: Smallest signal-to-noise ratio that our compilation may accept, in dB (default 0).
-        unseen: Number of additional inputs on which our package is compared with float32; no sample
-            set contains them (default 0).
+        unseen: Number of additional inputs, from no sample set, on which our package is compared
+            with float32 (default 0).
     """
 
     model: str
@@ -43,7 +43,7 @@ class InferJob:
 
     @classmethod
     def from_text(cls, text: str) -> InferJob:
-        """Return the job of a text that `as_text` wrote."""
+        """Return the job that a text of `as_text` describes."""
         fields: dict[str, Any] = json.loads(text)
         return cls(**fields)
 
@@ -57,8 +57,8 @@ class InferTiming:
         turns: Seconds of every call, grouped by turn; at least one turn with at least one call.
         snr_db: Signal-to-noise ratio in dB, relative to the model in float32, on the held-out
             inputs.
-        prepare_seconds: Seconds to make the contender's file from the exported model; 0 if the
-            contender loads the exported model.
+        prepare_seconds: Seconds that making the contender's file from the exported model took; 0 if
+            the contender loads the exported model.
         load_seconds: Seconds from opening the file until the first result.
         peak_bytes: Peak memory of the process in bytes.
         detail: Name of the engine that runs our model; empty for peers.

@@ -1,4 +1,4 @@
-"""Measurement of the latency of models with every engine and precision, of peers and ours.
+"""Measurement of the latency of models with our engines and those of peers, in every precision.
 
     report = measure(InferSpec(models=("resnet50",)))
 
@@ -50,15 +50,15 @@ class InferSpec:
     """Settings of a measurement.
 
     Args:
-        models: Models to measure, at least one. Each is the name of a model in the zoo, or a
-            `ZooModel` written as package.module:name or path.py:name.
+        models: Models to measure, at least one. A model is given as its name in the zoo, or as
+            package.module:name or path.py:name of a `ZooModel`.
         peers: Names from `contenders.PEERS` (default None: the default peers).
         threads: Number of threads, and of cores, of every contender, at least 1.
         rounds: Number of rounds, at least 1; every contender has one turn in each.
         seconds: Length of a turn in seconds; a turn has at least one timed call.
         search_seconds: Time limit in seconds of each of our two compilations of a model.
-        unseen: Number of additional inputs on which our accuracy is checked; no sample set contains
-            them (default 0).
+        unseen: Number of additional inputs, from no sample set, on which our accuracy is checked
+            (default 0).
         cache: Folder in which the files of the peers stay for the next run (default None: a
             temporary folder).
     """
@@ -96,7 +96,7 @@ class ModelResult:
         bytes_moved: Bytes that the nodes of the exported model read and write.
         asked_db: Signal-to-noise ratio that our compilation was asked to reach, in dB.
         unseen_db: Signal-to-noise ratio of our package on the unseen inputs, in dB; None if there
-            are none.
+            are no unseen inputs.
         timings: Timings of all contenders.
     """
 
@@ -113,7 +113,7 @@ class ModelResult:
         return self.unseen_db is None or self.unseen_db >= self.asked_db
 
     def of(self, contender: str) -> InferTiming | None:
-        """Return the timing of one contender; None if it did not take part."""
+        """Return the timing of one contender; None if the contender did not take part."""
         return next((timing for timing in self.timings if timing.contender == contender), None)
 
 
@@ -175,7 +175,7 @@ class _EngineTrial(ModelTrial):
     stack: ExitStack
 
     def result(self) -> ModelResult:
-        """Measure peers, compile our package as accurately as the fastest one, and measure all."""
+        """Measure peers, compile our package as accurately as the fastest peer, and measure all."""
         self._make(EXPORTED)
         contenders = [
             contender for contender in chosen(self.spec.peers) if self._can_run(contender)
@@ -238,14 +238,14 @@ class _EngineTrial(ModelTrial):
         return contestant.ask(f"compare {samples.name}")["snr_db"]
 
     def _unseen(self) -> float:
-        """Return our package's signal-to-noise ratio on unseen inputs, from another process."""
+        """Return our package's signal-to-noise ratio on unseen inputs, from a new process."""
         self.tell(f"{self.model}: comparing ours on {self.spec.unseen} unseen inputs")
         job = self.job(threads=self.spec.threads, unseen=self.spec.unseen)
         printed = run_to_end("infer.unseen", job.as_text(), self.cores)
         return json.loads(printed.splitlines()[-1])["snr_db"]
 
     def _asked(self, peers: Sequence[Contestant]) -> float:
-        """Return the required signal-to-noise ratio: the fastest peer's plus a margin, in dB."""
+        """Return the required signal-to-noise ratio in dB: the fastest peer's plus a margin."""
         turns = self._turns(peers, SURVEY_ROUNDS)
         if not peers:
             return FAITHFUL_DB
@@ -255,7 +255,7 @@ class _EngineTrial(ModelTrial):
     # ---- rounds --------------------------------------------------------------------------------
 
     def _turns(self, contestants: Sequence[Contestant], count: int) -> dict[str, Turns]:
-        """Run turns; return the seconds of every call by contender, grouped by turn."""
+        """Run turns; return, for each contender, the seconds of every call, grouped by turn."""
         answers = self.rounds(self.model, contestants, count, self.spec.seconds)
         return {
             name: tuple(tuple(turn["seconds"]) for turn in turns) for name, turns in answers.items()

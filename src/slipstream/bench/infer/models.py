@@ -1,4 +1,4 @@
-"""Models that `slipstream bench infer` measures: those of the zoo, or a model of the user."""
+"""Models that `slipstream bench infer` measures: models of the zoo, or a model of the user."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def find_model(name: str) -> ZooModel:
     """Return a model by its name in the zoo, or by package.module:name or path.py:name.
 
     Raises:
-        UsageError: there is no such model.
+        UsageError: no model has this name.
     """
     if name in ZOO:
         return ZOO[name]
@@ -57,7 +57,8 @@ def folder_name(name: str) -> str:
     """Return the name of a model's folder.
 
     The name contains a hash of the network's source, the versions of the packages and the modules
-    of this benchmark. Therefore outdated files in the cache are never used.
+    of this benchmark. If one of these parts changes, the folder is a new one, so outdated files are
+    never used.
     """
     model = find_model(name)
     sources = [inspect.getsourcefile(model.build), inspect.getsourcefile(ZooModel)]

@@ -51,7 +51,7 @@ Maker = Callable[[InferJob, Path], None]
 
 
 def make_file(text: str, makers: Mapping[str, Maker]) -> None:
-    """Make the file of a job; write the seconds that this took to a file beside it.
+    """Make the file of a job; write the seconds that this took to another file in the same folder.
 
     Args:
         text: Text of an `InferJob`.

@@ -1,7 +1,7 @@
 """Process that runs one contender: python -m slipstream.bench.infer.process JOB.
 
-The process loads the contender and writes a line of JSON about it to standard output. Then it
-answers each line of standard input with a line of JSON, until standard input ends:
+The process loads the contender and writes a line of JSON about the contender to standard output.
+Then it answers each line of standard input with a line of JSON, until standard input ends:
 
     compare SET     signal-to-noise ratio of the outputs on a set of samples
     turn SECONDS    seconds of single calls
@@ -39,7 +39,8 @@ def answer_commands(load_contender: Callable[[], str], answers: Answers) -> None
     Args:
         load_contender: Function that loads the contender, computes a first result, and returns the
             description of the contender.
-        answers: Functions by command; each gets the argument of its command and returns the answer.
+        answers: Functions by command; each function gets the argument of its command and returns
+            the answer.
     """
     stream = os.fdopen(os.dup(1), "w", buffering=1)
     # engines may print to standard output, which is only for answers; so they print to stderr
@@ -99,9 +100,9 @@ class EngineProcess:
 
 
 def turn(run: Run, inputs: Sample, seconds: float) -> list[float]:
-    """Call repeatedly until the time is over; return the seconds of each call, at least of one.
+    """Call a function until the time is over, at least once; return the seconds of each call.
 
-    A first call is not timed, because other contenders have used the caches before.
+    A first call is not timed, because the caches still hold the data of other contenders.
     """
     run(inputs)
     taken: list[float] = []

@@ -25,10 +25,10 @@ class ProcessError(SlipstreamError):
 
 
 def cores_of(threads: int) -> frozenset[int]:
-    """Return the given number of cores: the last of those that this process may use.
+    """Return the last `threads` of the cores that this process may use.
 
     Raises:
-        UsageError: this process may use fewer cores.
+        UsageError: this process may not use that many cores.
     """
     allowed = sorted(os.sched_getaffinity(0))
     if not 1 <= threads <= len(allowed):
@@ -69,7 +69,7 @@ def run_to_end(module: str, argument: str, cores: frozenset[int]) -> str:
 
 
 class Contestant:
-    """Process that runs one contender. Use it as a context manager, or close it."""
+    """Process that runs one contender. Use the object as a context manager, or call `close`."""
 
     def __init__(self, job: InferJob, cores: frozenset[int], module: str = "infer.process") -> None:
         """Start a process, and wait until it is ready.

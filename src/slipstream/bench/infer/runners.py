@@ -21,7 +21,8 @@ from slipstream.bench.infer.job import InferJob
 def load(contender: EngineContender, job: InferJob) -> tuple[Run, str]:
     """Return a function from named inputs to named outputs, and the name of our engine.
 
-    The name is empty for peers. A call may overwrite the arrays that the previous call returned.
+    The name of the engine is empty for peers. A call may overwrite the arrays that the previous
+    call returned.
     """
     return _LOADERS[contender.engine](contender, job)
 

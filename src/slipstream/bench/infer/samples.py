@@ -54,7 +54,7 @@ FIRST_UNSEEN = 10_000  # seed of the first input that `unseen` compares
 
 
 def write_set(folder: Path, chosen: SampleSet, model: ZooModel, network: torch.nn.Module) -> None:
-    """Write the inputs of a set, and the outputs of a network in float32 for them."""
+    """Write the inputs of a set, and the outputs that a network in float32 has for the inputs."""
     import torch
 
     inputs: list[Mapping[str, NDArray[Any]]] = []

@@ -72,10 +72,10 @@ def as_json(report: InferReport) -> dict[str, Any]:
 
 
 def share_of_peak(report: InferReport, result: ModelResult, timing: InferTiming) -> float | None:
-    """Return the rate of operations divided by the peak rate of the cores in this precision.
+    """Return the rate of operations divided by the peak rate of the cores in the same precision.
 
-    The result is None if the peak rate is unknown. It is also None for int8 weights, because
-    OpenVINO multiplies them as bytes in transformers and as floats elsewhere.
+    The result is None if the peak rate is unknown. It is also None for int8 weights, which OpenVINO
+    multiplies as bytes in transformers and as floats elsewhere.
     """
     precision = CONTENDERS[timing.contender].precision
     if precision == "any":
@@ -101,7 +101,7 @@ def _measured(report: InferReport, result: ModelResult) -> Table:
 
 
 def _promise(report: InferReport, result: ModelResult) -> str | None:
-    """Return a sentence about our accuracy on unseen inputs; None if there are no such inputs."""
+    """Return a sentence about our accuracy on unseen inputs; None if there are no unseen inputs."""
     if result.unseen_db is None:
         return None
     kept = "kept" if result.keeps_promise else "BROKEN"

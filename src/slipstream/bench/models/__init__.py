@@ -24,7 +24,7 @@ MODELS: Mapping[str, Callable[[], ReplayModel]] = {
 
 
 def model(name: str) -> ReplayModel:
-    """Return the model with this name.
+    """Return the model that has the given name.
 
     Raises:
         UsageError: the name is unknown.

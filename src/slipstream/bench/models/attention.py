@@ -1,4 +1,4 @@
-"""Transformers: the original one, BERT-base and GPT-2.
+"""Transformers: the original Transformer, BERT-base and GPT-2.
 
 Sources: Vaswani et al., arXiv 1706.03762 (the base model, with a shared vocabulary of 37,000
 words); Devlin et al., arXiv 1810.04805 (base, uncased, with the pooler and without the heads of the
@@ -22,7 +22,8 @@ from slipstream.bench.models.layers import (
 def bert_base() -> ReplayModel:
     """Return BERT-base with 109,482,240 parameters.
 
-    The gradient of the embedding is ready last and needed first.
+    The embedding is the first layer, so its gradient is ready last, and the next step needs it
+    first.
     """
     width, tokens = 768, 128
     words = table("embedding.words", (30522, width), rows_per_sample=tokens)

@@ -2,7 +2,7 @@
 
 A block is a set of parallel branches, and a branch is a chain of normalised convolutions. In the
 tables below, a convolution is a tuple (output channels, kernel height, kernel width). If a block
-halves the image, the last convolution of each branch does it.
+halves the image, the last convolution of each branch has stride 2.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class InceptionBlock:
 
     Args:
         branches: Branches by name, in forward order; branch "a/b" starts at the end of branch "a".
-        channels: Numbers of input and output channels.
-        pixels: Height and width of the input, and of the output.
+        channels: Number of input channels and number of output channels.
+        pixels: Side of the input image and side of the output image, in pixels.
     """
 
     branches: Branches

@@ -1,7 +1,7 @@
 """Description of a model for a replay: layers in forward order, with parameters and FLOPs.
 
 A multiplication and an addition are two FLOPs. The FLOPs of activations, pooling and normalisations
-are not counted; together they are below 1 % of every model here.
+are not counted; together they are below 1 % of the FLOPs of every model in this package.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Parameter:
     Args:
         name: Name of the tensor, unique in its model.
         shape: Shape of the tensor.
-        rows_per_sample: Highest number of rows of the gradient that one sample makes differ from
-            zero, if the gradient is sparse; 0 for a dense gradient.
+        rows_per_sample: Highest number of non-zero rows that one sample adds to a sparse gradient;
+            0 for a dense gradient.
     """
 
     name: str
@@ -111,11 +111,11 @@ def convolution(
     *,
     bias: bool = False,
 ) -> ModelLayer:
-    """Return a 2-D convolution.
+    """Return a layer with a 2-D convolution.
 
     Args:
         name: Name of the layer.
-        channels: Numbers of input and output channels.
+        channels: Number of input channels and number of output channels.
         kernel: Height and width of the kernel.
         output: Height and width of the output in pixels.
         bias: Whether the layer has a bias (default False).
@@ -135,11 +135,11 @@ def linear(
     bias: bool = True,
     more_flops: int = 0,
 ) -> ModelLayer:
-    """Return a matrix product.
+    """Return a layer that multiplies by a matrix.
 
     Args:
         name: Name of the layer.
-        features: Numbers of input and output features.
+        features: Number of input features and number of output features.
         tokens: Number of tokens in a sample; the layer is applied to each token (default 1).
         bias: Whether the layer has a bias (default True).
         more_flops: FLOPs of operators without parameters that run with this layer, such as

@@ -1,8 +1,8 @@
 """Two ways to agree on one order of tensors: our negotiator, and a coordinator on rank 0.
 
 The coordinator works like Horovod's, but over our engine. In each cycle every rank sends the names,
-types and shapes of its submitted tensors to rank 0. Rank 0 counts them, and broadcasts the names of
-the tensors that all ranks have submitted.
+types and shapes of its submitted tensors to rank 0. Rank 0 counts the received names, and
+broadcasts the names of the tensors that all ranks have submitted.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class Ours(NegotiationContender):
 
     Args:
         group: Group of all ranks.
-        cycle_seconds: Shortest time in seconds between the starts of two rounds of negotiation.
+        cycle_seconds: Shortest time in seconds between the starts of consecutive rounds of
+            negotiation.
     """
 
     name = OURS
@@ -105,7 +106,7 @@ class Ours(NegotiationContender):
 
 
 class Coordinator(NegotiationContender):
-    """Coordinator on rank 0, which gathers names from all ranks and broadcasts the ready ones.
+    """Coordinator on rank 0, which gathers names from all ranks and broadcasts the ready names.
 
     Args:
         group: Group of all ranks.

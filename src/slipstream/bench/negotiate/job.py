@@ -29,7 +29,7 @@ class NegotiateJob:
         rounds: Number of rounds of the measurement. In each round, every contender negotiates the
             cases in `CASES`: new tensors, the same tensors again, and some of them one by one in
             the same order on all ranks.
-        cycle_seconds: Shortest time in seconds between the starts of two of our rounds of
+        cycle_seconds: Shortest time in seconds between the starts of consecutive rounds of our
             negotiation.
         output: Path of the file to which rank 0 writes the results.
     """
@@ -45,7 +45,7 @@ class NegotiateJob:
 
     @classmethod
     def from_text(cls, text: str) -> NegotiateJob:
-        """Return the job of a text that `as_text` wrote."""
+        """Return the job that a text of `as_text` describes."""
         return cls(**json.loads(text))
 
 
@@ -53,15 +53,15 @@ class NegotiateJob:
 class Negotiated:
     """Results of one contender, by round of the measurement.
 
-    Each value is the maximum of all ranks. In the case `ONE_BY_ONE`, values are per tensor.
+    Each value is the maximum over all ranks. In the case `ONE_BY_ONE`, values are per tensor.
 
     Args:
         contender: Name of the contender.
         case: Name of the case, from `CASES`.
         seconds: Seconds until every rank knew that all tensors were ready.
-        exchanges: Numbers of rounds of negotiation.
-        messages: Numbers of messages that one rank sent and received.
-        sent_bytes: Numbers of bytes that one rank sent, including headers.
+        exchanges: Number of rounds of negotiation, per round of the measurement.
+        messages: Number of messages that one rank sent and received, per round of the measurement.
+        sent_bytes: Bytes that one rank sent, including headers, per round of the measurement.
     """
 
     contender: str

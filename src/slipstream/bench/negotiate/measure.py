@@ -30,12 +30,12 @@ class NegotiateSpec:
     """Settings of a measurement of negotiation.
 
     Args:
-        ranks: Numbers of ranks to measure, each at least 2.
+        ranks: Sizes of the measured groups in ranks, each at least 2.
         tensors: Number of tensors of 1 KB, at least 1; every rank submits them in its own order.
         rounds: Number of rounds, at least 1; every contender has one turn in each.
-        cycle_seconds: Shortest time in seconds between the starts of two of our rounds of
+        cycle_seconds: Shortest time in seconds between the starts of consecutive rounds of our
             negotiation, at least 0 (default 0).
-        scaling: Path of the program `negotiate_bench` (default None: it is not run).
+        scaling: Path of the program `negotiate_bench` (default None: the program is not run).
     """
 
     ranks: tuple[int, ...] = (4, 8, 16)
@@ -84,7 +84,7 @@ class NegotiateReport:
     Args:
         spec: Settings of the measurement.
         results: Results of the contenders, by number of ranks.
-        scaling: Results of `negotiate_bench`; empty if it was not run.
+        scaling: Results of `negotiate_bench`; empty if the program was not run.
     """
 
     spec: NegotiateSpec

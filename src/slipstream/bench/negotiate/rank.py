@@ -56,7 +56,7 @@ def measure(job: NegotiateJob, contenders: list[NegotiationContender]) -> list[N
 
 
 def _turn(contender: NegotiationContender, batches: list[list[str]]) -> list[float]:
-    """Negotiate the batches; return the values per batch, each the maximum of all ranks."""
+    """Negotiate batches of tensors; return each batch's values, the maximum over all ranks."""
     effort, sent = contender.effort(), _sent_bytes()
     comm.barrier()
     start = time.perf_counter()

@@ -17,13 +17,14 @@ Sample: TypeAlias = "Inputs | tuple[Inputs, int]"
 
 @dataclass(frozen=True)
 class Task:
-    """The task of a model on real inputs, by which its accuracy is measured.
+    """Real inputs for a model, and the measurement of the model's accuracy on them.
 
     Args:
-        samples: Samples for the compilation; each is a dictionary of inputs by name, or a pair of
-            such a dictionary and the right class.
+        samples: Samples for the compilation; each is a dictionary of inputs by name, or a pair
+            (dictionary of inputs, right class).
         judge: Function that runs a model on held-out inputs, and returns the share of right
-            answers, 0 to 1. It calls the model from one thread, with inputs of the model's shapes.
+            answers, 0 to 1. The function calls the model from one thread, with inputs of the
+            model's shapes.
     """
 
     samples: list[Sample]
@@ -48,9 +49,10 @@ class Pretrained:
         package: Name of the package that pip installs.
         licence: Name of the package's licence.
         measure: Readable name of the accuracy measure.
-        model: Function that reads files and returns the path of the model's ONNX file, or its
-            network.
-        task: Function that reads files and returns the task; for the argument True, a short one.
+        model: Function that reads files and returns the path of the model's ONNX file, or the model
+            as a network.
+        task: Function that reads files and returns the task; for the argument True, a short version
+            of the task.
         shapes: Shapes of the inputs whose shapes the model does not define.
         snr_db: Lowest allowed signal-to-noise ratio of the compiled model in dB, for models without
             classes (default None).

@@ -1,8 +1,9 @@
 """R-Net and O-Net of facenet-pytorch, which decide whether a small image shows a face.
 
-They are the second and third stage of MTCNN (Zhang et al., "Joint Face Detection and Alignment
-using Multi-task Cascaded Convolutional Networks", 2016). The networks are defined in this module,
-because the package's own module imports torchvision. The weights come from the package.
+R-Net and O-Net are the second and third stage of MTCNN (Zhang et al., "Joint Face Detection and
+Alignment using Multi-task Cascaded Convolutional Networks", 2016). The networks are defined in this
+module, because the module of facenet-pytorch imports torchvision. The weights come from
+facenet-pytorch.
 """
 
 # The type stubs of PyTorch and NumPy leave some types unspecified.
@@ -30,8 +31,7 @@ class FaceStage(nn.Module):
 
     Args:
         channels: Number of output channels of each convolution.
-        pools: Window size of the max pooling after each convolution, which has stride 2; 0 for no
-            pooling.
+        pools: Window size of the max pooling (stride 2) after each convolution; 0 for no pooling.
         hidden: Width of the dense layer.
         flat: Number of inputs of the dense layer.
     """

@@ -114,7 +114,7 @@ def _task(is_short: bool) -> Task:
 
 
 def _shuffled(samples: list[Sample]) -> list[Sample]:
-    """Return samples in random order, so that the first ones, used to calibrate, have all types."""
+    """Return samples in random order, so that the first, for calibration, have all types."""
     return [samples[number] for number in np.random.default_rng(1).permutation(len(samples))]
 
 

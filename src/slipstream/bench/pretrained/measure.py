@@ -64,13 +64,13 @@ def measure(
 
     Args:
         model: Model of `PRETRAINED`.
-        seconds: Time limit of the search in seconds. The timed turns take another tenth of this
-            time, at least one second.
+        seconds: Time limit of the search in seconds. The timed turns take another tenth of the
+            search's limit, at least one second.
         threads: Number of threads of a run (default 1).
         is_short: Whether to use fewer inputs and rounds, as in tests (default False).
 
     Raises:
-        UsageError: a package or data are missing.
+        UsageError: a Python package or its data are missing.
     """
     source, task = model.model(), model.task(is_short)
     rounds = SHORT_ROUNDS if is_short else MOST_ROUNDS

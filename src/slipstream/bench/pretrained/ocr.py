@@ -1,8 +1,8 @@
 """PP-OCRv4 of rapidocr-onnxruntime: three models that find, orient and read lines of text.
 
-They are PaddleOCR's mobile models. Their inputs are images with numbers from -1 to 1. Images of
-lines are 48 pixels high and padded on the right. The detector was trained to mark areas smaller
-than the text, so its boxes must be enlarged.
+The three models are PaddleOCR's mobile models. The inputs of each model are images with numbers
+from -1 to 1. Images of lines are 48 pixels high and padded on the right. The detector was trained
+to mark areas smaller than the text, so its boxes must be enlarged.
 """
 
 # The type stubs of NumPy, Pillow and OpenCV leave some types unspecified.
@@ -138,7 +138,7 @@ def boxes_of(probabilities: Array) -> Array:
 
 
 def _agreement(found: Array, right: Array) -> tuple[int, int, int]:
-    """Return three numbers: right boxes that were found, all found boxes, and all right boxes."""
+    """Return three counts: of found boxes that are right, of found boxes, and of right boxes."""
     agree = 0
     for left, top, lower_right, lower in right.tolist():
         box = np.array([left, top, lower_right, lower])

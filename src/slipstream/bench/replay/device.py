@@ -1,4 +1,4 @@
-"""Simulated devices that take as much time as a GPU: one sleeps, the other multiplies matrices."""
+"""Simulated devices that take as much time as a GPU, by sleeping or by multiplying matrices."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class ReplayDevice(Protocol):
 
         Args:
             seconds: Seconds of the layer's compute.
-            may_wait: Whether communication may have delayed the start of this layer. If so, the
-                layer starts now instead of at the end of the previous layer.
+            may_wait: Whether communication may have delayed the start of this layer. A layer that
+                may have been delayed starts now instead of at the end of the previous layer.
         """
         ...
 
@@ -43,8 +43,8 @@ class Clock(Protocol):
 class TimedDevice:
     """A device that sleeps until the end of each layer.
 
-    The ends follow a schedule, so delays do not add up. Work of the process between two layers of a
-    backward pass does not delay the second layer, because it would not on a GPU.
+    The ends follow a schedule, so delays do not add up. As on a GPU, work of the process between
+    two layers of a backward pass does not delay the second layer.
 
     Args:
         clock: Clock that measures time and sleeps (default: the module `time`).

@@ -1,8 +1,8 @@
 """Horovod over gloo as a peer in replays, without its launcher.
 
 The ranks are already running when Horovod starts. Horovod needs its own environment variables to
-identify ranks, and a rendezvous server that its launcher would run. Here rank 0 runs the server,
-and torch.distributed broadcasts the port.
+identify ranks, and a rendezvous server that its launcher would run. In a replay, rank 0 runs the
+rendezvous server, and torch.distributed broadcasts the server's port.
 """
 
 # Horovod has no type annotations.
@@ -24,7 +24,7 @@ from slipstream.settings import detect_launcher
 def distributed(
     optimizer: torch.optim.Optimizer, module: ReplayModule, *, fp16: bool
 ) -> torch.optim.Optimizer:
-    """Return an optimizer that sums gradients with Horovod; all ranks must call this.
+    """Return an optimizer that sums gradients with Horovod; all ranks must make one together.
 
     Args:
         optimizer: Optimizer that updates this rank's parameters.

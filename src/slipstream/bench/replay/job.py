@@ -47,7 +47,7 @@ class ReplayJob:
         wire: Precision of gradients between hosts.
         compute_seconds: Seconds of the forward and backward passes together.
         steps: Number of measured steps, at least 1.
-        warmup: Number of steps before the measured ones; DDP forms its buckets anew in the second
+        warmup: Number of steps before the measured steps; DDP forms its buckets anew in the second
             step.
         busy: Whether the ranks multiply matrices instead of sleeping.
         sparse: Whether embeddings that the model marks as sparse have sparse gradients.
@@ -71,7 +71,7 @@ class ReplayJob:
 
     @classmethod
     def from_text(cls, text: str) -> ReplayJob:
-        """Return the job of a text that `as_text` wrote."""
+        """Return the job that a text of `as_text` describes."""
         fields: dict[str, Any] = json.loads(text)
         return cls(**fields)
 
@@ -98,7 +98,7 @@ class ReplaySamples:
 
     @property
     def mean(self) -> float:
-        """Mean seconds per step, which single slow steps influence."""
+        """Mean seconds per step, which single slow steps increase."""
         return statistics.fmean(self.seconds)
 
     def write(self, path: str) -> None:

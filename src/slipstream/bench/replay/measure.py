@@ -3,8 +3,8 @@
     rows = replay(ReplaySpec(models=("resnet50",)), peers(["gloo", "slipstream"]))
 
 The time of a step without communication (the compute-only step) is measured in the same rounds as
-the peers. The efficiency of a peer is the compute-only step divided by the peer's step. Nothing
-else should run on the machine.
+the peers. The efficiency of a peer is the time of a compute-only step divided by the time of a step
+with the peer. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class ReplaySpec:
         hosts: Number of lab hosts, at least 2; one rank runs on each.
         rate: Bit rate of each host's link, such as 1gbit.
         steps: Number of measured steps in each round, at least 1.
-        warmup: Number of steps before the measured ones in each round, at least 3, because DDP
+        warmup: Number of steps before the measured steps in each round, at least 3, because DDP
             forms its buckets anew in the second step.
         rounds: Number of rounds, at least 1; every peer has one turn in each.
         busy: Whether the ranks multiply matrices instead of sleeping (default False).
@@ -176,12 +176,12 @@ class ReplayRow:
 
     @property
     def efficiency(self) -> float | None:
-        """Compute-only step divided by the measured step; None without measured steps."""
+        """Time of a compute-only step divided by the measured time; None without measured steps."""
         return None if self.steps is None else self.limit.compute_only / self.steps.median
 
 
 def peers(names: Sequence[str]) -> tuple[Peer, ...]:
-    """Return the peers with these names.
+    """Return the peers that have the given names.
 
     Raises:
         UsageError: a name is unknown.
@@ -196,7 +196,7 @@ def default_peers(spec: ReplaySpec) -> tuple[Peer, ...]:
     """Return the default peers that can run on this machine with these settings.
 
     With sparse gradients, only DDP can run: hooks and Horovod's optimizer do not accept them.
-    Horovod may also be missing.
+    Horovod is also left out if it is not installed.
 
     Args:
         spec: Settings of the replay.

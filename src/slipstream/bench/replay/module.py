@@ -1,10 +1,10 @@
 """A PyTorch module with the parameters of a real model, whose compute only takes time.
 
 No gradients are computed. Dense gradients lie in .grad of the parameters from the start, as if a
-GPU had written them there. The backward pass returns None for them, so autograd leaves .grad
-unchanged but still runs the hooks of DDP and other libraries. Therefore gradients take no CPU time.
-A library whose buckets share memory with .grad copies nothing. Sparse gradients are made anew in
-each step.
+GPU had written them there. The backward pass returns None for dense gradients, so autograd leaves
+.grad unchanged but still runs the hooks of DDP and other libraries. Therefore gradients take no CPU
+time. A library whose buckets share memory with .grad copies nothing. Sparse gradients are made anew
+in each step.
 """
 
 # PyTorch's type stubs leave some types unspecified.
@@ -30,8 +30,8 @@ class ReplayModule(torch.nn.Module):
         replayed: Model that defines the parameters.
         device: Simulated device, which takes the time of the compute.
         compute_seconds: Seconds of the forward and backward passes together.
-        seed: Seed of the gradients (default 0); the rank is used, so that gradients differ between
-            ranks.
+        seed: Seed of the gradients (default 0). Each rank gives its number, so that gradients
+            differ between ranks.
         sparse: Whether embeddings that the model marks as sparse have sparse gradients (default
             False).
     """
@@ -89,8 +89,8 @@ class ReplayLayer(torch.nn.Module):
         layer: Layer of the model that defines the parameters.
         device: Simulated device, which takes the time of the compute.
         forward_seconds: Seconds of the forward pass.
-        tied: Parameters of earlier layers that this layer uses, too. Their gradients are ready when
-            the backward passes of both layers have ended.
+        tied: Parameters of earlier layers that this layer uses, too. The gradients of tied
+            parameters are ready when the backward passes of both layers have ended.
         batch: Number of samples in a step, which determines the non-zero rows of sparse gradients;
             0 makes all gradients dense.
         generator: Random generator for dense gradients and for the non-zero rows of sparse
@@ -170,7 +170,7 @@ def _sparse_gradient(parameter: torch.Tensor, rows: torch.Tensor) -> torch.Tenso
 class _Compute(torch.autograd.Function):
     """Autograd function that takes the time of a layer in the forward and the backward pass.
 
-    Its inputs are a scalar, the layer, and the parameters of the layer.
+    The inputs of the function are a scalar, the layer, and the parameters of the layer.
     """
 
     @staticmethod

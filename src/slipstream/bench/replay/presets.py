@@ -2,8 +2,8 @@
 
 Compute is slowed down by the same factor as the network: the time of an allreduce on the lab's
 links divided by its time on the published links. Therefore the ratio of compute to communication
-stays the same, even if the lab has fewer hosts. A lab host is one process. It represents all
-processes of a published host, which share one link; communication inside a host takes no time.
+stays the same, even if the lab has fewer hosts. A lab host is one process, which represents all
+processes of a published host. Communication inside a host takes no time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Preset:
         object.__setattr__(self, "flops_per_second", speed)
 
     def step_seconds(self, replayed: ReplayModel) -> float:
-        """Return the published seconds of a step; if there are none, estimate them from the FLOPs.
+        """Return the published seconds of a step; if none are published, estimate from the FLOPs.
 
         Args:
             replayed: Model with its batch size.

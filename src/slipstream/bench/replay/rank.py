@@ -59,7 +59,7 @@ def measure(step: Step, warmup: int, steps: int) -> ReplaySamples:
 
     Args:
         step: Function that runs one step.
-        warmup: Number of steps before the measured ones.
+        warmup: Number of steps before the measured steps.
         steps: Number of measured steps.
     """
     for _ in range(warmup):

@@ -140,7 +140,7 @@ def _training_step(
 
 
 def _optimizer(module: ReplayModule) -> torch.optim.Optimizer:
-    """Return SGD with momentum; sparse gradients get none, because momentum would be dense."""
+    """Return SGD with momentum, but without momentum for sparse gradients, as it would be dense."""
     sparse = module.sparse_parameters()
     sparse_ids = {id(parameter) for parameter in sparse}
     dense = [parameter for parameter in module.parameters() if id(parameter) not in sparse_ids]

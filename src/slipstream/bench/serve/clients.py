@@ -4,8 +4,8 @@
 
 LOAD is a `Load` as JSON. The program prints a `ServeTurn` as JSON. In a closed loop, every
 connection sends its next request when the previous answer has arrived. An open loop sends requests
-at random times, independent of the answers. It measures each latency from the time at which the
-request should have been sent.
+at random times, independent of the answers. An open loop measures each latency from the time at
+which the request should have been sent.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Load:
 
     @classmethod
     def from_text(cls, text: str) -> Load:
-        """Return the load of a text that `as_text` wrote."""
+        """Return the load that a text of `as_text` describes."""
         return cls(**json.loads(text))
 
 
@@ -93,7 +93,7 @@ class ServeTurn:
 
     @classmethod
     def from_text(cls, text: str) -> ServeTurn:
-        """Return the turn of a text that `as_text` wrote."""
+        """Return the turn that a text of `as_text` describes."""
         fields: dict[str, Any] = json.loads(text)
         return cls(
             seconds=fields["seconds"],
@@ -120,7 +120,7 @@ class Connection:
 
     @classmethod
     async def to(cls, url: str) -> Connection:
-        """Open a connection to the server with this address."""
+        """Open a connection to the server at an address."""
         parts = urlsplit(url)
         assert parts.hostname is not None
         return cls(*await asyncio.open_connection(parts.hostname, parts.port))
@@ -257,7 +257,7 @@ class OpenLoop:
             self._tally.add(status, time.perf_counter() - intended)
 
     async def _connection(self) -> Connection:
-        """Return the last used connection; open a new one if that has been idle too long."""
+        """Return the last used connection, or a new one if that connection was idle too long."""
         if self._free:
             connection = self._free.pop()
             if time.perf_counter() - connection.used < IDLE_SECONDS:

@@ -51,9 +51,9 @@ class ServeSpec:
 
     Args:
         package: Path of a package that `slipstream compile` wrote.
-        onnx: Path of an ONNX file of the same model, which the peer runs with ONNX Runtime (default
-            None: the peer runs the package with the package's engine).
-        clients: Numbers of clients of the closed loops, each at least 1. The overhead of serving is
+        onnx: Path of an ONNX file of the same model, which ONNX Runtime runs in the peer. By
+            default, the peer runs the package with the package's engine.
+        clients: Number of clients of each closed loop, at least 1. The overhead of serving is
             measured with one client.
         rounds: Number of rounds, at least 1; every contender has one turn with each number of
             clients.
@@ -229,7 +229,7 @@ class _ServerTrial:
     # ---- comparison ----------------------------------------------------------------------------
 
     def _compare(self, name: str, server: ServerProcess) -> float:
-        """Return the signal-to-noise ratio of a contender's outputs to the package's, in dB."""
+        """Return the signal-to-noise ratio of a contender's outputs, in dB, relative to ours."""
         self.tell(f"comparing the outputs of {name}")
         check = self.package.check
         body, length = body_of(check.inputs)
@@ -338,7 +338,7 @@ def _wait_for(url: str) -> None:
 
 
 def _commands(spec: ServeSpec, threads: int) -> dict[str, list[str]]:
-    """Return the command that starts each contender's server; ours is the first."""
+    """Return the command that starts each contender's server; our server is the first."""
     commands = {
         OURS: [
             sys.executable, "-m", "slipstream.cli", "serve", f"{MODEL}={spec.package}",

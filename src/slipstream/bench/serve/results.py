@@ -99,12 +99,12 @@ class Overload:
 
     @property
     def num_failed(self) -> int:
-        """Number of requests with any other answer, or with none."""
+        """Number of requests that were neither accepted nor refused, such as unanswered ones."""
         return self.num_requests - self.num_accepted - self.num_refused
 
     @property
     def num_kept(self) -> int:
-        """Number of requests with a result by the deadline, from the planned sending time on."""
+        """Number of requests with a result by the deadline, as of the planned sending time."""
         return sum(latency <= self.deadline for latency in self.turn.latencies)
 
     @property
@@ -119,7 +119,7 @@ class Overload:
 
     @property
     def growth(self) -> float:
-        """Relative growth of the server's memory from the second quarter of the loop to the last.
+        """Relative growth of the server's memory from the loop's second quarter to its last.
 
         The first quarter is left out, because the server allocates its buffers in it. The growth is
         0 if there are fewer than four samples.
@@ -173,7 +173,7 @@ class ServeReport:
 
     @property
     def contenders(self) -> tuple[str, ...]:
-        """Names of the contenders; ours is the first."""
+        """Names of the contenders; our server is the first."""
         return tuple(self.snr_db)
 
     @property
@@ -188,7 +188,7 @@ class ServeReport:
         return CROWD if CROWD in counts else max(counts)
 
     def point(self, contender: str, clients: int) -> Point | None:
-        """Return a contender's result with this number of clients; None if it was not measured."""
+        """Return a contender's result with a number of clients; None if that was not measured."""
         points = (
             point
             for point in self.points

@@ -20,7 +20,7 @@ def body_of(inputs: Mapping[str, Array], deadline: float | None = None) -> tuple
 
     Args:
         inputs: Input arrays by name.
-        deadline: Deadline of the request in seconds (default None: that of the server).
+        deadline: Deadline of the request in seconds (default None: the server's default).
     """
     arrays = {name: np.asarray(array, order="C") for name, array in inputs.items()}
     tensors = [

@@ -2,8 +2,9 @@
 
     results = train(TrainSpec(models=("large",), lab=LabSpec(hosts=4)))
 
-All contenders train in the same processes and take turns. They start from the same weights and see
-the same samples, so their losses have to agree. Nothing else should run on the machine.
+All contenders train in the same processes and take turns. All contenders start from the same
+weights and see the same samples, so their losses have to agree. Nothing else should run on the
+machine.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class TrainSpec:
         warmup: Number of steps of each contender before the first round, at least 2, because DDP
             forms its buckets anew in the second step.
         peers: Names of the peers, from `PEERS`.
-        codecs: Codecs of gradients between hosts, from `bench.comm.limits.CODEC_SHARE`. Each gives
-            a contender that overlaps communication across steps.
+        codecs: Codecs of gradients between hosts, from `bench.comm.limits.CODEC_SHARE`. Each codec
+            adds a contender that overlaps communication across steps.
     """
 
     models: tuple[str, ...] = MODELS
@@ -100,21 +101,21 @@ class TrainResult:
     trained: tuple[TrainSamples, ...]
 
     def of(self, contender: str) -> TrainSamples | None:
-        """Return the measurements of one contender; None if it did not take part."""
+        """Return the measurements of one contender; None if the contender did not take part."""
         return next((result for result in self.trained if result.contender == contender), None)
 
     def times_faster(self, trained: TrainSamples, other: str) -> float | None:
-        """Return samples per second divided by another contender's; None if it did not run."""
+        """Return the samples per second divided by those of `other`; None if `other` is missing."""
         reference = self.of(other)
         if reference is None:
             return None
         return samples_per_second(trained) / samples_per_second(reference)
 
     def loss_difference(self, trained: TrainSamples) -> float | None:
-        """Return the last loss's relative difference from the reference; None if it is missing.
+        """Return the last loss's relative difference from the reference; None without a reference.
 
         The last loss is the mean over the last quarter of the steps, and the difference is divided
-        by the first loss. The reference is gloo or, without gloo, Slipstream with DDP.
+        by the reference's first loss. The reference is gloo or, without gloo, Slipstream with DDP.
         """
         reference = self.of(PEERS[0]) or self.of(OURS)
         if reference is None or trained.contender == ALONE:
@@ -122,7 +123,7 @@ class TrainResult:
         return abs(last_loss(trained) - last_loss(reference)) / reference.losses[0]
 
     def agrees(self, trained: TrainSamples) -> bool:
-        """Return whether the loss differs from the reference's by no more than the tolerance."""
+        """Return whether the loss differs from that of the reference by at most the tolerance."""
         is_exact = trained.contender in (*PEERS, OURS, f"{OURS} {ACROSS}")
         difference = self.loss_difference(trained)
         return difference is None or difference <= (

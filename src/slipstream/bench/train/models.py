@@ -1,8 +1,8 @@
 """Models of the training benchmark, with generated inputs instead of a data set.
 
-`resnet` is the network of the demo. It has 166,000 parameters, so there is little to communicate.
-`large` is a transformer over bytes with 25 million parameters and 100 MB of gradients. Its
-sequences are so short that a step of four processes takes about a second on two cores.
+`resnet` is the network of the demo. With 166,000 parameters, `resnet` has little to communicate.
+`large` is a transformer over bytes with 25 million parameters and 100 MB of gradients. The
+sequences of `large` are so short that a step of four processes takes about a second on two cores.
 """
 
 # PyTorch's type stubs leave some types unspecified.

@@ -23,8 +23,8 @@ class ZooModel:
 
     Args:
         name: Name on the command line and in tables.
-        build: Function that makes the network in eval mode; it always has the same weights.
-        inputs: Function that returns the inputs for a seed by name, in the order of the network's
+        build: Function that makes the network in eval mode, always with the same weights.
+        inputs: Function that returns, for a seed, the inputs by name, in the order of the network's
             parameters.
         outputs: Names of the outputs, in the order in which the network returns them.
     """

@@ -27,7 +27,7 @@ OUTPUT_GAIN = 0.3
 
 
 class Embedding(nn.Module):
-    """Normalised sum of the embeddings of token, position and segment; the segment is the first."""
+    """Normalised sum of the embeddings of token, position and segment; the segment is always 0."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -19,8 +19,8 @@ from slipstream.forecast.trace.architectures.resnet import ResidualBlock, resnet
 def resnet50() -> nn.Module:
     """Return ResNet-50 v1.5, which has the stride in the 3 x 3 convolution of a bottleneck.
 
-    It has 25,557,032 parameters and takes 4.09 GMAC. He et al., "Deep Residual Learning for Image
-    Recognition" (2015).
+    The network has 25,557,032 parameters and takes 4.09 GMAC. Source: He et al., "Deep Residual
+    Learning for Image Recognition" (2015).
     """
     return settle_classifier(lambda: with_branch_norms(resnet("resnet50")))
 
@@ -28,8 +28,8 @@ def resnet50() -> nn.Module:
 def resnet26d() -> nn.Module:
     """Return ResNet-26-D, whose first layer is three convolutions and whose shortcuts pool.
 
-    It has 16,014,408 parameters and takes 2.58 GMAC. He et al., "Bag of Tricks for Image
-    Classification with Convolutional Neural Networks" (2018), section 4.2.
+    The network has 16,014,408 parameters and takes 2.58 GMAC. Source: He et al., "Bag of Tricks for
+    Image Classification with Convolutional Neural Networks" (2018), section 4.2.
     """
     return settle_classifier(lambda: with_branch_norms(resnet("resnet26d")))
 
@@ -37,8 +37,8 @@ def resnet26d() -> nn.Module:
 def mobilenetv3_large() -> nn.Module:
     """Return MobileNetV3-Large.
 
-    It has 5,483,032 parameters and takes 0.217 GMAC. Howard et al., "Searching for MobileNetV3"
-    (2019), table 1.
+    The network has 5,483,032 parameters and takes 0.217 GMAC. Source: Howard et al., "Searching for
+    MobileNetV3" (2019), table 1.
     """
     return settle_classifier(lambda: with_branch_norms(mobilenet_v3_large(dropout=0.0)))
 
@@ -46,8 +46,8 @@ def mobilenetv3_large() -> nn.Module:
 def efficientnet_b0() -> nn.Module:
     """Return EfficientNet-B0.
 
-    It has 5,288,548 parameters and takes 0.386 GMAC. Tan and Le, "EfficientNet: Rethinking Model
-    Scaling for Convolutional Neural Networks" (2019), table 1.
+    The network has 5,288,548 parameters and takes 0.386 GMAC. Source: Tan and Le, "EfficientNet:
+    Rethinking Model Scaling for Convolutional Neural Networks" (2019), table 1.
     """
     return settle_classifier(lambda: with_branch_norms(efficientnet(0, drop=0.0)))
 

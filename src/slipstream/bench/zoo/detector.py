@@ -29,8 +29,8 @@ def conv(
     """Return a sequence: a convolution without bias, a batch normalisation, and SiLU.
 
     The sequence maps float32 [batch, in_channels, h, w] to [batch, out_channels, h/stride,
-    w/stride] if the stride divides both sides. If `ends_branch`, its output is scaled by
-    `BRANCH_GAIN`, because it is added to a shortcut.
+    w/stride] if the stride divides both sides. If `ends_branch`, the output of the sequence is
+    added to a shortcut, so it is scaled by `BRANCH_GAIN`.
     """
     padding = (kernel - 1) // 2
     norm = BranchNorm2d if ends_branch else nn.BatchNorm2d
@@ -200,8 +200,8 @@ def detector() -> nn.Module:
     """Return the detector, which maps float32 [1, 3, 320, 320] to boxes [1, 6300, 85].
 
     Each box has centre and size in pixels, objectness, and the probabilities of 80 classes. The
-    network has 8,261,693 parameters and takes 2.32 GMAC. It follows Redmon et al., "You Only Look
-    Once" (2015), with newer parts, whose papers the classes above cite.
+    network has 8,261,693 parameters and takes 2.32 GMAC. The network follows Redmon et al., "You
+    Only Look Once" (2015), with newer parts from papers that the classes of this module cite.
     """
     return settle(Detector, calibration_images(SIZE))
 

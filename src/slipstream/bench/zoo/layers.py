@@ -1,13 +1,14 @@
 """Random weights and random images for the networks of the zoo.
 
-The weights are random, but no activation vanishes or explodes. Convolutions are initialised as He
-et al. (2015) propose, and the running statistics of batch normalisation come from one pass of
-random images. Channels differ in range, as they do in trained networks.
+The weights are random, but no activation vanishes or explodes. Convolutions are initialised as
+proposed by He et al. in 2015, and the running statistics of batch normalisation come from one pass
+of random images. Channels differ in range, as they do in trained networks.
 
 Small errors stay small, as they do in trained networks. With plain random weights, each normalised
 layer with ReLU makes two similar inputs less similar (Yang et al., "A Mean Field Theory of Batch
-Normalization", 2019). After fifty such layers, a result computed in int8 is all noise. Therefore
-the branches beside shortcuts are scaled down, and most inputs of activations are positive.
+Normalization", 2019). After fifty normalised layers with ReLU, a result computed in int8 is all
+noise. Therefore the branches beside shortcuts are scaled down, and most inputs of activations are
+positive.
 """
 
 # PyTorch's type stubs leave some types unspecified.
@@ -46,8 +47,8 @@ def settle(make: Callable[[], nn.Module], calibration: Tensor | None = None) -> 
     PyTorch's global random state stays unchanged.
 
     Args:
-        make: Function that constructs the network. It draws the parameters that belong to no
-            standard layer.
+        make: Function that constructs the network. The function draws the parameters that belong to
+            no standard layer.
         calibration: Input of the pass that sets the running statistics of batch normalisation,
             float32 [batch, ...] (default None, for networks without batch normalisation).
     """
@@ -66,7 +67,7 @@ def settle_classifier(make: Callable[[], nn.Module]) -> nn.Module:
     """Return a network whose logits differ between images and have a mean of 0.
 
     With a random last layer, the logits are nearly the same for every image, so small errors look
-    large compared with the differences between images. Therefore the weights of this last layer are
+    large compared with the differences between images. Therefore the weights of the last layer are
     computed from the features of some images, just as a trained layer contains features of the
     classes.
 

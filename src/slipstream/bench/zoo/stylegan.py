@@ -1,4 +1,4 @@
-"""A small StyleGAN2 generator without noise inputs; its input scales the weights of convolutions.
+"""A small StyleGAN2 generator without noise inputs; a style scales the weights of convolutions.
 
 Source: Karras et al., "Analyzing and Improving the Image Quality of StyleGAN" (2019), section 2.2
 and appendix B. The scales of the paper's "equalized learning rate" are part of the weights.
@@ -102,7 +102,7 @@ class Styled(nn.Module):
 
 
 class ToRgb(nn.Module):
-    """Sum of an image made from the features and the enlarged image of the previous size."""
+    """Sum of the image made from the features and of the enlarged image of the previous size."""
 
     fir: Tensor
 
@@ -163,8 +163,8 @@ class Generator(nn.Module):
 def stylegan() -> nn.Module:
     """Return the generator, which maps z, float32 [1, 512], to an image [1, 3, 128, 128].
 
-    It has 19,258,322 parameters and takes 3.74 GMAC. From 32 x 32 pixels on, it has half as many
-    channels as in the paper.
+    The network has 19,258,322 parameters and takes 3.74 GMAC. From 32 x 32 pixels on, the network
+    has half as many channels as in the paper.
     """
     return settle(Generator)
 

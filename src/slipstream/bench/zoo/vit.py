@@ -80,8 +80,8 @@ class ZooVisionTransformer(nn.Module):
 def vit_small() -> nn.Module:
     """Return ViT-S/16, which maps float32 [1, 3, 224, 224] to logits [1, 1000].
 
-    It has 22,050,664 parameters and takes 4.60 GMAC. Source: Dosovitskiy et al., "An Image is Worth
-    16x16 Words" (2020), in the small size of Touvron et al., "Training data-efficient image
-    transformers" (2020).
+    The network has 22,050,664 parameters and takes 4.60 GMAC. Source: Dosovitskiy et al., "An Image
+    is Worth 16x16 Words" (2020), in the small size of Touvron et al., "Training data-efficient
+    image transformers" (2020).
     """
     return settle_classifier(ZooVisionTransformer)
