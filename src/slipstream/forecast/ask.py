@@ -71,12 +71,13 @@ def forecast(
     about a minute for the largest models on a thousand devices.
 
     Args:
-        model: Source of the model: a function that returns it, "package.module:make" or
+        model: Source of the model: a function that returns the model, "package.module:make" or
             "file.py:make"; an ONNX file; a config.json of Hugging Face; or the name of an
             architecture, such as "resnet50".
         options: Options of the forecast.
         progress: Callback that receives the current action, the number of completed search steps
-            and their total number; both numbers are 0 while the model is traced (default: none).
+            and the number of all search steps (default: none). Both numbers are 0 while the model
+            is traced.
         better: Callback that receives each plan that is better than all plans found before it
             (default: none).
 

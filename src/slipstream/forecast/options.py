@@ -12,7 +12,7 @@ class ForecastOptions:
 
     Args:
         batch: Global batch size: samples per step over all devices.
-        shape: Shape of one sample (default None: the model defines it).
+        shape: Shape of one sample (default None: the model defines the shape).
         tokens: Sequence length in tokens (default None: the length the model was trained with).
         gpus: Names of the devices that may be rented (default empty: all).
         clouds: Names of the clouds to rent from (default empty: all).

@@ -1,6 +1,6 @@
 """Calibration of the forecast: numbers measured on a machine replace published numbers.
 
-This package takes no measurements itself. Its input are the measurements of
-`slipstream.bench.forecast.device` and `slipstream bench comm` and its output is one data file of
-devices, links and software parameters, which `slipstream forecast --hardware` reads.
+The package turns measurements of `slipstream.bench.forecast.device` and of `slipstream bench comm`
+into one data file of devices, links and software parameters. `slipstream forecast --hardware` reads
+this file.
 """

@@ -19,7 +19,7 @@ _HEAD = """\
 
 
 def write(calibration: Calibration, path: Path) -> None:
-    """Write a data file, and check it by loading it like a forecast does.
+    """Write a data file, and check the file by loading it in the same way as a forecast.
 
     Args:
         calibration: Measurements of a machine.

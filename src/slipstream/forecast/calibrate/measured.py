@@ -1,4 +1,4 @@
-"""Measurements of a machine, and their conversion to the tables of a data file."""
+"""Measurements of a machine, and the conversion of measurements to tables of a data file."""
 
 from __future__ import annotations
 

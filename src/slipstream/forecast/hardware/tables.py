@@ -165,7 +165,7 @@ class Hardware(_Entry):
 
 
 def load(*places: Path | str) -> Hardware:
-    """Read the hardware tables that Slipstream ships, and those of the user.
+    """Read the hardware tables that Slipstream ships, and the tables of the user.
 
     The call blocks for some milliseconds.
 
@@ -255,7 +255,7 @@ def _near(text: str, known: Iterable[str], listed: Iterable[str] | None = None) 
     Args:
         text: Unknown name.
         known: Known names and aliases.
-        listed: Names to list if none is similar (default None: those in `known`).
+        listed: Names to list if no name is similar (default None: the names in `known`).
     """
     names = {name.lower(): name for name in sorted(known)}
     near = difflib.get_close_matches(text.lower(), names, n=3, cutoff=0.5)

@@ -54,7 +54,7 @@ class SegmentPool:
 class SegmentPiece:
     """A part of a segment; `size` is in bytes, a multiple of 512.
 
-    Callers keep a piece until they free it; only the allocator changes it.
+    Callers keep a piece until they free the piece; only the allocator changes pieces.
     """
 
     address: int
@@ -73,11 +73,12 @@ class Allocator:
             limit, segments without a piece in use are given back to the device. If the segments in
             use do not fit, the reservation exceeds the limit, so that `peak_reserved` is the memory
             that would be needed.
-        expandable: Whether each pool has one segment that grows (`expandable_segments:True`); such
-            a segment keeps its memory at the limit.
+        expandable: Whether each pool has one segment that grows (`expandable_segments:True`); a
+            segment that grows keeps its memory at the limit.
 
-    `allocated` and `reserved` are the current bytes, and `peak_allocated` and `peak_reserved` their
-    maxima. Pieces in use count with their rounded size, as in `torch.cuda.memory_allocated`.
+    `allocated` and `reserved` are the current bytes, and `peak_allocated` and `peak_reserved` are
+    the maxima so far. Pieces in use count with their rounded size, as in
+    `torch.cuda.memory_allocated`.
     """
 
     def __init__(self, limit_bytes: int | None = None, *, expandable: bool = False) -> None:

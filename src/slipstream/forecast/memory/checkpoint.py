@@ -130,7 +130,7 @@ class _Again:
     def _death(self, index: int) -> int:
         """Return the index at which a value dies in the new workload.
 
-        Operators that are inserted at this index run after the death of the value.
+        Operators that are inserted at the index of the death run after the death.
         """
         return index + self._added[bisect_left(self._starts, index)]
 

@@ -14,11 +14,11 @@ class GradientMemory:
     """The memory of gradients, from the backward operators to the end of the step.
 
     On a single device, the gradients of the first micro-batch stay in memory, and the gradients of
-    later micro-batches are added to them. DDP allocates its buckets at the start. Gradients are
-    views of the buckets, or have memory in addition to the buckets. With ZeRO 2 and 3 the gradients
-    of a bucket stay complete until the bucket is full. The gradients of a full bucket move to a
-    buffer, which lives until the next bucket is full, and the rank keeps its shard. Pipeline stages
-    accumulate complete gradients and shard them after the last micro-batch.
+    later micro-batches are added to those of the first. DDP allocates its buckets before the first
+    step. Gradients are views of the buckets, or have memory in addition to the buckets. With ZeRO 2
+    and 3 the gradients of a bucket stay complete until the bucket is full. The gradients of a full
+    bucket move to a buffer, which lives until the next bucket is full, and the rank keeps its
+    shard. Pipeline stages accumulate complete gradients and shard them after the last micro-batch.
 
     `is_last` is true while the last micro-batch of a step runs.
 
@@ -112,7 +112,7 @@ class GradientMemory:
             self._kept[value] = fresh
 
     def _send(self, group: Sequence[int]) -> None:
-        """Copy complete gradients into a buffer and keep the shard of this rank."""
+        """Copy complete gradients into a buffer and keep the rank's shard."""
         total = sum(self._sizes[index].sent for index in group)
         buffer = self._ledger.take(Use.COMMUNICATION, total)
         self._end(group)

@@ -17,9 +17,9 @@ class RepeatedModule:
         name: Path of the module, which begins with the class of the model, such as "GPT.blocks.3".
         parameters: Indices of the module's parameters in the workload.
         forward: Range of the module's operators in the forward pass.
-        backward: Range of the module's operators in the backward pass; empty if there are none.
-            They use parameters of the module, or values that only the module reads in the forward
-            pass.
+        backward: Range of the backward operators that belong to the module; empty if there are
+            none. A backward operator belongs to the module whose parameters it uses, or whose
+            values it uses if no later module reads these values in the forward pass.
     """
 
     name: str

@@ -4,7 +4,7 @@
 
     Path("report.html").write_text(forecast_page(result, {"model": "resnet50", "batch": 256}))
 
-A page is one file that loads no other files, so it can be read without a network. The file has
+A page is one file that loads no other files, so a page can be read without a network. The file has
 about a megabyte, mostly for Vega, which draws the charts.
 """
 

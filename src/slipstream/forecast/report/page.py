@@ -42,7 +42,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; the first cell of each row names its subject.
+    """A table; the first cell of each row names the subject of the row.
 
     Args:
         caption: Text above the table.

@@ -1,4 +1,4 @@
-"""Tables of a forecast: ranked plans, the time of their steps, and rejected plans."""
+"""Tables of a forecast: ranked plans, the step times of plans, and rejected plans."""
 
 from __future__ import annotations
 

@@ -289,7 +289,7 @@ def _to(place: int, value: float) -> str:
 
 
 def scaled(interval: Interval, factor: float) -> Interval:
-    """Return a number and its interval in another unit.
+    """Return a number and its interval, converted to a different unit.
 
     Args:
         interval: Number and bounds.

@@ -66,7 +66,7 @@ def strategies(
 
     Args:
         shape: Limits of the model.
-        ranks: Number of ranks; all of them are used.
+        ranks: Number of ranks; a strategy uses all ranks.
         per_host: Number of ranks per host.
         global_batch: Number of samples per step.
         allowed: Strategies that the user allows.
@@ -106,8 +106,8 @@ def _degrees(shape: ModelShape, ranks: int, per_host: int) -> Iterator[tuple[int
 def _is_useful(context: int, data: int, global_batch: int, shape: ModelShape) -> bool:
     """Return whether a context-parallel degree may be useful.
 
-    A degree above 1 may be useful if sequences are long, or if the batch is too small for twice as
-    many replicas.
+    A context-parallel degree above 1 may be useful if sequences are long, or if the batch is too
+    small for twice as many replicas.
     """
     return context == 1 or shape.tokens >= _LONG or 2 * data > global_batch
 
@@ -123,7 +123,7 @@ def _experts(shape: ModelShape, data: int) -> list[int]:
 def refinements(
     strategy: Strategy, shape: ModelShape, hosts: int, allowed: Allowed
 ) -> list[list[Strategy]]:
-    """Return alternatives to a strategy: one list for each property in which they differ from it.
+    """Return alternatives to a strategy in several lists; each list changes one property.
 
     Args:
         strategy: Strategy that fits in memory.
@@ -165,7 +165,7 @@ def _turns(strategy: Strategy, shape: ModelShape) -> list[Strategy]:
 def micro_batches(samples: int) -> list[int]:
     """Return the micro-batch sizes to try for a replica, largest first.
 
-    The list contains the number of samples itself and its divisor nearest to each power of two.
+    The list contains `samples` and, for each power of two, the nearest divisor of `samples`.
 
     Args:
         samples: Number of samples that one replica processes per step.

@@ -33,8 +33,8 @@ class Bounds:
     """Bounds between which the ratio measured / forecast lies in eight of ten cases.
 
     Args:
-        low: Lower bound; one case in ten lies below it.
-        high: Upper bound; one case in ten lies above it.
+        low: Lower bound; the ratio is lower in one case in ten.
+        high: Upper bound; the ratio is higher in one case in ten.
     """
 
     low: float
@@ -65,7 +65,7 @@ class Intervals:
     def of_efficiency(self, value: float, devices: int) -> Interval:
         """Return an efficiency with its interval.
 
-        The interval has no width for one device, and its upper bound is at most 1.
+        The interval of one device has no width. The upper bound is at most 1.
 
         Args:
             value: Forecast efficiency.

@@ -35,8 +35,8 @@ class LowerBound:
         """Return the lower bound at another micro-batch size, by linear interpolation.
 
         The bytes of each operator grow linearly with the micro-batch size. At a larger micro-batch
-        another operator may be the largest, so the extrapolated bytes are at most those of the
-        largest operator.
+        size, a different operator may be the largest. The extrapolated bytes are therefore at most
+        those of the largest operator.
 
         Args:
             other: Lower bound at a larger micro-batch size.
@@ -162,7 +162,7 @@ def least(
         ranks: Parameters and activations of the pipeline ranks at the strategy's micro-batch size.
         master: Whether parameters are stored in 16 bits, with master copies in fp32.
         shared_out: Number of parameters of sharded layers, from the function `shared_out`; the
-            bound leaves them out (default 0).
+            bound leaves these parameters out (default 0).
     """
     replicas = strategy.data * strategy.context
     shares = [replicas if strategy.zero >= level else 1 for level in (3, 2, 1)]

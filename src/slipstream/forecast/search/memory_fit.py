@@ -1,6 +1,6 @@
 """Check whether a model fits in memory; if not, find the cheapest change that makes it fit.
 
-The change concerns the strategy or the hardware.
+A change concerns the strategy or the hardware.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ class Interval:
 
     Args:
         value: Forecast value.
-        low: Lower bound; one in ten measurements is lower.
-        high: Upper bound; one in ten measurements is higher.
+        low: Lower bound of the interval; one in ten measurements is lower.
+        high: Upper bound of the interval; one in ten measurements is higher.
     """
 
     value: float

@@ -159,8 +159,8 @@ def _trials(request: SearchRequest, parameters: Parameters) -> Callable[[Precisi
 def _least_bytes(request: SearchRequest) -> float:
     """Return the bytes of parameters, gradients and optimizer states in fp32.
 
-    The model is traced in the precision of the fastest devices. These devices are probably tried
-    first, so the trace is reused.
+    The model is traced in the precision of the fastest devices. The fastest devices are probably
+    tried first, so the search reuses the trace.
     """
     fastest = max(
         request.machines,
@@ -187,7 +187,7 @@ def _better(
     outcome: Plan | Infeasible,
     report: Callable[[Plan], None],
 ) -> Plan | None:
-    """Return the better of two plans, and report the new plan if it is the better one."""
+    """Return the better of two plans; if that is the new plan, report it."""
     if isinstance(outcome, Infeasible) or _misses(outcome, request):
         return best
     if best is not None and _rank(best) <= _rank(outcome):

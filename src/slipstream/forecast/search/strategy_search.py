@@ -74,8 +74,7 @@ class Infeasible:
 
     Args:
         why: Human-readable reason with the numbers.
-        memory: Whether the reason is too little memory; otherwise, it is a batch that cannot be
-            divided.
+        memory: Whether the reason is too little memory, and not a batch that cannot be divided.
     """
 
     why: str

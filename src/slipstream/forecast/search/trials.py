@@ -157,7 +157,7 @@ class Trials:
 
         The workloads at both traced micro-batches are divided among ranks and cut into pipeline
         stages. The simulation at the strategy's micro-batch size is interpolated between the
-        results. All these steps are cached.
+        results. Workloads, stages and simulations are cached.
         """
         share = self._model.share(strategy.micro_batch, strategy.context)
         key = _degrees(strategy), _stages(strategy), share

@@ -40,11 +40,11 @@ class ActivationExchange:
     Args:
         workload: Workload of one rank.
         sums: Bytes that tensor-parallel ranks sum in an all-reduce.
-        moves: Bytes that are sent to experts or returned from them.
+        moves: Bytes of tokens that are sent to experts, or returned from experts.
         rings: Bytes of keys and values that circulate between context-parallel ranks (ring
             attention).
-        layers: Layers whose gradient exchange can be chosen separately, as a mapping from the name
-            of each layer's parameter; see `slipstream.forecast.simulate.hybrid`.
+        layers: Mapping from the name of a parameter to its layer, for layers whose gradient
+            exchange can be chosen separately; see `slipstream.forecast.simulate.hybrid`.
     """
 
     workload: Workload
@@ -62,7 +62,8 @@ class ActivationExchange:
         Args:
             workload: Workload of one rank.
             joints: Sums over tensor-parallel ranks, each computed after a certain operator.
-            expert_bytes: Bytes sent to experts or returned from them, by operator index.
+            expert_bytes: Bytes of tokens that are sent to experts, or returned from experts, by
+                operator index.
         """
         count = len(workload.operators)
         sums, moves, rings = np.zeros(count), np.zeros(count), np.zeros(count)

@@ -25,7 +25,7 @@ def wire_bytes(job: TrainingJob) -> float:
 
 
 def coding_seconds(numbers: float, job: TrainingJob) -> float:
-    """Return the seconds that a rank's CPU core needs to encode and decode its part of a gradient.
+    """Return the seconds in which a rank's CPU core encodes and decodes the rank's gradient part.
 
     Args:
         numbers: Number of elements of the gradient.

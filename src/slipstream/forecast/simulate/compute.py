@@ -149,8 +149,8 @@ class Runtime:
         sums: Whether gradients are exchanged as in BytePS: the devices of a host sum their
             gradients and send the sum to parameter servers (default False). The parameter servers
             run on additional hosts without devices, one per host with devices.
-        spread: Standard deviation of a rank's time per micro-batch as a share of its mean; ranks
-            wait for the slowest rank (default 0.02).
+        spread: Standard deviation of a rank's time per micro-batch, as a share of the mean time
+            (default 0.02). Ranks wait for the slowest rank.
     """
 
     name: str = "pytorch"
@@ -175,8 +175,8 @@ class Runtime:
     def slowest(self, ranks: int, apart: int = 1) -> float:
         """Return the expected time of the slowest rank, relative to the mean time of all ranks.
 
-        The largest of n normal variables is about sqrt(2 ln n) standard deviations above their
-        mean; the mean of m variables has a standard deviation that is sqrt(m) times smaller.
+        The largest of n normal variables is about sqrt(2 ln n) standard deviations above the mean
+        of all n. The mean of m variables has a standard deviation that is sqrt(m) times smaller.
 
         Args:
             ranks: Number of ranks that wait for each other.

@@ -68,7 +68,7 @@ class GradientExchange:
     """Buckets of a workload's gradients and their exchange.
 
     Args:
-        workload: Workload of one tensor rank.
+        workload: Workload of one tensor-parallel rank.
         rank_of: Pipeline rank of each operator.
         experts: Names of the expert parameters; replicas divide the experts among themselves.
     """
@@ -85,7 +85,7 @@ class GradientExchange:
                     self._first.setdefault(value, index)
 
     def buckets(self, rank: int, bucket_bytes: int, apart: frozenset[str]) -> list[GradientBucket]:
-        """Return the buckets of a pipeline rank in the order in which they become ready.
+        """Return the buckets of a pipeline rank, sorted by the time when they become ready.
 
         Args:
             rank: Index of the pipeline rank.
@@ -182,7 +182,7 @@ def _across(
     """Add an exchange during the next forward pass, and return the start of that forward pass.
 
     Gradients of parameters that the forward pass reads first are sent first. The forward pass
-    starts so late that it never waits for a gradient.
+    starts late enough to never wait for a gradient.
     """
     left: list[tuple[int, float]] = []
     begin = rank.end

@@ -1,7 +1,7 @@
 """Choice of a gradient exchange for each layer: sum, gathered factors, or sharded weights.
 
-The gradient of a weight (inputs, outputs) is the product of two factors. Replicas have three
-options: sum the gradient (all-reduce); gather the factors of all replicas and multiply them
+The gradient of a weight of shape (inputs, outputs) is the product of two factors. Replicas have
+three options: sum the gradient (all-reduce); gather the factors of all replicas and multiply them
 afterwards; or shard the weight by outputs and exchange activations. The choice is made for all
 layers together, because shards need memory and all layers use the same links.
 
@@ -78,10 +78,10 @@ class HybridLayer:
         return replace(self, rows=rows, outputs=outputs)
 
     def traffic(self, choice: Agreement, ranks: int) -> tuple[float, float]:
-        """Return two numbers of elements that one forward or backward pass exchanges.
+        """Return the elements gathered and the elements sent back in one forward or backward pass.
 
-        The first number is the size of a gather's result (or of a scatter's input). The second
-        number counts the elements that a rank sends to all other ranks together.
+        The elements gathered are those of a gather's result (or of a scatter's input). The elements
+        sent back are those that a rank sends to all other ranks together.
 
         Args:
             choice: Gradient exchange of the layer.

@@ -62,8 +62,8 @@ class WireRates:
     def in_graph(self) -> WireRates:
         """Return the rates of collectives in a CUDA graph.
 
-        The time until all links of a ring are busy is shorter in a graph. Without a graph, hosts
-        spend most of that time on launching the collective, one host after another.
+        The time until all links of a ring are busy is shorter in a graph. Without a graph, the
+        links become busy late because one host after another launches the collective.
         """
         return replace(self, ramp_us=min(_GRAPH_RAMP_US, self.ramp_us))
 

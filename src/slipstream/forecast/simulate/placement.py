@@ -78,7 +78,7 @@ def placed(
         block_of: Index of the block of each operator; stages never divide a block.
         pipeline: Number of pipeline ranks; at most one rank per block is used.
         virtual: Number of stages that each rank runs in turns.
-        even: Whether stages have equal numbers of blocks, as in most frameworks; otherwise they
+        even: Whether stages have equal numbers of blocks, as in most frameworks; otherwise, stages
             have about equal work.
     """
     blocks = int(block_of.max()) + 1

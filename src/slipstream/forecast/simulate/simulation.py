@@ -96,8 +96,8 @@ class Simulation:
         Args:
             workload: Workload of one micro-batch of the whole model on one device.
             tensor: Number of tensor-parallel ranks (default 1).
-            sequence: Whether tensor-parallel ranks also divide the operators between matrix
-                products (default False).
+            sequence: Whether tensor-parallel ranks also divide, by tokens, operators outside the
+                pairs of matrix products that they divide (default False).
             expert: Number of ranks that divide the experts (default 1).
             flash: Whether attention is one fused kernel (default True).
             dropout: Whether dropout is applied to attention scores (default False).
@@ -132,8 +132,8 @@ class Simulation:
         Args:
             pipeline: Number of pipeline ranks.
             virtual: Number of stages that each rank runs in turns (default 1).
-            even: Whether stages have equal numbers of blocks, as in most frameworks; otherwise they
-                have about equal work (default True).
+            even: Whether stages have equal numbers of blocks, as in most frameworks; otherwise,
+                stages have about equal work (default True).
         """
         placement = placed(
             self.workload, self.work, self.block_of, pipeline=pipeline, virtual=virtual, even=even

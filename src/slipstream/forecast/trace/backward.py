@@ -2,8 +2,8 @@
 
 The backward pass of a matrix product is one product per gradient. The backward pass of every other
 operator reads the gradients of its outputs and the values that the forward pass saved, and writes
-the gradients of its inputs. If several operators read a value, their gradients of the value are
-added.
+the gradients of its inputs. If several operators read a value, the gradients that they contribute
+are added.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Dimensions of decoders, read from Hugging Face configs by one function per model_type.
+"""Dimensions of decoders from Hugging Face configs, with one function per `model_type`.
 
 If a config leaves out a number, the default of the library `transformers` applies; a number without
 a default is an error.

@@ -46,8 +46,8 @@ def kind_of(name: str, products: Sequence[Product]) -> OperatorKind:
 def _is_narrow(first: Product, *for_weight: Product) -> bool:
     """Return whether a convolution's groups have few channels.
 
-    Of the product that computes the gradient of the weight, only the columns are compared: its
-    summed dimension is the number of pixels, which depends on the batch.
+    Of the product that computes the gradient of the weight, only the columns are compared. The
+    summed dimension of that product is the number of pixels, which depends on the batch.
     """
     few = DEPTHWISE_CHANNELS * 9
     return first.batch > 1 and min(first.k, first.n) < few and all(p.n < few for p in for_weight)
@@ -74,7 +74,7 @@ def _mm(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[Product, ...]:
 
 
 def _is_odd(matrix: Any) -> bool:
-    """Return whether the larger one of the two strides of a matrix, in elements, is odd."""
+    """Return whether the larger of the two strides of a matrix, in elements, is odd."""
     return min(matrix.shape[-2:]) > 1 and max(matrix.stride()[-2:]) % 2 == 1
 
 

@@ -24,8 +24,8 @@ class Batch:
     Args:
         samples: Number of samples in the micro-batch, at least 1.
         shape: Shape of one sample of the first input; None to use the shape in the model.
-        tokens: Size of the only dimension that `samples` and `shape` leave open; None if they leave
-            no dimension open.
+        tokens: Size of the only dimension that `samples` and `shape` leave open; None if no
+            dimension is left open.
     """
 
     samples: int

@@ -35,7 +35,7 @@ class OnnxNode:
         op: Type of the operator, such as "MatMul".
         name: Name of the operator in the model.
         module: Path of the module that the operator belongs to; "" if the exporter does not record
-            it.
+            modules.
         inputs: Names of the operator's inputs; "" for an optional input that is left out.
         outputs: Names of the operator's outputs.
         attributes: Attributes as Python values.

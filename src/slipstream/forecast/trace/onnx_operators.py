@@ -118,7 +118,7 @@ def _is_view(
 def _beside(
     output: str, dtype: str, tensors: dict[str, TensorType]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of an operator's two outputs, and the name of the one that is saved."""
+    """Return the names of an operator's two outputs, and the name of the saved output."""
     first = tensors[output]
     tensors[f"{output}:kept"] = TensorType(first.shape, dtype, first.times)
     return (output, f"{output}:kept"), (f"{output}:kept",)

@@ -123,7 +123,7 @@ def _attention(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
 
 
 def _recurrent(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
-    """Return the products of LSTM, GRU and RNN: one for the inputs, one per time step."""
+    """Return the products of an LSTM, GRU or RNN: one for all inputs, and one per time step."""
     source, weight, again = node.inputs[:3]
     shape = tensors[source].shape
     directions, wide, narrow = tensors[weight].shape

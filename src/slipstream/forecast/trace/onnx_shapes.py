@@ -1,8 +1,8 @@
 """Shapes of all values of an ONNX model, for given sizes of its open dimensions.
 
 The nodes are visited in order of execution. Values that depend only on shapes and constants are
-computed; of all other values, only the shape is inferred. Thus, the shape of a Reshape's result is
-known even if the model computes that shape.
+computed; of all other values, only the shape is inferred. The shape of a Reshape's result is
+therefore known even if the model computes that shape.
 """
 
 # The stubs of onnx and NumPy leave some types open.

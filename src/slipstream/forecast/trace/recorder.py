@@ -59,7 +59,7 @@ class Recorder(TorchDispatchMode):
         return result
 
     def _drops(self, func: Any, inputs: list[torch.Tensor], reads: tuple[int, ...]) -> bool:
-        """Return whether an operator only makes the mask of a dropout, so that it is not recorded.
+        """Return whether an operator only makes the mask of a dropout, and is not to be recorded.
 
         On a device, dropout is one kernel, whose mask has one byte per element. PyTorch dispatches
         four operators for one dropout during a trace.

@@ -13,7 +13,7 @@ from slipstream.forecast.work.strategy import Strategy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedCase:
-    """A row of a table: a published measurement, with everything that its forecast needs.
+    """A row of a table: a published measurement, with everything that a forecast of it needs.
 
     Args:
         line: Line number in the file; the header is line 1.

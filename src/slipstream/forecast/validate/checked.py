@@ -1,7 +1,7 @@
 """Fit of the overhead of PyTorch 2 to steps that `slipstream forecast check` measured.
 
-Published tables are not enough for this fit: they do not describe the hosts of the GPUs, and all
-rows with PyTorch 2 use FSDP.
+Published tables do not suffice to fit this overhead: the tables do not describe the hosts of the
+GPUs, and all rows with PyTorch 2 use FSDP.
 """
 
 # SciPy has no types.
@@ -159,7 +159,7 @@ def _at(guess: Runtime, point: npt.NDArray[np.float64]) -> Runtime:
 def errors(
     rows: Sequence[CheckedStep], device: str, parameters: Parameters, guess: Runtime
 ) -> list[float]:
-    """Return the relative error of each row; its model is left out of the fit that forecasts it.
+    """Return the relative error of each row's forecast, by a fit that leaves out the row's model.
 
     Args:
         rows: Measured steps.

@@ -112,7 +112,7 @@ def _per_host(row: TableRow, devices: int) -> int:
 def _network_gbit(
     row: TableRow, device: Device, per_host: int
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Return the network rate of a host, and "network_gbit" if it is a guess."""
+    """Return the network rate of a host, and the name "network_gbit" if the rate is a guess."""
     text = row.network_gbps.lower()
     if "not stated" in text and ("hdr" in text or "edr" in text):
         return next(gbit for year, gbit in _DGX_GBIT if device.year >= year), ("network_gbit",)

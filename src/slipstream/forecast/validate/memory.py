@@ -27,7 +27,7 @@ class Footprint:
     """A case with its peak memory in MiB, as forecast and as measured.
 
     Args:
-        case: Measurement that states its peak.
+        case: Measurement that states the peak memory.
         forecast: Forecast of the published number in MiB.
     """
 
@@ -57,8 +57,8 @@ class Habits:
             (default 0).
         master: Whether parameters in 16 bits have fp32 copies (default False).
         expandable: Whether the allocator's segments can grow, as in `replay` (default False).
-        planned: Whether all addresses are planned before the first step, without allocator and
-            buckets (default False).
+        planned: Whether the framework plans all addresses before the first step, and uses no
+            allocator and no buckets (default False).
         zeroed: Whether gradients are set to zero and not freed (default False).
         aside: Whether the last layer is prepared on a separate CUDA stream, which has its own
             memory (default False).
@@ -90,7 +90,7 @@ def footprint(case: PublishedCase, predictor: CasePredictor) -> Footprint:
     The call blocks for seconds if the model was not traced before.
 
     Args:
-        case: Measurement that states its peak.
+        case: Measurement that states the peak memory.
         predictor: Predictor, which may already have traced the model.
     """
     habits = _habits(case)

@@ -44,7 +44,7 @@ class CasePredictor:
     Args:
         parameters: Calibrated parameters with all known runtimes; a runtime states whether
             attention is fused.
-        hardware: Devices and links (default: those that Slipstream contains).
+        hardware: Devices and links (default: the hardware tables that Slipstream contains).
     """
 
     def __init__(self, parameters: Parameters, hardware: Hardware | None = None) -> None:
@@ -101,7 +101,7 @@ class CasePredictor:
         )
 
     def workload(self, case: PublishedCase) -> Workload:
-        """Return the workload of a micro-batch of a case's model; trace the model if it is new."""
+        """Return the workload of a micro-batch of a case; the first call traces the model."""
         precision = case.precision if case.precision in ("fp16", "bf16") else "fp32"
         is_whole = case.runtime in _WHOLE
         sizes = dict(case.sizes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class UnreadableError(Exception):
-    """A row cannot be forecast; the message says what was found and what can be read."""
+    """A row cannot be forecast; the message says which value was found and which can be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

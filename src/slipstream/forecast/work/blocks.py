@@ -42,8 +42,8 @@ def names(operators: Sequence[Operator]) -> list[str]:
 
     A module is a block if its path ends in a number, like in `nn.ModuleList` and `nn.Sequential`.
     If modules with numbers are nested, the outermost of them is the block. There is one exception:
-    a module with more than half of the operators, most of them in numbered modules inside, is no
-    block. The numbered modules inside are the blocks.
+    a numbered module is no block if it has more than half of all operators, most of them in
+    numbered modules inside. The numbered modules inside such a module are the blocks.
 
     Args:
         operators: Operators of a forward pass.

@@ -2,11 +2,11 @@
 
 Products with weights are divided in pairs: the first product by outputs, the second by its summed
 dimension. Operators between the two products of a pair work on a share of the heads or channels.
-After the second product of a pair, the ranks sum its results, once in the forward pass and once in
+After the second product of a pair, the ranks sum the results, once in the forward pass and once in
 the backward pass. Operators outside the pairs, such as norms and additions of replicated values,
 are not divided. With sequence parallelism, operators outside the pairs are divided by tokens: ranks
-reduce-scatter the results of a pair and gather them before the next pair. Both together send as
-many bytes as a sum.
+reduce-scatter the results of a pair and gather them before the next pair. A reduce-scatter and a
+gather together send as many bytes as a sum.
 
 Source: Shoeybi et al. 2019, "Megatron-LM", arXiv 1909.08053; Korthikanti et al. 2022, "Reducing
 activation recomputation in large transformer models", arXiv 2205.05198, for sequence parallelism.
@@ -63,8 +63,8 @@ def divide(workload: Workload, ranks: int, *, sequence: bool = False) -> Divided
     Args:
         workload: Workload of the whole model.
         ranks: Number of tensor-parallel ranks; 1 leaves the workload unchanged.
-        sequence: Whether operators outside the pairs of products are divided by tokens (default
-            False).
+        sequence: Whether operators outside the pairs of divided matrix products are divided by
+            tokens (default False).
     """
     if ranks == 1:
         return DividedModel(workload, (), frozenset(), even=True)
@@ -265,7 +265,7 @@ class _Forward:
     def tables(self, chosen: set[int]) -> set[int]:
         """Return the embedding tables with the size of a divided weight, and their casts.
 
-        The tables are divided by vocabulary, like the weight of the same size.
+        An embedding table is divided by vocabulary, like the weight of the same size.
         """
         values = self._workload.values
         sizes = {values[value].num_bytes for value in chosen}

@@ -1,6 +1,6 @@
 """Division of the experts of sparse (mixture-of-experts) layers among neighbouring replicas.
 
-Each of e ranks stores its share of the experts and computes them for the tokens of all e ranks.
+Each of e ranks stores a share of the experts and runs these experts on the tokens of all e ranks.
 Before a sparse layer, each token is sent to the rank that has its expert; after the layer, the
 token is sent back.
 

@@ -66,8 +66,8 @@ class Resizable:
         Args:
             samples: Micro-batch size in samples, at least 1.
             context: Number of ranks that divide each sequence (default 1). The workload is that of
-                one rank, whose operators process a share of the tokens. Its attention computes the
-                queries (rows) of these tokens with all keys (columns).
+                one rank, whose operators process a share of the tokens. Attention on the rank
+                computes a share of the queries (rows) with all keys (columns).
         """
         key = samples, context
         if key not in self._workloads:

@@ -64,8 +64,8 @@ class Strategy:
             False).
         selective: Whether checkpoints recompute only cheap operators and every second matrix
             product (default False).
-        sequence: Whether tensor-parallel ranks also divide the operators between matrix products
-            (default False).
+        sequence: Whether tensor-parallel ranks also divide, by tokens, operators outside the pairs
+            of matrix products that they divide (default False).
         exchange: Method of the gradient exchange (default all-reduce).
         servers: Number of hosts that are parameter servers, if `exchange` uses parameter servers
             (default 0: all hosts).

@@ -1,7 +1,7 @@
 """Computation of one training step on one device, as a list of operators.
 
-A workload is traced from the model (`slipstream.forecast.trace`). The workload depends neither on a
-framework nor on a device; time and memory are computed from it.
+A workload is traced from the model (`slipstream.forecast.trace`). A workload depends neither on a
+framework nor on a device; time and memory are computed from the workload.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class Operator:
         name: Name of the framework's operator.
         module: Path of the module that ran the operator; "" for the root.
         phase: Forward or backward pass.
-        kind: Class of the operator, which selects its share of the device's peak.
+        kind: Class of the operator, which determines what share of the device's peak the operator
+            reaches.
         products: Matrix products of the operator; the backward pass of a convolution has two.
         reads: Indices (in `Workload.values`) of the values that the operator reads; reading a view
             of a tensor counts as reading the tensor.

@@ -1,4 +1,4 @@
-"""Decoders that predict the next token; `CausalSize` has the options in which they differ.
+"""Decoders that predict the next token; `CausalSize` has the options in which models differ.
 
 Shapes: b is the batch size, t tokens, c hidden size, h heads, d elements of a head.
 """
@@ -54,7 +54,7 @@ class CausalSize:
         turned: Share of each head that rotary position embeddings rotate (default 0: none).
         parallel: Whether attention and feed-forward part of a block have the same input; otherwise
             the feed-forward part reads the result of attention (default False).
-        norms: Number of norms of a block (default 2). If it is 1, attention and the feed-forward
+        norms: Number of norms of a block (default 2). With one norm, attention and the feed-forward
             part are parallel and share the norm.
         experts: Number of experts (feed-forward parts) of a block, of which each token uses
             `active` (default 1).

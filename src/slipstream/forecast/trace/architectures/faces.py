@@ -243,7 +243,7 @@ class _Cosines(torch.autograd.Function):
 
 
 class _SharedSoftmax(torch.autograd.Function):
-    """Mean cross-entropy whose gradient is computed by the same operators as in Partial FC."""
+    """Mean cross-entropy; `forward` also returns the gradient and the one-hot targets."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:

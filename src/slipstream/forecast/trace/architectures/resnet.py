@@ -103,7 +103,7 @@ class ResNet(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """A module whose output is added to its input, followed by a ReLU.
+    """A module whose output is added to the input, followed by a ReLU.
 
     Args:
         main: Module that computes the addend.

@@ -177,7 +177,7 @@ class AdaptiveSoftmax(nn.Module):
     """Softmax over frequent words, with tails for rare words (Grave et al., arXiv 1609.04309).
 
     The data decide which tokens are rare words. A trace has no data, so each tail scores a fixed
-    share of the tokens, which costs the same: the first tokens of the batch.
+    share of the tokens: the first tokens of the batch, which cost as much as any others.
 
     Args:
         size: Dimensions of the model.
