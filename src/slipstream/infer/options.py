@@ -1,4 +1,4 @@
-"""Options of a compilation, as one value that the command line builds."""
+"""Options of a compilation, in one object that the command line or a caller makes."""
 
 from __future__ import annotations
 
@@ -18,25 +18,28 @@ from slipstream.infer.search.objective import Objective
 class CompileOptions(Objective):
     """Options of a compilation; all have a default.
 
-    They extend the objective and the limits of the search, which `Objective` describes.
+    `Objective`, the base class, describes the objective and the limits of the search.
 
     Args:
         threads: Number of threads of one call (default: all cores that this process may use).
-        example_inputs: Arrays for a module or function, in the order of its arguments or by name.
-        shapes: Shapes of the inputs whose dimensions the model leaves open, by input name.
+        example_inputs: Example arrays for the arguments of a module or function, in their order or
+            by name.
+        shapes: Shapes for inputs whose dimensions the model leaves open, by input name.
         weights: File of the weights, such as net.caffemodel, if the model does not contain them
             (default: the file beside the model).
-        data: Samples, which int8 needs: a folder, an .npz file, "package.module:loader" or an
-            iterable; see `slipstream.infer.data.load_data`.
+        data: Samples for calibration and comparison: a folder, an .npz file,
+            "package.module:loader" or an iterable; see `slipstream.infer.data.load_data`. Without
+            samples, int8 is not tried.
         images: Options for reading a folder of images (default `ImageOptions()`).
-        pixels: Whether the package takes uint8 (n, height, width, channels), the layout of cameras
-            and decoders, and image files of any size, read according to `images` (default False).
-            The graph then normalises the pixels. The samples must be such pixels, too.
-        top: Number of `labels` with the highest `scores` that the package returns in place of all
-            scores (default: all scores).
-        boxes: Options for returning only the best `boxes` that do not overlap, with their `scores`,
-            `labels` and `counts` (default None: all boxes). See
-            `slipstream.infer.outputs.boxes.with_boxes`.
+        pixels: Whether the package takes pixels as cameras and decoders give them: uint8 (n,
+            height, width, channels) (default False). Such a package also takes image files of any
+            size, which it reads according to `images`, and its graph normalises the pixels. The
+            samples must be uint8 pixels, too.
+        top: Number of classes with the highest scores (default: all scores are returned). The
+            package returns only the `labels` and `scores` of these classes.
+        boxes: Rules that select the best boxes that do not overlap (default None: all boxes are
+            returned). The package returns only the selected `boxes`, with their `scores`, `labels`
+            and `counts`. See `slipstream.infer.outputs.boxes.with_boxes`.
     """
 
     threads: int = field(default_factory=usable_cores)

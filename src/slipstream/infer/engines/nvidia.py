@@ -49,7 +49,7 @@ class OnnxRuntimeOnGpu(GraphEngine):
         return tuple(self.settings)
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
-        """See `Engine`. Operators that a provider lacks run on the next one, finally on the CPU."""
+        """See `Engine`. An operator runs on the first provider that has it; the CPU is the last."""
         if recipe.precision not in self.settings:
             raise UnsupportedError(
                 f"{self.name} has {', '.join(self.settings)}, not {recipe.precision}"

@@ -44,7 +44,7 @@ def squeeze_excite(lowering: Lowering, stage: Stage) -> None:
 
 
 def _reader_multiplies(lowering: Lowering, source: str, output: str) -> bool:
-    """Tell whether multiplying the reader's weights by the factors is cheaper than multiplying x.
+    """Tell whether multiplying the reader's weights is cheaper than multiplying x by the factors.
 
     It is cheaper if only a 1 x 1 convolution reads the result, and if the convolution has at most
     as many output channels as x has pixels.

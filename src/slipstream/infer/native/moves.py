@@ -50,7 +50,7 @@ def channels_of(shape: Sequence[int]) -> int:
 
 
 def _with_splits_joined(lowering: Lowering, names: Sequence[str]) -> list[str]:
-    """Return the names, with the input of a Split in place of its outputs if all are listed."""
+    """Return the names; if all outputs of a Split are listed, its input replaces them."""
     result: list[str] = []
     at = 0
     while at < len(names):

@@ -105,9 +105,9 @@ def operands_of(
         window: Function that selects the part of the input that the kernel reads (default: all).
         part: Function that selects the part of the output, and of the value that the tail adds,
             that the kernel computes (default: all).
-        gate: Factors of the input channels (default none).
-        ranges: Name of the value with the range of each row of the input, which every call measures
-            (default None: all rows have the range of the input's format).
+        gate: Factors by which the kernel multiplies the input channels (default none).
+        ranges: Name of the value that has the range of each row of the input; every call measures
+            these ranges (default None: all rows have the range of the input's format).
     """
     tensor, location = lowering.tensor, lowering.location
     return kernels.Operands(
@@ -122,7 +122,7 @@ def operands_of(
 
 
 def fill_border(lowering: Lowering, source: str, border: Border) -> None:
-    """Add the step that fills the border of a value with the number that represents 0."""
+    """Add a step that fills the border of a value with the number that represents 0."""
     if border == Border():
         return
     while source in lowering.views:
@@ -135,7 +135,7 @@ def fill_border(lowering: Lowering, source: str, border: Border) -> None:
 
 
 def window_of(lowering: Lowering, node: Node, size: Sequence[int]) -> tuple[kernels.Window, Border]:
-    """Return a pair: the window of a convolution or pooling, and the border that it reads."""
+    """Return a pair: the window of a convolution or pooling, and the border that the node reads."""
     stride = [int(i) for i in node.get("strides", [1, 1])]
     dilation = [int(i) for i in node.get("dilations", [1, 1])]
     before, after = lowering.shape(node.inputs[0])[2:], lowering.shape(node.output)[2:]

@@ -1,4 +1,4 @@
-"""The functions that plan each operator: the memory that it needs, and the steps that it emits."""
+"""For each operator, the function that plans the memory and the steps that the operator needs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Rewrite the heads of detectors so that their outputs stay in our kernels' channels-last order.
 
-A detector's head is a convolution whose channel axis is reshaped to two axes, the second of which a
-Transpose moves to the end. If the channels are the last axis already, the Transpose moves
-contiguous runs of numbers, not single numbers.
+A detector's head is a convolution. A Reshape divides the channel axis of its result into two axes,
+and a Transpose moves the second of these axes to the end. If the channel axis is already the last
+axis, the Transpose moves contiguous runs of numbers, not single numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CUT = [0, 1, 3, 4, 2]  # order of a head's Transpose: (n, a, b, h, w) to (n, a, 
 
 
 def channels_last(graph: Graph) -> Graph:
-    """Return a graph that computes the same, with the heads of detectors rewritten."""
+    """Return a graph with rewritten heads of detectors; it computes the same as `graph`."""
     result = graph.copy()
     uses, producers = result.uses(), result.producers()
     for transpose in list(result.nodes):
@@ -40,7 +40,7 @@ def _is_cut(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
 
 
 def _comes_from(producers: dict[str, Node], name: str) -> bool:
-    """Tell whether a convolution computes the value, perhaps before one-input operators."""
+    """Tell whether a value comes from a convolution, perhaps through operators with one input."""
     node = producers.get(name)
     while node is not None and node.op not in CONVOLUTIONS and len(node.inputs) == 1:
         node = producers.get(node.inputs[0])

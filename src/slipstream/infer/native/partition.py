@@ -1,8 +1,9 @@
-"""Split a graph into the part that our kernels compute and the parts before and after it.
+"""Split a graph into the part that our kernels compute, and the parts before and after.
 
-ONNX Runtime computes the other two parts. Examples are look-ups and masks before the first product
-(convolution, matrix product or attention), and the boxes of a detector after the last product.
-Their operators work on few numbers, or on unusual shapes.
+ONNX Runtime computes the parts before and after. Examples of a part before are look-ups and masks
+that precede the first product (convolution, matrix product or attention). An example of a part
+after is the selection of a detector's boxes, which follows the last product. The operators in both
+parts work on few numbers, or on unusual shapes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PRODUCTS = frozenset({"Conv", "ConvTranspose", "Linear", "Gemm", "Attention"})
 
 @dataclass(frozen=True)
 class Parts:
-    """Three consecutive graphs. Head and tail, which ONNX Runtime computes, may be missing."""
+    """Three consecutive graphs. ONNX Runtime computes head and tail; both may be missing."""
 
     head: Graph | None
     body: Graph
@@ -41,12 +42,12 @@ def partition(
 
     Args:
         graph: Graph that is split.
-        operations: Function that plans an operator, by the operator's name.
+        operations: Functions that plan an operator, by the operator's name.
         formats: Format of each value that is not stored as float32 (default: all are float32).
 
     Raises:
-        UnsupportedError: no product would be left for our kernels; the error names the operator
-            that they do not support.
+        UnsupportedError: no product would be left for our kernels; the error names an operator that
+            our kernels do not support.
     """
     before: set[int] = set()
     after: set[int] = set()
@@ -76,7 +77,7 @@ def _check(graph: Graph, links: _Links, inside: set[int], name: str) -> None:
     """Check that a value between two parts is float32 of one to four dimensions, or uint8 images.
 
     Raises:
-        NoKernelError: the value is anything else.
+        NoKernelError: the value has another dtype or shape.
     """
     value = graph.value(name)
     readers = [reader for reader in links.uses.get(name, []) if id(reader) in inside]
@@ -99,13 +100,13 @@ class _Links:
         self.uses = graph.uses()
 
     def before(self, node: Node) -> dict[int, Node]:
-        """Return the node and all nodes that it depends on."""
+        """Return a node and all nodes on which it depends, by `id`."""
         return _closure(
             node, lambda n: [self.producers[i] for i in n.reads() if i in self.producers]
         )
 
     def after(self, node: Node) -> dict[int, Node]:
-        """Return the node and all nodes that depend on it."""
+        """Return a node and all nodes that depend on it, by `id`."""
         return _closure(node, lambda n: [m for o in n.outputs for m in self.uses.get(o, [])])
 
 

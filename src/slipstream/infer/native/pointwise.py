@@ -1,6 +1,7 @@
 """Plan element-wise operators that are not fused into the epilogue of a product.
 
-The kernel of depthwise convolutions computes most of them, with a single tap of weight 1.
+The kernel of depthwise convolutions computes most element-wise operators, with a single tap of
+weight 1.
 """
 
 # NumPy's stubs leave the element types of arrays open.
@@ -72,7 +73,7 @@ def _bounds_are_constant(lowering: Lowering, node: Node) -> bool:
 
 
 def _constant_addend(lowering: Lowering, node: Node) -> str | None:
-    """Return the name of a constant that has the shape of the result of an Add, or None."""
+    """Return the name of the constant operand of an Add that has the result's shape, or None."""
     shape = lowering.shape(node.output)
     for name in node.inputs:
         constant = lowering.graph.constants.get(name)
@@ -82,7 +83,7 @@ def _constant_addend(lowering: Lowering, node: Node) -> str | None:
 
 
 def multiply(lowering: Lowering, stage: Stage) -> None:
-    """Plan Mul by a constant per channel, or by a tensor that has one number per channel."""
+    """Plan Mul by one number per channel, which is a constant or a computed value."""
     node = stage.node
     first, second = node.inputs
     if _is_pixel(lowering.shape(first)) and first not in lowering.graph.constants:
@@ -106,7 +107,7 @@ def multiply(lowering: Lowering, stage: Stage) -> None:
 
 
 def _is_pixel(shape: Sequence[int]) -> bool:
-    """Tell whether each batch element has one pixel, as in any matrix (batch, channels)."""
+    """Tell whether a batch element of this shape has one pixel; matrices (batch, channels) do."""
     return len(shape) in (2, 4) and pixels(shape)[1:3] == (1, 1)
 
 

@@ -1,7 +1,7 @@
 """Choose the values that our kernels may store in fewer bits than float32.
 
-A value is worth storing as uint8 if a product reads it. Operators that only move or compare
-numbers keep the format of their input; some operators read or write float32 only.
+A value is worth storing as uint8 if a product reads it. Operators that only move or compare numbers
+keep the format of their input. Some operators read or write only float32.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def is_large(graph: Graph, node: Node) -> bool:
 
 
 def attended(graph: Graph) -> list[str]:
-    """Return the names of queries, keys and values of attention that could be bfloat16.
+    """Return the names of attention's queries, keys and values that could be bfloat16.
 
-    They are results of products, or parts of such results, that nothing else reads. A result that
-    is split comes before its parts.
+    Each of these values is the result of a product, or a part of such a result, and only attention
+    reads it. A result that is split comes before its parts.
     """
     stages, uses = stages_of(graph), graph.uses()
     alone = {name for name, readers in uses.items() if len(readers) == 1}
@@ -76,9 +76,9 @@ def attended(graph: Graph) -> list[str]:
 def joined(
     graph: Graph, ranges: Mapping[str, tuple[float, float]]
 ) -> dict[str, tuple[float, float]]:
-    """Return the ranges, made equal for all inputs of a Concat and its output.
+    """Return the ranges; all inputs of a Concat and its output get a common range.
 
-    With the same range they have the same format, so Concat need not convert them.
+    Values with the same range have the same format, so Concat need not convert the inputs.
     """
     result = dict(ranges)
     for node in reversed(graph.nodes):

@@ -1,7 +1,7 @@
 """Plan convolutions and matrix products with constant weights.
 
-Weights are packed when the steps are made, not during planning, because a graph is planned several
-times.
+Weights are packed when the steps are made. They are not packed during planning, because a graph is
+planned several times.
 """
 
 # NumPy's stubs leave the element types of arrays open.
@@ -43,12 +43,12 @@ class _DenseProduct:
     Args:
         source: Name of the value that is multiplied.
         matrix: Weights (output channels, kernel rows, kernel columns, input channels).
-        bias: Number that is added to each output channel.
-        axis: Axis of the output channels in the graph's own constant.
-        window: Window of the convolution (default: one tap, as for a matrix).
-        border: Pixels around the source that the window reaches (default none).
-        ranges: Name of the value with the range of each row of the source (default None: all rows
-            have the range of the source's format).
+        bias: Number for each output channel, which is added to the channel's sums.
+        axis: Axis of the output channels in the graph's constant of the weights.
+        window: Window of the convolution (default: one tap, which suits a matrix product).
+        border: Pixels around the source that windows reach (default none).
+        ranges: Name of the value that has the range of each row of the source (default None: all
+            rows have the range of the source's format).
     """
 
     source: str
@@ -109,10 +109,10 @@ def linear(lowering: Lowering, stage: Stage) -> None:
 
 
 def _quantised(lowering: Lowering, source: str) -> tuple[str, str]:
-    """Return a pair: the names of the quantised input and of the ranges of its rows.
+    """Return two names: that of the quantised input, and that of the ranges of the input's rows.
 
     Each row is quantised to uint8 between its least and its greatest number. The first product that
-    reads the input plans the step that quantises it; other products share its result.
+    reads the input plans the step that quantises it. Other products share the result of this step.
     """
     numbers, ranges = f"{source}:numbers", f"{source}:ranges"
     if numbers not in lowering.needs:
@@ -150,7 +150,7 @@ def _dense(lowering: Lowering, stage: Stage, product: _DenseProduct) -> None:
 
 
 def _become_bytes(lowering: Lowering, name: str) -> bool:
-    """Tell whether all readers of the value are products that quantise it."""
+    """Tell whether all readers of a value are products that quantise this value."""
     readers, graph = lowering.graph.uses().get(name, []), lowering.graph
     return name not in graph.outputs and all(is_large(graph, node) for node in readers)
 
@@ -166,7 +166,7 @@ def _shifted(lowering: Lowering, stage: Stage, format_: Format, bias: Array) -> 
 
 
 def _gate(lowering: Lowering, source: str, output: str, matrix: Array) -> Gate | None:
-    """Return the factors by which a convolution multiplies its weights, or None."""
+    """Return the factors by which a convolution's weights are multiplied, or None."""
     if source not in lowering.gates:
         return None
     channels = -(-matrix.shape[0] // 16) * 16
@@ -199,7 +199,7 @@ def _depthwise(
 
 
 def packed(format_: Format, matrix: Array, bias: Array) -> tuple[Array, Array, Array]:
-    """Return the results of `for_bytes`, with the weights as rows in the format of the input."""
+    """Return the results of `for_bytes`; the weights are rows in the format of the input."""
     numbers, scale, bias = for_bytes(format_, matrix, bias)
     if isinstance(format_, Bytes):
         return numbers, scale, bias
@@ -214,10 +214,12 @@ def packed(format_: Format, matrix: Array, bias: Array) -> tuple[Array, Array, A
 
 
 def for_bytes(format_: Format, weights: Array, bias: Array) -> tuple[Array, Array, Array]:
-    """Return the weights, the factor from a sum to its real value per output channel, and the bias.
+    """Return the weights, the scale of each output channel, and the bias for an input's format.
 
-    If the input is uint8, the weights are int8, and the bias compensates for the zero point of the
-    input, which adds a constant to every sum.
+    The scale turns a sum of products into a real number.
+
+    If the input is uint8, the weights are int8. The zero point of the input adds a constant to
+    every sum, and the bias compensates for this constant.
     """
     if not isinstance(format_, Bytes):
         return weights, np.ones(len(weights), np.float32), bias

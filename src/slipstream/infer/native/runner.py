@@ -22,7 +22,7 @@ from slipstream.infer.native.partition import partition
 
 
 class Runner:
-    """A compiled graph. It runs one call at a time, because all calls share its worker threads."""
+    """A compiled graph; one call runs at a time, because all calls share the worker threads."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class Runner:
             formats: Format of each value that is not stored as float32.
             threads: Number of threads of each call.
             shifts: Numbers to add to the biases of products with rounded weights (see `lower`).
-            is_dynamic: Whether products with large matrices are in int8 (see `lower`; default
-                False).
+            is_dynamic: Whether products with large matrices are computed in int8 (see `lower`;
+                default False).
         """
         parts = partition(graph, OPERATIONS, formats)
         self._outputs = list(graph.outputs)
@@ -66,14 +66,14 @@ class Runner:
         return {name: values[name] for name in self._outputs}
 
     def profile(self, inputs: Mapping[str, Array]) -> list[tuple[str, str, float]]:
-        """Return (kernel, value, seconds) for every step that our kernels compute."""
+        """Return a triple for every step of our kernels: kernel, value and seconds."""
         buffers, _ = self._buffers(self._with_head(inputs))
         seconds = self.compiled.program.profile(buffers, self._workers)
         names = self.compiled.program.names
         return list(zip(names, self.compiled.steps, seconds, strict=True))
 
     def _with_head(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the inputs and the values that are computed before our kernels' part."""
+        """Return the inputs, and the values that ONNX Runtime computes before our kernels run."""
         return {**inputs, **({} if self._head is None else self._head.run(inputs))}
 
     def _buffers(self, values: Mapping[str, Array]) -> tuple[list[Array], dict[str, Array]]:
@@ -83,12 +83,12 @@ class Runner:
 
 
 def _dtype(body: Graph, name: str) -> np.dtype[Any]:
-    """Return uint8 for a uint8 input; all other inputs of our kernels' part are float32."""
+    """Return an input's dtype in our kernels' part: uint8 if the graph has uint8, else float32."""
     return np.dtype(np.uint8 if body.inputs[name].dtype == np.uint8 else np.float32)
 
 
 def _readable(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the array in the form that kernels read: contiguous and aligned.
+    """Return an array as kernels read it: with their dtype, contiguous and aligned.
 
     A tensor that was received within a network message can begin at any address.
     """

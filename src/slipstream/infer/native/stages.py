@@ -1,7 +1,7 @@
 """Group the nodes of a graph into stages, each of which one kernel computes.
 
-A stage is an operator and the additions and activations that follow it: the kernel applies them to
-its result before it writes it.
+A stage is an operator and the additions and activations that follow it. The kernel applies the
+additions and activations to the operator's result before the result is written.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ WITH_TAIL = (
 
 @dataclass
 class Tail:
-    """Operators that a kernel applies to its result before it writes it.
+    """Operators that a kernel applies to its result before the result is written.
 
-    The result is activation(value [* factor + offset] [+ addend]) [+ addend], limited to [low,
-    high]. The factor is a computed value with one number per channel, for a batch of one; the
-    offset is constant.
+    The tail computes activation(value [* factor + offset] [+ addend]) [+ addend], limited to [low,
+    high]. The factor is a computed value with one number per channel; it requires a batch of 1. The
+    offset is a constant.
     """
 
     factor: str | None = None
@@ -64,13 +64,13 @@ class Tail:
 
     @property
     def is_linear(self) -> bool:
-        """Whether the tail has at most a factor and an offset so far."""
+        """Whether the tail has no addend, activation or clip yet."""
         return self.addend is None and self.activation == "NONE" and not self.cuts
 
 
 @dataclass
 class Stage:
-    """One node and the nodes that its kernel computes with it; the last of them gives `output`."""
+    """A node, and the nodes after it that the node's kernel computes; the last gives `output`."""
 
     node: Node
     output: str
@@ -110,7 +110,7 @@ def _only_reader(graph: Graph, uses: dict[str, list[Node]], value: str) -> Node 
 
 
 def _fuse_own(graph: Graph, node: Node, tail: Tail) -> None:
-    """Put the node's own operation into the tail if it is an activation, a clip or an addition."""
+    """If a stage's first node is an activation, a clip or an addition, put it into the tail."""
     if node.op == "Add" and not any(name in graph.constants for name in node.inputs):
         tail.addend = node.inputs[1]
     elif node.op in ACTIVATIONS or node.op in CLIPS:
@@ -118,7 +118,7 @@ def _fuse_own(graph: Graph, node: Node, tail: Tail) -> None:
 
 
 def _fuse(graph: Graph, node: Node, stage: Stage) -> bool:
-    """Fuse `node` into the stage by extending its tail; return False if the kernel cannot."""
+    """Fuse `node` into the tail of a stage; return False if the stage's kernel cannot apply it."""
     tail = stage.tail
     if tail.is_linear and (_fuse_factor(graph, node, stage) or _fuse_offset(graph, node, stage)):
         return True
@@ -136,7 +136,7 @@ def _fuse(graph: Graph, node: Node, stage: Stage) -> bool:
 
 
 def _fuse_factor(graph: Graph, node: Node, stage: Stage) -> bool:
-    """Fuse a Mul by a computed value with one number per channel; return False if impossible."""
+    """Fuse a Mul by computed numbers, one per channel, into the tail; return False if it cannot."""
     if node.op != "Mul" or stage.node.op not in WITH_FACTOR or stage.tail.factor is not None:
         return False
     other = node.inputs[1] if node.inputs[0] == stage.output else node.inputs[0]
@@ -150,7 +150,7 @@ def _fuse_factor(graph: Graph, node: Node, stage: Stage) -> bool:
 
 
 def _fuse_offset(graph: Graph, node: Node, stage: Stage) -> bool:
-    """Fuse an Add of a constant per channel that follows a factor; return False if impossible."""
+    """Fuse an Add of constants, one per channel, after a factor; return False if impossible."""
     if node.op != "Add" or stage.tail.factor is None or stage.tail.offset is not None:
         return False
     other = node.inputs[1] if node.inputs[0] == stage.output else node.inputs[0]
@@ -184,5 +184,5 @@ def _activate(graph: Graph, node: Node, tail: Tail) -> bool:
 
 
 def is_ours(node: Node, op: str) -> bool:
-    """Tell whether a node is Slipstream's own operator `op`, not one of the ONNX standard."""
+    """Tell whether a node is Slipstream's own operator `op`, not an operator of ONNX."""
     return node.domain == SLIPSTREAM and node.op == op

@@ -77,7 +77,7 @@ def attention(lowering: Lowering, stage: Stage) -> None:
 
 
 def _mask(lowering: Lowering, stage: Stage) -> str:
-    """Return the name of the mask as (batch or 1, queries or 1, keys), the same for all heads."""
+    """Return the name of the mask for all heads, of shape (batch or 1, queries or 1, keys)."""
     source = lowering.read(stage.node.inputs[3])
     shape = (1,) * (4 - len(lowering.shape(source))) + lowering.shape(source)
     if len(shape) != 4 or shape[1] != 1 or lowering.format(source) is not None:

@@ -1,8 +1,9 @@
 """Plan transposed convolutions.
 
 Output pixels that are `stride` apart use the same taps (positions of the kernel). A transposed
-convolution is therefore computed as stride x stride ordinary convolutions (phases), each of which
-writes every stride-th pixel of every stride-th row. So nothing is multiplied by an inserted zero.
+convolution is therefore computed as stride x stride ordinary convolutions (phases). Each phase
+writes every stride-th pixel of every stride-th row. So no kernel multiplies by the zeros that a
+direct computation inserts.
 """
 
 # NumPy's stubs leave the element types of arrays open.
@@ -37,14 +38,14 @@ from slipstream.infer.native.stages import Stage
 
 @dataclass(frozen=True)
 class AxisPhase:
-    """The outputs of one axis that use the same taps.
+    """The output positions along one axis that use the same taps of the kernel.
 
     Args:
-        first: Index of the first output.
-        count: Number of outputs, each `stride` after the one before.
-        taps: Taps of the kernel, in the order of the inputs that they multiply.
-        begin: Index of the input that the first output's first tap reads; negative within the
-            border.
+        first: Index of the phase's first output.
+        count: Number of outputs of the phase; each output is `stride` after the previous output.
+        taps: Indices of the kernel's taps, in the order of the inputs that the taps multiply.
+        begin: Index of the input that the first tap reads for the first output; it is negative in
+            the border.
     """
 
     first: int
@@ -54,20 +55,21 @@ class AxisPhase:
 
     @property
     def end(self) -> int:
-        """Index after the last input that is read."""
+        """Index after the last input that the phase reads."""
         return self.begin + self.count - 1 + len(self.taps)
 
 
 def phases_of(size: int, kernel: int, stride: int, before: int) -> list[AxisPhase]:
     """Return the phases of an axis.
 
-    Output o is the sum over the taps k of input (o + before - k) / stride, if that is an integer.
+    Output o is the sum over all taps k for which i = (o + before - k) / stride is an integer: tap k
+    times input i.
 
     Args:
-        size: Number of outputs.
-        kernel: Number of taps.
+        size: Number of outputs along the axis.
+        kernel: Number of taps along the axis.
         stride: Stride of the convolution.
-        before: Padding in front.
+        before: Padding in front of the first output.
     """
     phases: list[AxisPhase] = []
     for first in range(min(stride, size)):
@@ -115,7 +117,7 @@ def transposed_convolution(lowering: Lowering, stage: Stage) -> None:
 
 
 def _supported(node: Node, weights: Array) -> tuple[int, int]:
-    """Return the strides; raise UnsupportedError for attributes without a kernel."""
+    """Return a node's strides; raise UnsupportedError if no kernel suits its attributes."""
     is_padded = node.get("auto_pad", "NOTSET") != "NOTSET" or node.get("output_shape") is not None
     if weights.ndim != 4 or is_padded or set(node.get("dilations", [1])) != {1}:
         raise UnsupportedError(
@@ -150,7 +152,7 @@ class _PhaseConvolution:
         return kernels.Window((len(self.rows.taps), len(self.columns.taps)), (1, 1), (1, 1), (0, 0))
 
     def weights(self, kernel: Array) -> Array:
-        """Return this phase's taps of a kernel [in, out, rows, columns]; zeros if it has none."""
+        """Return the phase's taps of a kernel [in, out, rows, columns], or zeros if it has none."""
         height, width = kernel.shape[2:]
         if self.rows.taps[0] >= height or self.columns.taps[0] >= width:
             sizes = len(self.rows.taps), len(self.columns.taps)

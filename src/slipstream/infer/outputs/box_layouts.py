@@ -1,7 +1,7 @@
-"""Layouts in which detectors return boxes and scores, and the recognition of a model's layout.
+"""Layouts in which detectors return boxes and scores; recognition of the layout of a model.
 
-A model does not state its layout. The shapes of its outputs exclude some layouts, and its results
-for a few inputs exclude more, because scores are between 0 and 1.
+A model does not state its layout. The shapes of a model's outputs exclude some layouts. Its results
+for a few inputs exclude more layouts, because scores are between 0 and 1.
 """
 
 # NumPy's stubs do not state element types.
@@ -45,17 +45,17 @@ class Detections:
 
 @dataclass(frozen=True)
 class BoxLayout:
-    """One way in which models return boxes.
+    """A layout in which models return boxes and scores.
 
     Args:
-        name: Name in options and messages.
+        name: Name of the layout in options and messages.
         description: Shapes and contents of the outputs, as text for messages.
-        fits: Function that returns whether outputs of these shapes can have this layout.
-        scores: Function that returns the scores of all boxes, given the arrays of the outputs.
+        fits: Function of the outputs' shapes that returns whether the outputs can have this layout.
+        scores: Function of the outputs' arrays that returns the scores of all boxes.
         read: Function that adds nodes which compute corners and scores from the outputs.
-        is_sure: Function that returns whether the arrays of the outputs prove this layout (default:
-            always true). Layouts with scores from a sigmoid or softmax need this function, because
-            such scores are always between 0 and 1.
+        is_sure: Function of the outputs' arrays that returns whether they prove this layout
+            (default: always True). A layout whose scores come from a sigmoid or softmax needs
+            `is_sure`, because such scores are always between 0 and 1.
     """
 
     name: str
@@ -66,7 +66,7 @@ class BoxLayout:
     is_sure: Callable[[Sequence[Array]], bool] = lambda outputs: True
 
     def objection(self, outputs: Sequence[Array]) -> str:
-        """Return the reason why the outputs cannot have this layout; "" if they can."""
+        """Return why the outputs cannot have this layout, or "" if they can."""
         scores = self.scores(outputs)
         low, high = float(scores.min()), float(scores.max())
         if np.isfinite(scores).all() and low >= -ROUNDING and high <= 1 + ROUNDING:
@@ -75,7 +75,7 @@ class BoxLayout:
 
 
 def layout_named(name: str, shapes: Shapes, described: str) -> BoxLayout:
-    """Return the layout of this name.
+    """Return the layout with the given name.
 
     Raises:
         UsageError: no layout has this name, or the layout does not fit the shapes.
@@ -91,10 +91,10 @@ def layout_named(name: str, shapes: Shapes, described: str) -> BoxLayout:
 
 
 def layouts_for(shapes: Shapes, described: str) -> list[BoxLayout]:
-    """Return the layouts that fit these shapes, the likeliest first.
+    """Return the layouts that fit the outputs' shapes, the likeliest layout first.
 
     Raises:
-        UsageError: no layout fits.
+        UsageError: no layout fits the shapes.
     """
     layouts = [layout for layout in LAYOUTS.values() if layout.fits(shapes)]
     if not layouts:
@@ -155,7 +155,10 @@ def _hint(shapes: Shapes) -> str:
 
 
 def _has_rows(least: int) -> Callable[[Shapes], bool]:
-    """Return a test for one output with `least` or more fields on the shorter of two last axes."""
+    """Return a test whether there is one output with enough fields per box.
+
+    Enough means `least` or more along the shorter of the last two axes.
+    """
     return lambda shapes: len(shapes) == 1 and len(shapes[0]) == 3 and min(shapes[0][1:]) >= least
 
 
@@ -164,9 +167,10 @@ def _rows(array: Array) -> Array:
 
 
 def _read_rows(first: int) -> Callable[[Ending, Sequence[str], Shapes], Detections]:
-    """Return a reader of rows that consist of centre, size, and class scores from `first` on.
+    """Return a reader of rows that consist of centre, size, and, from `first` on, class scores.
 
-    A field between size and class scores is the objectness, by which the scores are multiplied.
+    A field between the size and the class scores is the objectness; the scores are multiplied by
+    it.
     """
 
     def read(write: Ending, outputs: Sequence[str], shapes: Shapes) -> Detections:
@@ -186,7 +190,7 @@ def _read_rows(first: int) -> Callable[[Ending, Sequence[str], Shapes], Detectio
 
 
 def _has_two(shapes: Shapes) -> bool:
-    """Return whether the outputs are boxes and scores, in either order."""
+    """Return whether the shapes are those of two outputs, boxes and scores, in either order."""
     if len(shapes) != 2 or any(len(shape) != 3 for shape in shapes):
         return False
     boxes, scores = (shapes[at] for at in _order(shapes))
@@ -198,12 +202,12 @@ def _has_two_in_rows(shapes: Shapes) -> bool:
 
 
 def _has_none(shapes: Shapes) -> bool:
-    """Return whether the shapes fit DETR: two classes or more, of which the last is "no object"."""
+    """Return whether the shapes fit DETR, which has two classes or more (the last: "no object")."""
     return _has_two_in_rows(shapes) and shapes[_order(shapes)[1]][2] > 1
 
 
 def _order(shapes: Shapes) -> tuple[int, int]:
-    """Return the index of the output with boxes, and that of the output with scores."""
+    """Return a pair: the index of the output with boxes, and that of the output with scores."""
     return (0, 1) if shapes[0][2] == 4 else (1, 0)
 
 
@@ -221,9 +225,9 @@ def _read_ssd(write: Ending, outputs: Sequence[str], shapes: Shapes) -> Detectio
 
 
 def _read_detr(op: str, last: int) -> Callable[[Ending, Sequence[str], Shapes], Detections]:
-    """Return a reader of boxes as centre and size, and of logits that `op` turns into scores.
+    """Return a reader of DETR's boxes (centre and size) and logits; `op` makes scores of logits.
 
-    Classes from index `last` on are left out, because the last class of DETR means no object.
+    The classes from index `last` on are left out, because DETR's last class means "no object".
     """
 
     def read(write: Ending, outputs: Sequence[str], shapes: Shapes) -> Detections:
@@ -245,10 +249,10 @@ def _softmax(logits: Array) -> Array:
 
 
 def _is_detr(outputs: Sequence[Array]) -> bool:
-    """Return whether the outputs look like those of DETR.
+    """Return whether the outputs look like the outputs of DETR.
 
-    Boxes are relative to the image, scores are logits, and most boxes have the last class, which
-    means no object.
+    In DETR's outputs, boxes are relative to the image, scores are logits, and most boxes have the
+    last class, which means "no object".
     """
     boxes, logits = _pair(outputs)
     are_relative = boxes.min() >= -ROUNDING and boxes.max() <= 1 + ROUNDING

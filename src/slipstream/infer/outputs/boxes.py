@@ -1,9 +1,9 @@
 """Reduce a detector's boxes by non-maximum suppression.
 
 Boxes that overlap a box with a higher score are removed. Standard ONNX nodes at the end of the
-graph do this, so every engine can run them. All outputs have fixed shapes; if an image has fewer
-boxes, they are padded. The module `box_layouts` converts the model's own outputs to corners and
-scores.
+graph remove boxes, so every engine can run the graph. All outputs have fixed shapes; they are
+padded if an image has too few boxes. The module `box_layouts` converts the model's own outputs to
+corners and scores.
 """
 
 # NumPy's stubs do not state element types.
@@ -39,10 +39,10 @@ class BoxOptions:
 
     Args:
         iou: Largest overlap of two boxes of the same class, as intersection over union, 0 to 1
-            (default 0.45, as in YOLOv5). If boxes overlap more, only the one with the highest score
+            (default 0.45, as in YOLOv5). If boxes overlap more, only the box with the highest score
             stays.
         score: Score that a box must exceed, 0 to 1 (default 0.25, as in YOLOv5).
-        most: Largest number of boxes per image, 1 to 100,000 (default 100).
+        most: Largest number of boxes to select per image, 1 to 100,000 (default 100).
         layout: Layout of the model's outputs: a name in `box_layouts.LAYOUTS`, or "auto" to
             recognise it by the shapes and numbers of the outputs (default "auto").
     """
@@ -60,15 +60,15 @@ def with_boxes(graph: Graph, options: BoxOptions) -> Graph:
         graph: Graph whose outputs have one of the `LAYOUTS`; it is not changed.
         options: Rules that select boxes.
 
-    Returns:
-        A graph with four outputs. `boxes`, float32 (n, most, 4), has left, top, right and bottom in
-        the units of the model. `scores`, float32 (n, most), are sorted, the highest first.
-        `labels`, int64 (n, most), are the classes. `counts`, int64 (n,), is the number of boxes of
-        each image; the other rows are padding with coordinates and scores of 0 and the label -1. A
-        box that is selected for several classes is repeated with each label.
+    Returns: A graph with four outputs. `boxes`, float32 (n, most, 4), has left, top, right and
+        bottom in the units of the model. `scores`, float32 (n, most), are sorted, the highest
+        first. `labels`, int64 (n, most), are the classes. `counts`, int64 (n,), is the number of
+        selected boxes of each image. The rows after the selected boxes are padding: their
+        coordinates and scores are 0, and their labels are -1. A box that is selected for several
+        classes is repeated, once with each label.
 
     Raises:
-        UsageError: the graph has other outputs, or an option is out of range.
+        UsageError: the graph's outputs have none of the `LAYOUTS`, or an option is out of range.
     """
     are_shares = 0 <= options.iou <= 1 and 0 <= options.score <= 1
     if not (are_shares and 1 <= options.most <= MOST_BOXES):
@@ -109,7 +109,7 @@ def with_boxes(graph: Graph, options: BoxOptions) -> Graph:
 
 
 def shapes_of(graph: Graph) -> Shapes:
-    """Return the shapes of the outputs; () if any output is not float32."""
+    """Return the shapes of a graph's outputs; () if any output is not float32."""
     kinds = {graph.value(name).dtype for name in graph.outputs}
     if kinds != {np.dtype(np.float32)}:
         return ()
@@ -126,7 +126,7 @@ def _of_image(
 ) -> tuple[str, str, str, str]:
     """Return the names of one image's boxes, scores, labels and count.
 
-    Their shapes are (1, most, 4), (1, most), (1, most) and (1,).
+    The four values have the shapes (1, most, 4), (1, most), (1, most) and (1,).
     """
     most = options.most
     limits = (np.array(value, np.float32) for value in (options.iou, options.score))

@@ -24,12 +24,13 @@ def with_top(graph: Graph, count: int) -> Graph:
         graph: Graph with one output, float32 (n, classes); it is not changed.
         count: Number of classes that the new graph outputs, from 1 to all classes.
 
-    Returns:
-        A graph with the outputs `labels`, int64 (n, count), and `scores`, float32 (n, count).
-        Classes are sorted by score, the highest first. Scores are the model's own numbers.
+    Returns: A graph with the outputs `labels`, int64 (n, count), and `scores`, float32 (n, count).
+        Classes are sorted by score, the highest first. The scores are the model's own numbers,
+        unchanged.
 
     Raises:
-        UsageError: the graph has other outputs, or the count is out of range.
+        UsageError: the graph does not have one float32 output (n, classes), or the count is out of
+            range.
     """
     output = graph.outputs[0]
     shape = shape_of(graph, output)
@@ -50,12 +51,12 @@ def with_top(graph: Graph, count: int) -> Graph:
 
 
 def with_room(graph: Graph) -> Graph:
-    """Return a copy of the graph in which no value has the name of a new output.
+    """Return a copy of the graph in which no value has a name that new outputs get.
 
-    Values that have such a name are renamed.
+    Values that have the name of a new output are renamed.
 
     Raises:
-        UsageError: an input of the graph has such a name.
+        UsageError: an input of the graph has the name of a new output.
     """
     result = graph.copy()
     names = [name for name in (BOXES, SCORES, LABELS, COUNTS) if _has(graph, name)]
@@ -73,7 +74,7 @@ def with_room(graph: Graph) -> Graph:
 
 
 class Ending:
-    """Builder that appends nodes to a copy of a graph, which `with_room` makes."""
+    """Builder that appends nodes to a copy of a graph; `with_room` makes the copy."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = with_room(graph)
@@ -95,7 +96,7 @@ class Ending:
         return self.constant("numbers", np.array(values, np.int64))
 
     def done(self, outputs: dict[str, tuple[type[np.generic], tuple[int, ...]]]) -> Graph:
-        """Set the graph's outputs, by name with dtype and shape, and return the graph."""
+        """Set the graph's outputs, given as dtype and shape by name, and return the graph."""
         self.graph.outputs = list(outputs)
         for name, (dtype, shape) in outputs.items():
             self.graph.values[name] = Value(np.dtype(dtype), shape)
@@ -107,7 +108,7 @@ def _has(graph: Graph, name: str) -> bool:
 
 
 def shape_of(graph: Graph, name: str) -> tuple[int, ...]:
-    """Return the shape of a value; () if it is not known."""
+    """Return the shape of a value; () if the shape is not known."""
     return graph.shape(name) or ()
 
 

@@ -30,7 +30,8 @@ class OutputReduction:
     def apply(self, graph: Graph) -> Graph:
         """Return the graph with the new outputs.
 
-        Call this after the search, which compares candidates by the model's own outputs.
+        Call `apply` after the search, because the search compares candidates by the model's own
+        outputs.
 
         Raises:
             UsageError: the outputs of the graph cannot be reduced.
@@ -40,12 +41,12 @@ class OutputReduction:
         return graph if self.boxes is None else with_boxes(graph, self.boxes)
 
     def prepare(self, imported: Imported) -> Imported:
-        """Return the model, in which values that have the name of a new output are renamed.
+        """Return the model; rename those of its values that have the name of a new output.
 
-        Call this before the search, which refers to values by name.
+        Call `prepare` before the search, because the search refers to values by name.
 
         Raises:
-            UsageError: the outputs cannot be reduced.
+            UsageError: the outputs of the model cannot be reduced.
         """
         self.apply(imported.graph)
         if self.top is None and self.boxes is None:
@@ -63,12 +64,11 @@ class OutputReduction:
             samples: Inputs of the model; None for random inputs.
             threads: Number of threads that run the model.
 
-        Returns:
-            This reduction with the layout set, and a note that names the layout. Without boxes, the
-            reduction is unchanged and there is no note.
+        Returns: The same reduction with the layout set, and a note that names the layout. If the
+            reduction does not select boxes, it is unchanged and there is no note.
 
         Raises:
-            UsageError: the model's results for some inputs are not boxes and scores.
+            UsageError: the model's results for the inputs are not boxes and scores.
         """
         if self.boxes is None:
             return self, ()

@@ -1,9 +1,9 @@
-"""Load a package for the first time, in another process than the one that made it.
+"""Load a new package for the first time, in another process than the process that made it.
 
     python -m slipstream.infer.package.first_load model.slip
 
-This command loads the package and runs its example. If that fails, it exits with the status 1 and
-writes the reason in one line.
+The command loads the package and runs the package's example. If loading or running fails, the
+command exits with the status 1 and writes the reason in one line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def try_package(path: Path) -> None:
 
     Raises:
         UnsupportedError: the package cannot be loaded. The compilation then fails, so that no user
-            gets such a package.
+            gets a package that cannot be loaded.
     """
     command = [sys.executable, "-m", "slipstream.infer.package.first_load", str(path)]
     process = subprocess.run(command, capture_output=True, text=True, check=False)

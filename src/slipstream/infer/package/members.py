@@ -1,4 +1,4 @@
-"""Read the members of a package, which is a zip file, on demand, and check each of them."""
+"""Read the members of a package (a zip file) when they are needed, and check each member."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Member(BaseModel):
 class Members:
     """The members of a package's file.
 
-    The file stays open as long as this object exists, so reads see the file that was opened even if
-    another one has replaced it. Safe to use from several threads.
+    The file stays open as long as this object exists. So reads see the file that was opened, even
+    if another file has replaced it. Several threads may use one object at the same time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,7 +53,7 @@ class Members:
             path: File of the package.
 
         Raises:
-            UsageError: the file does not exist, or is no zip of the form that packages have.
+            UsageError: the file does not exist, or is no zip file like those of packages.
         """
         self.path = path
         self._infos: dict[str, zipfile.ZipInfo] = {}
@@ -87,14 +87,15 @@ class Members:
         return data
 
     def expect(self, listed: Mapping[str, Member], needed: Iterable[str]) -> None:
-        """Check that the file has exactly the listed members, with their sizes, and the manifest.
+        """Check that the file has the manifest and exactly the listed members, each with its size.
 
         Args:
             listed: Members that the manifest lists.
             needed: Names of members that every package must have.
 
         Raises:
-            UsageError: a member is missing, not listed, or of another size.
+            UsageError: a member is missing, is not listed, or has another size than the listed
+                size.
         """
         names = self._infos.keys() - {MANIFEST}
         missing = sorted({*listed, *needed} - names)
@@ -125,16 +126,16 @@ class Members:
         return data
 
     def read_all(self, names: Iterable[str]) -> dict[str, Array]:
-        """Return the bytes of several members, which threads read at the same time."""
+        """Return the bytes of several members; threads read the members at the same time."""
         members = list(names)
         with ThreadPoolExecutor() as threads:  # reading and hashing let other threads run
             return dict(zip(members, threads.map(self.read, members), strict=True))
 
     def _bytes(self, name: str) -> Array:
-        """Return the bytes of a member without checking them.
+        """Return the bytes of a member; do not check the bytes.
 
-        Callers check the SHA-256. Checking the zip's CRC, too, would take a fifth of the time of
-        loading.
+        Callers check the SHA-256 of the bytes. A check of the zip's CRC as well would take a fifth
+        of the time of loading.
         """
         try:
             return self._read(name)
@@ -158,7 +159,7 @@ class Members:
 
 
 def _inspected(path: Path, archive: zipfile.ZipFile, file_size: int) -> dict[str, zipfile.ZipInfo]:
-    """Return the zip's directory, checked before any member is read."""
+    """Return the zip's directory, after checks that need no member."""
     infos = {info.filename: info for info in archive.infolist()}
     if len(infos) != len(archive.infolist()):
         raise damaged(path, "two members have the same name")
@@ -194,5 +195,5 @@ def _inspect(path: Path, info: zipfile.ZipInfo, file_size: int) -> None:
 
 
 def damaged(path: Path, reason: str) -> UsageError:
-    """Return the error for a file that differs from what `write` makes."""
+    """Return the error for a file that `write` cannot have made."""
     return UsageError(f"{path} is damaged, or was made by something else: {reason}; {REMEDY}")

@@ -9,9 +9,10 @@
     check.npz       one input and its results, to check at load that this machine computes the same
     report.json     the candidates that were tried, and the reason of the choice
 
-Packages of earlier versions may have members blobs/..., which OpenVINO had compiled; they are not
-read. Members are not compressed. Any tool for ONNX can read the model once the zip is unpacked.
-Nothing in a package is executed or unpickled, and each member is checked before it is used.
+Packages of earlier versions may have members blobs/..., which OpenVINO had compiled; these members
+are not read. Members are not compressed. Any tool for ONNX can read the model once the zip is
+unpacked. Nothing in a package is executed or unpickled, and each member is checked before it is
+used.
 """
 
 from __future__ import annotations
@@ -50,9 +51,10 @@ class Tensor(BaseModel):
     """An input or output of a model.
 
     Args:
-        name: Name in the graph.
+        name: Name of the input or output in the graph.
         dtype: NumPy's name of the dtype.
-        shape: Shape, in which -1 is a size of an output that depends on the numbers of an input.
+        shape: Sizes of the dimensions; -1 stands for a size that depends on the numbers of an
+            input.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,11 +65,12 @@ class Tensor(BaseModel):
 
 
 class Reading(BaseModel):
-    """Description of the input that is made from image files of any size.
+    """Description of a model's input that is made from image files of any size.
 
     Args:
         input: Name of the input, which is uint8 (n, height, width, channels).
-        size: Pixels to which the shorter side of an image is resized before the centre crop.
+        size: Length in pixels to which the shorter side of an image is resized before the centre
+            crop.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -77,18 +80,19 @@ class Reading(BaseModel):
 
 
 class Manifest(BaseModel):
-    """Description of a package, which is stored in it.
+    """Description of a package; the package contains it as manifest.json.
 
     Args:
         format: Version of the file format.
         slipstream: Version of Slipstream that wrote the package.
-        graph: Name of the member that has the graph which the recipe runs.
+        graph: Name of the package's member that contains the graph to run.
         inputs: Inputs of the model.
         outputs: Outputs of the model.
-        images: Description of the input that is made from image files (default None: the model
-            reads no image files).
-        classes: Names of the classes by number (default: empty, because they are unknown).
-        recipe: Engine and options that run the model.
+        images: Description of the input that is made from image files (default None: there is no
+            such input).
+        classes: Names of the classes, in the order of their numbers (default: empty; the names are
+            unknown).
+        recipe: Recipe by which an engine runs the model.
         threads: Number of threads for which the recipe was chosen.
         accuracy: Accuracy that the package promises.
         machine: Machine on which the model was compiled.
@@ -116,7 +120,7 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Check:
-    """One input, and the results that the model gave for it when it was compiled."""
+    """One input, and the results for this input when the model was compiled."""
 
     inputs: dict[str, Array]
     outputs: dict[str, Array]
@@ -127,12 +131,12 @@ class Package:
     """A package in memory.
 
     Args:
-        manifest: Description of the package; `write` fills in its members.
-        make_graph: Function that returns the graph that the recipe runs, the same at every call.
+        manifest: Description of the package; `write` fills in the list of members.
+        make_graph: Function that returns the graph to run; it returns the same graph at every call.
         report: Report of the compilation.
-        check: One input and its results.
-        small: Forms of the constants that are stored in fewer bits because the engine rounds them
-            anyway, by name; empty for a package that was read from a file.
+        check: One input, and the results for this input.
+        small: Forms of the constants that are stored in fewer bits, because the engine rounds these
+            constants anyway, by name (default none; none if the package was read from a file).
     """
 
     manifest: Manifest
@@ -143,17 +147,17 @@ class Package:
 
     @property
     def graph(self) -> Graph:
-        """The graph that the recipe runs.
+        """The graph that the engine runs, as the recipe says.
 
-        If the package was read from a file, the graph is read at the first use. This raises
-        UsageError if the member is no graph, or if its inputs and outputs are not those of the
-        manifest.
+        If the package was read from a file, the graph is read at the first use. Reading raises
+        UsageError if the member is no graph, or if the graph's inputs and outputs are not those of
+        the manifest.
         """
         return self.make_graph()
 
 
 def tensors(graph: Graph, names: list[str] | tuple[str, ...]) -> tuple[Tensor, ...]:
-    """Return the descriptions of values of a graph in the form of a manifest."""
+    """Return descriptions of values of a graph, in the form that a manifest contains."""
     values = [(name, graph.value(name)) for name in names]
     return tuple(
         Tensor(
@@ -169,13 +173,13 @@ def tensors(graph: Graph, names: list[str] | tuple[str, ...]) -> tuple[Tensor, .
 
 
 def write(path: Path, package: Package, check: Callable[[Path], None] = lambda path: None) -> None:
-    """Write a package. If anything fails, a file at `path` stays as it is.
+    """Write a package. After a failure, a file at `path` is unchanged.
 
     Args:
-        path: File to write; an existing file is replaced in one step.
+        path: File to write. If the file exists, it is replaced in one step.
         package: Package to write.
         check: Function that is called with the path of the complete temporary file, before it is
-            renamed to `path` (default: no check). Its exceptions are passed on.
+            renamed to `path` (default: no check). Exceptions of `check` are passed on.
 
     Raises:
         UsageError: the file cannot be written.
@@ -209,7 +213,7 @@ def _member(pieces: Pieces) -> Member:
 
 
 def _add(archive: zipfile.ZipFile, name: str, pieces: Pieces) -> None:
-    """Write a member piece by piece, because the weights may be as large as memory."""
+    """Write a member piece by piece, because the weights may be as large as the whole memory."""
     info = zipfile.ZipInfo(name, EPOCH)
     info.file_size = sum(map(len, pieces))  # beyond 4 GiB the zip needs larger size fields
     with archive.open(info, "w") as file:
@@ -236,14 +240,15 @@ def _check_bytes(check: Check) -> bytes:
 def read(path: Path) -> Package:
     """Read a package and check its members against the manifest.
 
-    The graph is read when it is first used, so the file stays open until then.
+    The graph is read when it is first used; until then the file stays open.
 
     Args:
         path: File of the package.
 
     Raises:
-        UsageError: there is no such file, it is no zip, its format is newer than this version of
-            Slipstream, or a member is missing, unexpected, or of the wrong size or content.
+        UsageError: the file does not exist, is no zip, or has a format that is newer than this
+            version of Slipstream. The error is also raised if a member is missing or unexpected, or
+            has a wrong size or content.
     """
     members = Members(path)
     manifest = _expected(members)
@@ -257,7 +262,7 @@ def read(path: Path) -> Package:
 
 
 def _expected(members: Members) -> Manifest:
-    """Return the manifest, after checking that the file has all members that it lists."""
+    """Check that the file has all members that the manifest lists, and return the manifest."""
     manifest = _manifest(members.path, members.manifest())
     members.expect(manifest.members, (manifest.graph, REPORT, CHECK))
     return manifest
@@ -297,7 +302,7 @@ def _graph(members: Members, manifest: Manifest) -> Graph:
 
 
 def _check_images(path: Path, manifest: Manifest) -> None:
-    """Check that the image input is an input of uint8 (n, height, width, 1 or 3)."""
+    """Check that the image input exists and is uint8 (n, height, width, 1 or 3)."""
     if manifest.images is None:
         return
     name = manifest.images.input

@@ -27,31 +27,33 @@ class State(str, Enum):
 
 
 class Candidate(BaseModel):
-    """One way to run the model.
+    """A candidate of the search: one way to run the model, and its measurements.
 
     Args:
         engine: Name of the engine.
-        precision: Precision; None if the engine was not tried.
-        rewrites: Whether it ran the rewritten graph (default True), not the imported one.
+        precision: Precision in which the engine runs products; None if the engine was not tried.
+        rewrites: Whether the candidate runs the rewritten graph (default True) or the imported
+            graph (False).
         streams: Number of calls that run at the same time (default 1).
         method: Calibration method that found the ranges of int8 values (default None: the precision
             needs no ranges).
-        kept: Number of values that could be int8, but have the precision `rest` (default 0).
-        rest: Precision of these values (default "fp32").
+        kept: Number of values that could be int8, but stay in the precision `rest` (default 0).
+        rest: Precision of the values that stay out of int8 (default "fp32").
         state: Outcome.
-        reason: Reason why it was not measured, was rejected or failed (default "").
-        snr_db: Signal-to-noise ratio of its results against the reference's, in dB; 200 if equal.
+        reason: Reason why the candidate was not measured, was rejected, or failed (default "").
+        snr_db: Signal-to-noise ratio in dB of the candidate's results, compared with the
+            reference's; 200 if they are equal.
         top1_loss: Loss of top-1 accuracy in percentage points; None without labels.
         top1: Top-1 accuracy in percent; None without labels.
         agreement: Percentage of answers (predicted classes and integer outputs) that equal the
-            model's; None if no output has answers.
-        samples: Number of samples on which its outputs were compared (default 0).
+            reference's; None if no output has answers.
+        samples: Number of samples on which the candidate's outputs were compared (default 0).
         median_ms, low_ms, high_ms: Median, lower and upper quartile of the time of one call in
-            milliseconds. With several streams, the time of simultaneous calls is divided by their
-            number.
-        rounds: Number of rounds in which it was timed (default 0).
-        weights_bytes: Size of its constants in bytes.
-        prepare_seconds: Time in seconds that the engine needed to prepare it.
+        milliseconds. With several streams, the time of simultaneous calls is divided by the number
+        of calls.
+        rounds: Number of rounds in which the candidate was timed (default 0).
+        weights_bytes: Size in bytes of the constants that the candidate needs.
+        prepare_seconds: Time in seconds that the engine needed to prepare the candidate.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -79,7 +81,7 @@ class Candidate(BaseModel):
 
     @property
     def title(self) -> str:
-        """Name for people: engine, precision and streams."""
+        """Name of the candidate for people: engine, precision and streams."""
         precision = f"{self.precision}+{self.rest}" if self.kept else self.precision
         words = [self.engine, *([precision] if precision else [])]
         if self.streams > 1:
@@ -88,11 +90,12 @@ class Candidate(BaseModel):
 
 
 class Segment(BaseModel):
-    """One part of the model, measured by itself.
+    """The times of one part of the model, which was measured by itself.
 
     Args:
         end: Name of the value at which the part ends; "" for the last part.
-        ms: Median time in milliseconds of each candidate that can run the part, by title.
+        ms: Median time in milliseconds of each candidate that can run the part, by the candidate's
+            title.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -102,14 +105,14 @@ class Segment(BaseModel):
 
 
 class Rewritten(BaseModel):
-    """Number of matches of a rewrite, and their effect.
+    """The effect of one rewrite: its matches, and the nodes and the time that they save.
 
     Args:
         name: Name of the rewrite.
-        matches: Number of places that it rewrote.
-        nodes_saved: Number of nodes that it removed; negative if the graph became longer.
-        gained_ms: Milliseconds that a call of the chosen candidate takes longer without it; None if
-            it was not measured.
+        matches: Number of places in the graph that the rewrite changed.
+        nodes_saved: Number of nodes that the rewrite removed; negative if it added nodes.
+        gained_ms: Time in milliseconds by which a call of the chosen candidate takes longer without
+            the rewrite; None if this was not measured.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -125,22 +128,23 @@ class Report(BaseModel):
 
     Args:
         origin: Source of the model.
-        machine: Machine on which it was measured.
+        machine: Machine on which the candidates were measured.
         threads: Number of threads of every candidate.
-        target: Objective: latency, throughput or memory.
+        target: Quantity that the search minimised or maximised: latency, throughput or memory.
         allowed: Accuracy budget, in words.
         accuracy: Accuracy that the chosen candidate promises.
         data: Inputs on which results were compared, in words.
-        notes: Assumptions and omissions, one sentence each.
-        nodes_before, nodes_after: Number of nodes of the imported and of the rewritten graph.
-        rewrites: Rewrites that matched.
-        candidates: All candidates that were considered: the chosen one, then the others by time.
-        segments: Times of the model's parts (default none: the model cannot be cut, or only one
-            engine is left).
-        choice: Reason of the choice, in a sentence.
+        notes: Sentences about assumptions and omissions of the compilation. nodes_before,
+        nodes_after: Number of nodes of the imported and of the rewritten graph.
+        rewrites: Effects of the rewrites that matched.
+        candidates: All candidates of the search: first the chosen candidate, then the others,
+            sorted by time.
+        segments: Times of the model's parts (default: none, because the model cannot be cut or only
+            one engine can run it).
+        choice: Sentence that gives the reason for the choice.
         seconds: Duration of the import and of the search in seconds.
-        search_seconds: Duration of the search in seconds, which `--search-time` limits; None in
-            reports of earlier versions.
+        search_seconds: Duration in seconds of the search alone, which `--search-time` limits; None
+            in reports of earlier versions.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -178,7 +182,7 @@ _STYLES = {
 
 
 def candidates_table(report: Report) -> Table:
-    """Return a table with a row per candidate; `summary` lists the engines that were not tried."""
+    """Return a table with one row per tried candidate; `summary` lists the untried engines."""
     title = f"{report.origin}: {report.threads} thread{'s' if report.threads > 1 else ''}"
     table = Table(title=f"{title} of {report.machine.processor}", title_justify="left")
     for name in ("candidate", "graph"):
@@ -198,7 +202,7 @@ def candidates_table(report: Report) -> Table:
 
 
 def summary(report: Report) -> Text:
-    """Return the choice, its accuracy and data, and the rewrites, as lines of text."""
+    """Return lines of text: the choice, its accuracy, the data, and the effects of rewrites."""
     lines = [Text(report.choice, style="bold")]
     if report.accuracy is not None:
         lines.append(Text(f"Accuracy: {report.accuracy.words}."))
@@ -240,7 +244,7 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _segments_line(segments: Sequence[Segment]) -> str:
-    """Return the line about parts: the fastest candidates, and the sum of the fastest times."""
+    """Return a line about the model's parts: the fastest candidates, and the sum of their times."""
     fastest = [min(item.ms, key=lambda title: item.ms[title]) for item in segments]
     wins = ", ".join(f"{name} in {fastest.count(name)}" for name in dict.fromkeys(fastest))
     best = sum(min(item.ms.values()) for item in segments)

@@ -1,9 +1,9 @@
-"""Store constants in a package in the precision that the recipe's engine computes with.
+"""Store constants in a package in the precision with which the recipe's engine computes.
 
-They are int8, bfloat16 or float16 in place of float32. Standard ONNX operators turn them into
-float32 again: a DequantizeLinear of int8 with a scale per channel, or a Cast of bfloat16 or
-float16. So the file stays a valid ONNX model. The engine rounds the restored constants to the same
-numbers again, so it computes the same results.
+The stored constants are int8, bfloat16 or float16 in place of float32. Standard ONNX operators turn
+the constants into float32 again: DequantizeLinear with a scale per channel for int8, and Cast for
+bfloat16 or float16. So the stored graph is a valid ONNX model. The engine rounds the restored
+constants to the same numbers again, so the engine computes the same results.
 """
 
 # The stubs of onnx and NumPy leave some of their types open.
@@ -28,9 +28,10 @@ LEAST_OPSET = 13  # the first opset with scales per channel and with bfloat16
 
 
 def compress_constants(graph: Graph, small: Mapping[str, Small]) -> Graph:
-    """Return a copy in which the constants in `small` are computed from smaller ones.
+    """Return a copy of a graph that computes the constants in `small` from smaller constants.
 
-    Constants with more than one reader stay as they are. All constants do if the opset is too old.
+    Constants with more than one reader stay as they are. All constants stay as they are if the
+    opset is too old.
     """
     if graph.opsets.get("", 1) < LEAST_OPSET:
         return graph
@@ -56,7 +57,7 @@ def compress_constants(graph: Graph, small: Mapping[str, Small]) -> Graph:
 
 
 def restore_constants(graph: Graph) -> Graph:
-    """Return the graph that `compress_constants` was called with, except for the rounding."""
+    """Undo `compress_constants`: return the graph with its constants in float32 (rounded)."""
     constants, nodes, parts = dict(graph.constants), list[Node](), set[str]()
     for node in graph.nodes:
         restored = _restored(node, [constants.get(name) for name in node.inputs])
@@ -71,7 +72,7 @@ def restore_constants(graph: Graph) -> Graph:
 
 
 def _restored(node: Node, parts: Sequence[Array | None]) -> Array | None:
-    """Return the constant that a node restores; None if it is not such a node."""
+    """Return the constant that a node restores; None if the node restores no constant."""
     if not node.name.startswith(MARK) or len(node.outputs) != 1:
         return None
     match node.op, parts:

@@ -1,7 +1,7 @@
 """Store graphs so that they can be read fast.
 
-The file contains all known shapes, so that no shape has to be inferred. Large constants are in
-files beside the model, so that they are not copied.
+The stored graph contains all known shapes, so that no shape has to be inferred. Large constants are
+in files beside the model, so that reading copies none of them.
 """
 
 # The stubs of onnx leave some of its types open.
@@ -35,7 +35,7 @@ Pieces: TypeAlias = "Sequence[bytes | memoryview]"  # consecutive pieces of a fi
 def graph_files(graph: Graph, name: str) -> dict[str, Pieces]:
     """Return the files of a graph: the ONNX model, called `name`, and files of large constants.
 
-    Slipstream's own operators stay as they are, and large constants are not copied.
+    Slipstream's own operators stay in the model, and large constants are not copied.
     """
     model, large = split_model(graph)
     files: list[list[bytes | memoryview]] = []
@@ -65,11 +65,11 @@ def read_graph(data: bytes, weights: Mapping[str, Array], label: str) -> Graph:
     Args:
         data: Content of the ONNX model.
         weights: Contents of the files of constants, uint8 (n,), by file name. The constants of the
-            graph use this memory.
+            graph use the memory of these arrays.
         label: Name of the graph in error messages.
 
     Raises:
-        UsageError: the model is not valid, or refers to any other file.
+        UsageError: the model is not valid, or refers to a file that is not in `weights`.
     """
     try:
         model = onnx.load_model_from_string(data)
@@ -96,7 +96,7 @@ def read_graph(data: bytes, weights: Mapping[str, Array], label: str) -> Graph:
 def _take_large_constants(
     model: ModelProto, weights: Mapping[str, Array], label: str
 ) -> dict[str, Array]:
-    """Turn large constants into inputs of the model, and return their arrays."""
+    """Turn the large constants of a model into inputs, and return their arrays."""
     large: dict[str, Array] = {}
     small: list[TensorProto] = []
     for item in model.graph.initializer:
@@ -113,7 +113,7 @@ def _take_large_constants(
 
 
 def _external_array(item: TensorProto, weights: Mapping[str, Array], label: str) -> Array:
-    """Return the array of a constant within a file of constants, without a copy."""
+    """Return the array of a constant, which uses the memory of the file's content."""
     entries = {entry.key: entry.value for entry in item.external_data}
     file = weights.get(entries.get("location", ""))
     if file is None:

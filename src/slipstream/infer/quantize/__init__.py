@@ -1,1 +1,1 @@
-"""Find ranges of values on sample inputs, and quantise graphs with them."""
+"""Find ranges of values on sample inputs, and quantise graphs with these ranges."""

@@ -1,4 +1,4 @@
-"""Compute matrix products in int8, with ranges of the inputs that every call measures.
+"""Compute matrix products in int8; every call measures the ranges of the inputs.
 
 In ONNX, DynamicQuantizeLinear measures one range for all numbers of a value, and MatMulInteger
 multiplies. ONNX Runtime runs the nodes of each product as one kernel.
@@ -21,7 +21,7 @@ FLOAT32 = 1  # ONNX's number of the type float32
 
 
 def insert_dynamic(graph: Graph) -> Graph:
-    """Return the graph in standard ONNX operators, with products of large matrices in int8.
+    """Return the graph in standard ONNX operators; products with large matrices are in int8.
 
     Raises:
         UnsupportedError: the graph has no product with a large constant matrix.
@@ -54,7 +54,7 @@ def insert_dynamic(graph: Graph) -> Graph:
 def matrix_axis(graph: Graph, node: Node) -> int | None:
     """Return the axis of the output channels in a product's constant matrix.
 
-    None means that the node is no product that can be computed in int8.
+    The result is None if the node is no product, or if int8 does not suit it.
     """
     if node.domain or node.op not in ("Gemm", "MatMul"):
         return None
@@ -72,7 +72,7 @@ def matrix_axis(graph: Graph, node: Node) -> int | None:
 
 
 def _product(graph: Graph, node: Node, matrix: Array, source: list[str]) -> list[Node]:
-    """Return the nodes of one product, and add its constants to the graph."""
+    """Return the nodes that compute one product in int8; add their constants to the graph."""
     output, (numbers, scale, zero) = node.output, source
     weights = Weights.quantise(matrix.T)
     weight_bytes = graph.constant(f"{output}:int8", np.ascontiguousarray(weights.numbers.T))

@@ -1,8 +1,8 @@
 """Calibrate int8: observe values of a graph on sample inputs, and choose a range for each value.
 
 ONNX Runtime runs the graph with the observed values as outputs, in two passes over the samples. The
-first pass finds the least and the greatest number of each value; the second pass counts a histogram
-between them. A range is chosen from the histogram by one of four methods.
+first pass finds the least and the greatest number of each value. The second pass counts a histogram
+between these two numbers. A range is chosen from the histogram by one of four methods.
 """
 
 # NumPy's stubs leave the element types of arrays open.
@@ -38,13 +38,13 @@ class Histogram:
     """Histogram of the numbers of one value of a graph, in BINS bins of equal width.
 
     Args:
-        low: Least number so far.
-        high: Greatest number so far.
-        is_known: Whether the range follows from the graph, so that no method chooses another one.
-        is_finite: Whether all numbers so far are finite; if not, int8 cannot represent them.
+        low: Least number in the samples so far.
+        high: Greatest number in the samples so far.
+        is_known: Whether the range follows from the graph, so that no method chooses another range.
+        is_finite: Whether all numbers so far are finite; int8 cannot represent infinity or NaN.
         counts: Count of the numbers in each bin.
-        samples: Number of samples so far.
-        sums: Sum over all samples of the mean of each channel.
+        samples: Number of samples that were added so far.
+        sums: Sums over all samples, one per channel, of the mean of the channel.
     """
 
     low: float = np.inf
@@ -56,7 +56,7 @@ class Histogram:
     sums: Array = field(default_factory=lambda: np.zeros(1))
 
     def widen(self, values: Array) -> None:
-        """Extend the range to the numbers of one sample."""
+        """Extend the range so that it contains the numbers of one sample."""
         self.is_finite = self.is_finite and bool(np.isfinite(values).all())
         if not self.is_finite:
             return
@@ -67,21 +67,21 @@ class Histogram:
         self.samples += 1
 
     def count(self, values: Array) -> None:
-        """Count the numbers of one sample, which must be within the range."""
+        """Count the numbers of one sample; all of them must be within the range."""
         if self.is_finite:
             # Edges of bins get the dtype of the numbers; in 16 bits neighbours can be equal.
             values = values.astype(np.float32) if values.itemsize < 4 else values
             self.counts += np.histogram(values, BINS, (self.low, self.top))[0]
 
     def range(self, method: Method) -> tuple[float, float]:
-        """Return the range of numbers that int8 should represent, according to a method."""
+        """Return the range of numbers that int8 should represent, chosen by a method."""
         if self.is_known or method == "min-max" or self.high <= self.low:
             return self.low, self.high
         return _RANGES[method](self)
 
     @property
     def means(self) -> Array:
-        """Mean of each channel; the channels are axis 1 of images, and the last axis otherwise."""
+        """Mean of each channel. Channels are on axis 1 of an image, otherwise on the last axis."""
         return self.sums / max(self.samples, 1)
 
     @property
@@ -91,7 +91,7 @@ class Histogram:
 
     @property
     def top(self) -> float:
-        """End of the last bin: `high`, or far enough above `low` that float32 edges differ."""
+        """End of the last bin: `high`, or more if the bins' edges would be equal in float32."""
         size = max(abs(self.low), abs(self.high))
         return max(self.high, self.low + BINS * LEAST_BIN * max(size, LEAST_BIN))
 
@@ -101,13 +101,13 @@ def observe(
 ) -> dict[str, Histogram]:
     """Return the histograms of values over all samples, by the name of the value.
 
-    Values that were infinite or NaN on any sample are left out. A sample is drawn only after the
-    sample before it has been run.
+    Values with an infinity or NaN in any sample are left out. A sample is drawn from `samples` only
+    after the previous sample has been run.
 
     Args:
         graph: Graph that computes the values.
         samples: Inputs of the graph by name, for each sample.
-        names: Names of the values.
+        names: Names of the values to observe.
 
     Raises:
         UsageError: there is no sample.
@@ -167,9 +167,9 @@ def _percentile(histogram: Histogram) -> tuple[float, float]:
 
 
 def _candidates(histogram: Histogram) -> list[tuple[float, float]]:
-    """Return 65 ranges that cut more and more of both ends, down to a fifth of the full range.
+    """Return 65 ranges: the full range, and ever shorter ranges, down to a fifth of its length.
 
-    Both numbers are chosen by hand, not measured.
+    The 65 and the fifth are chosen by hand, not measured.
     """
     shares = np.linspace(1.0, 0.2, 65)
     return [(histogram.low * share, histogram.high * share) for share in shares]

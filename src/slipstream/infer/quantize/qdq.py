@@ -21,8 +21,8 @@ WEIGHTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 def insert(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
     """Return the quantised graph in standard ONNX operators.
 
-    Every value in `ranges` is rounded to 256 levels before it is read. The weights of products that
-    read such a value are rounded to int8, with a scale per output channel.
+    Every value in `ranges` is rounded to 256 levels before nodes read it. The weights of products
+    that read a rounded value become int8, with one scale per output channel.
     """
     result = expand(graph)
     rounded = {name: f"{name}:rounded" for name in ranges}
@@ -89,6 +89,6 @@ def _round_weights(graph: Graph, node: Node) -> None:
 
 
 def _shared(graph: Graph, name: str, array: Array) -> str:
-    """Return the name of a constant, after adding it to the graph at the first use."""
+    """Return the name of a constant; at the first use, add the constant to the graph."""
     graph.constants.setdefault(name, np.ascontiguousarray(array))
     return name

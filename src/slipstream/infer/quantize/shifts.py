@@ -1,9 +1,10 @@
 """Compute and correct the mean error of products whose weights are rounded to int8.
 
-The error of a rounded weight is the same for each input, and inputs have nonzero means. So every
-output channel is off by a constant on average: the sum of its weights' errors times the means of
-their inputs. A change of the bias corrects it (Nagel et al., "Data-Free Quantization Through Weight
-Equalization and Bias Correction", 2019; here the means are measured on samples).
+The rounding error of a weight is the same for every sample, and the mean of its input is not zero.
+So every output channel has a constant mean error: the sum over its weights of the weight's error
+times the mean of the weight's input. A change of the bias corrects the mean error (Nagel et al.,
+"Data-Free Quantization Through Weight Equalization and Bias Correction", 2019). Unlike in that
+paper, the means are measured on samples.
 """
 
 # NumPy's stubs leave the element types of arrays open.
@@ -24,11 +25,13 @@ DIGITS = 6  # significant digits of a shift in a recipe; float32 has about seven
 
 
 def shifts_of(graph: Graph, means: Mapping[str, Array]) -> dict[str, tuple[float, ...]]:
-    """Return the mean errors of a product's output channels, by the name of its output.
+    """Return the mean errors of the output channels of products, by the name of the output.
 
     Args:
-        graph: Graph whose matrices and convolutions, dense or depthwise, are corrected.
-        means: Means of the channels of the values that these products read, by value name.
+        graph: Graph whose products are corrected: matrix products, and dense or depthwise
+            convolutions.
+        means: Means of the channels of each value that a corrected product reads, by the name of
+            the value.
     """
     shifts: dict[str, tuple[float, ...]] = {}
     for node in graph.nodes:
@@ -49,7 +52,7 @@ def shifts_of(graph: Graph, means: Mapping[str, Array]) -> dict[str, tuple[float
 
 
 def _matrix(graph: Graph, node: Node) -> Array | None:
-    """Return a product's weights as (output channels, input channels, taps), or None for others."""
+    """Return a product's weights (output channels, input channels, taps); None for other nodes."""
     if node.op not in ("Conv", "Linear", "Gemm") or len(node.inputs) < 2:
         return None
     weights, shape = graph.constants.get(node.inputs[1]), graph.shape(node.inputs[0])
@@ -66,12 +69,13 @@ def _matrix(graph: Graph, node: Node) -> Array | None:
 def shifted(
     graph: Graph, shifts: Mapping[str, Sequence[float]], is_bytes: Container[str] | None = None
 ) -> Graph:
-    """Return a copy in which the shifts are added to the biases of products in int8.
+    """Return a copy of the graph; the biases of products in int8 contain the shifts.
 
     Args:
         graph: Graph to copy.
-        shifts: Number to add to each output channel, by the name of the product's output.
-        is_bytes: Names of the values in int8 (default None: inputs of large matrices).
+        shifts: Numbers to add, one per output channel, by the name of the product's output.
+        is_bytes: Names of the values in int8 (default None: all values that are multiplied by a
+            large matrix).
     """
     result = graph.copy()
     for node in result.nodes:
@@ -87,7 +91,7 @@ def shifted(
 
 
 def _bias(graph: Graph, node: Node, channels: int) -> Array | None:
-    """Return the constant bias of a product; zeros if it has none, None if it is not constant."""
+    """Return a product's bias; zeros if it has no bias, None if its bias is not constant."""
     if node.get("beta", 1.0) != 1:
         return None
     if len(node.inputs) < 3 or not node.inputs[2]:

@@ -1,8 +1,8 @@
 """Rewrites that make a graph cheaper to run and leave its outputs the same, up to rounding.
 
 Each rewrite can be switched off by its name. A rewrite that merges several operators creates an
-operator of ONNX if there is one, and otherwise an operator of the domain `slipstream`. The function
-`expand` replaces operators of this domain by operators of ONNX again.
+operator of ONNX if ONNX has a suitable one, and otherwise an operator of the domain `slipstream`.
+The function `expand` replaces operators of the domain `slipstream` by operators of ONNX.
 """
 
 from __future__ import annotations
@@ -75,17 +75,17 @@ class Applied:
 
 
 def optimise(graph: Graph, *, without: Collection[str] = ()) -> tuple[Graph, tuple[Applied, ...]]:
-    """Return a copy of the graph to which all rewrites were applied until none matches.
+    """Return a copy of the graph, to which rewrites are applied until no rewrite matches.
 
     Args:
-        graph: Graph with ONNX operator set 13 or newer. It is not changed; the copy shares its
-            arrays.
+        graph: Graph with ONNX operator set 13 or newer. The graph is not changed; the copy shares
+            the graph's arrays.
         without: Names of rewrites to leave out (default none).
 
-    Returns:
-        the new graph, and the effect of each rewrite, in the order of `REWRITES`.
+    Returns: the new graph, and the effect of each rewrite, in the order of `REWRITES`.
 
-    Raises UsageError if no rewrite has a name in `without`, or if the operator set is older.
+    Raises UsageError if a name in `without` is no rewrite's name, or if the operator set is older
+    than 13.
     """
     chosen = _chosen(without)
     if graph.opsets.get("", OLDEST_OPSET) < OLDEST_OPSET:
@@ -100,14 +100,14 @@ def optimise(graph: Graph, *, without: Collection[str] = ()) -> tuple[Graph, tup
 
 
 class _Course:
-    """A graph, and the effect of the rewrites that were applied to it."""
+    """A graph, and the effects of the rewrites that have been applied to the graph."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.applied: dict[str, Applied] = {}
 
     def run(self, rewrites: Sequence[Rewrite]) -> None:
-        """Apply rewrites in turn until none finds a match."""
+        """Apply rewrites in turn until no rewrite finds a match."""
         while sum(self._apply(item) for item in rewrites):
             self.graph = infer_shapes(self.graph)
 
@@ -134,7 +134,7 @@ def _chosen(without: Collection[str]) -> list[Rewrite]:
 
 
 def _tidied(graph: Graph) -> Graph:
-    """Remove constants that are no longer read, and types of values that are no longer computed."""
+    """Remove constants that no node reads any more, and types of values that no node computes."""
     read = {name for node in graph.nodes for name in node.reads()} | set(graph.outputs)
     computed = {output for node in graph.nodes for output in node.outputs}
     graph.constants = {name: array for name, array in graph.constants.items() if name in read}

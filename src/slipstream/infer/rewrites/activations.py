@@ -1,7 +1,7 @@
-"""Activations that exporters write as several operators become one, which reads elements once.
+"""An activation that exporters write as several operators becomes one operator.
 
 `slipstream.Silu(x)` is x sigmoid(x). `slipstream.Gelu(x)` is x Phi(x) with the normal distribution
-Phi; its attribute `approximate` says whether Phi is computed by erf ("none") or by tanh ("tanh").
+Phi; the attribute `approximate` of Gelu says whether erf ("none") or tanh ("tanh") computes Phi.
 HardSwish is an operator of ONNX.
 """
 
@@ -18,7 +18,7 @@ CUBIC = 0.044715  # factor of x^3 in GELU's approximation by tanh: Hendrycks and
 
 
 def _pair(editor: Editor, node: Node, scale: float) -> list[tuple[str, str]]:
-    """Return the pairs (x, y) and (y, x) if the node computes scale * x * y, else an empty list."""
+    """Return the pairs (x, y) and (y, x) if the node computes scale * x * y, else no pair."""
     number, values = factors_of(editor, node)
     if not is_close(number, scale) or len(values) != 2:
         return []
@@ -53,7 +53,7 @@ def _is_hard_sigmoid(editor: Editor, name: str, x: str) -> bool:
 
 
 def is_sixth(node: Node) -> bool:
-    """Return whether a HardSigmoid has PyTorch's parameters, so that it is relu6(x + 3) / 6."""
+    """Return whether a HardSigmoid has the parameters of PyTorch's, which is relu6(x + 3) / 6."""
     return is_close(node.get("alpha", 0.2), 1 / 6) and is_close(node.get("beta", 0.5), 0.5)
 
 
@@ -67,7 +67,7 @@ def _clipped(editor: Editor, name: str) -> str | None:
 
 
 def _hard_sigmoid(editor: Editor, node: Node) -> Replacement:
-    """Match Clip(x + 3, 0, 6) / 6 if it is not multiplied by x."""
+    """Match Clip(x + 3, 0, 6) / 6 without a factor x."""
     number, values = factors_of(editor, node)
     x = _clipped(editor, values[0]) if is_close(number, 1 / 6) and len(values) == 1 else None
     if x is None:

@@ -1,8 +1,8 @@
-"""Linear layers, and folding of the scales and shifts around layers into their weights.
+"""Linear layers, and the folding of scales and shifts into the weights and biases of layers.
 
 `slipstream.Linear(x, weight[K, N], bias[N])` is x @ weight + bias for x of any rank; the bias is
-optional. Scaling and shifting the output channels of a convolution or linear layer by constants
-costs nothing, because its weights and bias can be changed instead.
+optional. If constants scale and shift the output channels of a convolution or linear layer, this
+costs nothing, because the layer's weights and bias can be changed instead.
 """
 
 # NumPy's stubs do not state the types of many results.
@@ -69,7 +69,7 @@ def _without_zeros(editor: Editor, node: Node) -> Replacement:
 
 @dataclass(frozen=True, slots=True)
 class AffineLayer:
-    """A convolution or linear layer with constant weights, whose output only one node reads."""
+    """A convolution or linear layer with constant weights; only one node reads its output."""
 
     node: Node
     weight: Array
@@ -77,7 +77,7 @@ class AffineLayer:
 
     @property
     def num_channels(self) -> int:
-        """Number of output channels."""
+        """Number of output channels of the layer."""
         match self.node.op:
             case "Conv":
                 return self.weight.shape[0]
@@ -87,7 +87,7 @@ class AffineLayer:
                 return self.weight.shape[1]
 
     def scaled(self, scale: Array) -> Array:
-        """Return the weights, scaled per output channel, in their own dtype.
+        """Return the layer's weights, scaled per output channel, in the weights' own dtype.
 
         Args:
             scale: One factor per output channel, or one factor for all, of shape [channels] or [1].
@@ -112,9 +112,10 @@ class AffineLayer:
 
 
 def layer_of(editor: Editor, name: str) -> AffineLayer | None:
-    """Return the layer that computes a value, if its weights and bias are constants.
+    """Return the layer that computes a value, if the layer's weights and bias are constants.
 
-    The result is None for any other value, and for a value that is not read exactly once.
+    The result is None if no such layer computes the value, or if the value is not read exactly
+    once.
     """
     node = editor.only(name, *LAYERS)
     if node is None:
@@ -128,7 +129,7 @@ def layer_of(editor: Editor, name: str) -> AffineLayer | None:
 
 
 def _with(editor: Editor, layer: AffineLayer, scale: Array, shift: Array, output: str) -> Node:
-    """Return the layer with its output channels scaled and then shifted."""
+    """Return a node for the layer whose output channels are scaled and then shifted."""
     old = layer.node
     weight = old.inputs[1]
     if (scale != 1).any():
@@ -142,9 +143,9 @@ def _with(editor: Editor, layer: AffineLayer, scale: Array, shift: Array, output
 
 
 def _batch_norm(editor: Editor, node: Node) -> tuple[Array, Array] | None:
-    """Return the scale and the shift of each channel in float64.
+    """Return a pair of float64 arrays: the scale and the shift of each channel of a batch norm.
 
-    The result is None in training mode, and if a parameter is not constant.
+    The result is None if the batch norm is in training mode, or if a parameter is not constant.
     """
     arrays = [editor.constant(name) for name in node.inputs[1:]]
     is_training = node.get("training_mode", 0) or any(node.outputs[1:])
@@ -208,7 +209,7 @@ def _absorb(editor: Editor, node: Node) -> Replacement:
 
 
 def _per_channel(editor: Editor, layer: AffineLayer, constant: Array) -> Array | None:
-    """Return the constant as float64 [channels] or [1]; None if it varies within a channel."""
+    """Return a constant as float64 [channels] or [1], or None if it varies within a channel."""
     is_linear = kind(layer.node) == LINEAR
     rank = editor.rank(layer.node.output) if is_linear else layer.weight.ndim
     if constant.ndim > 1 and (rank is None or constant.ndim > rank):
@@ -224,7 +225,7 @@ def _per_channel(editor: Editor, layer: AffineLayer, constant: Array) -> Array |
 
 
 def _scale_before(editor: Editor, node: Node) -> Replacement:
-    """Move a scalar factor of the layer's input into the weights."""
+    """Move a scalar factor of a layer's input into the layer's weights."""
     product = editor.only(node.inputs[0], "Mul")
     matched = None if product is None else operands(editor, product)
     weight = editor.constant(node.inputs[1])
@@ -267,7 +268,7 @@ def _power(editor: Editor, node: Node) -> Replacement:
 
 
 def _merge_constants(editor: Editor, node: Node) -> Replacement:
-    """Merge two constants that are added, or multiplied, one after the other."""
+    """Merge two constants of consecutive additions or consecutive multiplications."""
     outer = operands(editor, node)
     first = None if outer is None else editor.only(outer.value, node.op)
     inner = None if first is None else operands(editor, first)

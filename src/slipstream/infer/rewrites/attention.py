@@ -1,10 +1,10 @@
 """Multi-head attention (Vaswani et al. 2017) as one operator.
 
-`slipstream.Attention(q, k, v, mask)` is softmax(scale q k^T + mask) v in each head. The shape of q
-is (batch, tokens, heads * size), and that of k and v is (batch, other tokens, heads * size). The
-mask is optional and broadcasts to (batch, heads, tokens, other tokens). The attributes are `heads`
-and `scale`. The heads are adjacent in the last axis, so the operator needs no Transpose before and
-after it, and an engine need not store the scores.
+`slipstream.Attention(q, k, v, mask)` is softmax(scale q k^T + mask) v in each head. The operand q
+has the shape (batch, tokens, heads * size). The operands k and v have the shape (batch, other
+tokens, heads * size). The mask is optional and broadcasts to (batch, heads, tokens, other tokens).
+The attributes of Attention are `heads` and `scale`. The heads are adjacent in the last axis, so the
+operator needs no Transpose before it or after it. An engine need not store the scores.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ class Heads:
     """The position of an operand (q, k or v) in a value (batch, tokens, parts * heads * size).
 
     Args:
-        source: Name of the value.
+        source: Name of the value that contains the operand.
         heads: Number of heads.
         size: Number of channels of a head.
         part: Index of the operand among the parts of the value (default 0).
-        parts: Number of operands that the value contains, such as 3 for q, k and v (default 1).
+        parts: Number of operands that the value contains (default 1), for example 3 if it contains
+            q, k and v.
         scale: Factor by which the operand is multiplied (default 1).
     """
 
@@ -47,8 +48,8 @@ class Scores:
     """The input of the softmax, which is scale q k^T + mask.
 
     Args:
-        query: Position of the queries.
-        key: Position of the keys.
+        query: Position of the queries q in a value.
+        key: Position of the keys k in a value.
         scale: Factor by which the product of queries and keys is multiplied.
         mask: Name of the mask that is added to the scaled product; None if there is no mask.
     """
@@ -84,7 +85,7 @@ def _attention(editor: Editor, node: Node) -> Replacement:
 
 
 def _fits(editor: Editor, node: Node, scores: Scores, value: Heads) -> bool:
-    """Return whether q, k and v have equal heads and the node's output has the shape of q."""
+    """Return whether q, k and v have the same heads, and the node's output has the shape of q."""
     sizes = {(heads.heads, heads.size) for heads in (scores.query, scores.key, value)}
     result, tokens = editor.value(node.output).shape, editor.value(scores.query.source).shape
     if len(sizes) > 1 or result is None or tokens is None or len(result) != 3:
@@ -126,7 +127,7 @@ def _product(editor: Editor, name: str) -> Scores | None:
 
 
 def _scaled(editor: Editor, name: str) -> tuple[float, str]:
-    """Return a value's scalar factor (1 if there is none), and the value without the factor."""
+    """Return a value's scalar factor, or 1, and the name of the value without the factor."""
     node = editor.only(name, "Mul", "Div")
     if node is None:
         return 1.0, name
@@ -141,7 +142,7 @@ def _scaled(editor: Editor, name: str) -> tuple[float, str]:
 
 
 def _heads(editor: Editor, name: str, *, is_turned: bool = False) -> Heads | None:
-    """Return the position of an operand (batch, heads, tokens, size), or None if it is unknown.
+    """Return the position of an operand (batch, heads, tokens, size), or None for other values.
 
     If `is_turned`, the operand has the shape (batch, heads, size, tokens).
     """
@@ -163,7 +164,7 @@ def _heads(editor: Editor, name: str, *, is_turned: bool = False) -> Heads | Non
 
 
 def _side_by_side(editor: Editor, order: Node, perm: list[int]) -> Heads | None:
-    """Match Transpose(Reshape(x)) for x (batch, tokens, heads * size), and return the position."""
+    """Match Transpose(Reshape(x)) with x (batch, tokens, heads * size); return the position."""
     split = editor.only(order.inputs[0], "Reshape")
     if split is None or order.get("perm") != perm:
         return None
@@ -177,7 +178,7 @@ def _side_by_side(editor: Editor, order: Node, perm: list[int]) -> Heads | None:
 
 
 def _part(editor: Editor, name: str) -> Heads | None:
-    """Match a part of x (batch, tokens, parts * heads * size), and return its position."""
+    """Match a part of a value x (batch, tokens, parts * heads * size); return the position."""
     matched = _selected(editor, name)
     if matched is None:
         return None
@@ -196,9 +197,10 @@ def _part(editor: Editor, name: str) -> Heads | None:
 
 
 def _selected(editor: Editor, name: str) -> tuple[int, str] | None:
-    """Return the index at which a value is selected from another value, and that value's name.
+    """Return a pair for a value selected from a source: the index, and the source's name.
 
-    The index counts along the first axis. The result is None if the value is no such selection.
+    The index counts along the first axis of the source. The result is None if the value is not
+    selected by one index.
     """
     node = editor.only(name, "Gather", "Squeeze", "Reshape")
     if node is None:
@@ -240,7 +242,7 @@ def _sliced(editor: Editor, node: Node) -> tuple[int, str] | None:
 
 
 def _operands(editor: Editor, heads: tuple[Heads, Heads, Heads]) -> tuple[list[str], list[Node]]:
-    """Return the names of q, k and v, and a Split for each value that contains several of them."""
+    """Return the names of q, k and v, and the Split nodes that take them out of joint values."""
     splits: dict[str, Node] = {}
     names: list[str] = []
     for item in heads:
@@ -257,7 +259,7 @@ def _operands(editor: Editor, heads: tuple[Heads, Heads, Heads]) -> tuple[list[s
 
 
 def split_last(editor: Editor, name: str, sizes: list[int]) -> Node:
-    """Return a Split of a value's last axis into new values of the given sizes."""
+    """Return a node Split, which cuts a value's last axis into new values of the given sizes."""
     parts = [editor.name(f"{name}_part") for _ in sizes]
     lengths = editor.add_constant(f"{name}_parts", np.array(sizes, np.int64))
     return Node("Split", [name, lengths], parts, {"axis": -1})
@@ -267,7 +269,7 @@ def split_last(editor: Editor, name: str, sizes: list[int]) -> Node:
 
 
 def _join_projections(editor: Editor, node: Node) -> Replacement:
-    """Join three linear layers that compute q, k and v from x into one, and split its output."""
+    """Join the three linear layers that compute q, k and v into one layer with a Split after it."""
     layers = [editor.only(name, LINEAR) for name in node.inputs[:3]]
     layers = [layer for layer in layers if layer is not None]
     if len({id(layer) for layer in layers}) != 3:

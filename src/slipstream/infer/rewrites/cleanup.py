@@ -70,7 +70,7 @@ def _frozen(value: object) -> str:
 
 
 def _merge_constants(graph: Graph) -> None:
-    """Merge equal constants. They do not count as matches, because no node is removed."""
+    """Merge equal constants. A merge does not count as a match, as no node goes."""
     fixed = set(graph.outputs)
     for node in graph.nodes:
         for attribute in node.attributes.values():
@@ -106,7 +106,7 @@ END = np.iinfo(np.int32).max  # from this number on, the end of a Slice means th
 
 
 def _identity(editor: Editor, node: Node) -> Replacement:
-    """Return the input of a node that passes it on unchanged."""
+    """Return the input of a node that passes its input on unchanged."""
     return node.inputs[0]
 
 
@@ -226,7 +226,8 @@ def _merge_reshapes(editor: Editor, node: Node) -> Replacement:
 def _transpose_of_batches(editor: Editor, node: Node) -> Replacement:
     """Match Reshape(Transpose(Reshape(x))) that swaps the last two axes of x.
 
-    The Reshapes only merge the leading axes into one and split it again.
+    The first Reshape only merges the leading axes into one axis; the second Reshape only splits
+    that axis again.
     """
     order = editor.only(node.inputs[0], "Transpose")
     inner = None if order is None else editor.only(order.inputs[0], "Reshape")
@@ -262,7 +263,7 @@ def _transpose_of_ones(editor: Editor, node: Node) -> Replacement:
 
 
 def _mean_of_pixels(editor: Editor, node: Node) -> Replacement:
-    """Replace a ReduceMean over all pixels of an image by pooling, which engines run faster."""
+    """Replace a ReduceMean over all pixels of an image by pooling, because engines pool faster."""
     shape, dtype = editor.value(node.inputs[0]).shape, editor.value(node.inputs[0]).dtype
     is_image = shape is not None and len(shape) == 4 and dtype == np.float32
     if not is_image or node.get("keepdims", 1) != 1 or axes(editor, node) != [2, 3]:

@@ -1,4 +1,4 @@
-"""Folding of nodes that do not depend on inputs of the graph, but on constants and shapes only."""
+"""Folding of nodes that depend only on constants and shapes, not on inputs of the graph."""
 
 # NumPy's stubs do not state the types of many results.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -61,7 +61,7 @@ def _fold(editor: Editor, node: Node) -> Replacement:
 
 
 def _cast_like(editor: Editor, node: Node) -> Replacement:
-    """Match CastLike of a constant to the type of another value."""
+    """Match CastLike, which casts a constant to the type of another value."""
     array, dtype = editor.constant(node.inputs[0]), editor.value(node.inputs[1]).dtype
     if array is None or dtype is None or editor.is_output(node.output):
         return None
@@ -76,7 +76,7 @@ def _grows_too_large(editor: Editor, node: Node, arrays: dict[str, Array]) -> bo
 
 
 def _size(editor: Editor, node: Node, output: str) -> int | None:
-    """Return an upper bound of an output's size in bytes; None if there is no bound.
+    """Return an upper bound of an output's size in bytes; None if no bound is known.
 
     The result is 0 for an output of unknown shape whose inputs are small.
     """

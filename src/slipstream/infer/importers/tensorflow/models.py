@@ -308,7 +308,7 @@ def _ordered(items: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain_name(name: str) -> str:
-    """Convert a name to a name that TensorFlow allows for an argument."""
+    """Return the name with "_" in place of characters that TensorFlow forbids."""
     return "".join(letter if letter.isalnum() else "_" for letter in name)
 
 
