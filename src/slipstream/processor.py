@@ -19,7 +19,7 @@ def processor_flags() -> tuple[str, ...]:
 
 
 def _field(name: str) -> str:
-    """Return the first value of a field in /proc/cpuinfo, or "" if there is none."""
+    """Return the first value of a field in /proc/cpuinfo, or "" if the field is missing."""
     try:
         lines = _DESCRIPTION.read_text(encoding="utf-8").splitlines()
     except OSError:

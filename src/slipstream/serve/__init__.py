@@ -4,7 +4,7 @@
 
     serve.run("model.slip", port=9000)
 
-A request passes through `protocol/messages` (REST) or `grpc_service`, `Signature.check`, the
+A request passes through `protocol/messages` (REST) or `grpc_service` (gRPC), `Signature.check`, the
 `Batcher` and a replica. The package needs `pip install 'slipstream[serve]'`.
 """
 

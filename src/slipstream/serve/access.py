@@ -19,17 +19,17 @@ class Tokens:
     """The tokens that grant access.
 
     Args:
-        allowed: Tokens, one of which a request must present; empty (the default) if no token is
-            needed.
+        allowed: Accepted tokens; a request must present one of them; empty (the default) if no
+            token is needed.
     """
 
     allowed: tuple[bytes, ...] = ()
 
     def check(self, authorization: str) -> None:
-        """Raise RequestRefusedError unless a header field presents one of the tokens.
+        """Raise RequestRefusedError unless a header field presents one of the allowed tokens.
 
         Args:
-            authorization: Value of the field `authorization`; "" if there is none.
+            authorization: Value of the header field `authorization`; "" if the field is missing.
         """
         if not self.allowed:
             return
@@ -59,7 +59,7 @@ class Tls:
 def read_tokens(path: Path) -> Tokens:
     """Read tokens from a file, one per line; lines that begin with # are comments.
 
-    Raises ConfigError if the file cannot be read, has no token, or has one with fewer than 16
+    Raises ConfigError if the file cannot be read, has no token, or has a token with fewer than 16
     characters.
     """
     try:

@@ -1,9 +1,9 @@
 """The dynamic batcher: it admits requests for one version of a model and runs them in batches.
 
-A request is admitted only if the batcher expects to finish it before its deadline, judged by the
-measured duration of earlier runs. A request that cannot be finished in time is refused at once. An
-admitted request waits at most `delay` seconds for others to join its batch; a full batch does not
-wait.
+A request is admitted only if the batcher expects to finish it before its deadline; the estimate
+uses the measured duration of earlier runs. A request that cannot be finished in time is refused at
+once. An admitted request waits at most `delay` seconds for other requests to join its batch; a full
+batch does not wait.
 """
 
 from __future__ import annotations
@@ -50,10 +50,11 @@ class BatcherLimits:
     """The limits of a batcher.
 
     Args:
-        runs: Largest number of runs that execute at the same time.
-        waiting: Number of requests that may wait in the queue (default 1024).
-        delay: Longest time in seconds that a request waits for others to join its batch (default
-            0.002).
+        runs: Largest number of runs that execute at the same time (one run is one call of the
+            model).
+        waiting: Largest number of requests that may wait in the queue (default 1024).
+        delay: Longest time in seconds that a request waits for other requests to join its batch
+            (default 0.002).
     """
 
     runs: int
@@ -66,7 +67,7 @@ class InferenceResult:
     """The result of a request.
 
     Args:
-        outputs: Outputs for the rows of the request.
+        outputs: Outputs of the model for the rows of the request.
         queue_seconds: Time in seconds that the request waited before its batch started.
         run_seconds: Time in seconds that the runs of the batch took.
         batch_rows: Number of rows of all requests in the batch.
@@ -97,12 +98,12 @@ class _Batch:
 
     Args:
         requests: Requests of the batch.
-        is_alone: Whether no other request is being served that could use some of the cores.
-        inputs: Inputs of the runs that have not started.
+        is_alone: Whether the server has no other request that could use some of the cores.
+        inputs: Inputs of the runs that have not been started.
         started: Time on the batcher's clock at which the first run was handed to a replica.
         outputs: Outputs of the runs that are finished.
-        run: Run that is executing or queued at a replica.
-        seconds: Time in seconds that the finished runs took.
+        run: Run that is executing, or that is queued at a replica.
+        seconds: Time in seconds that the finished runs took together.
     """
 
     requests: Sequence[_QueuedRequest]
@@ -114,25 +115,27 @@ class _Batch:
     seconds: float = 0.0
 
     def cancel_if_abandoned(self) -> None:
-        """Cancel the run if no request waits for it any more."""
+        """Cancel the current run if no request waits for it any more."""
         if self.run is not None and all(request.result.done() for request in self.requests):
             self.run.cancel()
 
     def fail(self, error: BaseException) -> None:
-        """Raise an error in every request of the batch that still waits."""
+        """Raise an error in every request of the batch that still waits for its result."""
         for request in self.requests:
             if not request.result.done():
                 request.result.set_exception(error)
 
 
 class Batcher:
-    """A queue of requests for one version of a model. Its methods belong to one event loop.
+    """A queue of requests for one version of a model.
+
+    The methods of a batcher must be called in one event loop.
 
     Args:
         signature: Inputs and outputs of the model.
         run: Function that executes one run on a replica.
         limits: Limits of the queue and of the runs.
-        seconds: Duration of a run in seconds, measured when the model was loaded.
+        seconds: Duration of a run in seconds, as it was measured when the model was loaded.
         clock: Function that returns monotonic seconds (default `time.monotonic`).
     """
 
@@ -161,22 +164,24 @@ class Batcher:
 
     @property
     def running(self) -> int:
-        """Number of runs that are executing or queued at a replica."""
+        """Number of runs that are executing, or that are queued at a replica."""
         return self._running
 
     async def submit(
         self, inputs: RequestInputs, deadline: float, is_alone: bool = False
     ) -> InferenceResult:
-        """Queue a request and return its result. Cancelling the call removes the request.
+        """Queue a request, wait for its result and return the result.
+
+        Cancelling this call removes the request from the queue.
 
         Args:
             inputs: Checked inputs of the request.
-            deadline: Time on the batcher's clock by which the result is needed.
-            is_alone: Whether no other request is being served that could use some of the cores
+            deadline: Time, on the batcher's clock, at which the result is needed.
+            is_alone: Whether the server has no other request that could use some of the cores
                 (default False).
 
-        Raises RequestRefusedError if the request cannot be finished in time, or the error of a
-        replica.
+        Raises RequestRefusedError if the request cannot be finished in time, and the replica's
+        error if its run fails.
         """
         expected = self.check_admission(inputs.rows, deadline)
         limit = self._factor * (expected + self._limits.delay)
@@ -196,11 +201,11 @@ class Batcher:
             raise
 
     def check_admission(self, rows: int, deadline: float) -> float:
-        """Return the expected seconds until a request that arrives now is finished.
+        """Return the expected number of seconds until a request that arrives now is finished.
 
         Args:
             rows: Number of rows of the request.
-            deadline: Time on the batcher's clock by which the result is needed.
+            deadline: Time, on the batcher's clock, at which the result is needed.
 
         Raises RequestRefusedError if the request cannot be finished in time.
         """
@@ -226,13 +231,13 @@ class Batcher:
         await self._idle.wait()
 
     def _learn_factor(self, request: _QueuedRequest) -> None:
-        """Adapt the safety factor to the time that a request took."""
+        """Adapt the safety factor of estimates to the time that a request took."""
         exceeds = self._clock() - request.submitted > request.limit
         self._factor += _STEP * (exceeds - (1 - _QUANTILE))
         self._factor = min(max(self._factor, _LEAST_FACTOR), _MOST_FACTOR)
 
     def _expected_seconds(self, rows: int) -> float:
-        """Estimate the time in seconds until this many additional rows are finished."""
+        """Estimate the time in seconds until `rows` additional rows are finished."""
         rows_per_run, at_once = self._signature.rows or 1, self._limits.runs
         # A run that is executing is half finished on average.
         before = max(self._running - at_once, 0) + 0.5 * min(self._running, at_once)
@@ -240,7 +245,7 @@ class Batcher:
         return math.ceil(runs / at_once) * self._seconds
 
     def _start_runs(self) -> None:
-        """Start every batch that may start now."""
+        """Start every batch that is full or has waited long enough, while replicas are free."""
         while self._queue and self._running < self._max_running():
             wait = self._seconds_to_wait()
             if wait > 0:
@@ -253,16 +258,16 @@ class Batcher:
             self._idle.set()
 
     def _max_running(self) -> int:
-        """Return the largest number of runs that the replicas may execute and queue.
+        """Return the largest number of runs that may be executing or queued at the replicas.
 
         A full batch may be queued behind the runs that execute, so that a thread that becomes free
-        does not wait for the event loop.
+        has work without waiting for the event loop.
         """
         is_full = self._queued_rows >= (self._signature.rows or 1)
         return self._limits.runs * (1 + AHEAD * is_full)
 
     def _seconds_to_wait(self) -> float:
-        """Return the seconds that the next batch still waits for rows; 0 or less to start now."""
+        """Return the seconds for which the next batch still waits for rows; at 0 or less it starts."""
         if self._queued_rows >= (self._signature.rows or 1):
             return 0.0
         return self._queue[0].submitted + self._limits.delay - self._clock()

@@ -1,6 +1,6 @@
 """Predictions of a compiled model for files.
 
-The model is a package on this machine, or a model of a server that follows the Open Inference
+The model is a package on this machine, or a model on a server that follows the Open Inference
 Protocol, version 2.
 """
 
@@ -37,11 +37,11 @@ SECONDS = 60.0  # timeout for an answer of a server; chosen by hand
 
 @dataclass(frozen=True, slots=True)
 class FilePrediction:
-    """The outputs of a model.
+    """The outputs of a model for a file.
 
     Args:
         outputs: Outputs by name.
-        classes: Names of the classes by number; empty (the default) if they are not known.
+        classes: Names of the classes by number; empty (the default) if the names are not known.
     """
 
     outputs: Mapping[str, Array]
@@ -49,7 +49,7 @@ class FilePrediction:
 
 
 class FilePredictor(Protocol):
-    """The interface of a model that makes predictions."""
+    """The interface of a model that makes predictions for files."""
 
     def predict(self, file: Path) -> FilePrediction:
         """Return the prediction for an image, .npy or .npz file; blocks."""
@@ -57,12 +57,12 @@ class FilePredictor(Protocol):
 
 
 def open_predictor(target: str, token: str | None = None) -> FilePredictor:
-    """Open the model that a target names; blocks while it is loaded.
+    """Open the model that a target names; blocks while the model is loaded.
 
     Args:
         target: Path of a package, http://host:port of a server with one model, or
             http://host:port/v2/models/NAME.
-        token: Token for the server; None (the default) sends none.
+        token: Access token for the server; None (the default) sends no token.
 
     Raises UsageError or UnsupportedError if the model cannot be opened.
     """
@@ -88,11 +88,11 @@ class LocalPredictor:
 
 
 class RemotePredictor:
-    """A model of a server.
+    """A model on a server.
 
     Args:
-        url: Address of the server, or of one of its models.
-        token: Token that grants access; None if none is needed.
+        url: URL of the server, or of one of the server's models.
+        token: Access token; None if the server needs no token.
     """
 
     def __init__(self, url: str, token: str | None) -> None:
@@ -155,7 +155,7 @@ class RemotePredictor:
 
 @contextmanager
 def _protocol(server: str) -> Generator[None]:
-    """Replace errors inside the context by an error that says the server breaks the protocol."""
+    """Replace an error inside the context by one which says that the server breaks the protocol."""
     try:
         yield
     except (ValueError, KeyError, TypeError, IndexError, RequestRefusedError) as error:
@@ -175,7 +175,7 @@ def _reason(error: urllib.error.HTTPError) -> str:
 
 
 def _content(file: Path, image: str | None) -> bytes | Mapping[str, Array]:
-    """Return the bytes of an image, or arrays by name; the name "" means the only input."""
+    """Return the bytes of an image, or arrays by name; the name "" means the model's only input."""
     if file.suffix in (".npy", ".npz"):
         try:
             with file.open("rb") as opened:
@@ -198,7 +198,7 @@ def _content(file: Path, image: str | None) -> bytes | Mapping[str, Array]:
 
 
 def _batched(content: bytes | Mapping[str, Array], model: Model) -> Any:
-    """Return the arguments of the model; an image is repeated to fill its batch."""
+    """Return the arguments for the model; an image is repeated until it fills the model's batch."""
     manifest = model.manifest
     if isinstance(content, Mapping):
         return _named(content, [each.name for each in manifest.inputs])
@@ -217,7 +217,7 @@ def _named(arrays: Mapping[str, Array], inputs: Sequence[str]) -> Mapping[str, A
 
 
 def _raw(array: Array) -> bytes:
-    """Return the bytes of a tensor in the protocol; the length of a file precedes its bytes."""
+    """Return the bytes of a tensor in the protocol; the bytes of a file follow its length."""
     if array.dtype == object:
         return b"".join(len(file).to_bytes(4, "little") + file for file in array.tolist())
     return array.tobytes()

@@ -1,4 +1,4 @@
-"""The frames between a server and its worker processes: JSON, and then the bytes of tensors."""
+"""The frames between a server and its worker processes: JSON, followed by the bytes of tensors."""
 
 # NumPy's stubs leave the types of what its methods return open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -20,10 +20,10 @@ SIZES = struct.Struct("<IQ")
 
 
 def pieces_of(content: Mapping[str, Any], tensors: Mapping[str, Array]) -> list[Any]:
-    """Return the pieces of a frame; tensors are not copied.
+    """Return the pieces of a frame, without copying the tensors.
 
     Args:
-        content: Values that become JSON; the key "tensors" is reserved.
+        content: Values that are sent as JSON; the key "tensors" is reserved.
         tensors: Tensors by name.
     """
     arrays = {name: np.asarray(each, order="C") for name, each in tensors.items()}

@@ -38,11 +38,11 @@ _Method = Callable[[Any, Any], Awaitable[Any]]
 
 
 class GrpcService:
-    """The methods of the service.
+    """The methods of the gRPC service.
 
     Args:
-        handler: Handler of the requests.
-        tokens: Tokens that grant access; the health methods need none.
+        handler: Object that executes the requests.
+        tokens: Tokens that grant access; the health methods need no token.
         version: Version of the server.
     """
 
@@ -114,7 +114,7 @@ class GrpcService:
 
 
 def _guarded(name: str, answer: _Method, tokens: Tokens) -> _Method:
-    """Return a method that checks the token and the message, and aborts a refused call."""
+    """Return a method that first checks the token and the message, and aborts refused calls."""
     read = message(f"{name}Request").FromString
 
     async def guarded(raw: Any, context: Any) -> Any:
@@ -193,7 +193,7 @@ def _of_contents(given: Any) -> InputValue:
 def _response_of(
     request: Any, call: InferenceCall, outputs: Mapping[str, Array], classes: Sequence[str]
 ) -> Any:
-    """Build the response to a call; the parameter `classes` has one line per label."""
+    """Build the response to a call; its parameter `classes` has one line per label."""
     response = message("ModelInferResponse")(id=request.id)
     for name in requested_outputs(call, outputs):
         array = np.asarray(outputs[name], order="C")

@@ -24,10 +24,10 @@ class ActiveRequest:
     """A request that is being answered.
 
     Args:
-        served: Model that the request is for.
-        record: Record of the request, which is filled in.
+        served: Model to which the request is addressed.
+        record: Record of the request, to which the steps add what they know.
         begin: Time of `time.monotonic` at which the request arrived.
-        seconds: Timeout in seconds; the request may set a shorter one.
+        seconds: Time limit of the server in seconds; the request itself may set a shorter limit.
     """
 
     served: ServedModel
@@ -39,20 +39,20 @@ class ActiveRequest:
         """Refuse the request before its body is read if not even one row could be finished in time.
 
         Args:
-            seconds: Timeout of the request in seconds; None for the timeout of the server.
+            seconds: Time limit of the request in seconds; None for the time limit of the server.
 
         Raises RequestRefusedError if the request cannot be finished in time.
         """
         self.served.batcher.check_admission(1, self._deadline(seconds))
 
     async def answer(self, call: InferenceCall) -> InferenceResult:
-        """Return the result of the model.
+        """Return the model's result for the request.
 
         Args:
             call: Inputs and options of the request.
 
-        Raises RequestRefusedError if the inputs do not fit the model, or the result cannot be ready
-        in time.
+        Raises RequestRefusedError if the inputs do not fit the model, or if the result cannot be
+        ready in time.
         """
         self.record.id = call.id[:128]
         check = self.served.signature.check
@@ -75,7 +75,7 @@ class RequestHandler:
 
     Args:
         repository: Repository of the models.
-        seconds: Timeout of a request in seconds; a request may set a shorter one.
+        seconds: Time limit of a request in seconds; the request itself may set a shorter limit.
         logs: Functions that receive the record of each answered request.
     """
 
@@ -123,5 +123,5 @@ class RequestHandler:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a text can be returned in a header unchanged."""
+    """Return whether a text can be returned unchanged in a header field."""
     return bool(text) and text.isascii() and text.isprintable()

@@ -26,7 +26,8 @@ class Metrics:
     """The metrics of a server.
 
     Args:
-        repository: Repository of the models, whose queues are read whenever metrics are collected.
+        repository: Repository of the models; the lengths of their queues are read whenever metrics
+            are collected.
     """
 
     def __init__(self, repository: Repository) -> None:
@@ -74,7 +75,7 @@ class Metrics:
         return generate_latest(self._registry)
 
     def _of_model(self, labels: tuple[str, str]) -> tuple[Histogram, ...]:
-        """Return the histograms of a model from a cache, because a look-up by labels is slower."""
+        """Return a model's histograms from a cache, because finding them by labels is slower."""
         found = self._found.get(labels)
         if found is None:
             kinds = (self._seconds, self._queued, self._ran, self._rows)
@@ -95,7 +96,7 @@ class _Queues(Collector):
         self._repository = repository
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield both gauges, labelled with model and version."""
+        """Yield the gauges of waiting requests and executing runs for each model and version."""
         waiting = GaugeMetricFamily(
             "slipstream_waiting", "Number of waiting requests.", labels=_MODEL
         )

@@ -1,4 +1,4 @@
-"""The web page of a server: its models, their measurements, a form to try one, and recent load."""
+"""The web page of a server: models, their measurements, a form to try a model, and recent load."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ OPEN_PATHS = frozenset(_FILES)
 
 @dataclass(slots=True)
 class _Count:
-    """The numbers of answered and of refused requests, and the times of the successful ones."""
+    """Numbers of answered and refused requests, and the times that successful requests took."""
 
     requests: int = 0
     refused: int = 0
@@ -74,7 +74,7 @@ class _Count:
 
 @dataclass(slots=True)
 class _Second:
-    """The requests of one second, in total and by model; `told` caches the summary of `whole`."""
+    """The requests of one second, in total and by model; `told` caches the summary of the total."""
 
     at: int
     whole: _Count = field(default_factory=_Count)
@@ -83,11 +83,13 @@ class _Second:
 
 
 class History:
-    """The requests of each of the last 300 seconds. Its methods belong to one event loop.
+    """The requests of each of the last 300 seconds.
+
+    The methods of a history must be called in one event loop.
 
     The history stores counts only: a histogram of times with about 300 classes for each second and
-    each version of a model. So its memory does not grow with the number of requests. Times between
-    10 us and 60 s are exact to 2.5 %.
+    each version of a model. So the history's memory does not grow with the number of requests.
+    Times between 10 us and 60 s are exact to 2.5 %.
 
     Args:
         clock: Function that returns monotonic seconds (default `time.monotonic`).
@@ -116,8 +118,8 @@ class History:
     def series(self) -> dict[str, list[Any]]:
         """Return the columns of the last 300 complete seconds, oldest first.
 
-        `requests` and `refused` are counts. `p50_ms` and `p99_ms` are times of the successful
-        requests in milliseconds, or None if there were none.
+        `requests` and `refused` are counts. `p50_ms` and `p99_ms` are quantiles of the times of
+        successful requests in milliseconds, or None in a second without successful requests.
         """
         now, none = self._now(), _Count().told()
         known = {each.at: _told(each) for each in self._seconds if each.at < now}
@@ -125,12 +127,12 @@ class History:
         return {name: [each[name] for each in told] for name in none}
 
     def load(self, model: str, version: str) -> dict[str, Any]:
-        """Return the quantities of `series` for one version of a model, over all 300 seconds."""
+        """Return the values of `series` for one version of a model, taken over all 300 seconds."""
         self._now()
         return self._parts.get((model, version), _Count()).told()
 
     def _now(self) -> int:
-        """Return the current second, and drop the seconds that are too old."""
+        """Return the current second, and drop the seconds that are older than the history."""
         now = int(self._clock())
         while self._seconds and self._seconds[0].at < now - SECONDS:
             for key, each in self._seconds.popleft().parts.items():
@@ -139,11 +141,11 @@ class History:
 
 
 def page_routes(repository: Repository, history: History) -> list[Route]:
-    """Return the routes of the page `/`, its files, and its data `/page/state` as JSON.
+    """Return the routes of the page `/`, of its files, and of `/page/state`, its data as JSON.
 
     Args:
         repository: Repository of the models.
-        history: History of their requests.
+        history: History of the requests for these models.
     """
     folder = resources.files("slipstream.serve") / "page"
     files = [
@@ -200,7 +202,7 @@ def _class_of(seconds: float) -> int:
 
 
 def _quantile_ms(times: Counter[int], part: float) -> float | None:
-    """Return the middle in ms of the class that contains a quantile; None if there are no times."""
+    """Return the middle in ms of the histogram's class with a quantile; None if it has no times."""
     left = math.ceil(part * times.total())
     for each in sorted(times):
         left -= times[each]

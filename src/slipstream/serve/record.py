@@ -22,20 +22,21 @@ Log = Callable[["RequestRecord"], None]
 
 @dataclass(slots=True, kw_only=True)
 class RequestRecord:
-    """The record of a request, filled in while it is answered.
+    """The record of a request, filled in while the server answers the request.
 
     Args:
         protocol: Protocol of the request, "rest" or "grpc".
-        model: Name of the model; "" (the default) if no such model exists.
+        model: Name of the model; "" (the default) if the named model does not exist.
         version: Version of the model that answered.
         id: Identifier that the client gave to the request.
-        trace: Header fields of the trace context that came with the request.
-        outcome: "ok" (the default), "gone" if the client hung up, else the reason of the refusal.
+        trace: Header fields of the trace context that the client sent.
+        outcome: Result: "ok" (the default), "gone" if the client hung up, otherwise the reason of
+            the refusal.
         error: Error message that was sent in place of a result.
         num_bytes: Size of the request's body in bytes.
         rows: Number of rows of the request.
         seconds: Time in seconds from the first byte of the request to the answer.
-        done: Result of the request; None if there is none.
+        done: Result of the request; None if the model returned no result.
     """
 
     protocol: str

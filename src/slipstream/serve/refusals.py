@@ -26,7 +26,7 @@ class Reason(enum.Enum):
 
 
 class RequestRefusedError(SlipstreamError):
-    """A request receives no result.
+    """Error: a request receives no result.
 
     Args:
         reason: Reason of the refusal.

@@ -1,4 +1,4 @@
-"""Replicas that execute models in threads of this process; `worker_pool` uses other processes."""
+"""Replicas that execute models in threads of this process (`worker_pool` uses other processes)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class LoadedModel:
     """A model that was loaded.
 
     Args:
-        manifest: Manifest of its package.
-        runs: Number of runs that may execute at the same time.
+        manifest: Manifest of the model's package.
+        runs: Number of runs (calls of the model) that may execute at the same time.
         seconds: Measured duration of a run in seconds.
     """
 
@@ -44,19 +44,19 @@ class Replicas(Protocol):
         """Load a model.
 
         Args:
-            key: Unique key for the model, such as "MODEL/VERSION/NUMBER".
-            path: Package of the model.
+            key: Key that identifies the model, such as "MODEL/VERSION/NUMBER".
+            path: Path of the model's package.
 
         Raises UsageError or UnsupportedError if the file cannot be served.
         """
         ...
 
     def run(self, key: str, inputs: Arrays, is_alone: bool) -> Awaitable[RunResult]:
-        """Return the outputs and the duration of a run; with `is_alone` it may use all cores."""
+        """Return the outputs and duration of a run; with `is_alone`, the run may use all cores."""
         ...
 
     async def unload(self, key: str) -> None:
-        """Release a model that no run uses."""
+        """Release a model that no run uses any more."""
         ...
 
     async def close(self) -> None:
@@ -67,17 +67,17 @@ class Replicas(Protocol):
 class ModelRunner:
     """A model in this process, with threads for its runs.
 
-    A run that is alone uses all threads that the model was compiled for, which gives the lowest
-    latency. Concurrent runs use a second executable whose runs share the cores, if that gives a
-    higher throughput.
+    A single run uses all threads that the model was compiled for, which gives the lowest latency.
+    Concurrent runs use a second executable whose runs share the cores, if that gives a higher
+    throughput.
 
     Args:
-        path: Package of the model.
-        threads: Number of threads of a run that is alone; None keeps the number that the model was
+        path: Path of the model's package.
+        threads: Number of threads of a single run; None keeps the number that the model was
             compiled for.
-        cores: Number of cores that all runs share.
-        runs: Number of runs that execute at the same time, if known from an earlier load; None (the
-            default) measures the best number, which takes seconds.
+        cores: Number of cores that all concurrent runs share.
+        runs: Number of concurrent runs, if known from an earlier load; None (the default) measures
+            the best number, which takes seconds.
     """
 
     def __init__(
@@ -114,12 +114,14 @@ class ModelRunner:
 
 
 class ModelRunners:
-    """The models of a process. A reloaded model keeps the number of concurrent runs.
+    """The models that one process executes.
+
+    A model that is loaded again keeps its number of concurrent runs.
 
     Args:
-        threads: Number of threads of a run that is alone; None keeps the number that each model was
+        threads: Number of threads of a single run; None keeps the number that each model was
             compiled for.
-        cores: Number of cores that the runs share.
+        cores: Number of cores that all concurrent runs share.
     """
 
     def __init__(self, threads: int | None, cores: int) -> None:
@@ -150,11 +152,11 @@ class ModelRunners:
 
 
 class InProcess:
-    """A replica in this process.
+    """A replica that executes its runs in this process.
 
     Args:
-        threads: Number of threads of a run that is alone; None (the default) keeps the number that
-            each model was compiled for.
+        threads: Number of threads of a single run; None (the default) keeps the number that each
+            model was compiled for.
     """
 
     def __init__(self, threads: int | None = None) -> None:
@@ -167,8 +169,9 @@ class InProcess:
     def run(self, key: str, inputs: Arrays, is_alone: bool) -> asyncio.Future[RunResult]:
         """Execute a run; see `Replicas.run`.
 
-        A short run that is alone is executed on the event loop's own thread. In that case no other
-        request waits, and waking another thread would take a noticeable part of the run's time.
+        A short run is executed on the event loop's own thread if no other request is being served.
+        In that case nobody waits for the event loop, and waking another thread would take a
+        noticeable part of the run's time.
         """
         runner = self._runners.get(key)
         loop = asyncio.get_running_loop()

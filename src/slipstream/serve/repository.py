@@ -1,4 +1,4 @@
-"""The models of a server by name and version; files that change are loaded again."""
+"""The models of a server by name and version; a model whose file changes is loaded again."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ class ModelSpec:
 
     Args:
         name: Name of the model.
-        version: Number of the version, "1", "2" and so on in the order of the command line.
-        path: Package of the model.
-        share: Share (0 to 1) of the requests that name no version; None (the default) divides the
-            remainder among the versions without a share.
+        version: Number of the version as text: "1", "2" and so on, in the order of the command
+            line.
+        path: Path of the model's package.
+        share: Share (0 to 1) of the requests that name no version; None (the default) means an
+            equal part of what other versions leave.
     """
 
     name: str
@@ -46,10 +47,10 @@ class ServedModel:
     """A version of a model that is loaded and can be used.
 
     Args:
-        spec: Specification that it was loaded from.
-        manifest: Manifest of its package.
+        spec: Specification by which the model was loaded.
+        manifest: Manifest of the model's package.
         signature: Inputs and outputs of the model.
-        batcher: Dynamic batcher of its requests.
+        batcher: Dynamic batcher of the requests for this version.
         unload: Function that releases the model.
     """
 
@@ -85,19 +86,21 @@ class ServedModel:
         return await self.batcher.submit(inputs, deadline, self._users == 1)
 
     async def close(self) -> None:
-        """Release the model once no request uses it."""
+        """Release the model as soon as no request uses it."""
         await self._free.wait()
         await self.batcher.drained()
         await self._unload()
 
 
 class Repository:
-    """The models by name and version. Its methods belong to one event loop.
+    """The loaded models, by name and version.
+
+    The methods of a repository must be called in one event loop.
 
     Args:
-        specs: Specifications of all versions.
+        specs: Specifications of all versions of all models.
         replicas: Replicas that execute the models.
-        limits: Limits of each batcher, except the number of concurrent runs, which the replicas
+        limits: Limits of each batcher, except for concurrent runs, whose number the replicas
             determine.
         most_rows: Largest number of rows of a request.
     """
@@ -120,12 +123,12 @@ class Repository:
 
     @property
     def names(self) -> list[str]:
-        """Names of the models, without duplicates."""
+        """Names of the models, each name once."""
         return list(dict.fromkeys(each.name for each in self.specs))
 
     @property
     def is_ready(self) -> bool:
-        """True if all versions are loaded and the server is not about to end."""
+        """True if all versions are loaded and the server has not begun to end."""
         return not self.is_ending and all(
             (each.name, each.version) in self._served for each in self.specs
         )
@@ -135,14 +138,14 @@ class Repository:
         return [each.version for each in self.specs if each.name == name]
 
     def get(self, name: str, version: str = "") -> ServedModel | None:
-        """Return a loaded version, or None; "" chooses one at random, weighted by the shares."""
+        """Return a loaded version or None; "" means a random version, weighted by the shares."""
         if version:
             return self._served.get((name, version))
         ready = [each for each in self._served.values() if each.spec.name == name]
         return ready[0] if len(ready) == 1 else _by_share(ready)
 
     def find(self, name: str, version: str = "") -> ServedModel:
-        """Return a loaded version like `get`; raise RequestRefusedError if there is none."""
+        """Return a loaded version like `get`; raise RequestRefusedError where `get` returns None."""
         found = self.get(name, version)
         if found is not None:
             return found
@@ -160,10 +163,12 @@ class Repository:
         raise RequestRefusedError(Reason.UNAVAILABLE, f"the model {name!r} is not ready yet", 1.0)
 
     async def load(self, name: str, version: str) -> ServedModel:
-        """Load a version from its file. Until it is ready, the old version answers requests.
+        """Load a version from its file.
 
-        Raises UsageError or UnsupportedError if the file cannot be served; in that case the version
-        that was loaded before stays.
+        Until the new version is ready, the old version answers requests.
+
+        Raises UsageError or UnsupportedError if the file cannot be served; in that case the old
+        version stays.
         """
         spec = self._specs[name, version]
         key = f"{name}/{version}/{next(self._numbers)}"
@@ -193,7 +198,7 @@ class Repository:
 def parse_model_specs(texts: Sequence[str]) -> list[ModelSpec]:
     """Parse the models of a command line: PATH, NAME=PATH, or NAME=PATH@10% with a share.
 
-    Raises UsageError for any other text, and if the shares of a model exceed 100 %.
+    Raises UsageError for a text of another form, and if the shares of a model exceed 100 %.
     """
     found: list[ModelSpec] = []
     for text in texts:

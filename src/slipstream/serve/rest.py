@@ -35,10 +35,10 @@ class RestApi:
     """The ASGI application of REST.
 
     Args:
-        handler: Handler of the requests.
-        bodies: Counter of the memory that bodies take.
+        handler: Object that executes the requests.
+        bodies: Limits and counter of the memory that request bodies take.
         metrics: Metrics of the server, shown at `/metrics`.
-        tokens: Tokens that grant access; the health paths need none.
+        tokens: Tokens that grant access; the health paths need no token.
         version: Version of the server.
     """
 
@@ -69,7 +69,7 @@ class RestApi:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check the token of a request before its body is read, and answer the request.
+        """Check a request's token before its body is read, and answer the request.
 
         A request for a result bypasses Starlette, whose routing takes as long as a run of a small
         model.
@@ -159,7 +159,7 @@ class RestApi:
 
 
 def _fields(record: RequestRecord, json_length: int | None) -> Generator[tuple[bytes, bytes]]:
-    """Yield the header fields of a result."""
+    """Yield the header fields of the response that carries a result."""
     if json_length is None:
         yield b"content-type", b"application/json"
     else:
@@ -193,7 +193,7 @@ def _unless_gone(link: RequestConnection) -> Generator[None]:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """Return an error of Starlette in the form of the protocol."""
+    """Return a Starlette error as a response in the protocol's form."""
     assert isinstance(error, HTTPException)
     path = request.url.path[:128]
     words = f"there is no {path!r}" if error.status_code == 404 else f"{path!r}: {error.detail}"

@@ -48,32 +48,37 @@ class ServeOptions:
     Args:
         models: Versions of the models to serve.
         host: Address to listen on (default 127.0.0.1, which only this machine reaches).
-        port: TCP port of REST (default 8000); 0 chooses a free one.
-        grpc_port: TCP port of gRPC (default 8001); 0 chooses a free one, None turns gRPC off.
-        replicas: Number of processes that execute the models (default 1, the server itself).
+        port: TCP port of REST (default 8000); 0 chooses a free port.
+        grpc_port: TCP port of gRPC (default 8001); 0 chooses a free port, and None turns gRPC off.
+        replicas: Number of processes that execute the models (default 1, which is the server's own
+            process).
         threads: Number of threads of a run while there is no other request; None (the default)
             keeps the number that each model was compiled for.
-        seconds: Timeout of a request in seconds (default 10); a request may set a shorter one.
-        delay: Longest time in seconds that a request waits for others to join its batch (default
-            0.002).
-        waiting: Number of requests that may wait for one model (default 1024).
+        seconds: Time limit of a request in seconds (default 10); the request itself may set a
+            shorter limit.
+        delay: Longest time in seconds that a request waits for other requests to join its batch
+            (default 0.002).
+        waiting: Largest number of requests that may wait for one model (default 1024).
         most_rows: Largest number of rows of a request (default 64).
-        body: Largest body of a request in bytes (default 64 MiB).
-        bodies: Largest sum of all bodies in memory, in bytes (default 512 MiB).
+        body: Largest size of a request's body in bytes (default 64 MiB).
+        bodies: Largest size of all bodies in memory together, in bytes (default 512 MiB).
         watch: Period in seconds at which the model files are checked (default 1); a changed file is
-            loaded again. None turns the check off.
-        tokens: Tokens, one of which a request must present (default none: every request is served).
+            loaded again. None turns the check of the model files off.
+        tokens: Accepted tokens, one of which a request must present (default none: every request is
+            served).
         tls: Certificate and key of the server; None (the default) turns encryption off.
-        access_log: File that receives a line of JSON for each request; None (the default) writes
-            nothing.
-        notice: Time in seconds after SIGTERM in which `/v2/health/ready` answers 503 and requests
-            are still served, so that load balancers can send new requests elsewhere. Each
-            connection is closed after its next answer. A second signal or SIGINT ends the time at
-            once. None (the default) means 5 s if other machines reach the host, else 0.
-        drain: Time in seconds after the notice in which open requests are still answered (default
-            30).
-        keep_alive: Time in seconds that a connection without a request stays open, 1 or more
-            (default 75). Proxies reuse a connection for up to 60 s and must not find it closed.
+        access_log: File that receives a line of JSON for each request; None (the default) turns the
+            log off.
+        notice: Time in seconds after SIGTERM during which `/v2/health/ready` answers 503 while
+            requests are still served, so that load balancers can send new requests elsewhere.
+            During this time, each connection is closed after its next answer. A second signal or
+            SIGINT ends the notice at once. None (the default) means 5 s if other machines can reach
+            `host`, and otherwise 0.
+        drain: Time in seconds after the notice during which open requests are still answered
+            (default 30).
+        keep_alive: Time in seconds after which a connection without requests is closed, 1 or more
+            (default 75). Proxies reuse a connection for up to 60 s, and must not find the
+            connection closed.
     """
 
     models: Sequence[ModelSpec]
@@ -112,11 +117,11 @@ class ListenAddresses:
 
 @dataclass(slots=True)
 class Server:
-    """Models behind an endpoint.
+    """A server that answers requests for models over REST and gRPC.
 
     Args:
         options: Models and settings of the server.
-        on_ready: Function that is called with the addresses once all models are ready.
+        on_ready: Function that is called with the server's addresses once all models are ready.
     """
 
     options: ServeOptions
@@ -125,7 +130,7 @@ class Server:
     _hurried: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
-        """Serve until SIGTERM, SIGINT or `end`, and answer the open requests before it returns.
+        """Serve until SIGTERM, SIGINT or `end`; return once the open requests are answered.
 
         Raises UsageError or UnsupportedError if a model cannot be served, and OSError if the server
         cannot listen on an address.
@@ -151,7 +156,9 @@ class Server:
             await repository.close()
 
     def end(self, notice: float | None = None) -> None:
-        """End the server after the time `notice` of its options. Call it from the event loop.
+        """End the server after the time `notice` that its options state.
+
+        Call `end` from the event loop.
 
         A second call, or a call with `notice=0`, ends the server at once.
         """
@@ -214,7 +221,7 @@ class Server:
             await serving
 
     async def _give_notice(self, repository: Repository) -> None:
-        """Report that the server is not ready, and wait for the time `notice` of the options."""
+        """Report that the server is not ready, and wait for the time `notice` of its options."""
         notice = self.options.notice
         if notice is None:
             notice = 0.0 if is_loopback(self.options.host) else _NOTICE
@@ -247,14 +254,14 @@ def run(
     on_ready: Callable[[ListenAddresses], None] = lambda _: None,
     **options: Any,
 ) -> None:
-    """Serve compiled models until SIGTERM or Ctrl-C; blocks. Call it from the main thread.
+    """Serve compiled models until SIGTERM or Ctrl-C; blocks. Call `run` from the main thread.
 
     serve.run("model.slip", "resnet=other.slip@10%", port=9000)
 
     Args:
-        models: Packages: "file.slip", "name=file.slip", or "name=file.slip@10%" for a version that
-            receives a share of the requests that name no version.
-        on_ready: Function that is called with the addresses once all models are ready.
+        models: Packages to serve: "file.slip", "name=file.slip", or "name=file.slip@10%" for a
+            version that receives this share of the requests that name no version.
+        on_ready: Function that is called with the server's addresses once all models are ready.
         options: Fields of `ServeOptions`, such as `port`, `replicas` or `seconds`.
 
     Raises UsageError or UnsupportedError if a model or an option is not allowed, and OSError if the
@@ -272,8 +279,8 @@ def run(
 def _listening(host: str, port: int) -> socket.socket:
     """Return a listening socket with the protocol number of TCP.
 
-    With protocol number 0, asyncio leaves Nagle's algorithm on. Then a response of two pieces waits
-    40 ms for the client to acknowledge the first piece.
+    With protocol number 0, asyncio does not turn Nagle's algorithm off. As a result, a response in
+    two pieces would wait 40 ms until the client acknowledges the first piece.
     """
     with ExitStack() as unless_listening:
         try:

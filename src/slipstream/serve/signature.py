@@ -1,8 +1,8 @@
 """The signature of a model: checks of a request's inputs, and batches made of several requests.
 
 A row is one sample. If the first dimension of all inputs and outputs of a package has the same
-size, this size is the number of rows of a run. Requests may then have any number of rows, and small
-requests share a run.
+size, that size is the number of rows of a run. In that case, requests may have any number of rows,
+and small requests share a run.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -33,8 +33,8 @@ class RequestInputs:
     """The checked inputs of a request.
 
     Args:
-        inputs: Inputs by name, with the dtypes of the model; each has `rows` rows if the model has
-            rows.
+        inputs: Inputs by name, with the model's dtypes; if the model has rows, each input has
+            `rows` of them.
         rows: Number of samples; 1 if the model has no rows.
     """
 
@@ -51,10 +51,10 @@ class Signature:
     """The inputs and outputs of a model.
 
     Args:
-        inputs: Inputs of the package.
-        outputs: Outputs of the package.
+        inputs: Inputs of the model's package.
+        outputs: Outputs of the model's package.
         most_rows: Largest number of rows of a request.
-        images: Options for reading image files into an input; None (the default) if no input
+        images: Options for the input that accepts image files; None (the default) if no input
             accepts files.
 
     Raises UsageError if the protocol has no datatype for an input or an output.
@@ -95,7 +95,7 @@ class Signature:
         ]
 
     def check(self, given: Mapping[str, InputValue]) -> RequestInputs:
-        """Check the inputs of a request and return them as arrays.
+        """Check the inputs of a request, and return them as arrays.
 
         Args:
             given: Inputs by name, as tensors or as the bytes of image files.
@@ -116,7 +116,7 @@ class Signature:
         return RequestInputs(inputs, next(iter(counts.values())))
 
     def runs(self, requests: Sequence[RequestInputs]) -> Iterator[Arrays]:
-        """Yield the inputs of each run of a batch; the last run is filled up with zeros.
+        """Yield the inputs of each run of a batch; zeros fill up the last run.
 
         Args:
             requests: Inputs of the requests in the batch.
@@ -131,7 +131,7 @@ class Signature:
                    for name, each in joined.items()}  # fmt: skip
 
     def split(self, runs: Sequence[Arrays], requests: Sequence[RequestInputs]) -> list[Arrays]:
-        """Divide the outputs of a batch among its requests.
+        """Divide a batch's outputs among the requests of the batch.
 
         Args:
             runs: Outputs of each run that the method `runs` yielded.
@@ -191,7 +191,7 @@ class Signature:
 
 
 def _rows(tensors: Sequence[Tensor]) -> int | None:
-    """Return the number of rows of a run; None if first sizes differ or a size is not fixed."""
+    """Return the number of rows of a run; None if first sizes differ, or if one is not fixed."""
     if any(size < 0 for each in tensors for size in each.shape):
         return None
     firsts = {each.shape[0] if each.shape else 0 for each in tensors}

@@ -1,4 +1,4 @@
-"""Changed model files are loaded again while the server answers requests."""
+"""Changed model files are loaded again, while the server continues to answer requests."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ class _Stamp:
 
 
 class ModelWatcher:
-    """A task that loads a version again if its file has changed.
+    """A task that loads a model's version again if the file has changed.
 
-    A changed file is loaded once it has stayed the same for one period, so that a file is not
-    loaded while it is being written. The best way to replace a file is to write a new file and
-    rename it. If a file cannot be served, the log reports it, and the version that was loaded
-    before stays.
+    A changed file is loaded once it has not changed for one period, so that no file is loaded while
+    it is being written. The best way to replace a file is to write a new file and rename it. If a
+    changed file cannot be served, the log reports it, and the old version stays.
 
     Args:
-        repository: Repository that loads the versions.
-        period: Time between two checks in seconds.
+        repository: Repository that loads the models.
+        period: Time in seconds between two checks.
     """
 
     def __init__(self, repository: Repository, period: float) -> None:

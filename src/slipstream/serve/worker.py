@@ -1,6 +1,6 @@
 """The program of a worker process: python -m slipstream.serve.worker FD THREADS CORES.
 
-It executes the calls that the server sends over the socket FD, and ends with the server.
+The program executes the calls that the server sends over the socket FD, and ends with the server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOADERS = 2
 
 
 class WorkerServer:
-    """Executor of the calls of a server in this process.
+    """Executor, in this process, of the calls that a server sends.
 
     Args:
         link: Socket to the server.
@@ -90,7 +90,7 @@ class WorkerServer:
 
 
 def main(fd: int, threads: int, cores: int) -> None:
-    """Serve on a socket; 0 threads means the number that each model was compiled for."""
+    """Serve on a socket; `threads` 0 keeps the number that each model was compiled for."""
     # Ctrl-C reaches this process too, but only the server acts on it, and lets its replicas finish.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=fd) as link:

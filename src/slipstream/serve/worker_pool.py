@@ -1,7 +1,7 @@
 """A pool of worker processes that execute the models; each process is a replica.
 
-A run has no side effects. So a run whose process died is repeated in another process, and the
-client notices nothing. A process that died is started again with all models.
+A run has no side effects. So a run whose process died is repeated in another process, without an
+error for the client. A process that died is replaced by a new process with all models.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _ATTEMPTS = 8
 
 
 class WorkerLostError(SlipstreamError):
-    """A worker process ended before it answered."""
+    """Error: a worker process ended before it answered."""
 
 
 class Replica:
     """A worker process, as the server sees it.
 
     Args:
-        threads: Number of threads of a run while there is no other request; None keeps the number
-            that each model was compiled for.
+        threads: Number of threads of a run that is alone on the server; None keeps the number that
+            each model was compiled for.
         cores: Number of cores that the runs of the process share.
     """
 
@@ -63,7 +63,7 @@ class Replica:
 
     @property
     def pid(self) -> int | None:
-        """Process identifier; None before the process has started."""
+        """Identifier of the process; None before the process has started."""
         return None if self._process is None else self._process.pid
 
     async def serve(self) -> None:
@@ -92,13 +92,13 @@ class Replica:
     async def call(
         self, action: str, key: str, tensors: Mapping[str, Array], **arguments: Any
     ) -> tuple[dict[str, Any], Arrays]:
-        """Return the answer of the process.
+        """Send a call to the process, and return its answer.
 
         Args:
-            action: One of "load", "run" and "unload".
+            action: What the process does: "load", "run" or "unload".
             key: Key of the model.
             tensors: Inputs of a run by name.
-            arguments: Further values that the action needs.
+            arguments: Further values that `action` needs.
 
         Raises WorkerLostError if the process ends before it answers.
         """
@@ -139,9 +139,9 @@ class WorkerPool:
     """Several worker processes, each with all models.
 
     Args:
-        count: Number of processes.
-        threads: Number of threads of a run while there is no other request; None divides the cores
-            evenly.
+        count: Number of worker processes.
+        threads: Number of threads of a run that is alone on the server; None divides the cores
+            evenly among processes.
     """
 
     def __init__(self, count: int, threads: int | None) -> None:
@@ -165,7 +165,7 @@ class WorkerPool:
         return LoadedModel(manifest, runs, max(answer["seconds"] for answer in answers))
 
     async def run(self, key: str, inputs: Arrays, is_alone: bool) -> RunResult:
-        """Execute a run in the process with the least to do; see `Replicas.run`."""
+        """Execute a run in the process with the fewest open calls; see `Replicas.run`."""
         for _ in range(_ATTEMPTS):
             replica = await self._free(key)
             try:

@@ -1,4 +1,4 @@
-"""All environment variables of Slipstream with their allowed values, defaults, units and meanings.
+"""Slipstream's environment variables, with their allowed values, defaults, units and meanings.
 
 The variables are read once, when a program starts (`Settings.from_environment`, `detect_launcher`),
 and are passed on as frozen values. `python -m slipstream.settings` prints their documentation page.

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def changed(**variables: str | None) -> Generator[None]:
-    """Set environment variables while the context is open.
+    """Set environment variables as long as the context is open.
 
     Args:
-        variables: Value of each variable; None leaves the variable unchanged.
+        variables: Value of each variable by name; None leaves the variable unchanged.
     """
     values = {name: value for name, value in variables.items() if value is not None}
     before = {name: os.environ.get(name) for name in values}

@@ -38,27 +38,30 @@ class HorovodSettings:
     Args:
         fusion_bytes: HOROVOD_FUSION_THRESHOLD: largest size in bytes to which ready tensors are
             fused (default 64 MiB); 0 turns fusion off.
-        cycle_milliseconds: HOROVOD_CYCLE_TIME: shortest time in milliseconds between two
-            negotiations (default 0). A negotiation begins as soon as there is a new tensor.
+        cycle_milliseconds: HOROVOD_CYCLE_TIME: shortest time in milliseconds from one negotiation
+            to the next (default 0). A negotiation begins as soon as a rank has a new tensor.
         stall_seconds: HOROVOD_STALL_CHECK_TIME_SECONDS: age in seconds at which a tensor that some
             ranks have not submitted is reported as stalled (default 60).
         stall_shutdown_seconds: HOROVOD_STALL_SHUTDOWN_TIME_SECONDS: age in seconds at which a
-            stalled tensor fails on all ranks. It never fails if this is 0 (the default) or below
-            `stall_seconds`, or if stalls are not reported.
-        reports_no_stalls: HOROVOD_STALL_CHECK_DISABLE: Whether stalls are not reported.
-        known_tensors: HOROVOD_CACHE_CAPACITY: number of remembered tensors (default 65536).
-        separates_groups: HOROVOD_DISABLE_GROUP_FUSION: Whether groups are not fused with other
-            tensors.
+            stalled tensor fails on all ranks. No tensor fails if the age is 0 (the default) or
+            below `stall_seconds`, or if stalls are not reported.
+        reports_no_stalls: HOROVOD_STALL_CHECK_DISABLE: Whether stalled tensors are not reported.
+        known_tensors: HOROVOD_CACHE_CAPACITY: number of tensors that the negotiation remembers
+            (default 65536).
+        separates_groups: HOROVOD_DISABLE_GROUP_FUSION: Whether groups of tensors are not fused with
+            other tensors.
         dynamic_process_sets: HOROVOD_DYNAMIC_PROCESS_SETS: Whether process sets may be added after
             init().
-        timeline: HOROVOD_TIMELINE: file for a timeline that begins in init(); with DYNAMIC, the
-            script starts the timeline itself.
-        marks_cycles: HOROVOD_TIMELINE_MARK_CYCLES: Whether the timeline marks each negotiation.
-        launched_size: HOROVOD_SIZE: number of ranks, if one of Horovod's launchers has set it.
+        timeline: HOROVOD_TIMELINE: file for a timeline that begins in init(); with the value
+            DYNAMIC, the script itself starts the timeline.
+        marks_cycles: HOROVOD_TIMELINE_MARK_CYCLES: Whether the timeline marks each round of the
+            negotiation.
+        launched_size: HOROVOD_SIZE: number of ranks, which is set if one of Horovod's own launchers
+            was used.
         iface: HOROVOD_GLOO_IFACE: network interfaces that may be used.
         connect_seconds: HOROVOD_GLOO_TIMEOUT_SECONDS: time in seconds that ranks wait for each
             other in init().
-        ignored: Names of HOROVOD_* variables that are set but have no effect here.
+        ignored: Names of HOROVOD_* variables that are set but have no effect in Slipstream.
     """
 
     fusion_bytes: int = _variable(64 << 20, "FUSION_THRESHOLD", integer(0, 1 << 40))
@@ -80,7 +83,7 @@ class HorovodSettings:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> HorovodSettings:
-        """Read the variables; one set to the empty string counts as unset.
+        """Read the variables; a variable that is set to the empty string counts as unset.
 
         Raises:
             ConfigError: a value is not allowed; the message names the variable.
@@ -99,7 +102,7 @@ class HorovodSettings:
         return cls(**values, ignored=ignored)
 
     def of_engine(self, environ: Mapping[str, str] = os.environ) -> Settings:
-        """Return the engine's settings; SLIPSTREAM_* variables take precedence over Horovod's.
+        """Return the engine's settings; SLIPSTREAM_* variables override HOROVOD_* variables.
 
         Raises:
             ConfigError: a SLIPSTREAM_* value is not allowed; the message names the variable.
@@ -121,6 +124,6 @@ class HorovodSettings:
 
     @property
     def shutdown_after_seconds(self) -> float:
-        """Age in seconds at which a stalled tensor fails, by Horovod's rules; 0 means never."""
+        """Age in seconds at which a stalled tensor fails, by Horovod's rules; 0 for never."""
         is_on = self.stall_shutdown_seconds >= self.stall_after_seconds
         return self.stall_shutdown_seconds if is_on else 0.0

@@ -19,8 +19,9 @@ class InterfaceFilter:
 
     Args:
         names: Prefixes of interface names, or complete names if `exact` is true.
-        exact: Whether the names are complete (leading `=`; default False).
-        exclude: Whether the names are forbidden, not required (leading `^`; default False).
+        exact: Whether the names are complete names, written with a leading `=` (default False).
+        exclude: Whether the named interfaces are forbidden, written with a leading `^` (default
+            False: only they are allowed).
     """
 
     names: tuple[str, ...]
@@ -38,7 +39,8 @@ class Kind(Generic[T]):
     """A kind of variable, with a set of allowed texts.
 
     Args:
-        parse: Function that returns the value of a text, or raises ValueError if it is not allowed.
+        parse: Function that returns the value for a text, or raises ValueError for a text that is
+            not allowed.
         allowed: Description of the allowed texts, for messages and the documentation.
         secret: Whether no message may show a value (default False).
     """
@@ -62,7 +64,7 @@ class Kind(Generic[T]):
 
 
 def integer(low: int, high: int) -> Kind[int]:
-    """Return the kind of variable that allows whole numbers from low to high."""
+    """Return the kind of variable that allows whole numbers from `low` to `high`."""
 
     def parse(text: str) -> int:
         value = int(text)
@@ -74,7 +76,7 @@ def integer(low: int, high: int) -> Kind[int]:
 
 
 def seconds(low: float, high: float) -> Kind[float]:
-    """Return the kind of variable that allows durations from low to high seconds."""
+    """Return the kind of variable that allows durations from `low` to `high` seconds."""
 
     def parse(text: str) -> float:
         value = float(text)
@@ -92,7 +94,7 @@ def _parse_flag(text: str) -> bool:
 
 
 def integers(low: int, high: int) -> Kind[tuple[int, ...]]:
-    """Return the kind of variable that allows lists of whole numbers from low to high."""
+    """Return the kind of variable that allows lists of whole numbers from `low` to `high`."""
 
     def parse(text: str) -> tuple[int, ...]:
         values = tuple(int(number) for number in text.split(","))
@@ -106,7 +108,7 @@ def integers(low: int, high: int) -> Kind[tuple[int, ...]]:
 
 
 def choice(*values: str) -> Kind[str]:
-    """Return the kind of variable that allows exactly these texts."""
+    """Return the kind of variable that allows only the given texts."""
 
     def parse(text: str) -> str:
         if text not in values:

@@ -20,10 +20,10 @@ class Launch:
     """The rank of this process, the number of ranks, and the address of rank 0.
 
     Args:
-        rank: Rank, 0 to world_size - 1.
-        local_rank: Rank among those of this host, 0 to local_world_size - 1.
+        rank: Rank of this process, 0 to world_size - 1.
+        local_rank: Rank of this process among the ranks of its host, 0 to local_world_size - 1.
         world_size: Number of ranks of the job.
-        local_world_size: Number of ranks of this host, or None if the launcher does not set it.
+        local_world_size: Number of ranks on this host, or None if the launcher does not state it.
         master_addr: Host name or address of rank 0.
         master_port: Port at which rank 0's framework may listen; Slipstream uses the next port.
         source: Launcher whose variables were read; "environment" means torchrun or
@@ -66,18 +66,17 @@ class Launch:
 class Dialect:
     """The environment variables of one launcher.
 
-    If there are several variables for the same value, the first that is set counts.
+    If several variables can hold the same value, the first that is set counts.
 
     Args:
         source: Launcher that sets the variables.
-        marks: Variables that are all set if this launcher was used.
-        rank: Variable of the rank.
-        world_size: Variables of the number of ranks.
-        local_rank: Variables of the rank on its host.
-        local_world_size: Variables of the number of ranks on the host.
-        job: Variables that differ between jobs and are equal on all ranks of one job (default
-            none).
-        nodes: Variables with a Slurm list of the job's hosts, the first of which is rank 0's host.
+        marks: Variables that are all set if the ranks were started by this launcher.
+        rank: Variable that holds the rank.
+        world_size: Variables that hold the number of ranks.
+        local_rank: Variables that hold the rank among the ranks of its host.
+        local_world_size: Variables that hold the number of ranks on the host.
+        job: Variables that differ between jobs, but are equal on all ranks of a job (default none).
+        nodes: Variables that hold a Slurm list of the job's hosts; rank 0 runs on the first.
     """
 
     source: LaunchSource
@@ -138,13 +137,15 @@ def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launch:
     """Read the rank of this process from the variables of torchrun, mpirun or srun.
 
     Args:
-        environ: Environment; an empty variable counts as unset (default: that of this process).
+        environ: Environment variables, of which empty ones count as unset (default: this process's
+            environment).
 
     Returns:
-        The launch, which is rank 0 of 1 if no launcher's variables are set.
+        The rank and its surroundings; rank 0 of 1 if no launcher's variables are set.
 
     Raises:
-        ConfigError: a variable is missing or not a number, or the rank is not below the size.
+        ConfigError: a variable is missing or is no number, or the rank is not below the number of
+            ranks.
     """
     for dialect in DIALECTS:
         if all(environ.get(name) for name in dialect.marks):
@@ -161,7 +162,7 @@ def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launch:
 
 
 def chosen_master(environ: Mapping[str, str]) -> tuple[str | None, int | None]:
-    """Return MASTER_ADDR and MASTER_PORT if the user has set them before a launch.
+    """Return MASTER_ADDR and MASTER_PORT, as far as the user has set them before a launch.
 
     Raises:
         ConfigError: MASTER_PORT is not a port from 1 to 65534.

@@ -150,8 +150,8 @@ class RayExecutor:
 
         Args:
             executable_cls: Class of the object that execute() passes to functions, Horovod's
-                "executable" (default: none). Each rank creates its own object. executable_args,
-                executable_kwargs: Arguments for the class.
+                "executable" (default: none). Each rank creates its own object.
+            executable_args, executable_kwargs: Arguments for the class.
             extra_env_vars: Environment variables for all ranks (default: none).
 
         Raises:

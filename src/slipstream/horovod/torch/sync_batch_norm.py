@@ -54,7 +54,7 @@ class SyncBatchNorm(_BatchNorm):
         return result.to(batch.dtype)
 
     def _moments(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
-        """Return each channel's mean and variance, and a channel's number of elements on all ranks."""
+        """Return the channels' means and variances, and the elements per channel on all ranks."""
         dims = [dim for dim in range(batch.dim()) if dim != 1]
         own_count = torch.tensor([batch.numel() // batch.shape[1]], dtype=batch.dtype)
         sums = allreduce(torch.cat([batch.sum(dims), own_count]), op=Sum)

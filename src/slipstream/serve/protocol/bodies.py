@@ -1,4 +1,4 @@
-"""The bodies of requests: bytes are counted before they are allocated, and tensors are aligned."""
+"""The bodies of requests: bytes are counted before memory is allocated, and tensors are aligned."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _ALIGNMENT = 64  # bytes of a cache line
 
 @dataclass(slots=True)
 class BodyReservation:
-    """The memory that one body takes.
+    """The memory that one request body takes.
 
     Args:
-        bodies: Counter of the memory of all bodies.
-        num_bytes: Number of bytes reserved so far (default 0).
+        bodies: Limits and counter of the memory of all bodies.
+        num_bytes: Number of bytes that are reserved so far (default 0).
     """
 
     bodies: BodyMemory
     num_bytes: int = 0
 
     def add(self, more: int) -> None:
-        """Reserve bytes before they arrive; raise RequestRefusedError if they are too many."""
+        """Reserve memory for bytes to come; raise RequestRefusedError if they are too many."""
         self.bodies.check(self.num_bytes + more, more)
         self.num_bytes += more
         self.bodies.num_bytes += more
 
 
 class BodyMemory:
-    """The memory that all bodies take.
+    """The memory that all request bodies take.
 
     Args:
-        each: Largest size of one body in bytes.
-        together: Largest sum of all bodies in memory, in bytes.
+        each: Largest size in bytes that one body may have.
+        together: Largest size in bytes that all bodies in memory may have together.
     """
 
     def __init__(self, each: int, together: int) -> None:
@@ -51,7 +51,7 @@ class BodyMemory:
 
     @contextmanager
     def reserve(self) -> Generator[BodyReservation]:
-        """Count the bytes of a body while the context is open."""
+        """Count the bytes of a body for as long as the context is open."""
         reservation = BodyReservation(self)
         try:
             yield reservation
@@ -89,8 +89,8 @@ async def read(
     Args:
         fields: Header fields of the request.
         link: Connection of the request.
-        receive: ASGI's function that receives a body whose length is not in the header.
-        reservation: Counter of the memory that the body takes.
+        receive: ASGI's function that receives the body if its length is not in the header.
+        reservation: Reservation of the memory that the body takes.
         seconds: Longest time in seconds that the body may take to arrive.
 
     Raises RequestRefusedError if the body is too large or too slow, or if the client hangs up.
@@ -120,11 +120,12 @@ async def _pieces(receive: Receive, reservation: BodyReservation) -> memoryview:
 
 
 def aligned(size: int, json_length: str) -> memoryview:
-    """Return memory for a body whose first tensor, behind the JSON, begins at a cache line.
+    """Return memory for a body; the first tensor, behind the JSON, begins at a cache line.
 
     Args:
         size: Size of the body in bytes.
-        json_length: Length of the JSON from the header; a text that is not a number means 0.
+        json_length: Length of the JSON, as text from the header; a text that is not a number means
+            0.
     """
     is_number = json_length.isascii() and json_length.isdecimal() and len(json_length) < 20
     before = int(json_length) if is_number else 0

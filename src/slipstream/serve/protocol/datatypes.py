@@ -1,7 +1,7 @@
-"""The datatypes of the Open Inference Protocol, and their bytes.
+"""The datatypes of the Open Inference Protocol, and the bytes of their elements.
 
-Source: "Open Inference Protocol", version 2 (github.com/kserve/open-inference-protocol); Triton's
-extensions for binary tensors, "Binary tensor data extension".
+Source: Sources: "Open Inference Protocol", version 2 (github.com/kserve/open-inference-protocol),
+and, for binary tensors, "Binary tensor data extension" of Triton.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -33,7 +33,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def datatype_of(dtype: str | np.dtype[Any]) -> str:
-    """Return the protocol's name of a dtype of NumPy; raise KeyError if the protocol has none."""
+    """Return the protocol's name of a NumPy dtype; raise KeyError if the protocol has no name."""
     return _OF_DTYPE[np.dtype(dtype)]
 
 
@@ -64,7 +64,9 @@ def array_of(raw: memoryview, datatype: str, shape: Sequence[int], name: str) ->
 
 
 def array_of_numbers(data: Any, datatype: str, shape: Sequence[int], name: str) -> Array:
-    """Return a tensor from the numbers of JSON, flat or nested. As in responses, null means NaN.
+    """Return a tensor from the numbers in JSON, which may be a flat list or nested lists.
+
+    null means NaN, as in responses.
 
     Raises RequestRefusedError if an element does not fit the datatype, or if the number of elements
     does not fit the shape.
@@ -92,14 +94,14 @@ def array_of_numbers(data: Any, datatype: str, shape: Sequence[int], name: str) 
 
 
 def _without_null(found: Array) -> Array:
-    """Return numbers and nulls as float64 with NaN; return other elements unchanged."""
+    """Return numbers and nulls as an array of float64 with NaN; return other elements unchanged."""
     if not all(each is None or type(each) in (int, float) for each in found.ravel().tolist()):
         return found
     return np.where(found == None, np.nan, found).astype(np.float64)  # noqa: E711  by element
 
 
 def byte_strings(raw: memoryview, shape: Sequence[int], name: str) -> list[memoryview]:
-    """Return the elements of a tensor of BYTES; a length of 4 bytes precedes each element."""
+    """Return the elements of a tensor of BYTES; in its bytes, a length of 4 bytes precedes each."""
     found: list[memoryview] = []
     at = 0
     while at < len(raw):

@@ -1,7 +1,7 @@
 """The gRPC messages of the Open Inference Protocol, built from a table of their fields.
 
-The messages are in a descriptor pool of their own, because a program that also imports the
-protocol's usual client has messages of the same names.
+The messages are in a descriptor pool of their own, because a program may also import the protocol's
+usual client, whose messages have the same names.
 
 Source of the names and numbers of the fields: "Open Inference Protocol", version 2, gRPC.
 """

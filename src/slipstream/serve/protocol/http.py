@@ -1,7 +1,8 @@
 """uvicorn's HTTP protocol, extended so that the application chooses the memory of a body.
 
-ASGI delivers a body in pieces that have been copied three times. Tensors are large, so here the
-application provides the memory once it has admitted the request, and the kernel writes to it.
+ASGI delivers a body in pieces that have been copied three times. Tensors are large, so the
+application provides the memory once it has admitted the request, and the kernel writes the body
+into that memory.
 """
 
 # uvicorn leaves some types open.
@@ -50,15 +51,16 @@ class RequestConnection:
         """Fill memory with the body of the request.
 
         Args:
-            memory: Memory of the length that the header gives for the body.
+            memory: Memory as long as the header says the body is.
             seconds: Longest time in seconds that the body may take to arrive.
 
-        Raises ClientDisconnect if the client hangs up, and TimeoutError if the time has passed.
+        Raises ClientDisconnect if the client hangs up, and TimeoutError if the body takes longer
+        than `seconds`.
         """
         await self._protocol.fill(self._cycle, memory, seconds)
 
     async def answer(self, fields: Iterable[tuple[bytes, bytes]], pieces: Sequence[Buffer]) -> None:
-        """Answer with status 200, in one write and without a copy.
+        """Send an answer with status 200, in one write and without a copy.
 
         Args:
             fields: Header fields without the content length.
@@ -67,16 +69,16 @@ class RequestConnection:
         await self._protocol.answer(self._cycle, fields, pieces)
 
     def close_after(self) -> None:
-        """Close the connection after this answer, which then has the field `Connection: close`."""
+        """Close the connection after the current answer, which has the field `Connection: close`."""
         self._cycle.keep_alive = False
 
     def when_gone(self, act: Callable[[], object] | None) -> None:
-        """Call `act` if the client hangs up from now on; None cancels an earlier `act`."""
+        """Call `act` if the client hangs up later; None cancels an earlier `act`."""
         self._protocol.when_gone(self._cycle, act)
 
 
 class HttpConnection(HttpToolsProtocol):
-    """A connection of uvicorn that gives each request a `RequestConnection` as an extension."""
+    """A connection of uvicorn; each request has a `RequestConnection` as an ASGI extension."""
 
     _memory: memoryview | None = None  # memory of the body that is being received
     _have = 0  # number of bytes received in that memory
@@ -88,7 +90,7 @@ class HttpConnection(HttpToolsProtocol):
         return _SCRATCH if self._memory is None else self._memory[self._have :]
 
     def written(self, nbytes: int) -> None:
-        """Handle bytes that have been written to the memory from `buffer`."""
+        """Handle bytes that the event loop has written to the memory from `buffer`."""
         if self._memory is None:
             # The parser copies the data, so the buffer can be used again.
             self.data_received(cast("bytes", _SCRATCH[:nbytes]))
@@ -115,7 +117,7 @@ class HttpConnection(HttpToolsProtocol):
     async def fill(self, cycle: RequestResponseCycle, memory: memoryview, seconds: float) -> None:
         """Fill memory with the body of a request; see `RequestConnection.fill`.
 
-        The rest of the body is received without the parser, which has seen only the header.
+        The parser sees only the header; the rest of the body is received without it.
         """
         have = len(cycle.body)
         memory[:have] = cycle.body
@@ -144,7 +146,7 @@ class HttpConnection(HttpToolsProtocol):
         fields: Iterable[tuple[bytes, bytes]],
         pieces: Sequence[Buffer],
     ) -> None:
-        """Send an answer like uvicorn, but in one write; see `RequestConnection.answer`."""
+        """Send an answer in one write, otherwise like uvicorn; see `RequestConnection.answer`."""
         if self.flow.write_paused:
             await self.flow.drain()
         if cycle.disconnected:

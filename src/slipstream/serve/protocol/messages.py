@@ -1,4 +1,4 @@
-"""The requests and responses of REST: JSON, with binary tensors behind it if requested.
+"""The requests and responses of REST: JSON, followed by binary tensors if the client asks.
 
 Source: "Open Inference Protocol", version 2, and Triton's extensions "Binary tensor data" and
 "Classification" (github.com/triton-inference-server/server, docs/protocol).
@@ -63,14 +63,16 @@ class _Body(_Message):
 
 @dataclass(frozen=True, slots=True)
 class InferenceCall:
-    """A request for a result, independent of the protocol.
+    """A request for a result, in a form that is the same for REST and gRPC.
 
     Args:
         given: Inputs by name.
-        id: Identifier of the request, which the response repeats; "" (the default) if none.
-        outputs: Requested outputs, and whether each is binary; empty (the default) requests all.
-        binary: Whether outputs are binary if the request does not say it (default False).
-        seconds: Timeout in seconds; None (the default) is the timeout of the server.
+        id: Identifier of the request, which the response repeats; "" (the default) for no
+            identifier.
+        outputs: Requested outputs, each with True for binary, False for JSON or None for `binary`;
+            empty (the default) requests all outputs.
+        binary: Whether outputs are binary for which the request says nothing (default False).
+        seconds: Time limit in seconds; None (the default) means the server's time limit.
     """
 
     given: Mapping[str, InputValue]
@@ -84,8 +86,9 @@ def parse_call(body: memoryview, json_length: str | None) -> InferenceCall:
     """Parse the body of a request.
 
     Args:
-        body: Body of the request; the tensors share its memory.
-        json_length: Value of the header field with the length of the JSON; None if all is JSON.
+        body: Body of the request; the returned tensors share its memory.
+        json_length: Value of the header field with the length of the JSON; None if the whole body
+            is JSON.
 
     Raises RequestRefusedError if the body does not follow the protocol.
     """
@@ -102,13 +105,14 @@ def parse_call(body: memoryview, json_length: str | None) -> InferenceCall:
 
 
 def timeout_of(begun: bytearray, json_length: str | None) -> float | None:
-    """Return the timeout in seconds of a request from the first bytes of its body.
+    """Return a request's time limit in seconds, from the first bytes of its body.
 
     Args:
         begun: First bytes of the body.
-        json_length: Value of the header field with the length of the JSON; None if all is JSON.
+        json_length: Value of the header field with the length of the JSON; None if the whole body
+            is JSON.
 
-    Returns None if the request sets no timeout, or its JSON has not arrived in full.
+    Returns None if the request sets no time limit, or if its JSON has not arrived in full.
 
     Raises RequestRefusedError if the JSON does not follow the protocol.
     """
@@ -132,15 +136,15 @@ def _timeout(message: _Body) -> float | None:
 def build_response(
     call: InferenceCall, model: str, version: str, outputs: Arrays, classes: Sequence[str] = ()
 ) -> tuple[list[bytes | memoryview], int | None]:
-    """Return the pieces of a response's body, and the length of its JSON (None if all is JSON).
+    """Return the pieces of a response's body, and the length of its JSON; None if all is JSON.
 
     Args:
         call: Request that is answered.
         model: Name of the model.
         version: Version of the model.
-        outputs: Outputs of the model, in its order.
-        classes: Names of the classes by number (default none); the output `labels` gets the names
-            of its labels as a parameter.
+        outputs: Outputs of the model, in the order in which the model returns them.
+        classes: Names of the classes by number (default none); the names of the labels become a
+            parameter of the output `labels`.
 
     Raises RequestRefusedError if the request names an output that the model does not have.
     """
@@ -167,7 +171,7 @@ def build_response(
 
 
 def names_of(labels: Array, classes: Sequence[str]) -> list[str]:
-    """Return the name of the class for each number of an array, or "" if there is no such class."""
+    """Return the class name of each number in an array; "" for a number without a class."""
     numbers: list[int] = labels.ravel().tolist()
     return [classes[at] if 0 <= at < len(classes) else "" for at in numbers]
 
@@ -175,9 +179,9 @@ def names_of(labels: Array, classes: Sequence[str]) -> list[str]:
 def requested_outputs(
     call: InferenceCall, outputs: Mapping[str, Array]
 ) -> Mapping[str, bool | None]:
-    """Return the requested outputs (all if the request names none) and whether each is binary.
+    """Return the requested outputs, or all if none is named, and whether each is binary.
 
-    Raises RequestRefusedError if the model does not have one of them.
+    Raises RequestRefusedError if the model lacks a requested output.
     """
     wanted = call.outputs or dict.fromkeys(outputs)
     strange = [name for name in wanted if name not in outputs]
@@ -239,14 +243,14 @@ def _inputs(inputs: Sequence[_Input], raw: memoryview) -> dict[str, InputValue]:
 
 
 def of_raw(raw: memoryview, datatype: str, shape: Sequence[int], name: str) -> InputValue:
-    """Return a tensor, or the files in a tensor of BYTES, without a copy."""
+    """Return a tensor, or the files in a tensor of BYTES, sharing the memory of the bytes."""
     if datatype == BYTES:
         return byte_strings(raw, shape, name)
     return array_of(raw, datatype, shape, name)
 
 
 def _of_base64(data: Any, shape: Sequence[int], name: str) -> list[memoryview]:
-    """Return the files of a tensor of BYTES, each written {"b64": text} in JSON."""
+    """Return the files of a tensor of BYTES, which are written as {"b64": text} in JSON."""
     if not isinstance(data, list):
         data = [data]
     elements: list[Any] = data
