@@ -102,15 +102,20 @@ void bind_arrays(nb::module_& m) {
         "Return (address, count, DType, shape, writable, owner) of a contiguous array"
         " in CPU memory; the memory lives as long as the owner.");
   nb::class_<ListenAddress>(m, "ListenAddress",
-                            "Address on which a rank should listen, with the reason.")
+                            "Address of a rank, with the reason why it is used, or is not.")
       .def_ro("address", &ListenAddress::address)
       .def_ro("interface", &ListenAddress::interface)
-      .def_ro("reason", &ListenAddress::reason);
+      .def_ro("reason", &ListenAddress::reason)
+      .def_ro("usable", &ListenAddress::usable);
   m.def("choose_listen_addresses", &choose_listen_addresses, nb::arg("filter"), nb::arg("towards"),
         nb::call_guard<nb::gil_scoped_release>(),  // it may ask a name server
         "Return the addresses on which this rank should listen, the best first. "
         "`filter` is empty or has NCCL's syntax; `towards` is empty or a host of the "
         "job.");
+  m.def("explain_listen_addresses", &explain_listen_addresses, nb::arg("filter"),
+        nb::arg("towards"), nb::call_guard<nb::gil_scoped_release>(),
+        "Return the addresses of choose_listen_addresses(), followed by all others of this host, "
+        "with the reason why they are not used.");
 }
 
 }  // namespace slipstream

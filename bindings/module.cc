@@ -8,6 +8,7 @@ NB_MODULE(_core, m) {
   slipstream::bind_arrays(m);
   slipstream::bind_group(m);
   slipstream::bind_device_group(m);
+  slipstream::bind_gpus(m);
   slipstream::bind_items(m);
   slipstream::bind_negotiation(m);
   slipstream::bind_runtime(m);

@@ -1,6 +1,5 @@
 #include "slipstream/device_group.h"
 
-#include <map>
 #include <mutex>
 #include <utility>
 
@@ -9,17 +8,6 @@
 
 namespace slipstream {
 namespace {
-
-/// The GPU of a driver. It is kept until the process ends, because the driver may be shut down
-/// before static objects are destroyed.
-CudaDevice& gpu(const std::string& library, int ordinal) {
-  static std::mutex mutex;
-  static auto& devices = *new std::map<std::pair<std::string, int>, std::unique_ptr<CudaDevice>>;
-  const std::scoped_lock lock(mutex);
-  std::unique_ptr<CudaDevice>& device = devices[{library, ordinal}];
-  if (!device) device = std::make_unique<CudaDevice>(CudaDriver(library), ordinal);
-  return *device;
-}
 
 StagingOptions staging_options(const DeviceOptions& options) {
   return {.ring = {.num_slots = options.num_slots, .slot_bytes = options.slot_bytes}};
@@ -33,7 +21,8 @@ struct DeviceGroup::State {
       : parts(std::move(kept)),
         engine(runs),
         members(std::move(ranks)),
-        group(runs, members, gpu(options.library, options.ordinal), staging_options(options)) {}
+        group(runs, members, kept_cuda_device(options.library, options.ordinal),
+              staging_options(options)) {}
 
   std::shared_ptr<RuntimeParts> parts;
   Engine& engine;

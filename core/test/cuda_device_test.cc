@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "slipstream/gpu.h"
 #include "test/device_family.h"
 
 // The contract over the driver of this machine, if there is one, and over a stand-in for it.
@@ -62,6 +63,19 @@ TEST(CudaDriver, NamesFunctionResultAndRemedy) {
   EXPECT_NE(text(kCudaOutOfMemory).find("free memory of the GPU"), std::string::npos);
   EXPECT_NE(text(904).find("captured into a CUDA graph"), std::string::npos);
   EXPECT_EQ(text(kCudaSuccess), "no error");
+}
+
+TEST(Gpus, ListsWhatTheDriverHas) {
+  const GpuList list = list_gpus(CUDA_STAND_IN);
+  EXPECT_EQ(list.cuda_version, 12040);
+  ASSERT_EQ(list.gpus.size(), 1U);
+  EXPECT_EQ(list.gpus[0].name, "a stand-in");
+  EXPECT_EQ(list.gpus[0].memory_bytes, 2UL << 30);
+}
+
+TEST(Gpus, TriesAGpu) {
+  EXPECT_NO_THROW(try_gpu(0, CUDA_STAND_IN));
+  EXPECT_EQ(error_of([] { try_gpu(1, CUDA_STAND_IN); }).kind(), ErrorKind::kUsage);
 }
 
 TEST(CudaDevice, NamesTheGpu) {

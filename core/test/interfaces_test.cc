@@ -119,6 +119,43 @@ TEST(OrderAddresses, NamesTheRouteEvenWhereTheFilterAgrees) {
   EXPECT_EQ(candidates.at(1).reason, "SLIPSTREAM_IFACE=^docker");
 }
 
+/// The reason why an address of host() is not used; empty if it is used.
+std::string refusal(const std::string& of, const std::string& filter,
+                    const std::optional<Route>& route) {
+  for (const auto& each : judge_addresses(host(), InterfaceFilter::parse(filter), route)) {
+    if (each.address.host() == of) return each.usable ? "" : each.reason;
+  }
+  return of + " is missing";
+}
+
+TEST(JudgeAddresses, SaysWhyAnAddressIsNotUsed) {
+  const Route route{"10.0.0.1", address("10.0.0.7")};
+  EXPECT_EQ(refusal("10.0.0.7", "", route), "");
+  EXPECT_EQ(refusal("192.168.5.7", "", route), "");
+  EXPECT_EQ(refusal("10.1.0.7", "", route), "the interface is down");
+  EXPECT_EQ(refusal("127.0.0.1", "", route), "loopback does not reach other hosts");
+  EXPECT_EQ(refusal("172.17.0.1", "", route),
+            "a bridge of containers or virtual machines, whose address is the same on every host");
+  EXPECT_EQ(refusal("192.168.5.7", "^ib", route), "SLIPSTREAM_IFACE=^ib excludes it");
+  EXPECT_EQ(refusal("10.0.0.7", "=ib0", route), "SLIPSTREAM_IFACE==ib0 does not name it");
+  EXPECT_EQ(refusal("10.0.0.7", "", Route{"localhost", address("127.0.0.1")}),
+            "the route to localhost stays on this host");
+}
+
+TEST(JudgeAddresses, PutsUnusableAddressesLast) {
+  const auto all = judge_addresses(host(), {}, Route{"10.0.0.1", address("10.0.0.7")});
+  ASSERT_EQ(all.size(), host().size());
+  EXPECT_TRUE(std::ranges::is_partitioned(all, &AddressCandidate::usable));
+}
+
+TEST(Interfaces, ExplainsEveryAddressOfThisHost) {
+  const auto all = explain_addresses({}, "127.0.0.1");
+  EXPECT_EQ(all.size(), list_interfaces().size());
+  EXPECT_EQ(all.at(0).address.host(), choose_addresses({}, "127.0.0.1").at(0).address.host());
+  const auto none = explain_addresses(InterfaceFilter::parse("=nosuch0"), "");
+  EXPECT_TRUE(std::ranges::none_of(none, &AddressCandidate::usable)) << "no error is thrown";
+}
+
 TEST(Interfaces, ListsLoopback) {
   const auto addresses = list_interfaces();
   const auto loopback = std::ranges::find_if(

@@ -25,25 +25,55 @@ bool is_same_on_every_host(std::string_view interface) {
                              [&](auto prefix) { return interface.starts_with(prefix); });
 }
 
-/// The quality of an address; lower is better.
-enum Rank : int { kRouteSource, kRouteFamily, kRouteInterface, kOther, kLinkLocal, kUnusable };
+/// The quality of an address; lower is better. Peers may use an address up to kLinkLocal.
+enum Rank : int {
+  kRouteSource,
+  kRouteFamily,
+  kRouteInterface,
+  kOther,
+  kLinkLocal,
+  kOutsideLoopback,
+  kContainerBridge,
+  kLoopback,
+  kForbidden,
+  kDown,
+};
 
 Rank rank_of(const InterfaceAddress& candidate, const InterfaceFilter& filter,
              const std::optional<Route>& route, const std::string& route_interface) {
   const SocketAddress& address = candidate.address;
   const bool named = !filter.names.empty() && !filter.exclude;
-  if (!candidate.up || !filter.allows(candidate.interface)) return kUnusable;
+  if (!candidate.up) return kDown;
+  if (!filter.allows(candidate.interface)) return kForbidden;
   if (route && address.same_host(route->source)) return kRouteSource;
   const bool loopback_wanted = named || (route && route->source.is_loopback());
-  if (address.is_loopback() && !loopback_wanted) return kUnusable;
-  if (filter.names.empty() && is_same_on_every_host(candidate.interface)) return kUnusable;
-  if (route && route->source.is_loopback() && !address.is_loopback()) return kUnusable;
+  if (address.is_loopback() && !loopback_wanted) return kLoopback;
+  if (filter.names.empty() && is_same_on_every_host(candidate.interface)) return kContainerBridge;
+  if (route && route->source.is_loopback() && !address.is_loopback()) return kOutsideLoopback;
   if (address.is_link_local()) return kLinkLocal;
   if (!route || candidate.interface != route_interface) return kOther;
   return address.family() == route->source.family() ? kRouteFamily : kRouteInterface;
 }
 
+std::string refusal_of(Rank rank, const InterfaceFilter& filter,
+                       const std::optional<Route>& route) {
+  switch (rank) {
+    case kOutsideLoopback:
+      return concat("the route to ", route->towards, " stays on this host");
+    case kContainerBridge:
+      return "a bridge of containers or virtual machines, whose address is the same on every host";
+    case kLoopback:
+      return "loopback does not reach other hosts";
+    case kForbidden:
+      return concat("SLIPSTREAM_IFACE=", filter.text(),
+                    filter.exclude ? " excludes it" : " does not name it");
+    default:
+      return "the interface is down";
+  }
+}
+
 std::string reason_of(Rank rank, const InterfaceFilter& filter, const std::optional<Route>& route) {
+  if (rank > kLinkLocal) return refusal_of(rank, filter, route);
   if (rank == kRouteSource) return concat("route to ", route->towards);
   if (!filter.names.empty()) return concat("SLIPSTREAM_IFACE=", filter.text());
   if (rank == kRouteFamily || rank == kRouteInterface) {
@@ -67,6 +97,11 @@ std::string describe(const std::vector<InterfaceAddress>& addresses) {
                    each.up ? "" : " (down)");
   }
   return text.empty() ? "none" : text;
+}
+
+std::vector<AddressCandidate> usable_of(std::vector<AddressCandidate> candidates) {
+  std::erase_if(candidates, [](const AddressCandidate& each) { return !each.usable; });
+  return candidates;
 }
 
 /// On many systems the name of the host itself resolves to loopback (127.0.1.1 on Debian).
@@ -157,7 +192,7 @@ std::optional<Route> find_route(const std::string& towards) {
   return std::nullopt;
 }
 
-std::vector<AddressCandidate> order_addresses(const std::vector<InterfaceAddress>& addresses,
+std::vector<AddressCandidate> judge_addresses(const std::vector<InterfaceAddress>& addresses,
                                               const InterfaceFilter& filter,
                                               std::optional<Route> route) {
   const std::string route_interface = interface_with(addresses, route);
@@ -165,8 +200,8 @@ std::vector<AddressCandidate> order_addresses(const std::vector<InterfaceAddress
   std::vector<std::pair<Rank, AddressCandidate>> ranked;
   for (const InterfaceAddress& each : addresses) {
     const Rank rank = rank_of(each, filter, route, route_interface);
-    if (rank == kUnusable) continue;
-    ranked.push_back({rank, {each.address, each.interface, reason_of(rank, filter, route)}});
+    ranked.push_back(
+        {rank, {each.address, each.interface, reason_of(rank, filter, route), rank <= kLinkLocal}});
   }
   std::ranges::stable_sort(ranked, {}, [](const auto& each) { return each.first; });
   std::vector<AddressCandidate> ordered;
@@ -174,18 +209,35 @@ std::vector<AddressCandidate> order_addresses(const std::vector<InterfaceAddress
   return ordered;
 }
 
+std::vector<AddressCandidate> order_addresses(const std::vector<InterfaceAddress>& addresses,
+                                              const InterfaceFilter& filter,
+                                              std::optional<Route> route) {
+  return usable_of(judge_addresses(addresses, filter, std::move(route)));
+}
+
+std::vector<AddressCandidate> explain_addresses(const InterfaceFilter& filter,
+                                                const std::string& towards) {
+  const auto addresses = list_interfaces();
+  auto candidates = judge_addresses(addresses, filter, find_route(towards));
+  if (!filter.names.empty() || std::ranges::any_of(candidates, &AddressCandidate::usable)) {
+    return candidates;
+  }
+  // On a host without a network, ranks can still reach one another.
+  for (AddressCandidate& each : candidates) {
+    if (!each.address.is_loopback()) continue;
+    each.reason = "no other interface is up";
+    each.usable = true;
+  }
+  std::ranges::stable_partition(candidates, &AddressCandidate::usable);
+  return candidates;
+}
+
 std::vector<AddressCandidate> choose_addresses(const InterfaceFilter& filter,
                                                const std::string& towards) {
-  const auto addresses = list_interfaces();
-  auto candidates = order_addresses(addresses, filter, find_route(towards));
-  if (candidates.empty() && filter.names.empty()) {
-    // On a host without a network, ranks can still reach one another.
-    candidates = order_addresses(addresses, InterfaceFilter::parse("lo"), std::nullopt);
-    for (AddressCandidate& each : candidates) each.reason = "no other interface is up";
-  }
+  auto candidates = usable_of(explain_addresses(filter, towards));
   if (!candidates.empty()) return candidates;
   fail(ErrorKind::kConfig, "SLIPSTREAM_IFACE=", filter.text(),
-       " leaves no address to listen on; this host has ", describe(addresses),
+       " leaves no address to listen on; this host has ", describe(list_interfaces()),
        ": name one of these interfaces");
 }
 

@@ -30,11 +30,12 @@ struct InterfaceFilter {
   [[nodiscard]] std::string text() const;
 };
 
-/// An address at which peers may reach this rank, with the reason for its choice.
+/// An address of this rank, with the reason for which peers may use it, or may not.
 struct AddressCandidate {
   SocketAddress address;
   std::string interface;
-  std::string reason;  ///< "route to 10.0.0.1", "SLIPSTREAM_IFACE=^docker"
+  std::string reason;  ///< "route to 10.0.0.1", "SLIPSTREAM_IFACE=^docker", "the interface is down"
+  bool usable = true;
 };
 
 /// The route to a peer, which gives the source address for peers.
@@ -65,10 +66,20 @@ std::vector<AddressCandidate> order_addresses(const std::vector<InterfaceAddress
                                               const InterfaceFilter& filter,
                                               std::optional<Route> route);
 
+/// The addresses in the same order, followed by those that order_addresses() leaves out.
+std::vector<AddressCandidate> judge_addresses(const std::vector<InterfaceAddress>& addresses,
+                                              const InterfaceFilter& filter,
+                                              std::optional<Route> route);
+
 /// The addresses on which this rank should listen. `towards` is a host of the job, such as
 /// MASTER_ADDR, or empty. Throws Error(kConfig) with the available addresses if none remains. May
 /// block in the resolver.
 std::vector<AddressCandidate> choose_addresses(const InterfaceFilter& filter,
                                                const std::string& towards);
+
+/// The addresses of choose_addresses(), followed by all others of this host, with the reason why
+/// they are not used. Does not throw if none is usable. May block in the resolver.
+std::vector<AddressCandidate> explain_addresses(const InterfaceFilter& filter,
+                                                const std::string& towards);
 
 }  // namespace slipstream

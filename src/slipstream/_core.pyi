@@ -109,7 +109,7 @@ def array_view(array: object) -> tuple[int, int, DType, tuple[int, ...], bool, o
     """
 
 class ListenAddress:
-    """Address on which a rank should listen, with the reason."""
+    """Address of a rank, with the reason why it is used, or is not."""
 
     @property
     def address(self) -> str: ...
@@ -120,9 +120,17 @@ class ListenAddress:
     @property
     def reason(self) -> str: ...
 
+    @property
+    def usable(self) -> bool: ...
+
 def choose_listen_addresses(filter: str, towards: str) -> list[ListenAddress]:
     """
     Return the addresses on which this rank should listen, the best first. `filter` is empty or has NCCL's syntax; `towards` is empty or a host of the job.
+    """
+
+def explain_listen_addresses(filter: str, towards: str) -> list[ListenAddress]:
+    """
+    Return the addresses of choose_listen_addresses(), followed by all others of this host, with the reason why they are not used.
     """
 
 class Handle:
@@ -261,6 +269,32 @@ class DeviceGroup:
     def send(self, data: int, count: int, dtype: DType, peer: int, tag: int = 0, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> DeviceHandle: ...
 
     def recv(self, data: int, count: int, dtype: DType, peer: int, tag: int = 0, *, name: str = '', priority: int = 0, timeout: float = 0.0, algorithm: Algorithm = Algorithm.AUTO, waits_soon: bool = False) -> DeviceHandle: ...
+
+class Gpu:
+    """GPU, as the CUDA driver describes it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def memory_bytes(self) -> int: ...
+
+class GpuList:
+    """CUDA driver of this host, and its GPUs."""
+
+    @property
+    def cuda_version(self) -> int: ...
+
+    @property
+    def gpus(self) -> list[Gpu]: ...
+
+def list_gpus(library: str = 'libcuda.so.1') -> GpuList:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves, without using them."""
+
+def try_gpu(ordinal: int, library: str = 'libcuda.so.1') -> None:
+    """
+    Use a GPU as collectives do, with a few bytes; raise an error if it cannot serve them.
+    """
 
 def items_of(type: object, otherwise: object, value: object) -> object:
     """

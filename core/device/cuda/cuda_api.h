@@ -36,9 +36,11 @@ constexpr unsigned kCudaStreamWriteValueDefault = 0;  // with a barrier for what
   X(cuInit, unsigned)                                                            \
   X(cuGetErrorName, CudaResult, const char**)                                    \
   X(cuGetErrorString, CudaResult, const char**)                                  \
+  X(cuDriverGetVersion, int*)                                                    \
   X(cuDeviceGetCount, int*)                                                      \
   X(cuDeviceGet, CudaDeviceNumber*, int)                                         \
   X(cuDeviceGetName, char*, int, CudaDeviceNumber)                               \
+  X(cuDeviceTotalMem_v2, std::size_t*, CudaDeviceNumber)                         \
   X(cuDeviceGetAttribute, int*, int, CudaDeviceNumber)                           \
   X(cuDevicePrimaryCtxRetain, CudaHandle*, CudaDeviceNumber)                     \
   X(cuDevicePrimaryCtxRelease_v2, CudaDeviceNumber)                              \

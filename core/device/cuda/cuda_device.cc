@@ -1,6 +1,9 @@
 #include "device/cuda/cuda_device.h"
 
-#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
 
 #include "gate/engine_thread.h"
 #include "slipstream/error.h"
@@ -69,9 +72,7 @@ void CudaDevice::require(int attribute, const char* what) const {
 }
 
 std::string CudaDevice::describe() const {
-  std::array<char, 256> name{};
-  SLIPSTREAM_CUDA(driver_, cuDeviceGetName, name.data(), static_cast<int>(name.size()), device_);
-  return concat(name.data(), " (CUDA device ", ordinal_, ")");
+  return concat(driver_.name_of(device_), " (CUDA device ", ordinal_, ")");
 }
 
 DeviceAddress CudaDevice::allocate(std::size_t num_bytes) {
@@ -169,6 +170,15 @@ bool CudaDevice::is_done(EventHandle event) {
 void CudaDevice::synchronize(StreamHandle stream) {
   const Call call(*this, "synchronize");
   SLIPSTREAM_CUDA(driver_, cuStreamSynchronize, cuda(stream));
+}
+
+CudaDevice& kept_cuda_device(const std::string& library, int ordinal) {
+  static std::mutex mutex;
+  static auto& devices = *new std::map<std::pair<std::string, int>, std::unique_ptr<CudaDevice>>;
+  const std::scoped_lock lock(mutex);
+  std::unique_ptr<CudaDevice>& device = devices[{library, ordinal}];
+  if (!device) device = std::make_unique<CudaDevice>(CudaDriver(library), ordinal);
+  return *device;
 }
 
 }  // namespace slipstream

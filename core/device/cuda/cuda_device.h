@@ -51,4 +51,8 @@ class CudaDevice final : public Device {
   CudaHandle context_ = nullptr;
 };
 
+/// The device of a GPU, which is made by the first call and kept until the process ends, because
+/// the driver may be shut down before static objects are destroyed.
+CudaDevice& kept_cuda_device(const std::string& library, int ordinal);
+
 }  // namespace slipstream

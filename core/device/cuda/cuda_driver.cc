@@ -85,10 +85,28 @@ CudaDriver::CudaDriver(const std::string& library) {
   SLIPSTREAM_CUDA(*this, cuInit, 0);
 }
 
+int CudaDriver::cuda_version() const {
+  int version = 0;
+  SLIPSTREAM_CUDA(*this, cuDriverGetVersion, &version);
+  return version;
+}
+
 int CudaDriver::num_devices() const {
   int count = 0;
   SLIPSTREAM_CUDA(*this, cuDeviceGetCount, &count);
   return count;
+}
+
+std::string CudaDriver::name_of(CudaDeviceNumber device) const {
+  std::array<char, 256> name{};
+  SLIPSTREAM_CUDA(*this, cuDeviceGetName, name.data(), static_cast<int>(name.size()), device);
+  return name.data();
+}
+
+std::size_t CudaDriver::memory_bytes_of(CudaDeviceNumber device) const {
+  std::size_t num_bytes = 0;
+  SLIPSTREAM_CUDA(*this, cuDeviceTotalMem_v2, &num_bytes, device);
+  return num_bytes;
 }
 
 std::string CudaDriver::describe(CudaResult result) const {

@@ -16,7 +16,11 @@ class CudaDriver {
   explicit CudaDriver(const std::string& library = kLibrary);
 
   [[nodiscard]] const CudaApi& api() const noexcept { return api_; }
+  /// The CUDA version that the driver supports: 12040 is 12.4.
+  [[nodiscard]] int cuda_version() const;
   [[nodiscard]] int num_devices() const;
+  [[nodiscard]] std::string name_of(CudaDeviceNumber device) const;
+  [[nodiscard]] std::size_t memory_bytes_of(CudaDeviceNumber device) const;
   /// Throws Error unless the result is success. The message names the function, the result and a
   /// remedy.
   void check(CudaResult result, const char* function) const;

@@ -6,11 +6,12 @@
 
 namespace slipstream {
 
-/// An address on which this rank should listen, with the reason.
+/// An address of this rank, with the reason for which it listens there, or does not.
 struct ListenAddress {
   std::string address;    ///< "10.0.0.7", "fd00::1", "fe80::1%eth0"
   std::string interface;  ///< "eth0"
-  std::string reason;     ///< "route to 10.0.0.1"
+  std::string reason;     ///< "route to 10.0.0.1", "the interface is down"
+  bool usable = true;     ///< whether this rank would listen there
 };
 
 /// The addresses on which this rank should listen, the best first. Throws Error(kConfig) if none is
@@ -20,5 +21,10 @@ struct ListenAddress {
 /// MASTER_ADDR.
 std::vector<ListenAddress> choose_listen_addresses(std::string_view filter,
                                                    const std::string& towards);
+
+/// The same addresses, followed by all others of this host, with the reason why they are not used.
+/// Does not throw if none is usable. May block in the resolver.
+std::vector<ListenAddress> explain_listen_addresses(std::string_view filter,
+                                                    const std::string& towards);
 
 }  // namespace slipstream

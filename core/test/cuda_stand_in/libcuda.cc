@@ -74,6 +74,11 @@ CudaResult cuGetErrorString(CudaResult, const char** text) {
   return kCudaSuccess;
 }
 
+CudaResult cuDriverGetVersion(int* version) {
+  *version = 12040;
+  return kCudaSuccess;
+}
+
 CudaResult cuDeviceGetCount(int* count) {
   *count = 1;
   return kCudaSuccess;
@@ -86,6 +91,11 @@ CudaResult cuDeviceGet(CudaDeviceNumber* device, int ordinal) {
 
 CudaResult cuDeviceGetName(char* name, int size, CudaDeviceNumber device) {
   std::strncpy(name, "a stand-in", static_cast<std::size_t>(size));
+  return device == 7 ? kCudaSuccess : kCudaInvalidDevice;
+}
+
+CudaResult cuDeviceTotalMem_v2(std::size_t* num_bytes, CudaDeviceNumber device) {
+  *num_bytes = 2UL << 30;
   return device == 7 ? kCudaSuccess : kCudaInvalidDevice;
 }
 

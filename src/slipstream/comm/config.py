@@ -35,6 +35,18 @@ def choose_listen_addresses(settings: Settings, towards: str) -> list[_core.List
     return _core.choose_listen_addresses(interface_filter_text(settings.iface), towards)
 
 
+def explain_listen_addresses(settings: Settings, towards: str) -> list[_core.ListenAddress]:
+    """Return the same addresses, followed by all others of this host, which are not used.
+
+    Each has a reason. The call may block in the resolver.
+
+    Args:
+        settings: Settings of this process, of which SLIPSTREAM_IFACE is used.
+        towards: Name of a host of the job, or "".
+    """
+    return _core.explain_listen_addresses(interface_filter_text(settings.iface), towards)
+
+
 def engine_config(settings: Settings, towards: str | None) -> _core.Config:
     """Return the part of the settings that the engine uses.
 

@@ -18,7 +18,17 @@ def test_everything_fits_on_a_screen_of_80_columns() -> None:
     lines = done.stdout.splitlines()
     assert len(lines) <= 40
     assert max(len(line) for line in lines) <= 80
-    for name in ("Python", "processor", "interface", "core", "torch", "ssh", "srun"):
+    for name in (
+        "Python",
+        "processor",
+        "interface",
+        "GPU",
+        "core",
+        "torch",
+        "ssh",
+        "srun",
+        "backend",
+    ):
         assert any(line[3:].startswith(name) for line in lines), name
 
 

@@ -3,12 +3,14 @@
 import importlib.util
 import os
 import platform
+import resource
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from slipstream.cli.findings import CONGESTION, Finding, find_everything
+from slipstream.cli.findings import Finding, find_everything
+from slipstream.cli.findings.network import CONGESTION
 
 
 def found(name: str, environ: dict[str, str] | None = None, peer: str | None = None) -> Finding:
@@ -24,6 +26,12 @@ def test_it_sees_the_python_and_the_cores_that_it_runs_on() -> None:
 def test_it_sees_installed_frameworks_without_importing_them() -> None:
     assert found("numpy").text == np.__version__
     assert found("mxnet").state == "absent"
+    assert ", without CUDA, " in found("torch").text or ", CUDA " in found("torch").text
+
+
+def test_it_sees_the_limits_of_a_process() -> None:
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert found("limits").text.endswith(f" of locked memory, {files} open files")
 
 
 def test_it_sees_frameworks_that_packages_of_other_names_install(
