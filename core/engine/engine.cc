@@ -168,30 +168,41 @@ void Engine::start_submitted() {
     const std::scoped_lock lock(submit_mutex_);
     submitted.swap(submitted_);
   }
-  for (const auto& operation : submitted) {
+  std::deque<std::shared_ptr<Operation>> ready;
+  for (auto& operation : submitted) {
     operations_.note_started();
     if (held_.empty() && operation->request().ring == nullptr) {
-      start(operation);
+      ready.push_back(std::move(operation));
     } else {
-      held_.add(operation);
+      held_.add(std::move(operation));
     }
   }
+  start_in_order(std::move(ready));
 }
 
 bool Engine::start_held() {
   if (held_.empty()) return false;
-  const auto ready = held_.take_ready();
+  auto ready = held_.take_ready();
+  const bool any = !ready.empty();
   for (const auto& operation : ready) {
     operation->deadline += world_.now - operation->submitted;  // a device may take its time
-    if (has_open_ring(*operation)) {
-      const Error cause(ErrorKind::kAborted,
-                        concat(world_.name_of(world_.identity.rank),
-                               " has ended its use of the device, or its device has failed"));
-      failures_.fail_group(operation->group(), cause, true);
-    }
-    start(operation);
   }
-  return !ready.empty();
+  start_in_order(std::move(ready));
+  return any;
+}
+
+void Engine::start_in_order(std::deque<std::shared_ptr<Operation>> ready) {
+  while (!ready.empty()) {
+    const std::shared_ptr<Operation> operation = std::move(ready.front());
+    ready.pop_front();
+    try {
+      start(operation);
+    } catch (const std::exception& error) {
+      operations_.fail(operation, Error(ErrorKind::kInternal, error.what()));
+      held_.put_back(std::move(ready));
+      throw;
+    }
+  }
 }
 
 void Engine::start(const std::shared_ptr<Operation>& operation) {
@@ -199,8 +210,14 @@ void Engine::start(const std::shared_ptr<Operation>& operation) {
   operation->started = operation->progressed = world_.now;
   operation->report_at = operation->started + world_.options.stall_after;
   if (!operation->is_point_to_point()) {
-    group.started = operation->sequence() + 1;
+    group.started = std::max(group.started, operation->sequence() + 1);
     group.remember(*operation);
+  }
+  if (has_open_ring(*operation)) {
+    const Error cause(ErrorKind::kAborted,
+                      concat(world_.name_of(world_.identity.rank),
+                             " has ended its use of the device, or its device has failed"));
+    failures_.fail_group(group, cause, true);
   }
   const bool failed = operation->is_point_to_point() ? group.failure.has_value()
                                                      : operation->sequence() >= group.failed_from;
@@ -222,7 +239,10 @@ void Engine::start(const std::shared_ptr<Operation>& operation) {
   }
   operations_.begin(operation);
   receiver_.deliver_early(operation);
-  operations_.fail_if_forsaken(operation);
+  if (operation->completion()->done()) return;
+  if (const auto cause = operations_.why_forsaken(*operation)) {
+    failures_.fail_group(group, *cause, true, operation->sequence());
+  }
 }
 
 Stats Engine::stats() {

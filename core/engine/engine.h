@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -109,6 +110,9 @@ class Engine final : private Driven {
   void start_submitted();
   /// Starts the held operations that may start. Returns whether there were any.
   bool start_held();
+  /// If an operation cannot be started, it fails, the error is thrown, and the operations behind it
+  /// are held until the next turn.
+  void start_in_order(std::deque<std::shared_ptr<Operation>> ready);
   void start(const std::shared_ptr<Operation>& operation);
   [[noreturn]] void fail_closed() const;
 

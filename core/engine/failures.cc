@@ -1,6 +1,7 @@
 #include "engine/failures.h"
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -127,16 +128,21 @@ void Failures::peer_gone(Peer& peer, const std::string& reason) {
   }
 }
 
-/// A rank that has left owes nothing to operations that it has finished; the others fail.
+/// A rank that has left owes nothing to operations that it has finished; the others fail. The other
+/// members of a collective are told, because they may wait for this rank only.
 void Failures::fail_operations_with(const Peer& peer) {
+  const Error cause(ErrorKind::kPeer, concat(world_.name_of(peer.rank()), " ", peer.why_gone()));
   std::vector<std::shared_ptr<Operation>> failed;
-  for (const auto& [id, group] : world_.groups) {
+  const auto groups = world_.groups;
+  for (const auto& [id, group] : groups) {
     const std::uint32_t index = group->index_of(peer.rank());
     if (index == kNotAMember) continue;
     if (group->watcher != nullptr) group->watcher->troubled();
+    std::optional<std::uint64_t> first;
     for (const auto& [sequence, operation] : group->running) {
-      if (operation->needs(index)) failed.push_back(operation);
+      if (operation->needs(index)) first = std::min(first.value_or(sequence), sequence);
     }
+    if (first) fail_group(*group, cause, true, *first);
     for (const auto& operation : group->receives) {
       if (operation->request().root == index) failed.push_back(operation);
     }
@@ -147,7 +153,6 @@ void Failures::fail_operations_with(const Peer& peer) {
       if (key.first == index) failed.push_back(operation);
     }
   }
-  const Error cause(ErrorKind::kPeer, concat(world_.name_of(peer.rank()), " ", peer.why_gone()));
   for (const auto& operation : failed) operations_.fail(operation, cause);
 }
 

@@ -1,6 +1,7 @@
 #include "engine/held_operations.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "engine/group.h"
 #include "gate/gated_ring.h"
@@ -24,6 +25,15 @@ Line line_of(const Operation& operation) {
   return {&operation.group(), request.collective, sends ? request.root : 0};
 }
 
+/// Whether the operation can only fail. It then needs no order, and the device before which it
+/// waits may have failed.
+bool is_lost(const Operation& operation) {
+  const Group& group = operation.group();
+  if (operation.request().ring != nullptr) return false;  // the slot may belong to the device
+  return group.closed || (group.failure && (operation.is_point_to_point() ||
+                                            operation.sequence() >= group.failed_from));
+}
+
 bool may_start(const Operation& operation) {
   const Request& request = operation.request();
   return request.ring == nullptr || request.ring->ready(request.chunk) || has_open_ring(operation);
@@ -31,12 +41,13 @@ bool may_start(const Operation& operation) {
 
 }  // namespace
 
-std::vector<std::shared_ptr<Operation>> HeldOperations::take_ready() {
-  std::vector<std::shared_ptr<Operation>> ready;
+std::deque<std::shared_ptr<Operation>> HeldOperations::take_ready() {
+  std::deque<std::shared_ptr<Operation>> ready;
   std::vector<Line> waiting;
   std::erase_if(held_, [&](std::shared_ptr<Operation>& operation) {
     const Line line = line_of(*operation);
-    if (std::ranges::find(waiting, line) != waiting.end()) return false;
+    const bool is_behind = std::ranges::find(waiting, line) != waiting.end();
+    if (is_behind && !is_lost(*operation)) return false;
     if (!may_start(*operation)) {
       waiting.push_back(line);
       return false;

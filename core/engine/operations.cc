@@ -45,15 +45,16 @@ void Operations::note_bulk(Operation& operation) {
 }
 
 /// A rank that is gone may have sent all data that the operation needs from it.
-void Operations::fail_if_forsaken(const std::shared_ptr<Operation>& operation) {
-  const Group& group = operation->group();
+std::optional<Error> Operations::why_forsaken(const Operation& operation) const {
+  const Group& group = operation.group();
   for (std::uint32_t index = 0; index < group.size(); ++index) {
     const std::uint32_t rank = group.ranks()[index];
-    if (rank == world_.identity.rank || !world_.peers[rank]->gone() || !operation->needs(index))
+    if (rank == world_.identity.rank || !world_.peers[rank]->gone() || !operation.needs(index))
       continue;
-    const std::string why = concat(world_.name_of(rank), " ", world_.peers[rank]->why_gone());
-    return fail(operation, Error(ErrorKind::kPeer, why));
+    return Error(ErrorKind::kPeer,
+                 concat(world_.name_of(rank), " ", world_.peers[rank]->why_gone()));
   }
+  return std::nullopt;
 }
 
 /// Tells all ranks that will send segments that they may send them.

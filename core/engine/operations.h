@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -42,8 +43,8 @@ class Operations final : public SegmentSource {
   /// the step then waits for the post.
   bool send_eagerly(const std::shared_ptr<Operation>& operation, std::uint32_t step);
   void fail(const std::shared_ptr<Operation>& operation, const Error& cause);
-  /// Fails the operation if it needs data of a rank that is gone.
-  void fail_if_forsaken(const std::shared_ptr<Operation>& operation);
+  /// The error of an operation that needs data of a rank that is gone.
+  [[nodiscard]] std::optional<Error> why_forsaken(const Operation& operation) const;
 
   [[nodiscard]] Stats stats() const;
   void keep_records(bool keep) { keeps_records_.store(keep, std::memory_order_relaxed); }

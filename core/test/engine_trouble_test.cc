@@ -8,6 +8,7 @@
 
 #include "engine/completion.h"
 #include "engine_world.h"
+#include "gate/gated_ring.h"
 #include "tcp_world.h"
 
 // Tests of ranks that are out of step, that are gone, or that come back: nothing hangs, and nothing
@@ -354,6 +355,78 @@ TEST(Trouble, StreamsThatCloseTogetherWithTheirPeerAreNotReportedLost) {
       EXPECT_EQ(line.find("lost stream"), std::string::npos) << line;
     }
   }
+}
+
+/// A ring without a device, which a test fills.
+class LooseRing {
+ public:
+  [[nodiscard]] GatedRing& ring() { return ring_; }
+  /// An allreduce of `count` floats in a slot that is not filled yet.
+  Request allreduce_in_slot(std::uint64_t count) {
+    Request request{.collective = Collective::kAllreduce, .dtype = DType::kFloat32, .count = count};
+    request.input = request.output = ring_.slot(1).data();
+    request.ring = &ring_;
+    request.chunk = 1;
+    return request;
+  }
+  void fill_slot() { ring_.gate(1).in.value.store(1, std::memory_order_release); }
+
+ private:
+  static constexpr RingShape kShape{.num_slots = 2, .slot_bytes = 4096};
+  std::vector<std::byte> memory_{GatedRing::bytes_for(kShape) + 4096};
+  GatedRing ring_{page_of(memory_), kShape};
+
+  static std::span<std::byte> page_of(std::vector<std::byte>& memory) {
+    void* place = memory.data();
+    std::size_t left = memory.size();
+    std::align(4096, GatedRing::bytes_for(kShape), place, left);
+    return {static_cast<std::byte*>(place), left};
+  }
+};
+
+TEST(Trouble, OperationsBehindAnErrorOfTheEngineEndToo) {
+  LooseRing loose;
+  EngineWorld world(2);
+  EngineRank& self = world[0];
+  std::vector<float> small(4);
+  const auto failing = self.engine->submit(self.world, loose.allreduce_in_slot(4));
+  const auto behind = self.engine->submit(self.world, allreduce(small));
+  world.network().fail_next_send(0);
+  loose.fill_slot();
+  for (const auto& each : {failing, behind}) {
+    ASSERT_TRUE(self.engine->wait(*each, Clock::now() + kPatience));
+    ASSERT_TRUE(each->error());
+    EXPECT_NE(std::string(each->error()->what()).find("was told to"), std::string::npos);
+  }
+}
+
+TEST(Trouble, AFailureEndsCallsThatWaitBehindADevice) {
+  LooseRing loose;
+  EngineWorld world(2);
+  EngineRank& self = world[0];
+  std::vector<float> small(4);
+  const auto gated = self.engine->submit(self.world, loose.allreduce_in_slot(4));
+  const auto behind = self.engine->submit(self.world, allreduce(small));
+  world[1].engine->abort_group(*world[1].world, "a test");
+  ASSERT_TRUE(self.engine->wait(*behind, Clock::now() + kPatience)) << "its device may have failed";
+  EXPECT_NE(std::string(behind->error()->what()).find("rank 1 aborted"), std::string::npos);
+  EXPECT_FALSE(gated->done()) << "the device may still write into the slot";
+  loose.fill_slot();
+  ASSERT_TRUE(self.engine->wait(*gated, Clock::now() + kPatience));
+}
+
+/// Rank 0 waits for rank 2 only, whose operation fails.
+TEST(Trouble, AllMembersAreToldThatOneHasLeft) {
+  EngineWorld world(3);
+  world.each([](EngineRank& self) {
+    if (self.rank == 1) return self.engine->close();
+    std::vector<float> blocks(3 * kLarge), block(kLarge);
+    Request request = message(Collective::kScatter, blocks, 2);
+    request.output = block.data();
+    request.count = kLarge;
+    const std::string error = error_of([&] { self.run(request); });
+    EXPECT_NE(error.find("rank 1"), std::string::npos) << error;
+  });
 }
 
 }  // namespace

@@ -72,6 +72,10 @@ bool FakeNetwork::send(const FakeLane& lane, const Frame& frame,
   SLIPSTREAM_ASSERT(frame.length == payload.size() && frame.length <= options_.max_payload_bytes,
                     "frame.length ", frame.length, ", payload ", payload.size(), ", allowed ",
                     options_.max_payload_bytes);
+  std::uint32_t sender = lane.from;
+  if (failing_sender_.compare_exchange_strong(sender, kNobody)) {
+    fail(ErrorKind::kInternal, "send failed, as rank ", lane.from, " was told to");
+  }
   const auto faults = port(lane.to).send(lane, frame, payload);
   if (!faults) return false;
   for (const Fault& fault : *faults) {

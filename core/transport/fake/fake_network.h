@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -32,6 +33,8 @@ class FakeNetwork {
   void lose_stream(std::uint32_t rank, std::uint32_t peer, std::uint32_t stream);
   void freeze_link(std::uint32_t from, std::uint32_t to, Nanoseconds duration);
   void kill_rank(std::uint32_t rank);
+  /// Makes the next send() of the rank throw, as an error in a transport would.
+  void fail_next_send(std::uint32_t rank) { failing_sender_.store(rank); }
 
   [[nodiscard]] FakeTraffic traffic(std::uint32_t from, std::uint32_t to) const;
   /// The faults of the schedule that have happened. They replay a random run if another schedule
@@ -60,6 +63,8 @@ class FakeNetwork {
 
   const FakeOptions options_;
   std::vector<std::unique_ptr<FakePort>> ports_;
+  static constexpr std::uint32_t kNobody = ~std::uint32_t{0};
+  std::atomic<std::uint32_t> failing_sender_{kNobody};
   mutable std::mutex mutex_;  // guards attached_ and happened_
   std::vector<std::uint32_t> attached_;
   std::vector<Fault> happened_;
