@@ -63,7 +63,8 @@ def add(process: int, title: str, bars: Sequence[Bar]) -> None:
 def stop() -> Path | None:
     """End the recording and finish the file.
 
-    Returns: Path of the file; None if nothing was recorded.
+    Returns:
+        Path of the file; None if nothing was recorded.
     """
     written: Path | None = None
     for engine in open_engines():

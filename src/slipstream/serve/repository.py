@@ -145,7 +145,7 @@ class Repository:
         return ready[0] if len(ready) == 1 else _by_share(ready)
 
     def find(self, name: str, version: str = "") -> ServedModel:
-        """Return a loaded version like `get`; raise RequestRefusedError where `get` returns None."""
+        """Return a loaded version like `get`; raise RequestRefusedError if no version is found."""
         found = self.get(name, version)
         if found is not None:
             return found

@@ -42,7 +42,7 @@ class Launch:
         """Return torchrun's variables, which `detect_launcher` and every framework understand.
 
         Horovod's variables are set too, for scripts that were written for Horovod. LOCAL_WORLD_SIZE
-        is left out if it is not known.
+        is left out if the number of ranks on this host is not known.
         """
         environ = {
             "RANK": str(self.rank),
@@ -218,10 +218,10 @@ def _number(names: tuple[str, ...], low: int, environ: Mapping[str, str]) -> int
 
 
 def _local_world_size(dialect: Dialect, environ: Mapping[str, str]) -> int | None:
-    """Return the number of ranks on this host, or None if the launcher does not say it.
+    """Return the number of ranks on this host, or None if the launcher does not state it.
 
-    Slurm writes `2(x3)` for two ranks on each of three hosts. It writes `4,2(x2)` if the hosts have
-    different numbers of ranks, and does not say which number belongs to this host.
+    Slurm writes `2(x3)` for two ranks on each of three hosts. For hosts with different numbers of
+    ranks, Slurm writes `4,2(x2)`, and does not state which number belongs to this host.
     """
     for name in dialect.local_world_size:
         text = environ.get(name, "")
@@ -255,10 +255,10 @@ def _first_host(nodes: str) -> str:
 
 
 def _master_port(environ: Mapping[str, str], job: tuple[str, ...]) -> int:
-    """Return MASTER_PORT if it is set, else a port that is the same on all ranks of a job.
+    """Return MASTER_PORT if it is set, otherwise a port that all ranks of a job choose alike.
 
     The ports 20000 to 29998 lie below the kernel's range for outgoing connections. Only even ports
-    are chosen, because the next one is used as well.
+    are chosen, because the next port is used as well.
     """
     if environ.get("MASTER_PORT"):
         return integer(1, 65534).read("MASTER_PORT", environ["MASTER_PORT"])

@@ -1,4 +1,4 @@
-"""The variables of NCCL that make it use a net plugin."""
+"""The variables that make NCCL use a net plugin."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from slipstream.settings.variables import variables
 def nccl_plugin_environment(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that make NCCL send through Slipstream's net plugin.
 
-    NCCL before 2.26 finds a plugin only by its name in LD_LIBRARY_PATH. NCCL_NET makes NCCL fail
-    without the plugin, where it would otherwise fall back to its own sockets.
+    NCCL before 2.26 finds a plugin only by its name in LD_LIBRARY_PATH. With NCCL_NET, NCCL fails
+    if it does not find the plugin; otherwise it would fall back to its own sockets.
 
     Args:
-        folder: Folder of the plugin.
-        environ: Environment of the ranks, without these variables.
+        folder: Folder that contains the plugin.
+        environ: Environment of the ranks, as it is without the plugin.
     """
     chosen = {
         "NCCL_NET_PLUGIN": "slipstream",

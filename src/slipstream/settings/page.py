@@ -1,4 +1,4 @@
-"""The page docs/settings.md, generated from the declarations so that it is always up to date."""
+"""The page docs/settings.md, generated from the declarations of the variables."""
 
 from slipstream.settings.launch import DIALECTS
 from slipstream.settings.variables import variables

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variable:
-    """The declaration of an environment variable; `shown` describes its default."""
+    """The declaration of an environment variable; `shown` describes the default of the variable."""
 
     name: str
     kind: Kind[Any]
@@ -52,7 +52,7 @@ def _named(
 class Settings:
     """The values of the `SLIPSTREAM_*` variables, each described in docs/settings.md.
 
-    Build it with `Settings.from_environment()`; the constructor checks nothing.
+    Build the object with `Settings.from_environment()`, because the constructor checks nothing.
     """
 
     port: int | None = field(
@@ -261,12 +261,12 @@ class Settings:
         """Read every `SLIPSTREAM_*` variable.
 
         Args:
-            environ: Environment; an empty variable counts as unset (default: that of this
-                process).
+            environ: Environment variables, of which empty ones count as unset (default: this
+                process's environment).
 
         Returns:
             The settings; unset variables have their defaults. An unknown `SLIPSTREAM_*` variable
-            has no effect, and is reported as a warning.
+            has no effect except for a warning.
 
         Raises:
             ConfigError: a value is not allowed, or both SLIPSTREAM_JOB_KEY and SLIPSTREAM_KEY_FILE
@@ -289,14 +289,15 @@ class Settings:
         return cls(**values)
 
     def listen_port(self, launch: Launch) -> int:
-        """Return the port at which rank 0 listens if no framework listens for the ranks."""
+        """Return the port at which rank 0 listens if no framework listens for the ranks there."""
         return self.port if self.port is not None else launch.master_port + 1
 
     def load_job_key(self) -> bytes | None:
-        """Return the job key from the variable or the file, or None if neither is set.
+        """Return the job key from SLIPSTREAM_JOB_KEY or the key file; None if neither is set.
 
         Raises:
-            ConfigError: the file cannot be read, others may read it, or the key is too short.
+            ConfigError: the key file cannot be read, other users may read it, or the key is too
+                short.
         """
         if self.key_file is None:
             return self.job_key
@@ -315,7 +316,7 @@ class Settings:
 
 
 def job_key_environment(key: bytes) -> dict[str, str]:
-    """Return the variables that make a child process use this key."""
+    """Return the variables with which a child process uses a job key."""
     return {"SLIPSTREAM_JOB_KEY": key.decode(), "SLIPSTREAM_KEY_FILE": ""}
 
 

@@ -1,7 +1,7 @@
 """Adapter for PyTorch: the backend "slipstream" of torch.distributed.
 
 PyTorch finds the backend by itself, through an entry point of this package. If PyTorch was told not
-to search (TORCH_DEVICE_BACKEND_AUTOLOAD=0), an import of this package registers the backend.
+to load backends (TORCH_DEVICE_BACKEND_AUTOLOAD=0), an import of this package registers the backend.
 """
 
 import importlib

@@ -1,11 +1,11 @@
 """Wait for futures at the end of a backward pass, just before DDP waits for them.
 
 DDP waits in C++, where Ctrl-C does not arrive, and where a future can report an error only by its
-value. So a callback in Python, at the end of a backward pass, waits for the futures that were
-created in the pass. There Ctrl-C arrives, and errors are raised unchanged. PyTorch calls it before
-the callback of DDP, because it was queued first; DDP then waits for a short time only. DDP's wait
-must run no Python code: Ctrl-C would arrive in that code, and PyTorch would turn it into a
-RuntimeError.
+value. So a Python callback at the end of a backward pass waits for the futures that were created
+during the pass. In a Python callback, Ctrl-C arrives, and errors are raised unchanged. PyTorch
+calls this callback before DDP's callback, because it was queued first; DDP then waits for a short
+time only. DDP's own wait must run no Python code: Ctrl-C would arrive in that code, and PyTorch
+would turn it into a RuntimeError.
 """
 
 # PyTorch has no public function that returns whether a backward pass runs, or that queues a
@@ -32,10 +32,12 @@ _queue: Any = cast("Any", Variable)._execution_engine.queue_callback
 
 
 class _End:
-    """Callback at the end of a backward pass. Only the pass owns it, so a failed pass frees it.
+    """Callback that waits for futures at the end of a backward pass.
+
+    Only the backward pass owns the callback, so a pass that fails frees it.
 
     Args:
-        task: Number of the backward pass.
+        task: Identifier of the backward pass (autograd's graph task).
     """
 
     def __init__(self, task: int) -> None:
@@ -59,8 +61,8 @@ _latest: weakref.ref[_End] | None = None
 def wait_at_end(future: torch.futures.Future[Any]) -> None:
     """Make the current backward pass, if one runs, wait for a future at its end.
 
-    A backward pass inside another, as in a reentrant checkpoint, does not wait, so that its
-    communication overlaps with the rest of the outer pass. In two cases DDP waits before this
+    A backward pass inside another, as in a reentrant checkpoint, does not wait at its end, so that
+    its communication overlaps with the rest of the outer pass. In two cases DDP waits before the
     callback can run: if an inner pass computes the last gradients, and in the first step of a
     static graph.
     """
@@ -77,7 +79,7 @@ def wait_at_end(future: torch.futures.Future[Any]) -> None:
 
 
 def _block_until_done(future: torch.futures.Future[Any]) -> None:
-    """Block until the future is complete or has failed; Ctrl-C ends the wait."""
+    """Block until a future is complete or has failed; Ctrl-C ends the wait."""
     if not future.done():
         done = threading.Event()
         future.add_done_callback(lambda _: done.set())
@@ -87,9 +89,9 @@ def _block_until_done(future: torch.futures.Future[Any]) -> None:
 def extract_without_python() -> None:
     """Replace PyTorch's function that finds tensors in a future's value by a function in C++.
 
-    DDP calls this function. For values other than lists of tensors, the C++ function still calls
-    PyTorch's function. PyTorch looks the function up when it first needs it, and keeps it. So call
-    this once, before the first group is created.
+    DDP calls the function that is replaced. For values other than lists of tensors, the C++
+    function still calls PyTorch's function. PyTorch looks its function up at the first use, and
+    keeps the result. So call `extract_without_python` once, before the first group is created.
     """
     module = importlib.import_module("torch._jit_internal")
     original = module._extract_tensors

@@ -6,9 +6,9 @@
     <generation>/roster       from rank 0: all addresses, and the ranks that are missing or have
                               another job key
 
-A store outlives a process group, so all names but the first begin with the generation. Rank 0
-collects and publishes the addresses. So n ranks read about 2n entries instead of n * n, and all
-ranks learn which ranks are missing.
+A store outlives a process group, so the names of all entries but the first begin with the
+generation. Rank 0 collects and publishes the addresses. So n ranks read about 2n entries instead of
+n * n, and all ranks learn which ranks did not come.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreMeeting:
-    """Store, rank and time limit for the exchange of addresses.
+    """What the exchange of addresses needs: store, rank, number of ranks and time limit.
 
     Args:
         store: PyTorch's store, which all ranks share.
         rank: Rank of this process among the ranks that connect.
         size: Number of ranks that connect.
-        seconds: Longest time to wait for the other ranks, in seconds.
+        seconds: Longest time in seconds to wait for the other ranks.
     """
 
     store: Store
@@ -63,10 +63,10 @@ class StoreMeeting:
 
 
 class World:
-    """Engine of this process, which several groups share; the last group that leaves closes it.
+    """Engine of this process, which several process groups share; the last one to leave closes it.
 
     Args:
-        engine: Engine that is connected to its peers.
+        engine: Engine, which is connected to the engines of all ranks.
     """
 
     def __init__(self, engine: OpenEngine) -> None:
@@ -80,19 +80,19 @@ class World:
         """Create a process group's membership, without communication.
 
         Args:
-            name: Name of the group, the same on all members.
-            ranks: Ranks of the members in the engine, in group order.
+            name: Name of the process group, the same on all of its ranks.
+            ranks: Ranks of the group in the engine, in group order.
         """
         with self._lock:
             self._members += 1
         return Membership(self, name, ranks)
 
     def group(self, name: str, ranks: Sequence[int]) -> _core.Group:
-        """Create a group of the engine; the order of creation distinguishes groups of one name."""
+        """Create a group of the engine; groups with one name are told apart by their order."""
         return self._engine.runtime.group(name, list(ranks))
 
     def leave(self, groups: Sequence[_core.Group]) -> None:
-        """Close groups of the engine, and the engine itself after the last membership."""
+        """Close groups of the engine; close the engine itself after its last membership."""
         if os.getpid() != self._process:  # the engine belongs to the parent of this forked child
             return
         for group in groups:
@@ -106,17 +106,17 @@ class World:
 
     @property
     def is_open(self) -> bool:
-        """Whether groups can still be created."""
+        """Whether groups of the engine can still be created."""
         return self._members > 0 and os.getpid() == self._process
 
 
 class Membership:
-    """Membership of this process in one process group, with its groups of the engine.
+    """Membership of this process in a process group, with the engine's groups that it uses.
 
     Args:
         world: World whose engine the group uses.
-        name: Name of the group.
-        ranks: Ranks of the members in the engine, in group order.
+        name: Name of the process group.
+        ranks: Ranks of the group in the engine, in group order.
     """
 
     def __init__(self, world: World, name: str, ranks: Sequence[int]) -> None:
@@ -134,7 +134,7 @@ class Membership:
         return group
 
     def groups(self) -> Sequence[_core.Group]:
-        """Return the group of the engine and all its siblings."""
+        """Return the group of the engine and all its siblings, which have the same ranks."""
         return tuple(self._groups)
 
     def leave(self) -> None:
@@ -155,15 +155,15 @@ def join(
     global_ranks: Sequence[int],
     seconds: float,
 ) -> Membership:
-    """Join a group, in the engine of the default group if it is open, or else in a new engine.
+    """Join a group, in the default group's engine if that is open, otherwise in a new engine.
 
     Args:
         store: Store that PyTorch made for the group.
-        name: Name of the group, the same on all members.
+        name: Name of the group, the same on all of its ranks.
         rank: Rank of this process in the group.
         size: Number of ranks of the group.
-        global_ranks: Global ranks of the members, in group order; empty for the default group.
-        seconds: Longest time to wait for the other ranks if an engine must connect, in seconds.
+        global_ranks: Global ranks of the group, in group order; empty for the default group.
+        seconds: Longest time in seconds to wait for the other ranks, if a new engine must connect.
 
     Raises:
         PeerTimeoutError: Some ranks did not come; the message names them.
@@ -181,7 +181,7 @@ def join(
 
 
 def open_world(meeting: StoreMeeting, settings: Settings) -> World:
-    """Create an engine, connect it to the engines of all ranks, and block until all are there.
+    """Create an engine and connect it to the engines of all ranks; blocks until all have come.
 
     Raises:
         PeerTimeoutError: Some ranks did not come; the message names them.
@@ -207,7 +207,7 @@ def open_world(meeting: StoreMeeting, settings: Settings) -> World:
 
 
 def _store_host(store: Store) -> str:
-    """Return the host of the store, to find the route to the peers; "" for a file store."""
+    """Return the host of the store, which lies on the route to the peers; "" for a file store."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return store.host if isinstance(store, TCPStore) else ""
@@ -238,7 +238,7 @@ def _address_name(generation: int, rank: int) -> str:
 
 
 def _signed(key: bytes, name: str, address: str) -> str:
-    """Return an entry of the store: the address, and its signature with the job key."""
+    """Return an entry of the store: an address, with its signature by the job key."""
     return f"{address} {hmac.digest(key, f'{name} {address}'.encode(), 'sha256').hex()}"
 
 
@@ -266,7 +266,7 @@ def _exchange(meeting: StoreMeeting, generation: int, address: bytes, key: bytes
 
 
 def _roster(meeting: StoreMeeting, names: Sequence[str], key: bytes) -> dict[str, Any]:
-    """Wait for the addresses of all ranks, and return the roster, which rank 0 publishes."""
+    """Wait for the addresses of all ranks; return the roster that rank 0 publishes."""
     missing = _missing(meeting, names)
     entries = [] if missing else [meeting.store.get(name).decode() for name in names]
     addresses = [entry.partition(" ")[0] for entry in entries]
@@ -279,23 +279,23 @@ def _roster(meeting: StoreMeeting, names: Sequence[str], key: bytes) -> dict[str
 
 
 def _missing(meeting: StoreMeeting, names: Sequence[str]) -> list[int]:
-    """Wait for the entries of all ranks, and return the ranks whose entries are missing."""
+    """Wait for the entries of all ranks; return the ranks whose entries did not come."""
     if _appeared(meeting, names, meeting.seconds):
         return []
     return [rank for rank, name in enumerate(names) if not meeting.store.check([name])]
 
 
 def _read(meeting: StoreMeeting, name: str, *, patience: float = 1.0) -> bytes:
-    """Return an entry of rank 0.
+    """Return an entry of the store that rank 0 publishes.
 
     Args:
-        meeting: Store, rank and time limit.
+        meeting: Store, rank and time limit of the exchange.
         name: Name of the entry.
         patience: Factor by which the time limit is multiplied (default 1). With a factor above 1,
             this rank waits longer than rank 0, so it can read rank 0's entry about a timeout.
 
     Raises:
-        PeerTimeoutError: The entry was not published in time.
+        PeerTimeoutError: Rank 0 did not publish the entry in time.
     """
     seconds = meeting.seconds * patience
     if not _appeared(meeting, [name], seconds):
@@ -307,7 +307,7 @@ def _read(meeting: StoreMeeting, name: str, *, patience: float = 1.0) -> bytes:
 
 
 def _appeared(meeting: StoreMeeting, names: Sequence[str], seconds: float) -> bool:
-    """Wait until entries are in the store, and return whether they were there in time."""
+    """Wait until entries are in the store; return whether all of them came in time."""
     try:
         meeting.store.wait(list(names), timedelta(seconds=seconds))
     except DistNetworkError as error:

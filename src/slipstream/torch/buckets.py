@@ -23,11 +23,13 @@ class Phase(enum.Enum):
 
 
 class Gradients:
-    """Memory for the gradients of parameters. It is not moved when it is cut into other buckets.
+    """Memory for the gradients of parameters.
+
+    The memory stays in place when it is cut into other buckets.
 
     Args:
         parameters: Parameters of one dtype, in the order in which gradients become ready.
-        keeps_losses: Whether to allocate memory for the rounding errors of a codec too, which error
+        keeps_losses: Whether memory is also allocated for the codec's rounding errors, which error
             feedback adds to the next gradients.
     """
 
@@ -42,13 +44,13 @@ class Gradients:
         }
 
     def losses(self, parameter: Parameter) -> torch.Tensor:
-        """Return the rounding errors of a codec in a parameter's gradient, for error feedback."""
+        """Return the memory of the codec's rounding errors in a parameter's gradient."""
         assert self.residual is not None, "without error feedback there is no memory for losses"
         begin, end = self.interval([parameter])
         return self.residual[begin:end].view_as(parameter)
 
     def interval(self, parameters: Sequence[Parameter]) -> tuple[int, int]:
-        """Return the elements of successive parameters as the pair (begin, end), end exclusive."""
+        """Return the interval (begin, end) of the elements of successive parameters."""
         begin = int(self.views[parameters[0]].storage_offset())
         return begin, begin + sum(parameter.numel() for parameter in parameters)
 
@@ -57,9 +59,10 @@ class Bucket:
     """Successive parameters whose gradients are averaged together.
 
     Args:
-        gradients: Memory of which the bucket is a part.
-        parameters: Successive parameters in that memory, in the same order.
-        priority: Priority on the network; a higher one goes first.
+        gradients: Memory that contains the bucket's gradients.
+        parameters: Parameters of the bucket, which are neighbours in that memory, in the same
+            order.
+        priority: Priority on the network; buckets with a higher priority go first.
     """
 
     def __init__(
@@ -81,7 +84,7 @@ class Bucket:
 
     @property
     def is_full(self) -> bool:
-        """Whether the bucket has all gradients, and they have not been sent yet."""
+        """Whether the bucket has all gradients of the step and has not sent them yet."""
         return self.phase is Phase.FILLING and not self._missing
 
     @property
@@ -90,11 +93,11 @@ class Bucket:
         return self._missing
 
     def view(self, parameter: Parameter) -> torch.Tensor:
-        """Return the memory of the gradient of a parameter."""
+        """Return the memory of a parameter's gradient in the bucket."""
         return self._views[parameter]
 
     def fill(self, parameter: Parameter) -> None:
-        """Move the gradient that autograd has computed from the parameter into the bucket."""
+        """Move a gradient that autograd has computed from the parameter into the bucket."""
         self._begin()
         view, gradient = self._views[parameter], parameter.grad
         if gradient is None or gradient.data_ptr() == view.data_ptr():
@@ -108,7 +111,7 @@ class Bucket:
         self._present.add(parameter)
 
     def fill_with_zeros(self) -> list[Parameter]:
-        """Set missing gradients to zero; return the parameters without a gradient in this step."""
+        """Set missing gradients to zero; return the parameters that have no gradient in this step."""
         self._begin()
         for parameter in self._missing - self._accumulating:
             self._views[parameter].zero_()
@@ -116,18 +119,18 @@ class Bucket:
         return [parameter for parameter in self.parameters if parameter not in self._present]
 
     def launch(self, group: SlipstreamProcessGroup, codec: str) -> None:
-        """Begin the averaging; does not block."""
+        """Begin to average the bucket's gradients over all ranks; does not block."""
         self._work = group.average_encoded(
             self.buffer, codec, self.residual, priority=self.priority
         )
         self.phase = Phase.REDUCING
 
     def is_done(self) -> bool:
-        """Return whether the averages have been computed; does not block."""
+        """Return whether the averages are complete; does not block."""
         return self._work is None or self._work.is_completed()
 
     def finish(self) -> None:
-        """Block until the averages have been computed."""
+        """Block until the averages are complete."""
         if self._work is not None:
             self._work.wait()
             self._work = None
@@ -135,7 +138,7 @@ class Bucket:
             self.phase = Phase.REDUCED
 
     def expose(self, without: frozenset[Parameter]) -> None:
-        """Set the averages as the gradients of all parameters except `without`, which get None."""
+        """Set the gradients of all parameters to the averages, and those of `without` to None."""
         for parameter, view in self._views.items():
             parameter.grad = None if parameter in without else view
 
@@ -145,7 +148,7 @@ class Bucket:
             parameter.grad = None
 
     def _begin(self) -> None:
-        """Begin to fill; as in PyTorch, gradients add up if no step followed the last backward."""
+        """Start a new filling; unless a step followed the last backward pass, gradients add up."""
         if self.phase is Phase.FILLING:
             return
         accumulates = self.phase is not Phase.IDLE and not self.dropped
@@ -158,12 +161,12 @@ class Bucket:
 
 
 def gradients_of(parameters: Iterable[Parameter], keeps_losses: bool) -> list[Gradients]:
-    """Return a `Gradients` for each dtype, so that a rare dtype does not split the buckets.
+    """Return a `Gradients` for each dtype; so parameters of a rare dtype do not split the buckets.
 
     Args:
-        parameters: Parameters in forward order.
-        keeps_losses: Whether float32 gradients get memory for error feedback; other dtypes are not
-            encoded.
+        parameters: Parameters in the order in which the forward pass uses them.
+        keeps_losses: Whether float32 gradients get memory for error feedback; gradients of other
+            dtypes are never encoded.
     """
     by_dtype: dict[torch.dtype, list[Parameter]] = {}
     for parameter in reversed(list(parameters)):
@@ -177,14 +180,14 @@ def gradients_of(parameters: Iterable[Parameter], keeps_losses: bool) -> list[Gr
 def cut(
     parameters: Iterable[Parameter], bucket_bytes: int, first_bytes: int
 ) -> Iterator[list[Parameter]]:
-    """Yield the parameters of each bucket; the buckets have even sizes.
+    """Yield the parameters of each bucket; the buckets are about equal in size.
 
     Args:
         parameters: Parameters of one dtype, in the order in which gradients become ready.
-        bucket_bytes: Approximate size of a bucket in bytes. A larger parameter has a bucket of its
-            own.
-        first_bytes: Approximate size of the first bucket in bytes. If it is small, communication
-            begins early.
+        bucket_bytes: Approximate size of a bucket in bytes. A parameter that is larger has a bucket
+            of its own.
+        first_bytes: Approximate size of the first bucket in bytes. If the first bucket is small,
+            communication begins early.
     """
     sizes = {p: p.numel() * p.element_size() for p in parameters}
     later_bytes = max(0, sum(sizes.values()) - first_bytes)

@@ -4,7 +4,7 @@ DDP's communication hooks chain collectives by callbacks: PowerSGD has three for
 gradients. All ranks must call the collectives of a group in the same order, but operations end in a
 different order on each rank. So a group has a thread that runs the callbacks in the order in which
 `then` received them, whichever operation ends first. The collectives that callbacks call use a
-separate group of the engine, so that no call of another thread comes between them.
+separate group of the engine, so that no call from another thread comes between them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _threads: set[int] = set()  # identities of the threads that run callbacks
 
 
 def in_callback() -> bool:
-    """Return whether the caller is a callback that `then` received."""
+    """Return whether the caller is a callback that a future's `then` received."""
     return threading.get_ident() in _threads
 
 
@@ -40,7 +40,7 @@ class Callbacks:
         self._closed = False
 
     def run(self, call: Callable[[], None]) -> None:
-        """Run `call`, which must not raise, in the thread after all earlier calls."""
+        """Run `call`, which must not raise, in the thread, after all calls passed earlier."""
         with self._lock:
             closed = self._closed
             if not closed:
@@ -75,10 +75,10 @@ class Callbacks:
 
 
 class FutureFailure:
-    """Value of a failed future, because Python cannot set the error of a future.
+    """Value of a future that failed, because Python cannot set the error of a future.
 
     DDP, in C++, takes the first tensor in a future's value, but an exception contains no tensor.
-    DDP pickles the value to search for tensors, and pickling this object raises the error.
+    DDP pickles the value to search for tensors, and pickling a `FutureFailure` raises the error.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -93,12 +93,12 @@ class FutureFailure:
 
 @keep_out
 class OrderedFuture(torch.futures.Future[Any]):
-    """PyTorch's future, with callbacks that run in program order.
+    """PyTorch's future, extended by callbacks that run in program order.
 
     Args:
-        callbacks: Thread that runs the callbacks, for the future of a collective. If such a future
-            is created in a backward pass, the pass waits for it at its end. With None, callbacks
-            run in the thread that completes the future.
+        callbacks: Thread that runs the callbacks of a collective's future. A backward pass in which
+            such a future is created waits for the future at its end. If `callbacks` is None,
+            callbacks run in the thread that completes the future.
     """
 
     def __init__(self, callbacks: Callbacks | None) -> None:
@@ -108,7 +108,7 @@ class OrderedFuture(torch.futures.Future[Any]):
             wait_at_end(self)
 
     def then(self, callback: Callable[[Any], Any]) -> torch.futures.Future[Any]:
-        """Return a future for the result of a callback, which gets this future as its argument."""
+        """Return a future for the result of a callback, whose argument will be this future."""
         if self._callbacks is None:
             return super().then(callback)
         following = OrderedFuture(self._callbacks)
@@ -134,7 +134,7 @@ class OrderedFuture(torch.futures.Future[Any]):
         return following
 
     def set_exception(self, result: Any) -> None:
-        """Complete the future with an error, which waits in Python and in C++ then raise."""
+        """Complete the future with an error, which is raised by waits in Python and in C++."""
 
         def raise_error(failure: FutureFailure) -> None:
             raise failure.error

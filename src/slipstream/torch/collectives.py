@@ -1,8 +1,8 @@
-"""Submission of each collective to the engine, after checks of this rank's tensors.
+"""Submission of each collective to the engine, after a check of this rank's tensors.
 
-Nothing here blocks. A function that takes several tensors checks all of them before it submits the
+Nothing here blocks. A function that takes several tensors checks all tensors before it submits the
 first, so that the engine never uses memory of a call that raised an error. If sizes, dtypes or
-operations differ between ranks, the engine notices that and reports it on all ranks.
+operations differ between ranks, the engine notices the difference and reports it on all ranks.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _EXCHANGE_TAG = 2**32 - 1  # tag of the messages of `_exchange_by_messages`
 
 
 class RunOptions(TypedDict):
-    """Options of one operation of the engine.
+    """Options of an operation of the engine.
 
     Args:
-        timeout: Longest duration of the operation, in seconds.
-        waits_soon: Whether the caller blocks right after the call, so that no other thread has to
-            be woken.
+        timeout: Longest duration of the operation in seconds.
+        waits_soon: Whether the caller waits right after the call, so that no other thread has to be
+            woken.
     """
 
     timeout: float
@@ -47,13 +47,13 @@ class RunOptions(TypedDict):
 
 
 class Encoding(NamedTuple):
-    """Encoding of an average between hosts.
+    """Options for the encoding of an average between hosts.
 
     Args:
         codec: Codec, the same on all ranks: none (default), fp16, bf16 or int8.
-        residual: Float32 tensor of the same number of elements, which keeps the rounding errors of
-            the codec for error feedback. None (default) for no error feedback.
-        priority: Priority on the network (default 0); a higher one goes first.
+        residual: Float32 tensor with as many elements as the tensor to average, which keeps the
+            codec's rounding errors for error feedback. None (default) turns error feedback off.
+        priority: Priority on the network (default 0); operations with a higher priority go first.
     """
 
     codec: str = "none"
@@ -65,11 +65,11 @@ class Submission(NamedTuple):
     """Operations that were submitted to the engine.
 
     Args:
-        handles: Handles of the engine, one per operation.
+        handles: The engine's handles, one for each operation.
         inputs: Tensors that the caller passed, for the profiler.
-        result: Outputs as the caller passed them, for the future.
+        result: Outputs in the form in which the caller passed them, for the future.
         buffers: Memory that the engine uses, which must live until the handles are done.
-        copies: Copies of results to make when the handles are done.
+        copies: Copies of results that are made when the handles are done.
     """
 
     handles: tuple[_core.Handle, ...]
@@ -88,7 +88,7 @@ class Submission(NamedTuple):
 def allreduce(
     group: _core.Group, tensor: torch.Tensor, op: ReduceOp, options: RunOptions
 ) -> Submission:
-    """Replace the tensor by its reduction over all ranks; does not block."""
+    """Replace a tensor by its reduction over all ranks; does not block."""
     buffer, copies = output_buffer(tensor)
     handle = reduce_in_place(group, buffer, op, options)
     return Submission((handle,), (tensor,), [tensor], (), copies)
@@ -124,7 +124,8 @@ def allreduce_encoded(
     """Replace a contiguous tensor by its average over all ranks, encoded between hosts.
 
     Raises:
-        UsageError: The tensor is not contiguous, or the residual is not float32 of its size.
+        UsageError: The tensor is not contiguous, or the residual is not a float32 tensor of the
+            same size.
         UnsupportedError: The engine cannot use the memory of the tensor.
     """
     buffer = usable(tensor)
@@ -160,7 +161,7 @@ def allreduce_encoded(
 def broadcast(
     group: _core.Group, tensor: torch.Tensor, root: int, options: RunOptions
 ) -> Submission:
-    """Replace the tensor by the tensor of the group rank `root`."""
+    """Replace a tensor by the tensor of the rank `root` of the group."""
     buffer, copies = output_buffer(tensor)
     handle = group.broadcast(buffer.data_ptr(), *extent(buffer), root, **options)
     return Submission((handle,), [tensor], [tensor], (), copies)
@@ -169,7 +170,7 @@ def broadcast(
 def reduce(
     group: _core.Group, tensor: torch.Tensor, op: ReduceOp, root: int, options: RunOptions
 ) -> Submission:
-    """Replace the tensor of the group rank `root` by the reduction over all ranks."""
+    """Replace the tensor of the rank `root` of the group by the reduction over all ranks."""
     buffer, copies = output_buffer(tensor)
     address = buffer.data_ptr()
     handle = group.reduce(
@@ -187,9 +188,9 @@ def reduce(
 def all_gather(
     group: _core.Group, outputs: Tensors, inputs: Tensors, options: RunOptions
 ) -> Submission:
-    """Fill each output with the inputs of all ranks, one after another.
+    """Fill each output with one rank's input after another.
 
-    An input may share the memory of this rank's part of its output.
+    An input may share the memory of the part of its output that belongs to this rank.
     """
     sources: list[torch.Tensor] = []
     targets: list[torch.Tensor] = []
@@ -236,7 +237,7 @@ def all_gather_lists(
 def reduce_scatter(
     group: _core.Group, outputs: Tensors, inputs: Tensors, op: ReduceOp, options: RunOptions
 ) -> Submission:
-    """Fill each output with this rank's part of the reduction of the inputs of all ranks."""
+    """Fill each output with this rank's part of an input's reduction over all ranks."""
     reduction = reduce_op(op)
     sources: list[torch.Tensor] = []
     targets: list[tuple[torch.Tensor, _core.DType]] = []
@@ -260,11 +261,11 @@ def reduce_scatter(
 def reduce_scatter_list(
     group: _core.Group, output: torch.Tensor, parts: Tensors, op: ReduceOp, options: RunOptions
 ) -> Submission:
-    """Fill the output with the reduction of `parts[rank]` over all ranks.
+    """Fill the output with the reduction of all ranks' `parts[rank]`, where `rank` is this rank.
 
     Raises:
-        UsageError: The number of parts is not the number of ranks, or a part has another size than
-            the output.
+        UsageError: The number of parts is not the number of ranks, or the size of a part is not
+            that of the output.
     """
     check_list("reduce_scatter", "inputs", parts, group.size())
     check_same_dtype([*parts, output])
@@ -281,7 +282,7 @@ def reduce_scatter_list(
 def gather(
     group: _core.Group, outputs: Tensors, tensor: torch.Tensor, root: int, options: RunOptions
 ) -> Submission:
-    """Fill `outputs[r]` on the group rank `root` with the input of rank r."""
+    """Fill `outputs[r]`, on the rank `root` of the group, with the input of rank r."""
     source = dense(tensor)
     copies: Copies = ()
     buffer, address = source, 0
@@ -297,7 +298,7 @@ def gather(
 def scatter(
     group: _core.Group, output: torch.Tensor, parts: Tensors, root: int, options: RunOptions
 ) -> Submission:
-    """Fill the output of rank r with `parts[r]` of the group rank `root`."""
+    """Fill the output of rank r with `parts[r]` of the rank `root` of the group."""
     buffer, copies = output_buffer(output)
     source, address = buffer, 0
     if group.rank() == root:
@@ -312,7 +313,7 @@ def scatter(
 def all_to_all(
     group: _core.Group, outputs: Tensors, inputs: Tensors, options: RunOptions
 ) -> Submission:
-    """Fill `outputs[r]` with the input of rank r for this rank; sizes may differ."""
+    """Fill `outputs[r]` with the input that rank r has for this rank; sizes may differ."""
     check_list("all_to_all", "outputs", outputs, group.size())
     check_list("all_to_all", "inputs", inputs, group.size())
     check_same_dtype([*outputs, *inputs])
@@ -331,15 +332,15 @@ def all_to_all_rows(
     rows: tuple[Sequence[int], Sequence[int]],
     options: RunOptions,
 ) -> Submission:
-    """Exchange rows along the first dimension.
+    """Exchange rows, which are slices along the first dimension.
 
     Args:
-        group: Group of the engine.
+        group: The engine's own object for the group.
         output: Tensor for the received rows: from rank 0, then from rank 1, and so on.
         tensor: Tensor with the rows to send: for rank 0, then for rank 1, and so on.
         rows: Pair of lists: the number of rows from each rank, and the number of rows to each rank.
             An empty list means equal shares.
-        options: Options of the operation.
+        options: Options of the engine's operation.
     """
     check_same_dtype([output, tensor])
     received = part_sizes("output", output, rows[0], group.size())
@@ -357,7 +358,7 @@ def _exchange(
     counts: tuple[list[int], list[int]],
     options: RunOptions,
 ) -> tuple[_core.Handle, ...]:
-    """Exchange parts with all ranks; `counts` are the elements sent to and received from each."""
+    """Exchange parts with all ranks; `counts` has the elements to each rank, then from each."""
     sent, received = counts
     addresses, dtype = (source.data_ptr(), target.data_ptr()), extent(source)[1]
     if not isinstance(cast("object", group), _core.DeviceGroup):
@@ -390,7 +391,7 @@ def _exchange_by_messages(
 def send(
     group: _core.Group, tensor: torch.Tensor, peer: int, tag: int, options: RunOptions
 ) -> Submission:
-    """Send the tensor to the group rank `peer`."""
+    """Send a tensor to the rank `peer` of the group."""
     source = dense(tensor)
     handle = group.send(source.data_ptr(), *extent(source), peer, tag, **options)
     return Submission((handle,), [tensor], [tensor], (source,))
@@ -399,14 +400,14 @@ def send(
 def receive(
     group: _core.Group, tensor: torch.Tensor, peer: int, tag: int, options: RunOptions
 ) -> Submission:
-    """Receive the tensor from the group rank `peer`, or from any rank if `peer` is -1."""
+    """Receive a tensor from the rank `peer` of the group, or from any rank if `peer` is -1."""
     buffer, copies = output_buffer(tensor)
     handle = group.recv(buffer.data_ptr(), *extent(buffer), peer, tag, **options)
     return Submission((handle,), [tensor], [tensor], (), copies)
 
 
 def part_sizes(role: str, tensor: torch.Tensor, rows: Sequence[int], ranks: int) -> list[int]:
-    """Return the number of elements for each rank.
+    """Return the number of elements that each rank's part has.
 
     Args:
         role: Word for the tensor in error messages: input or output.
@@ -415,7 +416,8 @@ def part_sizes(role: str, tensor: torch.Tensor, rows: Sequence[int], ranks: int)
         ranks: Number of ranks.
 
     Raises:
-        UsageError: The rows do not add up to the tensor's rows, or cannot be shared equally.
+        UsageError: The numbers of rows do not add up to the tensor's rows, or the tensor has no
+            equal shares.
     """
     length = tensor.shape[0] if tensor.dim() else 1
     if not rows:
@@ -443,11 +445,11 @@ def check_parts(
         operation: Name of the operation, for the error message.
         role: Word for `total` in the error message: input or output.
         total: Tensor that contains a part for each rank.
-        part: Part of one rank.
+        part: Part of a single rank.
         ranks: Number of ranks.
 
     Raises:
-        UsageError: The size is wrong, or the dtypes differ.
+        UsageError: The total is not as large as all parts together, or the dtypes differ.
     """
     check_same_dtype([total, part])
     if total.numel() != part.numel() * ranks:

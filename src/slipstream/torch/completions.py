@@ -15,10 +15,10 @@ _log = logging.getLogger(__name__)
 
 
 class Completions:
-    """Thread that completes futures; the first operation with a callback starts it.
+    """Thread that completes futures; the first operation with a callback starts the thread.
 
     Args:
-        runtime: Engine; no other code may read its events.
+        runtime: Engine, whose events no other code may read.
     """
 
     def __init__(self, runtime: _core.Runtime) -> None:
@@ -30,7 +30,7 @@ class Completions:
         self._closed = False
 
     def when_done(self, handles: Sequence[_core.Handle], callback: Callable[[], None]) -> None:
-        """Call `callback` once, in the thread, when all handles are complete or failed."""
+        """Call `callback` once, in the thread, when every handle is complete or has failed."""
         pending = len(handles)
 
         def one_done() -> None:  # runs only in the thread, so it needs no lock
@@ -50,11 +50,11 @@ class Completions:
             self._runtime.notify(handle, token)
 
     def is_here(self) -> bool:
-        """Return whether the caller is this thread, which must not wait for its own callbacks."""
+        """Return whether the caller runs in this thread, which must not wait for itself."""
         return threading.current_thread() is self._thread
 
     def close(self) -> None:
-        """End the thread, and call the remaining callbacks; the engine must be closed before."""
+        """End the thread, and call the remaining callbacks; the engine must be closed already."""
         with self._lock:
             self._closed = True
             thread, self._thread = self._thread, None

@@ -1,7 +1,7 @@
 """Compression of DistributedDataParallel's gradients between hosts, with error feedback.
 
-Each rank encodes its gradients; the owner of each part sums in float32 and encodes the sum once.
-Within a host nothing is encoded. docs/performance.md has the speed-up of each codec, and
+Each rank encodes its gradients; the rank that owns a part sums it in float32 and encodes the sum
+once. Within a host nothing is encoded. docs/performance.md states the speed-up of each codec, and
 docs/convergence.md its effect on training.
 """
 
@@ -24,18 +24,20 @@ from slipstream.torch.process_group import SlipstreamProcessGroup, own_group
 def compress(
     model: DistributedDataParallel, codec: str = "fp16", *, error_feedback: bool | None = None
 ) -> "GradientCodec":
-    """Encode a model's gradients between hosts. Call it once, on every rank, before training.
+    """Encode a model's gradients between hosts.
+
+    Call `compress` once, on every rank, before training.
 
     Args:
-        model: Model whose process group is one of Slipstream.
+        model: Model in DDP, whose process group is one of Slipstream.
         codec: Codec: fp16 (default; half the bytes, scaled against overflow), bf16 (half the bytes)
-            or int8 (a quarter).
+            or int8 (a quarter of the bytes).
         error_feedback: Whether the rounding errors of the codec are added to the gradients of the
-            next step (default: for int8 only). This takes the memory of another copy of the
-            gradients.
+            next step (default: for int8 only). Error feedback takes the memory of another copy of
+            the gradients.
 
     Returns:
-        The state of the codec. Put its `state_dict()` into checkpoints.
+        The state of the codec. Put the `state_dict()` of the codec into checkpoints.
 
     Raises:
         UsageError: The codec is unknown, or the process group belongs to another backend.
@@ -51,25 +53,25 @@ def check_codec(codec: str, allowed: Sequence[str]) -> None:
     """Check the name of a codec.
 
     Raises:
-        UsageError: The codec is not among the allowed ones.
+        UsageError: The codec is not an allowed one.
     """
     if codec not in allowed:
         raise UsageError(f"codec is {codec!r}; allowed: {', '.join(allowed)}")
 
 
 def uses_error_feedback(codec: str, error_feedback: bool | None) -> bool:
-    """Return whether to use error feedback; the default (None) is for int8 only."""
+    """Return whether to use error feedback; None stands for the default, int8 only."""
     return codec == "int8" if error_feedback is None else error_feedback
 
 
 class GradientCodec:
     """Codec of DDP's gradients, with its rounding errors (losses) for each parameter on this rank.
 
-    The losses are stored per parameter, so they remain valid when DDP forms other buckets.
+    The losses are stored per parameter, so they stay valid if DDP forms other buckets.
 
     Args:
         model: Model whose gradients are encoded.
-        group: Group over which gradients are averaged.
+        group: Process group over which gradients are averaged.
         codec: Codec of the gradients.
         error_feedback: Whether losses are added to the gradients of the next step.
     """
@@ -93,16 +95,16 @@ class GradientCodec:
         self._works: dict[int, CudaWork] = {}  # last work of each bucket on a GPU
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the codec and the losses by parameter name; losses differ between ranks."""
+        """Return the codec's name and the losses by parameter name; ranks have different losses."""
         self._settle()
         residuals = {self._names[p]: losses.clone() for p, losses in self._losses.items()}
         return {"codec": self.codec, "residuals": residuals}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the losses that this rank has saved.
+        """Load the losses that this rank saved with state_dict().
 
         Raises:
-            UsageError: Losses have another size than their parameter, or the model lacks the
+            UsageError: Losses differ in size from their parameter, or the model lacks the
                 parameter.
         """
         parameters = {name: parameter for parameter, name in self._names.items()}
@@ -122,7 +124,7 @@ class GradientCodec:
         }
 
     def average(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """Begin to average a bucket over all ranks; return a future for the bucket's buffer."""
+        """Begin to average a bucket over all ranks; return a future for the averaged buffer."""
         work = self._group.average_encoded(bucket.buffer(), self.codec, self._residual(bucket))
         if isinstance(work, CudaWork):
             self._works[bucket.index()] = work
@@ -138,7 +140,7 @@ class GradientCodec:
         return self._gather(bucket, parameters) if residual is None else residual
 
     def _settle(self) -> None:
-        """Block until the engine has written all losses; on a GPU, operations may still run."""
+        """Block until the engine has written all losses; operations on a GPU may still run then."""
         for work in self._works.values():
             work.block()
         self._works.clear()

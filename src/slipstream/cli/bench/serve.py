@@ -129,7 +129,8 @@ def serve_model(
 def parse_open(text: str) -> tuple[float, float]:
     """Return the two numbers of an open loop such as `2:60s`; `2` has the default duration.
 
-    Returns: Request rate as a multiple of the server's capacity, and duration in seconds.
+    Returns:
+        Request rate as a multiple of the server's capacity, and duration in seconds.
 
     Raises:
         UsageError: The text has another form.

@@ -262,7 +262,7 @@ def grouped_allgather(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> tuple[torch.Tensor, ...]:
-    """Join each of several tensors with the same tensor of other ranks, along the first dimension."""
+    """Join each of several tensors with the same tensor of other ranks, along dimension 0."""
     joined: Any = _GroupedAllgather.apply(name, process_set, *tensors)
     return joined
 

@@ -69,7 +69,7 @@ class RequestConnection:
         await self._protocol.answer(self._cycle, fields, pieces)
 
     def close_after(self) -> None:
-        """Close the connection after the current answer, which has the field `Connection: close`."""
+        """Close the connection after the current answer, which says so (`Connection: close`)."""
         self._cycle.keep_alive = False
 
     def when_gone(self, act: Callable[[], object] | None) -> None:
