@@ -9,7 +9,7 @@
     kernels, which are independent of core/ <- bindings/kernels
 
 An arrow means "includes". The CMake targets enforce the same order at link time, but they do not
-notice if a layer includes a header of a layer that it need not link.
+notice an #include of a header that needs no linking.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Run clang-tidy on the engine, the kernels and the bindings, except on tests.
 
-Tests are left out, because they take twice as long.
+Tests are left out, because checking them takes twice as long as checking the rest.
 
 A source that passes is not checked again until an input of clang-tidy changes. For each source that
 passed, there is a stamp: an empty file in the user's cache folder (slipstream/clang-tidy), which

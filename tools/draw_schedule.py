@@ -47,7 +47,7 @@ def axes() -> Iterator[str]:
 
 
 def curve(workers: int, color: str) -> Iterator[str]:
-    """Yield the SVG elements of the curve for a number of workers, with its label."""
+    """Yield the SVG elements of the curve for a number of workers, with the curve's label."""
     rate = SmoothExponentialDecay(
         workers=workers, warmup_steps=500, decay_steps=1000, decay_rate=0.6
     )

@@ -27,7 +27,7 @@ def includes(path: Path, folders: Iterable[Path]) -> list[Path]:
 
 
 def reachable(start: Iterable[Path], step: Callable[[Path], Iterable[Path]]) -> set[Path]:
-    """Return the start paths and all paths that any number of steps reaches from them."""
+    """Return the start paths and all paths that are reached from them in any number of steps."""
     found: set[Path] = set()
     waiting = list(start)
     while waiting:

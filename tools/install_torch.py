@@ -109,7 +109,7 @@ def check(version: str, python: str) -> None:
 def main() -> None:
     """Install torch if it is missing, and check its version."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("python", help="Python of the environment")
+    parser.add_argument("python", help="path of the Python of the environment")
     python = parser.parse_args().python
     version, _ = installed_version(python)
     if version is None:

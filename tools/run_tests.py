@@ -1,8 +1,8 @@
 """Run the Python tests and report their times.
 
 Tests that may run in parallel run first, and then all other tests. `make test` and `make test-all`
-call this script after the C++ tests. Results are stored under build/results: a JUnit file for each
-of these two parts, and a list of the tests that the share leaves out.
+call this script after the C++ tests. Results are stored under build/results: a JUnit file of the
+parallel tests, a JUnit file of the other tests, and a list of the tests that the share leaves out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NOTHING_SELECTED = 5  # -k or -m selects no test
 
 
 def run_part(name: str, share: str, marks: str, arguments: list[str]) -> int:
-    """Run one part of the tests; return pytest's exit code, or 1 if its results show a failure."""
+    """Run one part of the tests; return pytest's exit code, or 1 if the results show a failure."""
     cases = RESULTS / f"{name}.xml"
     *options, part_marks = PARTS[name]
     started = subprocess.Popen(
@@ -133,7 +133,7 @@ def say_left_out(console: Console) -> None:
 
 
 def run(share: str, marks: str, arguments: list[str]) -> int:
-    """Run both parts, and return the first exit code that is not 0.
+    """Run both parts of the tests, and return the first exit code that is not 0.
 
     A part that selects no tests is ignored. If no part selects a test, the exit code is pytest's
     code for an empty selection.

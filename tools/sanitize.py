@@ -115,7 +115,7 @@ def digests(root: Path) -> dict[str, str]:
 
 
 def recorded(root: Path) -> dict[str, str]:
-    """Return the digests with which all programs last passed; empty if they have never passed."""
+    """Return the digests with which all programs last passed; empty if none are recorded."""
     path = root / RECORD
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 

@@ -55,7 +55,7 @@ class Step:
 
 
 def plan() -> list[Step]:
-    """Return all steps, the most important ones first."""
+    """Return all steps, the most important steps first."""
     driver_calls = [name for name in OPERATIONS if not name.startswith("torch: ")]
     torch_calls = [name for name in OPERATIONS if name.startswith("torch: ")]
     loading = [name for name in driver_calls if "module" in name or "first" in name]

@@ -101,7 +101,7 @@ class Copies:
         self.streams = [self.device.stream(), self.device.stream()]
 
     def another(self) -> Copies:
-        """Return flows over the same host memory on other streams."""
+        """Return further flows on new streams, over the host memory of these flows."""
         return Copies(self.bench, self.host)
 
     def _flow(self, place: int, enqueue: Enqueue) -> Flow:

@@ -79,7 +79,7 @@ class Kernels:
         return self.launch("copy_words", blocks, THREADS, c_uint64(target), c_uint64(source), quads)
 
     def copy_and_flag(self, target: int, source: int, num_bytes: int, ready: int) -> Launch:
-        """Return a kernel that copies and then stores a flag, which is its last argument."""
+        """Return a kernel that copies and then stores a flag, given as its last argument."""
         ended = self.device.allocate(4096)
         self.launch("fill_pattern", 1, 1, c_uint64(ended), c_uint64(1), c_uint32(0))(0)
         self.device.call("cuCtxSynchronize")
@@ -88,7 +88,7 @@ class Kernels:
         return self.launch("copy_words_and_flag", COPY_BLOCKS, THREADS, *addresses, *flag)
 
     def set_flag(self, ready: int) -> Launch:
-        """Return a kernel that stores a flag, which is its last argument."""
+        """Return a kernel that stores a flag, which is the kernel's last argument."""
         return self.launch("set_flag", 1, 1, c_uint64(ready), c_uint32(0))
 
     def spin_until(self, word: int) -> Launch:

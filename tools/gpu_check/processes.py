@@ -64,7 +64,7 @@ class Worker:
         return {}
 
     def rest(self) -> Row:
-        """Do nothing; the arrival of this command ends a state."""
+        """Do nothing; like every command, `rest` ends the state of `stay`."""
         return {}
 
     def measure(self, rounds: int = ROUNDS) -> Row:

@@ -22,8 +22,8 @@ def hold(bench: Bench, copied: int, memory: int, host: int) -> Callable[[int, in
     """Return a function that takes a stream and a word, and makes the stream wait for the word.
 
     Args:
-        copied: Bytes of a copy to the device before and after the wait, as staging enqueues it; 0
-            for no copies.
+        copied: Size in bytes of the copies to the device before and after the wait; 0 for no
+            copies.
         memory: Device memory.
         host: Registered memory.
     """

@@ -120,8 +120,8 @@ def staging(folder: Path, arguments: list[str]) -> Iterator[dict[str, Any]]:
 
     Args:
         folder: Folder for the built files.
-        arguments: Name of the part, and then, if they are not the defaults, the CUDA driver
-            and the MiB of large tensors.
+        arguments: Name of the part and, optionally, the CUDA driver and the size of large tensors
+            in MiB.
 
     Raises:
         BuildError: g++ is missing or failed.
@@ -135,7 +135,7 @@ def sharing(folder: Path, arguments: list[str]) -> Iterator[dict[str, Any]]:
 
     Args:
         folder: Folder for the built files.
-        arguments: Number of processes, and then the same as for `staging`.
+        arguments: Number of processes, and then the arguments of `staging`.
 
     Raises:
         BuildError: g++ is missing or failed.

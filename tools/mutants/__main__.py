@@ -15,9 +15,9 @@ the mutant. A mutant that no test kills survives.
 After writing a test for a surviving mutant, call `run --only ID` again. While tests run, files of
 the checkout are changed. These files are restored if a signal other than SIGKILL arrives; a second
 signal ends the tests at once. `run` and `whole` continue where they stopped. If the outcome of some
-mutants is unclear, the command returns 1; call it again then. Call all commands from the root of a
-clone that has its own environment. Nothing else may use the clone at the same time. C++ mutants are
-built in build/mutants.
+mutants is unclear, the command returns 1; in this case, call the command again. Call all commands
+from the root of a clone that has its own environment. Nothing else may use the clone at the same
+time. C++ mutants are built in build/mutants.
 """
 
 from __future__ import annotations

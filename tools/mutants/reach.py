@@ -51,7 +51,10 @@ def _note(file: Path) -> str:
 
 
 def statement_line(text: str, line: int) -> int | None:
-    """Return the first line of the innermost statement at a line; None outside functions."""
+    """Return the number of the line on which the innermost statement at `line` begins.
+
+    The result is None outside functions.
+    """
     found: int | None = None
     waiting: list[tuple[ast.AST, bool]] = [(ast.parse(text), False)]
     while waiting:

@@ -18,7 +18,7 @@ from typing import Any
 
 
 def choose_backend(name: str, note_start: Callable[[int], None]) -> None:
-    """Make torch.distributed use this backend, whichever backend the script names.
+    """Make torch.distributed use one backend, whichever backend the script names.
 
     Args:
         name: Name of the backend.

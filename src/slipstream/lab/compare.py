@@ -59,7 +59,7 @@ def compare(
 ) -> tuple[Progress, ...]:
     """Run a script once per backend, and return when all runs have ended.
 
-    A failed run does not end the others.
+    A failed run does not end the other runs.
 
     Args:
         lab: Lab in which the script runs.
@@ -112,7 +112,7 @@ class _LabContender:
         self.run: LabRun = lab.start([*start, *command])
 
     def progress(self, last: Progress) -> Progress:
-        """Wait half a second or until the run ends, and return its progress."""
+        """Wait half a second or until the run ends, and return the progress of the run."""
         ended = self.run.has_ended(SAMPLE_SECONDS)
         traffic = self._lab.counters().since(self._before)
         seconds = time.monotonic() - self._began

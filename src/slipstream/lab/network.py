@@ -225,7 +225,7 @@ class Network:
     def _write_names(self) -> None:
         """Write files with the host names host0, host1 and so on, because a lab has no name server.
 
-        `ip netns exec` mounts these files over /etc/hosts and /etc/resolv.conf.
+        `ip netns exec` mounts the written files over /etc/hosts and /etc/resolv.conf.
         """
         addresses = [(host, self.address(host)) for host in range(self.spec.hosts)]
         entries = [f"{address} host{host}" for host, address in addresses]

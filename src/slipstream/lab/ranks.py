@@ -1,8 +1,9 @@
 """The ranks of one run: processes in the namespaces of the hosts, all of which end with the run.
 
 Every rank leads its own session and process group. Linux kills a rank when the thread that started
-the rank dies (PR_SET_PDEATHSIG, set by setpriv). At the end of the run, other processes are killed
-if they are in a namespace of the lab and have the run's key in their environment.
+the rank dies (PR_SET_PDEATHSIG, set by setpriv). At the end of the run, processes that the ranks
+left behind are killed if they are in a namespace of the lab and have the run's key in their
+environment.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class LabRun:
 
     @property
     def is_running(self) -> bool:
-        """Whether at least one rank has not ended."""
+        """Whether at least one rank still runs."""
         return self._thread.is_alive()
 
     def last_line(self, rank: int) -> str:

@@ -67,7 +67,7 @@ class Terminal:
         )
 
     def trained(self, forecasts: Forecasts, trained: Trained) -> None:
-        """Show the results of the training beside its forecasts."""
+        """Show the results of the training beside the forecasts."""
         table = Table(title="Forecasts and measurements", title_justify="left")
         for name in ("", "from kernels", "error", "and from steps", "error", "measured"):
             style = "dim" if name == "error" else "bold" if name == "measured" else None
@@ -126,7 +126,7 @@ def _bounds(texts: tuple[str, str]) -> tuple[str, ...]:
 
 
 def _forecast(compared: Compared, interval: Interval) -> tuple[str, str]:
-    """Return two texts: a forecast with its interval, and its error relative to the measurement."""
+    """Return two texts: a forecast with its interval, and the forecast's relative error."""
     texts = {"s": duration, "": share, "1/s": rounded}[compared.unit](interval)
     if compared.unit:
         error = f"{interval.value / compared.measured - 1:+.1%}"

@@ -66,7 +66,7 @@ class TourView(Protocol):
         ...
 
     def trained(self, forecasts: Forecasts, trained: Trained) -> None:
-        """Show the results of the training beside its forecasts."""
+        """Show the results of the training beside the forecasts."""
         ...
 
     def compiled(self, report: Report, package: Path) -> None:
@@ -88,7 +88,7 @@ def tour(spec: TourSpec, view: TourView) -> Toured:
     Raises:
         UsageError: with so many ranks, the images of an epoch do not fill one step.
         ConfigError: the images cannot be downloaded.
-        SlipstreamError: a step failed; the message quotes its output.
+        SlipstreamError: a step failed; the message quotes the step's output.
     """
     begin = time.monotonic()
     if spec.ranks * example.BATCH > spec.samples:
@@ -130,7 +130,7 @@ def tour(spec: TourSpec, view: TourView) -> Toured:
 
 
 def _forecast(spec: TourSpec, view: TourView) -> Forecasts:
-    """Measure this machine and training without communication, and forecast the training."""
+    """Forecast the training, after measurements of this machine and of single training steps."""
     hardware = spec.output / "here.toml"
     calibrate(
         hardware,

@@ -17,7 +17,7 @@ from slipstream.tour.training import Trained
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """A quantity: its two forecasts and its measurement.
+    """A quantity with two forecasts and a measurement.
 
     Args:
         name: Readable name of the quantity.

@@ -1,4 +1,4 @@
-"""The check whether the codecs of CUDA tensors return the same bits as the reference.
+"""Check of whether the codecs of CUDA tensors return the same bits as the reference.
 
 The check needs PyTorch, and for one case Triton and a C compiler, but no built package of
 Slipstream.
@@ -207,7 +207,7 @@ def prepared(kernels: ModuleType) -> Iterator[Row]:
         kernels: Module of kernels that must be chosen.
 
     Raises:
-        CodecError: Slipstream chose other kernels than `kernels` for the GPU.
+        CodecError: Slipstream chose kernels other than `kernels` for the GPU.
     """
     codecs = importlib.import_module(f"{PACKAGE}.codecs")
     device = torch.device("cuda", 0)

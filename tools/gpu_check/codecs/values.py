@@ -1,7 +1,7 @@
 """Values that test a codec, computed from integers only, so that C++ computes the same values.
 
-core/test/wire_digests_test.cc has the same functions. Tests in Python and in C++ compare digests of
-the encoded and decoded values (core/test/wire_digests.inc).
+core/test/wire_digests_test.cc has the same functions in C++. Tests in Python and in C++ compare
+digests of the encoded and decoded values (core/test/wire_digests.inc).
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false

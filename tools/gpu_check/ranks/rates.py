@@ -22,7 +22,7 @@ WIDTH, LAYERS, BATCH = 2048, 12, 4096  # 201 MB of gradients
 
 
 def milliseconds(call: Callable[[], object], repeats: int) -> float:
-    """Return the median time of a call, until its results are in the GPU's memory."""
+    """Return the median time from a call until its results are in the GPU's memory."""
     times: list[float] = []
     for _ in range(repeats):
         torch.cuda.synchronize()

@@ -117,7 +117,7 @@ def check_wait_does_not_block(rank: int) -> float:
 
 
 def check_training(rank: int, size: int) -> None:
-    """Compare DDP's and FSDP2's parameters with those of one process."""
+    """Compare DDP's and FSDP2's parameters with those of training in one process."""
     from torch.distributed.fsdp import fully_shard
 
     def net() -> nn.Module:

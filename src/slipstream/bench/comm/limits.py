@@ -2,12 +2,12 @@
 
 `size` is the number of bytes of the larger of a rank's two buffers: of the result of an all_gather,
 or of the input of a reduce_scatter. All elements are float32. Ranks are numbered host by host, and
-hosts rack by rack. A group is a host or a rack. With n ranks in g equal groups of m ranks each, at
-least this many bytes leave a group:
+hosts rack by rack. A group is a host or a rack. With n ranks in g equal groups of m ranks each, a
+collective sends at least this many bytes out of a group:
 
-- allreduce: 2 (g-1)/g size; reduce_scatter and all_gather: half as many bytes;
-- broadcast: the size, from the group with the root to each other group;
-- all_to_all: size/n from each of the m ranks of the group to each of the n-m other ranks.
+- an allreduce sends 2 (g-1)/g size; a reduce_scatter or an all_gather sends half as many bytes;
+- a broadcast sends the size, from the group with the root to each other group;
+- an all_to_all sends size/n from each of the m ranks of a group to each of the n-m other ranks.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def rank_of(label: int, outputs: Outputs) -> int:
     Args:
         label: Right label.
         outputs: Scores of all classes [1, classes], or `labels` [1, k] in descending order of their
-            scores. If the right label is not among these k answers, its position is k.
+            scores. If the right label is not among the k answers, its position is k.
     """
     if isinstance(outputs, dict) and LABELS in outputs:
         order = outputs[LABELS].ravel()

@@ -3,8 +3,8 @@
     python -m slipstream.bench.infer.fashion_mnist FOLDER [COUNT]
 
 The folder gets a subfolder of JPEG files for each of the ten labels. `slipstream compile --data`
-and `slipstream bench infer --images` read folders of this form. Source: Xiao, Rasul and Vollgraf,
-"Fashion-MNIST" (2017).
+and `slipstream bench infer --images` read folders with a subfolder for each label. Source: Xiao,
+Rasul and Vollgraf, "Fashion-MNIST" (2017).
 """
 
 # NumPy's type stubs leave result types unspecified.
@@ -49,7 +49,7 @@ def read_test_set(folders: Sequence[Path] = FOLDERS) -> tuple[NDArray[np.uint8],
     """Return the images, uint8 [10000, 28, 28], and their labels, uint8 [10000].
 
     Raises:
-        UsageError: the files of Fashion-MNIST are in none of the folders where they are searched.
+        UsageError: none of `folders` has the files of Fashion-MNIST.
     """
     folder = next((folder for folder in folders if (folder / IMAGES).exists()), None)
     if folder is None:

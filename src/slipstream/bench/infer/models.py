@@ -57,8 +57,8 @@ def folder_name(name: str) -> str:
     """Return the name of a model's folder.
 
     The name contains a hash of the network's source, the versions of the packages and the modules
-    of this benchmark. If one of these parts changes, the folder is a new one, so outdated files are
-    never used.
+    of this benchmark. Therefore a change of the network, a package or the benchmark leads to a new
+    folder, and outdated files are never used.
     """
     model = find_model(name)
     sources = [inspect.getsourcefile(model.build), inspect.getsourcefile(ZooModel)]

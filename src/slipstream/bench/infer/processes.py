@@ -43,7 +43,7 @@ def _pinned(cores: frozenset[int]) -> Generator[None]:
     """Pin processes that start inside the `with` block to cores.
 
     Processes must be pinned before they start, because engines count their cores only at the start.
-    The calling program must have one thread, because it is pinned, too.
+    The calling program must have only one thread, because the program is pinned, too.
     """
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)

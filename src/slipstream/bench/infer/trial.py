@@ -31,7 +31,7 @@ class ModelTrial:
     notes: list[str] = field(default_factory=list[str])
 
     def job(self, **fields: Any) -> InferJob:
-        """Return a job for this model; `fields` sets the other fields of `InferJob`."""
+        """Return a job for the model; `fields` sets further fields of `InferJob`."""
         return InferJob(model=self.model, folder=str(self.folder), **fields)
 
     def has(self, file: str) -> bool:

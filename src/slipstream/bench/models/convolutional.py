@@ -24,7 +24,7 @@ IMAGE = "an image of 224 x 224"
 def normalised_convolution(
     name: str, channels: tuple[int, int], kernel: tuple[int, int], output: int
 ) -> Iterator[ModelLayer]:
-    """Yield a convolution without bias and its batch normalisation.
+    """Yield a convolution without bias, and then its batch normalisation.
 
     Args:
         name: Name of the convolution and its normalisation.

@@ -59,7 +59,7 @@ class NegotiationContender(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the contender; all ranks must do this."""
+        """Close the contender, together with all other ranks."""
 
 
 class Ours(NegotiationContender):
@@ -101,7 +101,7 @@ class Ours(NegotiationContender):
         return Effort(stats.rounds, stats.messages)
 
     def close(self) -> None:
-        """Close the contender; all ranks must do this."""
+        """Close the contender, together with all other ranks."""
         self._negotiator.close()
 
 

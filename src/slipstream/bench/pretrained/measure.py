@@ -33,7 +33,7 @@ class PretrainedRow:
         model: Pretrained model.
         report: Report of the compilation.
         original: Share of right answers of the original model, which ONNX Runtime runs in float32.
-        compiled: Share of right answers of the compiled model, on the same inputs.
+        compiled: Share of right answers of the compiled model, on the same inputs as `original`.
         milliseconds: Milliseconds of a run by engine, the medians of the turns.
         troubles: Reasons why engines cannot run the model, by engine.
     """

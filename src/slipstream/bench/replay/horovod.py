@@ -24,7 +24,7 @@ from slipstream.settings import detect_launcher
 def distributed(
     optimizer: torch.optim.Optimizer, module: ReplayModule, *, fp16: bool
 ) -> torch.optim.Optimizer:
-    """Return an optimizer that sums gradients with Horovod; all ranks must make one together.
+    """Return an optimizer that sums gradients with Horovod; all ranks must call this function.
 
     Args:
         optimizer: Optimizer that updates this rank's parameters.

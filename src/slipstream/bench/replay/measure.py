@@ -164,8 +164,8 @@ class ReplayRow:
         peer: Readable name of the peer; empty if only the limit was computed.
         wire: Precision of gradients between hosts.
         steps: Times of the measured steps; None if only the limit was computed.
-        limit: Shortest possible steps of this model and wire precision, computed from the measured
-            compute-only step.
+        limit: Shortest possible steps of the model with this wire precision, computed from the
+            measured compute-only step.
     """
 
     model: str

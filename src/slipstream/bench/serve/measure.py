@@ -51,7 +51,7 @@ class ServeSpec:
 
     Args:
         package: Path of a package that `slipstream compile` wrote.
-        onnx: Path of an ONNX file of the same model, which ONNX Runtime runs in the peer. By
+        onnx: Path of an ONNX file of the package's model, which ONNX Runtime runs in the peer. By
             default, the peer runs the package with the package's engine.
         clients: Number of clients of each closed loop, at least 1. The overhead of serving is
             measured with one client.

@@ -2,10 +2,10 @@
 
     python -m slipstream.bench.serve.peer MODEL PORT THREADS [RUNS]
 
-MODEL is an ONNX file, which ONNX Runtime runs, or a package, which its own engine runs. The server
-accepts and returns the same bytes as our server. The server prints its address when it is ready,
-and ends with SIGTERM. Port 0 stands for any free port. RUNS is the number of batches that may
-execute at the same time (default 1).
+MODEL is an ONNX file, which ONNX Runtime runs, or a package, which its own engine runs. This server
+accepts and returns the same bytes as the server of Slipstream. The server prints its address when
+it is ready, and ends with SIGTERM. Port 0 stands for any free port. RUNS is the number of batches
+that may execute at the same time (default 1).
 """
 
 # ONNX Runtime has no type annotations, and NumPy's type stubs leave result types unspecified.

@@ -60,7 +60,7 @@ class TrainingRun:
         return (time.perf_counter() - start) / steps
 
     def result(self) -> TrainSamples:
-        """Return the measurements, combined over the ranks; all ranks must call this together."""
+        """Return the measurements, combined over all ranks, which must call `result` together."""
         seconds = torch.tensor(self.seconds, dtype=torch.float64)
         losses = torch.stack(self._losses).double()
         dist.all_reduce(seconds, dist.ReduceOp.MAX)

@@ -120,7 +120,7 @@ def bert_base() -> nn.Module:
 
 
 def sentence(seed: int) -> dict[str, NDArray[np.int64]]:
-    """Return random token ids [1, 128], and a mask that hides up to half of them, at the end."""
+    """Return random token ids [1, 128], and a mask that hides up to half of them at the end."""
     random = np.random.default_rng(seed)
     num_present = random.integers(LENGTH // 2, LENGTH, endpoint=True)
     return {

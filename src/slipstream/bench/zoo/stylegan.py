@@ -71,7 +71,7 @@ class ModulatedConvolution(nn.Module):
 
 
 class ModulatedUp(ModulatedConvolution):
-    """Transposed modulated convolution with stride 2 and a blur; it doubles image sides."""
+    """Transposed modulated convolution with stride 2 and a blur, which doubles image sides."""
 
     fir: Tensor
 
