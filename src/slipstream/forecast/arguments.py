@@ -113,7 +113,7 @@ def check_names(options: ForecastOptions, parameters: Parameters) -> None:
 
 
 def check_machines(machines: Sequence[HostType], options: ForecastOptions) -> None:
-    """Raise UsageError if a budget needs an unknown price, or if no host has few enough devices.
+    """Raise UsageError if a budget needs an unknown price, or if all hosts have too many devices.
 
     The maximum number of devices is `options.max_devices`.
     """

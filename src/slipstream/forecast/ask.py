@@ -76,8 +76,8 @@ def forecast(
             architecture, such as "resnet50".
         options: Options of the forecast.
         progress: Callback that receives the current action, the number of completed search steps
-            and the number of all search steps (default: none). Both numbers are 0 while the model
-            is traced.
+            and the number of all search steps (default: none). While the model is traced, both
+            numbers of steps are 0.
         better: Callback that receives each plan that is better than all plans found before it
             (default: none).
 

@@ -29,13 +29,13 @@ class ForecastOptions:
             files shipped with Slipstream).
         max_devices: Maximum number of devices of a plan (default 64).
         samples: Number of samples per epoch (default None: unknown).
-        epochs: Number of epochs to train; requires `samples` (default None: no target).
-        total_tokens: Number of tokens to train on, an alternative to `epochs` (default None: no
-            target).
-        deadline: Maximum training time in seconds; requires `epochs` or `total_tokens` (default
-            None: no limit).
-        budget: Maximum cost in dollars; requires prices, and `epochs` or `total_tokens` (default
-            None: no limit).
+        epochs: Number of epochs to train; requires `samples` (default None: unknown).
+        total_tokens: Number of tokens to train on, an alternative to `epochs` (default None:
+            unknown).
+        deadline: Maximum training time in seconds (default None: no limit); requires `epochs` or
+            `total_tokens`.
+        budget: Maximum cost in dollars (default None: no limit); requires prices, and `epochs` or
+            `total_tokens`.
         precision: Data type of matrix products: "fp32", "tf32", "fp16" or "bf16" (default None:
             the 16-bit type that each device supports in hardware, else "fp32").
         optimizer: Optimizer: "sgd", "momentum" or "adam" (default "adam").
@@ -45,12 +45,12 @@ class ForecastOptions:
         local_steps: Number of steps between two exchanges of local SGD; a value above 1 adds local
             SGD to the strategies that are tried (default 1).
         alone: Measured throughput of one of the user's own devices, as a pair of samples per second
-            and micro-batch size. The measurement narrows all prediction intervals (default None:
-            not measured).
+            and micro-batch size (default None: not measured). A measured throughput narrows all
+            prediction intervals.
         input_rate: Samples per second that one host reads and decodes (default None: unlimited).
-        search_seconds: Time limit of the search in seconds, counted from the call of `forecast`. If
-            no plan has been found within the limit, the search ends at its first plan (default
-            None: no limit).
+        search_seconds: Time limit of the search in seconds, counted from the call of `forecast`
+            (default None: no limit). If no plan has been found within the limit, the search ends at
+            its first plan.
     """
 
     batch: int

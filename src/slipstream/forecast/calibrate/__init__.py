@@ -2,5 +2,5 @@
 
 The package turns measurements of `slipstream.bench.forecast.device` and of `slipstream bench comm`
 into one data file of devices, links and software parameters. `slipstream forecast --hardware` reads
-this file.
+the data file.
 """

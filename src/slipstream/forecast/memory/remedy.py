@@ -40,7 +40,7 @@ def fits(
     Args:
         strategy: Strategy that may not fit.
         peak_of: Function that returns the peak memory of a strategy, or None if the strategy cannot
-            fit. The function is called at most about ten times per change, never twice with the
+            fit. `fits` calls `peak_of` at most about ten times per change, never twice with the
             same strategy.
         device_bytes: Memory of a device, in bytes.
         most_tensor: Maximum number of tensor-parallel ranks, such as the number of devices in a

@@ -73,8 +73,8 @@ def gradient_owners(workload: Workload) -> dict[int, int]:
     """Return a mapping from each gradient's value to its parameter, or to -1 if that is unknown.
 
     Gradients are the values that the backward pass creates and never frees. The gradient of a
-    parameter is the newest value of the parameter's size among the gradients that exist when the
-    parameter's gradient is complete.
+    parameter is recognised when it is complete: it is then the newest gradient that has the size of
+    the parameter.
     """
     forward = num_forward(workload)
     left = {i for i, v in enumerate(workload.values) if v.born >= forward and v.dies < 0}

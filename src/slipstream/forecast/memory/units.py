@@ -52,7 +52,7 @@ def units(workload: Workload) -> tuple[RepeatedModule, ...]:
 
 
 def num_forward(workload: Workload) -> int:
-    """Return the number of operators in the forward pass, which precede all other operators."""
+    """Return the number of forward operators; they precede all other operators."""
     return sum(operator.phase is TrainingPhase.FORWARD for operator in workload.operators)
 
 

@@ -4,8 +4,8 @@
 
     Path("report.html").write_text(forecast_page(result, {"model": "resnet50", "batch": 256}))
 
-A page is one file that loads no other files, so a page can be read without a network. The file has
-about a megabyte, mostly for Vega, which draws the charts.
+A page is one file that loads no other files, so a page can be read without a network. A page has
+about a megabyte, most of which is Vega, the library that draws the charts.
 """
 
 from __future__ import annotations

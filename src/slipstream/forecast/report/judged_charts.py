@@ -51,7 +51,7 @@ def scatter(rows: Sequence[Row], bands: Sequence[Row], sources: Sequence[str]) -
 def efficiency(rows: Sequence[Row], sources: Sequence[str]) -> Spec:
     """Return a chart of forecast against measured efficiency.
 
-    A band contains errors of up to 10 percentage points.
+    A band in the chart contains errors of up to 10 percentage points.
 
     Args:
         rows: Rows from `judged.efficiencies`.

@@ -118,7 +118,7 @@ def costs(plans: Sequence[Plan], of: ChartScale) -> list[Row]:
 
     Args:
         plans: Ranked plans.
-        of: Chart scale: what the values of the axes for time and cost mean.
+        of: Chart scale, which defines the units of time and cost.
     """
     rows: list[Row] = []
     for number, plan in enumerate(plans, 1):

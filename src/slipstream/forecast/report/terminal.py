@@ -79,8 +79,8 @@ def losers(result: Result, most: int = 10) -> Group:
 def strategy_words(strategy: Strategy) -> list[str]:
     """Return a description of a strategy, as a list of phrases.
 
-    The first phrase contains the degrees of parallelism. Phrases about memory-saving methods and
-    the gradient exchange follow.
+    The first phrase contains the degrees of parallelism. The later phrases concern memory-saving
+    methods and the gradient exchange.
 
     Args:
         strategy: Strategy to describe.
@@ -323,7 +323,7 @@ def _reason(loss: Loss) -> str:
 
 
 def _distance(loss: Loss) -> float:
-    """Return the absolute logarithm of the ratio of the first to the last number in a reason.
+    """Return |log(a / b)| of the first and the last number, a and b, in a rejection's reason.
 
     A plan whose reason has a small distance was nearly accepted.
     """

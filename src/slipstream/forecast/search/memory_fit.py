@@ -1,7 +1,4 @@
-"""Check whether a model fits in memory; if not, find the cheapest change that makes it fit.
-
-A change concerns the strategy or the hardware.
-"""
+"""Check whether a model fits in memory, and which changes of strategy or hardware make it fit."""
 
 from __future__ import annotations
 

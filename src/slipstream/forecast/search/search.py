@@ -33,7 +33,7 @@ class SearchRequest:
     Args:
         options: Options of the forecast, already validated.
         model: Function that takes a precision and returns the model, which can be resized to any
-            micro-batch. The first call with a precision may block for seconds.
+            micro-batch. The first call of the function with a precision may block for seconds.
         machines: Types of hosts that may be used.
         steps_per_epoch: Steps per epoch; None if unknown.
         steps: Number of steps of the whole training; None if unknown.

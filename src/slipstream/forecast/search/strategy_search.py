@@ -52,7 +52,7 @@ class BestStrategy:
         machine: Type of every host.
         hosts: Number of hosts.
         strategy: Parallelism over the devices of the hosts.
-        step: Step with every micro-batch simulated.
+        step: Simulated step, in which every micro-batch is simulated.
         peak: Peak memory of the fullest device.
         alone: Samples per second of a single device that trains with the same micro-batch size.
         others: Rejected strategies: the best strategy of each combination of parallelism and
@@ -190,8 +190,8 @@ class StrategySearch:
     ) -> tuple[Other, ...]:
         """Return the best candidate of each kind (see `_kind`), except the kind of the chosen one.
 
-        The best candidate is the fastest. If no candidate was simulated, the best candidate is the
-        one that needs the least memory.
+        The best candidate of a kind is the fastest of the kind. If no candidate was simulated, the
+        best candidate is the one that needs the least memory.
         """
         best: dict[object, Other] = {}
         limit = memory_bytes(machine)

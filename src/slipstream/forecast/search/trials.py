@@ -155,9 +155,9 @@ class Trials:
     def simulation(self, strategy: Strategy) -> Simulation:
         """Return the simulation of a strategy.
 
-        The workloads at both traced micro-batches are divided among ranks and cut into pipeline
+        The workloads at both traced micro-batch sizes are divided among ranks and cut into pipeline
         stages. The simulation at the strategy's micro-batch size is interpolated between the
-        results. Workloads, stages and simulations are cached.
+        simulations at the traced sizes. Workloads, stages and simulations are cached.
         """
         share = self._model.share(strategy.micro_batch, strategy.context)
         key = _degrees(strategy), _stages(strategy), share

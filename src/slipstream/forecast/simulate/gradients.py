@@ -126,7 +126,7 @@ class GradientExchange:
 
         Args:
             job: Job with its strategy and cluster.
-            ranks: Times of each pipeline rank.
+            ranks: Times of the last micro-batch on each pipeline rank.
             queues: Resources to which the exchange is added.
         """
         strategy = job.strategy

@@ -139,7 +139,7 @@ def layers(workload: Workload) -> tuple[HybridLayer, ...]:
 
 
 def _oriented(product: Product, elements: int) -> tuple[int, int, int] | None:
-    """Return a product's rows, inputs and outputs, or None if no operand has so many elements."""
+    """Return a product's rows, inputs and outputs; None if no operand has `elements` elements."""
     if product.k * product.n == elements:
         return product.m, product.k, product.n
     return (product.n, product.k, product.m) if product.k * product.m == elements else None

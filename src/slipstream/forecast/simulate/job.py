@@ -47,8 +47,7 @@ class TrainingJob:
             (default False).
         pace: Factor on the times of device and host: the measured time of a step on a single
             device, divided by the forecast (default 1.0: not measured).
-        input_rate: Samples per second that one host reads and decodes for its devices (default
-            None: unlimited).
+        input_rate: Samples per second that one host reads and decodes (default None: unlimited).
     """
 
     workload: Workload

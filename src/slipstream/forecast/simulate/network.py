@@ -62,7 +62,7 @@ class WireRates:
     def in_graph(self) -> WireRates:
         """Return the rates of collectives in a CUDA graph.
 
-        The time until all links of a ring are busy is shorter in a graph. Without a graph, the
+        The time until all links of a ring are busy is shorter in a CUDA graph. Without a graph, the
         links become busy late because one host after another launches the collective.
         """
         return replace(self, ramp_us=min(_GRAPH_RAMP_US, self.ramp_us))
@@ -198,8 +198,8 @@ def send(num_bytes: float, cluster: Cluster, wire: WireRates, stride: int) -> fl
         num_bytes: Size of the message in bytes.
         cluster: Cluster of the ranks.
         wire: Calibrated rates of communication.
-        stride: Difference between the indices of the sender and the receiver. If the difference is
-            at least `per_host`, the ranks are on different hosts.
+        stride: Difference between the indices of the sender and the receiver; at least `per_host`
+            if they are on different hosts.
     """
     launch = wire.launch_us * 1e-6
     if stride < cluster.per_host or cluster.between is None:

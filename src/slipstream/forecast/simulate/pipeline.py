@@ -103,7 +103,7 @@ def period(stages: Sequence[StageTimes]) -> float:
     """Return the seconds per micro-batch of a full pipeline.
 
     Stage i of n starts micro-batch b only after stage i has run the backward pass of micro-batch b
-    - (n - i).
+    + i - n.
 
     Args:
         stages: Stages in the order of the model, one for each rank.

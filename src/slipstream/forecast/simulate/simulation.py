@@ -298,7 +298,7 @@ class Simulation:
         return send(float(self.placement.crossing[stage]), job.cluster, job.wire, stride)
 
     def _own_numbers(self, job: TrainingJob) -> float:
-        """Return the number of parameters of a rank of which every replica stores a copy."""
+        """Return how many parameters of a rank are stored on every replica."""
         return (self.num_parameters - self._apart(job)) / self.placement.ranks
 
     def _apart(self, job: TrainingJob) -> int:

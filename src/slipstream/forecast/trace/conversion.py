@@ -17,10 +17,10 @@ from torch import Tensor, nn
 def conversions() -> Generator[None]:
     """Allow factories to convert the modules that they make, for example by `.half()`.
 
-    To convert a fake parameter, PyTorch swaps the parameter with a converted copy. The swap fails
-    if the fake mode has a weak reference to either parameter, which is the case after the first
-    operator. In the context of `conversions`, a new parameter replaces the old parameter. Modules
-    that shared the old parameter share the new parameter.
+    To convert a fake parameter, PyTorch swaps the parameter with a converted copy. PyTorch's swap
+    of two parameters fails if the fake mode has a weak reference to either parameter, which is the
+    case after the first operator. In the context of `conversions`, a new parameter replaces the old
+    parameter. Modules that shared the old parameter share the new parameter.
     """
     before = nn.Module._apply
     replaced: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}

@@ -21,8 +21,8 @@ def architecture(
     """Return the architecture that the user's function makes.
 
     The arguments of the module come from the attribute `inputs(batch)` of the function, or from a
-    second function that `text` names after a comma. Otherwise the module gets one argument: int64
-    tokens (batch, tokens), or a tensor (batch, *shape).
+    second function that `text` names after a comma. If both are missing, the module gets a single
+    argument, which is int64 tokens (batch, tokens) or a tensor (batch, *shape).
 
     Args:
         text: Module or file, ":", name of the function, and optionally "," and the name of a second
@@ -32,8 +32,8 @@ def architecture(
         tokens: Number of tokens in a sequence, or None.
 
     Raises:
-        UsageError: The module, file or function does not exist, fails on import or is not
-            callable, or if nothing defines the arguments of the module.
+        UsageError: The module, file or function does not exist, fails on import or is not callable,
+            or nothing defines the arguments of the module.
     """
     place, _, names = text.rpartition(":")
     module = import_user_module(place)

@@ -80,7 +80,7 @@ def _steps(
 
 
 def _trained(graph: ShapedGraph) -> dict[str, str]:
-    """Return the public name of each parameter; modules name the parameters without a name."""
+    """Return the public name of each parameter; a renamed parameter gets its module's name."""
     names: dict[str, str] = {}
     stored = {key for key in graph.stored if graph.tensors[key].is_float}
     for node in graph.nodes:

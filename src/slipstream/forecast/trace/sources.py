@@ -38,7 +38,7 @@ class Tracer(Protocol):
     ) -> Workload:
         """Return the workload of one forward and backward pass.
 
-        The call blocks for some milliseconds per operator, which is seconds for thousands of
+        The call blocks for some milliseconds per operator, so for seconds if there are thousands of
         operators.
 
         Args:

@@ -23,14 +23,15 @@ class PublishedCase:
         framework: Text of the column `framework`.
         unit: Text of the column `unit`.
         address: Text of the column `address`.
-        architecture: Name for `slipstream.forecast.trace.architectures.names.find`.
+        architecture: Name of the architecture, for
+            `slipstream.forecast.trace.architectures.names.find`.
         sizes: Keyword arguments of the architecture's `make`; all but `sampled` are whole numbers.
         inputs: Keyword arguments of the architecture's `inputs`.
         precision: Precision of matrix products; a 16-bit precision means mixed precision. The text
             "AMP" is read as "fp16".
         fp8: Whether linear layers multiply in 8 bits; all other products use `precision`.
         real_data: Whether the row states that training data were read and decoded during training.
-        device: Name for `slipstream.forecast.hardware.Hardware.device`.
+        device: Name of the device, for `slipstream.forecast.hardware.Hardware.device`.
         devices: Total number of devices.
         per_host: Number of devices in a host.
         network_gbit: Network rate of a host in Gbit/s; None if the row states no rate or has only
@@ -38,9 +39,9 @@ class PublishedCase:
         strategy: Division of the work among the devices; data parallelism if the row names no
             strategy.
         sharded: State that is divided among ranks: "head" (classes of the last layer of a face
-            recogniser), "embedding" (rows of embeddings), or "none". All other state is replicated.
-            With "factors", no state is divided, and replicas exchange the factors of the gradients
-            of linear layers.
+            recogniser), "embedding" (rows of embeddings), or "none". Ranks replicate all state that
+            is not divided. With "factors", no state is divided, and replicas exchange the factors
+            of the gradients of linear layers.
         runtime: Name of a runtime in `slipstream.forecast.validate.software`.
         step_samples: Number of samples (or of tokens, if `unit` counts tokens) of a step on all
             devices together.

@@ -222,7 +222,7 @@ def input_rate(row: TableRow, model: TrainedModel, software: Software) -> float 
 
 
 def raced(row: TableRow, software: Software) -> bool:
-    """Return whether a row is an MLPerf result of NVIDIA, with CUDA graphs and sums in switches.
+    """Return whether a row is an MLPerf result of NVIDIA, with CUDA graphs and switches that sum.
 
     Source: mlcommons/training_results, NVIDIA's implementations/mxnet/config_*.sh of ResNet-50,
     E2E_CUDA_GRAPHS=1 and SBATCH_NETWORK=sharp.

@@ -143,7 +143,7 @@ class Fit:
         return math.log(forecast / case.measured)
 
     def _differences(self, point: Vector) -> Vector:
-        """Return the slopes of all residuals; parameters of a runtime affect only rows with it."""
+        """Return the slopes of all residuals; a runtime's parameters affect only its own rows."""
         every = np.ones(len(self._cases), dtype=np.bool_)
         base = self._errors(point, every)
         slopes = np.zeros((len(self._cases), len(self.space.knobs)))

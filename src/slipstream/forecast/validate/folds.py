@@ -30,8 +30,8 @@ class Folds:
         guess: First guess of the parameters, the origin of the space.
         runtimes: Names of the runtimes that have fitted parameters of their own.
         all: Point that fits all rows.
-        without: Points of the fits that left rows out, by the name of the fold (see `fold_of`) of
-            the rows.
+        without: Points of the fits that left rows out, by fold name; `fold_of` returns the fold
+            name of a row.
     """
 
     guess: Parameters

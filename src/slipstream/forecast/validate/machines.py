@@ -1,4 +1,4 @@
-"""The device, the devices per host and the network that a row was measured on."""
+"""The device, the number of devices per host and the network that a row was measured on."""
 
 from __future__ import annotations
 

@@ -52,9 +52,9 @@ class TrainedModel:
         tokens: Number of tokens of a sample (default 1).
         samples_are: Unit in which a batch is counted (default "image").
         sharded: State that is divided among ranks: "embedding" (rows of embeddings), "head"
-            (classes of the last layer), or "none" (default). All other state is replicated. With
-            "factors", no state is divided, and replicas exchange the factors of the gradients of
-            linear layers.
+            (classes of the last layer), or "none" (default). Ranks replicate all state that is not
+            divided. With "factors", no state is divided, and replicas exchange the factors of the
+            gradients of linear layers.
         assumed: Names of values that the row does not state.
     """
 

@@ -41,9 +41,9 @@ def names(operators: Sequence[Operator]) -> list[str]:
     """Return the path of each operator's block, or "" for an operator outside all blocks.
 
     A module is a block if its path ends in a number, like in `nn.ModuleList` and `nn.Sequential`.
-    If modules with numbers are nested, the outermost of them is the block. There is one exception:
-    a numbered module is no block if it has more than half of all operators, most of them in
-    numbered modules inside. The numbered modules inside such a module are the blocks.
+    If modules with numbers are nested, the outermost of them is the block. If a numbered module has
+    more than half of all operators, most of them in numbered modules inside, the numbered modules
+    inside are the blocks.
 
     Args:
         operators: Operators of a forward pass.

@@ -119,7 +119,7 @@ def _averaged(inputs: int, outputs: int) -> nn.Sequential:
 
 
 def _square(inputs: int, pooled: int) -> Branches:
-    """Return the module of figure 5 of the paper, in which one branch keeps a 5x5 convolution."""
+    """Return the module of Inception v3 (figure 5) in which one branch keeps a 5x5 convolution."""
     return Branches(
         conv_norm(inputs, 64),
         nn.Sequential(conv_norm(inputs, 48), conv_norm(48, 64, 5)),
@@ -139,7 +139,7 @@ def _square_to_long(inputs: int) -> Branches:
 
 
 def _long(inputs: int, width: int) -> Branches:
-    """Return the module of figure 6 of the paper, with 1x7 and 7x1 instead of 7x7 convolutions."""
+    """Return the module of Inception v3 (figure 6) with 1x7 and 7x1, not 7x7 convolutions."""
     return Branches(
         conv_norm(inputs, 192),
         nn.Sequential(
@@ -172,7 +172,7 @@ def _long_to_wide(inputs: int) -> Branches:
 
 
 def _wide(inputs: int) -> Branches:
-    """Return the module of figure 7 of the paper, in which two branches split once more."""
+    """Return the module of Inception v3 (figure 7) in which two branches split once more."""
     return Branches(
         conv_norm(inputs, 320),
         nn.Sequential(conv_norm(inputs, 384), _crossed(384)),

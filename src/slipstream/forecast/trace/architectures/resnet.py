@@ -83,8 +83,8 @@ def resnet(name: str, **changes: Any) -> ResNet:
 class ResNet(nn.Module):
     """ResNet (He et al., 2016, arXiv 1512.03385) and its successors.
 
-    The successors are ResNeXt (arXiv 1611.05431), squeeze-and-excitation (arXiv 1709.01507) and
-    ResNet-D (arXiv 1812.01187).
+    The successors of ResNet are ResNeXt (arXiv 1611.05431), squeeze-and-excitation (arXiv
+    1709.01507) and ResNet-D (arXiv 1812.01187).
 
     Args:
         size: Dimensions of the network.
@@ -106,8 +106,8 @@ class ResidualBlock(nn.Module):
     """A module whose output is added to the input, followed by a ReLU.
 
     Args:
-        main: Module that computes the addend.
-        shortcut: Module that gives the input the shape of the addend.
+        main: Module whose output is added to the output of `shortcut`.
+        shortcut: Module that gives the input the shape of the output of `main`.
     """
 
     def __init__(self, main: nn.Module, shortcut: nn.Module) -> None:
