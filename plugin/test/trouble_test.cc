@@ -80,6 +80,19 @@ TEST_P(Trouble, OtherStreamsTakeOverFromOneThatDies) {
   EXPECT_TRUE(has_logged("goes on with 1 streams"));
 }
 
+TEST_P(Trouble, AReceiveIsPostedAgainIfItsStreamDies) {
+  const Pair pair(net);
+  const std::vector<int> sockets = sockets_to(pair.port());
+  std::vector<std::byte> received(1000);
+  for (std::size_t dies = 0; dies + 1 < sockets.size(); ++dies) {
+    void* const receiving = pair.receive(received);
+    reset(sockets[dies]);  // the sender has not read the post yet
+    void* const sending = pair.send(noise(received.size(), dies));
+    finish(net, {sending, receiving});
+    EXPECT_TRUE(std::ranges::equal(received, noise(received.size(), dies))) << dies;
+  }
+}
+
 TEST_P(Trouble, ThePeerHearsOfACommThatIsClosedWithRequestsInFlight) {
   std::vector<std::byte> received(8 * kMiB);
   for (const bool closes_receiver : {true, false}) {
