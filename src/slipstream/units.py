@@ -43,7 +43,7 @@ def parse_duration(text: str, name: str, bare_seconds: bool = False) -> float:
         name: Name of the quantity, for the error message.
         bare_seconds: Whether a number without a unit means seconds (default False).
 
-    Raises UsageError for any other text.
+    Raises UsageError for a text of another form.
     """
     match = _DURATION.fullmatch(text.strip())
     unit = "" if match is None else match[2].lower() or ("s" if bare_seconds else "")
@@ -61,7 +61,7 @@ def parse_bytes(text: str, name: str = "size", least: int = 0) -> int:
         name: Name of the quantity, for the error message (default "size").
         least: Smallest size in bytes that is allowed (default 0).
 
-    Raises UsageError for any other text, and for a smaller size.
+    Raises UsageError for a text of another form, and for a size below `least`.
     """
     match = _BYTES.fullmatch(text.strip())
     if match is not None:
@@ -82,7 +82,7 @@ def parse_bit_rate(text: str, name: str) -> int:
             "1gbit", "200Mbit/s", "200m".
         name: Name of the quantity, for the error message.
 
-    Raises UsageError for any other text. "1gb" is not allowed, because it could mean bytes.
+    Raises UsageError for a text of another form. "1gb" is not allowed, because it could mean bytes.
     """
     match = _BIT_RATE.fullmatch(text.strip())
     if match is None:
@@ -110,7 +110,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def _format(value: float, units: tuple[tuple[str, float], ...]) -> str:
-    """Return a value in the largest unit that makes it 1 or more after rounding to three digits."""
+    """Return a value in the largest unit in which it is 1 or more, rounded to three digits."""
     suitable = (item for item in units if value >= 0.9995 * item[1])
     unit, factor = next(suitable, units[-1])
     number = value / factor

@@ -1,4 +1,4 @@
-"""Imports from the user's own modules, named "package.module:name" or "path/to/file.py:name"."""
+"""Imports of a user's own objects, named "package.module:name" or "path/to/file.py:name"."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPELLING = "allowed: package.module:function or path/to/file.py:function"
 def import_user_object(text: str) -> Any:
     """Return the object that a text names, such as "models.zoo:make" or "models.py:make".
 
-    Raises UsageError if there is no such module, file or object, and if the import fails.
+    Raises UsageError if the module, file or object does not exist, and if the import fails.
     """
     place, _, name = text.rpartition(":")
     return member(import_user_module(place), place, name)
@@ -31,9 +31,9 @@ def member(module: ModuleType, place: str, name: str) -> Any:
     Args:
         module: Module that has the object.
         place: Name or file of the module, for the error message.
-        name: Name of the object, which may have several parts: "Zoo.make".
+        name: Name of the object; several parts lead into classes and objects: "Zoo.make".
 
-    Raises UsageError if there is no such object.
+    Raises UsageError if the module has no such object.
     """
     value: Any = module
     for part in name.split("."):
@@ -46,9 +46,10 @@ def member(module: ModuleType, place: str, name: str) -> Any:
 def import_user_module(place: str) -> ModuleType:
     """Import a module by its name or by the path of its file.
 
-    A name is looked up in the current folder first. A file may import modules from its own folder.
+    A name is searched for in the current folder first. A file may import modules from its own
+    folder.
 
-    Raises UsageError if there is no such module or file, and if the import fails.
+    Raises UsageError if the module or file does not exist, and if the import fails.
     """
     is_file = place.endswith(".py")
     path = Path(place)

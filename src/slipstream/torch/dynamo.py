@@ -1,4 +1,4 @@
-"""Exclusion of the engine from torch.compile, which would otherwise trace it as model code."""
+"""Exclusion of the engine from torch.compile, which would trace the engine as model code."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ T = TypeVar("T", bound=type)
 
 
 def keep_out(cls: T) -> T:
-    """Mark the methods of a class, so that Dynamo does not trace them or the functions they call.
+    """Mark the methods of a class, so that Dynamo traces neither them nor the functions they call.
 
-    The mark does not slow down calls, because PyTorch checks it only when a compiled program enters
-    a frame. `torch.compiler.disable` has the same effect, but adds a wrapper to each call and
-    imports Dynamo, which takes a second.
+    The marks do not slow down calls, because PyTorch checks them only when a compiled program
+    enters a frame. `torch.compiler.disable` has the same effect, but adds a wrapper to each call
+    and imports Dynamo, which takes a second.
 
     Args:
-        cls: Class whose own methods are marked. PyTorch before 2.7 has no such marks; then this
-            does nothing.
+        cls: Class whose own methods are marked. PyTorch before 2.7 has no such marks; there,
+            `keep_out` does nothing.
 
     Returns:
         The class.

@@ -13,21 +13,22 @@ from slipstream.torch import collectives
 
 
 class MonitoredBarrier:
-    """Barrier whose messages have their own group, so that a late rank delays no other messages.
+    """Barrier whose messages have a group of their own, so a late rank delays no other messages.
 
     Args:
-        group: Group of the engine; the caller closes it.
+        group: The engine's own object for the group; the caller closes it.
     """
 
     def __init__(self, group: _core.Group) -> None:
         self._group = group
 
     def meet(self, seconds: float, every_rank: bool) -> None:
-        """Block until all ranks have called this.
+        """Block until all ranks have called meet().
 
         Args:
-            seconds: Longest time to wait in total, in seconds.
-            every_rank: Whether rank 0 names all missing ranks; if not, it names the first one.
+            seconds: Longest time in seconds to wait for all ranks together.
+            every_rank: Whether rank 0 names all missing ranks; otherwise rank 0 names only the
+                first missing rank.
 
         Raises:
             PeerTimeoutError: A rank did not come in time.

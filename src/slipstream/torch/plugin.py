@@ -1,4 +1,4 @@
-"""Entry point that PyTorch calls at every `import torch`; it only registers a name.
+"""Entry point that PyTorch calls at every `import torch`; the call only registers a name.
 
 The modules of the backend are imported when the first group is created.
 """
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 def register() -> None:
-    """Register the backend of `init_process_group("slipstream")` with PyTorch; idempotent.
+    """Register the backend of `init_process_group("slipstream")` with PyTorch, at most once.
 
     An exception would make `import torch` fail, even for programs that do not use Slipstream. So a
     failure is only logged, and the backend stays unknown.
@@ -49,10 +49,10 @@ def _create_process_group(options: Any, backend_options: Any) -> SlipstreamProce
 
 
 def _extend_env_rendezvous() -> None:
-    """Make env:// read rank and address from mpirun or srun if torchrun's variables are not set.
+    """Make env:// read rank and address from mpirun's or srun's variables if torchrun's are unset.
 
-    PyTorch has no public function for this. Nothing happens before a script uses env://, or if RANK
-    is set.
+    PyTorch has no public function by which env:// could be extended. Nothing happens before a
+    script uses env://, or if RANK is set.
     """
     handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers
     original = handlers["env"]

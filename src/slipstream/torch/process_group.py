@@ -1,9 +1,10 @@
 """Process group of the backend, whose methods PyTorch calls.
 
-PyTorch 2.13 gave some methods new names, by which its C++ code looks them up. Older releases know
-only the old names, and newer releases refuse a class that has both. So each such method is defined
-once here, and gets its name at the end of the file. The method that reads options is chosen there
-too, because in older releases few options have the field asyncOp.
+PyTorch 2.13 gave some methods new names, and its C++ code looks the methods up by these names.
+Older releases know only the old names, and newer releases refuse a class that has both names of a
+method. So each of these methods is defined once, and gets its name at the end of the file. The
+method that reads options is chosen at the end of the file too, because in older releases few
+options have the field asyncOp.
 """
 
 # PyTorch's stubs list overloads for callers in Python; its C++ code passes arguments by position.
@@ -83,14 +84,15 @@ class SlipstreamProcessGroup(ProcessGroup):
     """Group of ranks that exchange tensors of the CPU and of CUDA GPUs through Slipstream's engine.
 
     A collective submits its operation and returns a work, which can wait or return a future. If
-    asyncOp is false in its options, the collective may block until it is done, which PyTorch
-    allows. Tensors that are not contiguous are copied before and after the operation. All methods
-    may be called from any thread. All ranks must call the collectives of a group in the same order.
+    asyncOp is false in a collective's options, the collective may block until it is done, which
+    PyTorch allows. For tensors that are not contiguous, the operation works on contiguous copies.
+    All methods may be called from any thread. All ranks must call the collectives of a group in the
+    same order.
 
     Args:
         membership: Membership of this process in the group; it ends at `shutdown`.
         store: Store that PyTorch made for the group.
-        timeout: Time limit of operations whose options have none.
+        timeout: Time limit of operations whose options have no time limit.
     """
 
     def __init__(self, membership: bootstrap.Membership, store: Store, timeout: timedelta) -> None:
@@ -138,24 +140,24 @@ class SlipstreamProcessGroup(ProcessGroup):
         return [torch.device(name) for name in ("cpu", *gpus)]
 
     def _get_backend(self, device: torch.device) -> SlipstreamProcessGroup:
-        """Return the backend of a device; the group itself is the one of all devices."""
+        """Return the backend of a device, which is the group itself for every device."""
         return self
 
     @property
     def supports_coalescing(self) -> bool:
-        """Whether calls between _start_coalescing() and _end_coalescing() are one operation."""
+        """Whether calls between _start_coalescing() and _end_coalescing() form one operation."""
         return False
 
     # The end of a group.
 
     def shutdown(self) -> None:
-        """Leave the group. Operations under way get five seconds to finish, and then fail."""
+        """Leave the group. Operations in flight get five seconds to finish, and then fail."""
         if self._leave.alive:
             self._drain()
         self._end()
 
     def abort(self) -> None:
-        """Let the operations under way fail on every rank, and leave the group."""
+        """Let the operations in flight fail on every rank, and leave the group."""
         if self._leave.alive:
             for group in self._membership.groups():
                 group.abort("abort() was called")
@@ -176,14 +178,14 @@ class SlipstreamProcessGroup(ProcessGroup):
                 _log.warning("an operation for which nobody waited has failed: %s", error)
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Set the time limit of operations whose options have none."""
+        """Set the time limit of operations whose options have no time limit."""
         self._seconds = timeout.total_seconds()
 
     # Collectives. Lists of tensors have one entry, and lists of lists have one list. They are lists
     # because PyTorch's API allows several GPUs in a process.
 
     def allreduce(self, tensors: Tensors, opts: Any = _ALLREDUCE) -> Work:
-        """Replace the tensor, which may be sparse_coo, by its reduction over all ranks."""
+        """Replace a tensor, which may be sparse_coo, by its reduction over all ranks."""
         tensor, options = single(tensors), self._options(opts)
         if is_plain(tensor) and self._may_block(options):  # a shorter path, 5.7 instead of 6.4 us
             group = self._engine_group()
@@ -211,11 +213,12 @@ class SlipstreamProcessGroup(ProcessGroup):
         """Replace a contiguous tensor by its average over all ranks, encoded between hosts.
 
         Args:
-            tensor: Contiguous tensor; dtypes other than float32 are not encoded.
+            tensor: Contiguous tensor; tensors of other dtypes than float32 are not encoded.
             codec: Codec, the same on all ranks: none (default), fp16, bf16 or int8.
-            residual: Float32 tensor of the same number of elements, which keeps the rounding errors
-                of the codec for error feedback. None (default) for no error feedback.
-            priority: Priority on the network (default 0); a higher one goes first.
+            residual: Float32 tensor with as many elements as `tensor`, which keeps the codec's
+                rounding errors for error feedback. None (default) turns error feedback off.
+            priority: Priority on the network (default 0); operations with a higher priority go
+                first.
         """
         submission = collectives.allreduce_encoded(
             self._group_for((tensor,)),
@@ -226,7 +229,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._make_work("all_reduce", submission, self._callbacks)
 
     def make_tuning(self, knobs: Sequence[Knob] = ()) -> Tuning:
-        """Return a tuning of the group's allreduces, and of further settings (knobs)."""
+        """Return a tuning of the group's allreduces, and of further knobs (tunable settings)."""
         return Tuning(self._group, knobs)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = _ALLREDUCE_COALESCED) -> Work:
@@ -238,7 +241,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._work_or_wait("all_reduce", submission, options)
 
     def broadcast(self, tensors: Tensors, opts: Any = _BROADCAST) -> Work:
-        """Replace the tensor by the tensor of the root, whose group rank is `opts.rootRank`."""
+        """Replace a tensor by the root's tensor; the group rank of the root is `opts.rootRank`."""
         options = self._options(opts)
         submission = collectives.broadcast(
             self._group_for(tensors), single(tensors), opts.rootRank, options
@@ -276,7 +279,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def _all_gather_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = _ALL_GATHER
     ) -> Work:
-        """Fill the output with the tensors of all ranks, one after another."""
+        """Fill the output with one rank's tensor after another."""
         group = self._group_for((output, source))
         options = self._options(opts)
         submission = collectives.all_gather(group, [output], [source], options)
@@ -285,7 +288,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def _all_gather_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = _ALL_GATHER
     ) -> Work:
-        """Fill each output with the tensors of all ranks, one after another."""
+        """Fill each output with one rank's tensor after another."""
         group = self._group_for((*outputs, *inputs))
         options = self._options(opts)
         submission = collectives.all_gather(group, outputs, inputs, options)
@@ -294,7 +297,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def reduce_scatter(
         self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = _REDUCE_SCATTER
     ) -> Work:
-        """Fill the output with the reduction of `inputs[0][rank]` over all ranks."""
+        """Fill the output with the sum of all ranks' `inputs[0][rank]`, or another reduction."""
         output = single(outputs)
         options = self._options(opts)
         submission = collectives.reduce_scatter_list(
@@ -305,7 +308,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def _reduce_scatter_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = _REDUCE_SCATTER
     ) -> Work:
-        """Fill the output with this rank's part of the reduction of the source."""
+        """Fill the output with this rank's part of the source's reduction over all ranks."""
         options = self._options(opts)
         submission = collectives.reduce_scatter(
             self._group_for((output, source)), [output], [source], opts.reduceOp, options
@@ -315,7 +318,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def _reduce_scatter_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = _REDUCE_SCATTER
     ) -> Work:
-        """Fill each output with this rank's part of the reduction of its input."""
+        """Fill each output with this rank's part of its input's reduction over all ranks."""
         options = self._options(opts)
         submission = collectives.reduce_scatter(
             self._group_for((*outputs, *inputs)), outputs, inputs, opts.reduceOp, options
@@ -323,7 +326,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._work_or_wait("reduce_scatter_tensor", submission, options)
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = _GATHER) -> Work:
-        """Copy the tensor of rank r to `outputs[0][r]` of the root (`opts.rootRank`)."""
+        """Copy the tensor of rank r to `outputs[0][r]` on the root (`opts.rootRank`)."""
         parts = outputs[0] if outputs else ()
         options = self._options(opts)
         submission = collectives.gather(
@@ -332,7 +335,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._work_or_wait("gather", submission, options)
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = _SCATTER) -> Work:
-        """Copy `inputs[0][r]` of the root (`opts.rootRank`) to the output of rank r."""
+        """Copy `inputs[0][r]` from the root (`opts.rootRank`) to the output of rank r."""
         parts = inputs[0] if inputs else ()
         options = self._options(opts)
         submission = collectives.scatter(
@@ -341,7 +344,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._work_or_wait("scatter", submission, options)
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = _ALL_TO_ALL) -> Work:
-        """Fill `outputs[r]` with the tensor of rank r for this rank."""
+        """Fill `outputs[r]` with the tensor that rank r has for this rank."""
         group = self._group_for((*outputs, *inputs))
         options = self._options(opts)
         submission = collectives.all_to_all(group, outputs, inputs, options)
@@ -355,7 +358,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         input_rows: Sequence[int],
         opts: Any = _ALL_TO_ALL,
     ) -> Work:
-        """Exchange rows; the lists have the number of rows per rank, and [] means equal shares."""
+        """Exchange rows; the lists have each rank's number of rows, and [] means equal shares."""
         options = self._options(opts)
         submission = collectives.all_to_all_rows(
             self._group_for((output, source)), output, source, (output_rows, input_rows), options
@@ -363,7 +366,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._work_or_wait("all_to_all", submission, options)
 
     def barrier(self, opts: Any = _BARRIER) -> Work:
-        """Begin a barrier, which is complete when all ranks have called it."""
+        """Begin a barrier, which is complete when all ranks have called barrier()."""
         options = self._options(opts)
         handle = self._engine_group().barrier(**options)
         return self._work_or_wait("barrier", Submission((handle,), (), ()), options)
@@ -371,7 +374,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
-        """Block until all ranks have called this; after a timeout, rank 0 names missing ranks."""
+        """Block until all ranks have called; after a timeout, rank 0 names the missing ranks."""
         if self._monitor is None:
             self._monitor = MonitoredBarrier(self._membership.sibling("monitor"))
         seconds = self._seconds if timeout is None else timeout.total_seconds()
@@ -380,28 +383,28 @@ class SlipstreamProcessGroup(ProcessGroup):
     # Point-to-point messages.
 
     def send(self, tensors: Tensors, peer: int, tag: int = 0) -> SlipstreamWork | CudaWork:
-        """Send the tensor to the group rank `peer`."""
+        """Send a tensor to the rank `peer` of the group."""
         submission = collectives.send(
             self._message_group(tensors), single(tensors), peer, tag, self._default_options()
         )
         return self._message("send", submission)
 
     def recv(self, tensors: Tensors, peer: int, tag: int = 0) -> SlipstreamWork | CudaWork:
-        """Fill the tensor with a message of the group rank `peer`."""
+        """Fill a tensor with a message from the rank `peer` of the group."""
         submission = collectives.receive(
             self._message_group(tensors), single(tensors), peer, tag, self._default_options()
         )
         return self._message("recv", submission)
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> SlipstreamWork | CudaWork:
-        """Fill the tensor with a message of any rank; the work has the rank of the sender."""
+        """Fill a tensor with a message from any rank; the work has the sender's rank."""
         submission = collectives.receive(
             self._message_group(tensors), single(tensors), ANY_RANK, tag, self._default_options()
         )
         return self._message("recvAnySource", submission)
 
     def _options(self, opts: Any) -> RunOptions:
-        """Convert options for the engine; a timeout of -1 ms means the group's time limit."""
+        """Convert PyTorch's options for the engine; a timeout of -1 ms means the group's limit."""
         seconds = opts.timeout.total_seconds()
         return {
             "timeout": seconds if seconds > 0 else self._seconds,
@@ -420,9 +423,9 @@ class SlipstreamProcessGroup(ProcessGroup):
         return {"timeout": self._seconds, "waits_soon": False}
 
     def _group_for(self, tensors: Tensors) -> _core.Group:
-        """Return the engine's group for a collective on these tensors.
+        """Return the engine's group for a collective on given tensors.
 
-        For tensors of a GPU, it is a DeviceGroup, which has the same collectives.
+        For tensors on a GPU, the group is a DeviceGroup, which has the same collectives.
         """
         device = device_of(tensors)
         if device is None:
@@ -435,7 +438,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return cast("_core.Group", self._cuda.on_current_stream(device))
 
     def _message_group(self, tensors: Tensors) -> _core.Group:
-        """Return the engine's group for a message, the same inside and outside of callbacks."""
+        """Return the engine's group for a message; callbacks use the same group as other code."""
         return self._group if device_of(tensors) is None else self._group_for(tensors)
 
     def _engine_group(self) -> _core.Group:
@@ -448,7 +451,7 @@ class SlipstreamProcessGroup(ProcessGroup):
             return self._nested
 
     def _work_or_wait(self, name: str, submission: Submission, options: RunOptions) -> Work:
-        """Return the work for the caller, or wait here if the caller would wait next."""
+        """Return the work for the caller; first wait for it if the caller would do so at once."""
         if submission.is_on_gpu:
             work = self._make_work(name, submission, self._callbacks)
             if not options["waits_soon"]:
@@ -467,7 +470,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return FINISHED
 
     def _may_block(self, options: RunOptions) -> bool:
-        """Return whether the caller waits next and nothing else needs the operation's work."""
+        """Return whether the caller waits at once and nothing else needs the operation's work."""
         return options["waits_soon"] and not self._in_flight and not profiler.is_enabled()
 
     def _keep(self, name: str, submission: Submission) -> None:
@@ -510,7 +513,7 @@ def own_group(group: Any) -> SlipstreamProcessGroup:
 
 
 def create_process_group(options: Any, backend_options: Any) -> SlipstreamProcessGroup:
-    """Create a group for PyTorch; for the first group, block until all ranks are there.
+    """Create a group for PyTorch; the first group blocks until all ranks have come.
 
     Args:
         options: PyTorch's `_DistributedBackendOptions`.
@@ -528,7 +531,7 @@ def create_process_group(options: Any, backend_options: Any) -> SlipstreamProces
 
 
 def _choose_names() -> None:
-    """Give methods the names that the installed release of PyTorch has for them."""
+    """Give methods the names that they have in the installed release of PyTorch."""
     names = [
         (name_here, current if hasattr(ProcessGroup, current) else former)
         for name_here, current, former in (

@@ -1,4 +1,4 @@
-"""Ranges in PyTorch's profiler that show operations."""
+"""Ranges that show operations in PyTorch's profiler."""
 
 # PyTorch has no public, typed way to record a range that ends in another thread.
 # pyright: reportPrivateUsage=false, reportAttributeAccessIssue=false, reportUnknownMemberType=false
@@ -17,8 +17,8 @@ is_enabled: Callable[[], bool] = torch._C._autograd._profiler_enabled
 class ProfilerRange:
     """Range in PyTorch's profiler, which begins when the object is created.
 
-    It ends in another thread, so the profiler shows it as asynchronous. The profiler records only
-    threads that have its state; PyTorch's own callback, which is used here, carries the state over.
+    The range ends in another thread, so the profiler shows it as asynchronous. The profiler records
+    only threads that have its state; PyTorch's own callback carries the state to the other thread.
 
     Args:
         name: Name of the range.
@@ -33,9 +33,9 @@ class ProfilerRange:
         )
 
     def end(self) -> None:
-        """End the range; may be called in another thread than the constructor."""
+        """End the range; another thread than the constructor's may call this."""
         self._complete.set_result(None)
 
     def wait(self) -> None:
-        """Block until the profiler has recorded the end."""
+        """Block until the profiler has recorded the end of the range."""
         self._recorded.wait()

@@ -18,8 +18,8 @@ def allreduce_sparse(
 ) -> None:
     """Replace a sparse_coo tensor by its sum (or average) over all ranks.
 
-    This blocks, unlike the dense collectives, because the first message contains the size of the
-    second.
+    The function blocks, unlike the dense collectives, because the first message contains the size
+    of the second.
 
     Raises:
         UnsupportedError: The reduction is neither a sum nor an average.
@@ -50,7 +50,7 @@ def allreduce_sparse(
 def _check_and_count(
     group: _core.Group, own_tensor: torch.Tensor, options: RunOptions
 ) -> list[int]:
-    """Return the number of values of each rank, after a check that all shapes are the same."""
+    """Return each rank's number of values, after a check that all shapes are equal."""
     header = torch.tensor([own_tensor._nnz(), own_tensor.sparse_dim(), *own_tensor.shape])
     headers = [torch.empty_like(header) for _ in range(group.size())]
     _finish(collectives.all_gather_lists(group, [headers], [header], options))

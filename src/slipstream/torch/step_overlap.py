@@ -1,10 +1,10 @@
-"""Data-parallel training whose communication continues into the next forward pass.
+"""Data-parallel training in which communication continues into the next forward pass.
 
 DistributedDataParallel waits for all gradients at the end of the backward pass. With `overlap`,
 `step()` only records that an update is pending. The gradients that the next forward pass needs
-first are sent first. A parameter is updated when it is first read, after its averaged gradient has
-arrived (Peng et al., ByteScheduler, SOSP 2019). The result is the same as in synchronous training,
-bit for bit if the buckets are the same.
+first are sent first. A parameter is updated when it is first read after the step, once its averaged
+gradient has arrived (Peng et al., ByteScheduler, SOSP 2019). The result is the same as in
+synchronous training; it is the same bit for bit if the buckets are the same.
 
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -55,18 +55,19 @@ def overlap(
     error_feedback: bool | None = None,
     across_steps: bool = True,
 ) -> Overlap:
-    """Train a model data-parallel, with communication that overlaps with the whole step.
+    """Train a model data-parallel, with communication that overlaps with whole training steps.
 
-    Call it on every rank, after the optimizer was created. It copies the parameters and buffers of
-    rank 0 to all ranks. The model is not wrapped, and the script needs no other change; do not also
-    use DistributedDataParallel. Functions that need all gradients (clip_grad_norm_, GradScaler)
-    wait for them, and so does code that reads parameters outside the forward pass (state_dict, an
-    average of weights). Buffers, such as those of batch normalization, are not synchronized.
+    Call `overlap` on every rank, after the optimizer was created. The function copies the
+    parameters and buffers of rank 0 to all ranks. The model is not wrapped, and the script needs no
+    other change; do not also use DistributedDataParallel. Functions that need all gradients
+    (clip_grad_norm_, GradScaler) wait until all have arrived; code that reads parameters outside
+    the forward pass (state_dict, an average of weights) waits too. Buffers, such as those of batch
+    normalization, are not synchronized.
 
     Args:
         model: Model on the CPU.
-        optimizer: Optimizer of the model's parameters. It must update each parameter independently,
-            like all optimizers of torch.optim except LBFGS.
+        optimizer: Optimizer of the model's parameters. The optimizer must update each parameter
+            independently, like all optimizers of torch.optim except LBFGS.
         group: Process group over which gradients are averaged, which must be one of Slipstream
             (default: the group of all ranks).
         bucket_bytes: Approximate size in bytes of the buckets into which gradients are fused
@@ -75,7 +76,7 @@ def overlap(
         error_feedback: Whether the rounding errors of the codec are added to the gradients of the
             next step (default: for int8 only).
         across_steps: Whether communication may continue after `step()` (default True). If False,
-            `step()` waits, and the results are bitwise the same.
+            `step()` waits, and the results are the same bit for bit.
 
     Returns:
         An `Overlap`, with methods for accumulation (`no_sync`) and checkpoints (`state_dict`).
@@ -115,7 +116,7 @@ def overlap(
 
 
 class Wire(NamedTuple):
-    """Group and codec of the gradients.
+    """Process group and codec for the gradients of a model.
 
     Args:
         group: Process group over which gradients are averaged.
@@ -133,11 +134,11 @@ class Overlap:
     """Overlap of communication with training. `overlap` creates it.
 
     Args:
-        model: Model whose parameters block when they are read, until they are updated.
+        model: Model whose parameters, when they are read, block until they have been updated.
         optimizer: Optimizer whose `step` and `zero_grad` are replaced.
-        wire: Group and codec of the gradients.
-        fusion: Knob (setting that is tuned) for the bucket size in bytes.
-        across_steps: Whether updates are delayed until parameters are read.
+        wire: Process group and codec for the gradients.
+        fusion: Knob (tunable setting) for the bucket size in bytes.
+        across_steps: Whether an update is delayed until its parameter is read.
     """
 
     tuning: Tuning
@@ -171,7 +172,7 @@ class Overlap:
 
     @contextmanager
     def no_sync(self) -> Generator[None]:
-        """Add up gradients on this rank, without communication, within this context."""
+        """Within this context, add up gradients on this rank, without communication."""
         self._paused = True
         try:
             yield
@@ -179,19 +180,19 @@ class Overlap:
             self._paused = False
 
     def wait(self) -> None:
-        """Block until every parameter has its value after the last step."""
+        """Block until the last step has updated every parameter."""
         for bucket in self._buckets:
             self._finish(bucket)
 
     def remove(self) -> None:
-        """Wait, and restore the model and the optimizer as they were before `overlap`."""
+        """Wait for updates; restore the model and the optimizer as they were before `overlap`."""
         self.wait()
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the rounding errors of the codec by parameter name; they differ between ranks."""
+        """Return the codec's rounding errors by parameter name; ranks have different errors."""
         self.wait()
         residuals = {
             self._names[parameter]: gradients.losses(parameter).clone()
@@ -202,7 +203,7 @@ class Overlap:
         return {"codec": self._wire.codec, "residuals": residuals}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load rounding errors that this rank has saved; bucket sizes may have changed since."""
+        """Load the rounding errors that this rank saved; bucket sizes may have changed since."""
         self.wait()
         for gradients in self._gradients:
             for parameter in gradients.views if gradients.residual is not None else ():
@@ -213,7 +214,7 @@ class Overlap:
     # Fusion of gradients.
 
     def _fuse(self) -> None:
-        """Create the buckets, in the order in which they are sent."""
+        """Create the buckets in the order in which they will be sent."""
         self._fused = size = self._fusion.value
         self._buckets: list[Bucket] = []
         for gradients in self._gradients:
@@ -222,10 +223,10 @@ class Overlap:
         self._bucket_of = {p: bucket for bucket in self._buckets for p in bucket.parameters}
 
     def _fuse_anew(self) -> None:
-        """Create other buckets if the tuning has chosen another size.
+        """Create new buckets if the tuning has chosen another bucket size.
 
-        This is called before the first gradient of a step, when the forward pass has already waited
-        for the gradients of the previous step.
+        Call `_fuse_anew` before the first gradient of a step, when the forward pass has already
+        waited for the gradients of the previous step.
         """
         if self._fused == self._fusion.value:
             return
@@ -236,7 +237,7 @@ class Overlap:
     # Methods for parameters that are read; see waiting.py.
 
     def settle_value(self, parameter: Parameter) -> None:
-        """Block until the parameter has its value after the last step."""
+        """Block until the last step has updated the parameter."""
         bucket = self._bucket_of[parameter]
         if bucket.options is not None:
             self._finish(bucket)
@@ -273,7 +274,7 @@ class Overlap:
         self._launch()
 
     def _launch(self) -> None:
-        """Send full buckets, in the order that is the same on all ranks."""
+        """Send buckets that are full, in the order that is the same on all ranks."""
         while self._next < len(self._buckets) and self._buckets[self._next].is_full:
             self._buckets[self._next].launch(self._wire.group, self._wire.codec)
             self._next += 1
@@ -281,7 +282,7 @@ class Overlap:
     def _complete(self) -> None:
         """Fill and send the remaining buckets after the backward pass.
 
-        A gradient that this rank does not have may exist on another rank.
+        A gradient that is missing on this rank may exist on another rank.
         """
         missing: list[Parameter] = []
         while self._next < len(self._buckets):
@@ -296,7 +297,7 @@ class Overlap:
             )
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Record that an update is pending, and apply it where gradients are averaged already."""
+        """Record that an update is pending; apply it to buckets that are averaged already."""
         if closure is not None:
             raise UsageError(
                 "step(closure) computes gradients several times, which overlap() does not support;"
@@ -314,7 +315,7 @@ class Overlap:
         return None
 
     def _record_options(self, group: dict[str, Any]) -> None:
-        """Record the options of a parameter group, such as the learning rate, for the update."""
+        """Record a parameter group's options, such as the learning rate, for the update."""
         options = {name: value for name, value in group.items() if name != "params"}
         members: dict[int, list[Parameter]] = {}
         for parameter in group["params"]:
@@ -351,7 +352,10 @@ class Overlap:
             bucket.phase = Phase.IDLE
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Reset the gradients. A pending step still uses the gradients that are being averaged."""
+        """Reset the gradients.
+
+        A pending update still uses the gradients that are being averaged.
+        """
         with torch.no_grad(), _without_waiting():
             for bucket in self._buckets:
                 if not set_to_none:
@@ -400,7 +404,7 @@ class Overlap:
         return settle
 
     def _replace(self, owner: Any, name: str, method: Callable[..., Any]) -> None:
-        """Replace a method of an object by a bound method, because LR schedulers expect one."""
+        """Replace an object's method by a bound method, as LR schedulers expect bound methods."""
 
         def call(this: Any, *args: Any, **kwargs: Any) -> Any:
             if this is owner:
@@ -427,10 +431,10 @@ def _at_end_of_backward(call: Callable[[], None]) -> None:
 
 
 class _UsedParameters:
-    """Record of the parameters that had a gradient on some rank; the others are not updated.
+    """Record of the parameters that had a gradient on some rank; no other parameter is updated.
 
-    The ranks exchange it in the first step. If a gradient was missing on a rank, they also exchange
-    it in the next step, and so on until none is missing.
+    The ranks exchange the record in the first step. If a gradient was missing on a rank, the ranks
+    also exchange the record in the next step, and so on until no gradient is missing.
 
     Args:
         group: Process group over which gradients are averaged.
@@ -446,13 +450,13 @@ class _UsedParameters:
         self._work: dist.Work | None = None
 
     def exchange(self, missing: list[Parameter]) -> bool:
-        """Send the other ranks the parameters without a gradient on this rank; does not block.
+        """Tell the other ranks which parameters have no gradient on this rank; does not block.
 
         Args:
             missing: Parameters without a gradient on this rank in this step.
 
         Returns:
-            False if a gradient is missing but the ranks no longer exchange this record.
+            False if a gradient is missing, but the ranks no longer exchange the record.
         """
         self.unused()
         if not self._exchanges:
@@ -464,7 +468,7 @@ class _UsedParameters:
         return True
 
     def unused(self) -> frozenset[Parameter]:
-        """Return the parameters without a gradient on any rank; block until all ranks have sent."""
+        """Return the parameters without a gradient on any rank; blocks until all ranks tell theirs."""
         if self._work is not None:
             self._work.wait()
             self._work = None
@@ -478,6 +482,6 @@ class _UsedParameters:
 
 @contextmanager
 def _without_waiting() -> Generator[None]:
-    """Read parameters without waiting for their updates within this context."""
+    """Within this context, reading a parameter does not wait for its update."""
     with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
         yield

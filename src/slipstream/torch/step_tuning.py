@@ -1,4 +1,4 @@
-"""Tuning of collectives for scripts with DistributedDataParallel."""
+"""Tuning of collectives for scripts that use DistributedDataParallel."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from slipstream.torch.process_group import own_group
 def tune(optimizer: Optimizer, *, group: dist.ProcessGroup | None = None) -> Tuning:
     """Tune the algorithm and the segment size of allreduces during training.
 
-    `overlap` does this by itself. The group's allreduces use each setting for a few steps, and then
-    the setting with the shortest steps. Meanwhile sums may differ in their last bits, because the
-    order of the additions differs; SLIPSTREAM_DETERMINISTIC=1 forbids that.
+    `overlap` tunes them without this function. For a few steps, the group's allreduces use each
+    setting; then they use the setting with the shortest steps. During the tuning, sums may differ
+    in their last bits, because the order of the additions differs; SLIPSTREAM_DETERMINISTIC=1
+    forbids that.
 
     Args:
         optimizer: Optimizer whose steps are the training steps; it must make the same number of
@@ -25,7 +26,7 @@ def tune(optimizer: Optimizer, *, group: dist.ProcessGroup | None = None) -> Tun
             (default: the group of all ranks).
 
     Returns:
-        The tuning, with its choice (`choice`) and the reasons (`news`).
+        The tuning, with the values chosen (`choice`) and the reasons (`news`).
 
     Raises:
         UsageError: The group belongs to another backend.

@@ -1,7 +1,7 @@
 """Conversion of tensors to the engine's arguments: an address, a count and a dtype.
 
 The engine works on contiguous memory. Other tensors, and lists of tensors, are copied into
-contiguous memory before an operation, and out of it when the operation is complete.
+contiguous memory before an operation, and back when the operation is complete.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ _STRIDED = torch.strided
 
 
 def kind_of(op: ReduceOp) -> ReduceOp.RedOpType:
-    """Return the kind of a reduction, which PyTorch wraps in an object together with a factor."""
+    """Return the kind of a reduction; PyTorch wraps it in an object, together with a factor."""
     return op.op  # pyright: ignore
 
 
 def reduce_op(op: ReduceOp) -> _core.ReduceOp:
-    """Return the engine's reduction for a reduction of PyTorch.
+    """Return the engine's name of a PyTorch reduction.
 
     Raises:
-        UnsupportedError: The reduction is PREMUL_SUM, which only NCCL has.
+        UnsupportedError: The reduction is PREMUL_SUM, which only NCCL supports.
     """
     reduction = REDUCE_OPS.get(hash(op))
     if reduction is None:
@@ -73,10 +73,10 @@ def reduce_op(op: ReduceOp) -> _core.ReduceOp:
 
 
 def reduced_dtype(tensor: torch.Tensor) -> _core.DType:
-    """Return the engine's dtype for a tensor whose elements it will reduce.
+    """Return the engine's dtype for a tensor that the engine will reduce.
 
     Raises:
-        UnsupportedError: The engine cannot compute with the dtype, such as float8.
+        UnsupportedError: The engine cannot compute with the tensor's dtype, such as float8.
     """
     dtype = DTYPES.get(tensor.dtype)
     if dtype is None:
@@ -88,7 +88,7 @@ def reduced_dtype(tensor: torch.Tensor) -> _core.DType:
 
 
 def extent(tensor: torch.Tensor) -> tuple[int, _core.DType]:
-    """Return count and dtype of a tensor that is only sent; an unknown dtype counts as bytes."""
+    """Return a tensor's count and dtype for sending; a dtype that is unknown counts as bytes."""
     dtype = DTYPES.get(tensor.dtype)
     if dtype is None:
         return tensor.numel() * tensor.element_size(), _core.DType.UINT8
@@ -96,10 +96,10 @@ def extent(tensor: torch.Tensor) -> tuple[int, _core.DType]:
 
 
 def single(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the single tensor of a list; PyTorch's API has lists for processes with several GPUs.
+    """Return the only tensor of a list; PyTorch's API has lists for processes with several GPUs.
 
     Raises:
-        UsageError: The list has more than one tensor, or none.
+        UsageError: The list is empty, or has more than one tensor.
     """
     if len(tensors) != 1:
         raise UsageError(
@@ -109,7 +109,7 @@ def single(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def is_reachable(tensor: torch.Tensor) -> bool:
-    """Return whether the tensor is on the CPU or on a GPU."""
+    """Return whether the memory of a tensor is on the CPU or on a CUDA GPU."""
     return tensor.is_cpu or tensor.device.type in KINDS
 
 
@@ -134,11 +134,11 @@ def usable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def with_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor; if a functional collective returned it, wait for it and unwrap it.
+    """Return a tensor itself; if it comes from a functional collective, wait for it and unwrap it.
 
     Raises:
-        UnsupportedError: The tensor has no memory of its own, like a DTensor, or its memory was
-            freed.
+        UnsupportedError: The tensor has no memory of its own, like a DTensor, or its memory has
+            been freed.
     """
     if tensor.data_ptr() or not tensor.numel():
         return tensor
@@ -154,7 +154,7 @@ def with_memory(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor itself if the engine can use its memory, else a contiguous copy.
+    """Return a tensor itself if the engine can use its memory, otherwise a contiguous copy.
 
     Raises:
         UnsupportedError: The engine cannot reach the memory of the tensor; see `usable`.
@@ -181,7 +181,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def output_buffer(tensor: torch.Tensor) -> tuple[torch.Tensor, Copies]:
-    """Return contiguous memory for an output, and the copies to make afterwards, usually none."""
+    """Return contiguous memory for an output, and the copies to make later (usually none)."""
     buffer = dense(tensor)
     return buffer, (() if buffer is tensor else ((tensor, buffer),))
 
@@ -195,7 +195,7 @@ def flat_input(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def flat_output_buffer(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, Copies]:
-    """Return one flat tensor for several outputs, and the copies to make afterwards."""
+    """Return one flat tensor for several outputs, and the copies to make later."""
     flat = view_over(tensors)
     if flat is not None:
         return flat, ()
@@ -245,13 +245,13 @@ def cut(tensor: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, ...]:
 
 
 def cut_elements(tensor: torch.Tensor, counts: list[int]) -> tuple[torch.Tensor, ...]:
-    """Cut a contiguous tensor into flat views of `counts` elements, counted as by `extent`."""
+    """Cut a contiguous tensor into flat views of `counts` elements; `extent` defines an element."""
     flat = tensor.detach().reshape(-1)
     return cut(flat if tensor.dtype in DTYPES else flat.view(torch.uint8), counts)
 
 
 def device_of(tensors: Sequence[torch.Tensor]) -> torch.device | None:
-    """Return the GPU of an operation's tensors, or None for the CPU.
+    """Return the GPU on which an operation's tensors are, or None for the CPU.
 
     Raises:
         UsageError: The tensors are on several devices.
@@ -272,7 +272,7 @@ def check_same_dtype(tensors: Sequence[torch.Tensor]) -> None:
     """Check that all tensors of an operation have the same dtype.
 
     Raises:
-        UsageError: Their dtypes differ.
+        UsageError: The dtypes of the tensors differ.
     """
     dtypes = {tensor.dtype for tensor in tensors}
     if len(dtypes) != 1:
@@ -283,7 +283,7 @@ def check_same_dtype(tensors: Sequence[torch.Tensor]) -> None:
 
 
 def copy_out(copies: Copies) -> None:
-    """Copy results into the caller's tensors, even if those were made in inference mode.
+    """Copy results into the caller's tensors, including tensors made in inference mode.
 
     Raises:
         UsageError: A target has elements that share memory, like the result of expand(), but their

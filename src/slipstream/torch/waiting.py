@@ -1,4 +1,4 @@
-"""Parameters that block when their value or gradient is read, until it is up to date."""
+"""Parameters that, when their value or gradient is read, block until it is up to date."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class Owner(Protocol):
     """The interface of the object that brings parameters up to date."""
 
     def settle_value(self, parameter: Parameter) -> None:
-        """Block until the parameter has its value after the last step."""
+        """Block until the last step has updated the parameter."""
         ...
 
     def settle_gradient(self, parameter: Parameter) -> None:
-        """Block until the parameter has its gradient."""
+        """Block until the parameter has its averaged gradient."""
         ...
 
 
 class WaitingParameter(Parameter):
     """Parameter whose `__torch_function__` PyTorch calls when the parameter is read.
 
-    A copy of such a parameter does not wait.
+    A copy of a `WaitingParameter` does not wait.
     """
 
     @classmethod
@@ -63,10 +63,12 @@ class WaitingParameter(Parameter):
 
 
 def wait_when_read(parameter: Parameter, owner: Owner) -> None:
-    """Make a parameter wait for its owner when it is read. The parameter stays the same object.
+    """Make a parameter call its owner, which may block, when the parameter is read.
 
-    A parameter whose class is a subclass of Parameter is not changed; only the forward pass of its
-    module waits for it.
+    The parameter stays the same object, but its class changes.
+
+    A parameter of a subclass of Parameter is not changed; only the forward pass of its module waits
+    for its value.
     """
     if type(parameter) is Parameter:
         _change_class(parameter, WaitingParameter)
@@ -74,7 +76,7 @@ def wait_when_read(parameter: Parameter, owner: Owner) -> None:
 
 
 def no_longer_wait(parameter: Parameter) -> None:
-    """Turn a parameter into an ordinary one again."""
+    """Turn a waiting parameter into an ordinary parameter again."""
     if type(parameter) is WaitingParameter:
         with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
             _change_class(parameter, Parameter)

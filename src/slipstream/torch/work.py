@@ -1,4 +1,4 @@
-"""PyTorch's work: the object with which a caller waits for an operation or gets its future."""
+"""PyTorch's work: an object with which a caller waits for an operation or gets its future."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _once = threading.Lock()
 
 @keep_out
 class _Future(OrderedFuture):
-    """Future of an operation. A callback of another operation may wait for it."""
+    """Future of an operation. A callback of another operation may wait for this future."""
 
     def __init__(self, work: SlipstreamWork, callbacks: Callbacks | None) -> None:
         super().__init__(callbacks)
@@ -45,7 +45,7 @@ class _Future(OrderedFuture):
 
 @keep_out
 class _FinishedWork(Work):
-    """Work of all operations that were complete when their call returned; there is one object."""
+    """The only work of all operations that were complete when their call returned."""
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
         """Return True."""
@@ -56,7 +56,7 @@ class _FinishedWork(Work):
         return True
 
     def is_success(self) -> bool:
-        """Return True, because the call of a failed operation raised an error."""
+        """Return True, because an operation that fails before its call returns raises an error."""
         return True
 
     def exception(self) -> None:
@@ -66,7 +66,7 @@ class _FinishedWork(Work):
         """Do nothing."""
 
     def result(self) -> Sequence[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Raise UsageError, because this object has no results of a particular operation."""
+        """Raise UsageError, because this object stands for all operations and has no results."""
         raise _no_result()
 
     def get_future(self) -> torch.futures.Future[Any]:
@@ -86,15 +86,15 @@ FINISHED = _FinishedWork()
 
 @keep_out
 class SlipstreamWork(Work):
-    """Work of an operation, or of several operations that were coalesced.
+    """Work of an operation, or of several operations that were coalesced into one.
 
     Args:
         submission: Operations that were submitted to the engine.
-        in_flight: Works of the group whose completion no caller has seen yet. The works and their
-            buffers stay alive as long as the engine may use them.
+        in_flight: Works of the group whose completion no caller has seen yet. Works in the
+            collection, and their buffers, stay alive as long as the engine may use them.
         completions: Thread that completes futures.
-        ordered: Thread that runs the callbacks of the future in program order. None for
-            point-to-point messages, because these may have to wait for one another.
+        ordered: Thread that runs the callbacks of the work's future in program order. None for
+            point-to-point messages, because messages may have to wait for one another.
     """
 
     __slots__ = (
@@ -133,16 +133,16 @@ class SlipstreamWork(Work):
         in_flight[self] = None
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
-        """Block, without the GIL, until the results are there.
+        """Block, without the GIL, until the operation is complete.
 
         Args:
-            timeout: Longest time to wait; 0 (default) means the limit of the operation.
+            timeout: Longest time to wait; 0 (default) means the time limit of the operation.
 
         Returns:
             True.
 
         Raises:
-            PeerError: A peer is gone, or an operation took longer than its limit.
+            PeerError: A peer is gone, or an operation took longer than its time limit.
         """
         seconds = timeout.total_seconds()
         try:
@@ -168,7 +168,7 @@ class SlipstreamWork(Work):
     def settle_if_done(self) -> None:
         """Copy out the results of an operation if it is done; does not block.
 
-        Call this for operations that no caller may ever wait for.
+        Call `settle_if_done` for operations that no caller may ever wait for.
         """
         with contextlib.suppress(Exception):  # wait() raises the error if somebody waits
             self.is_completed()
@@ -195,20 +195,20 @@ class SlipstreamWork(Work):
         return self._task.result
 
     def synchronize(self) -> None:
-        """Block like `wait`, because a CPU has no stream that could wait instead."""
+        """Block like `wait`, because a CPU has no stream that could wait in its place."""
         self.wait()
 
     def source_rank(self) -> int:
-        """Return the group rank of the sender, once a receive from any rank is complete."""
+        """Return the sender's rank in the group, once a receive from any rank is complete."""
         return self._handles[0].source()
 
     def _source_rank(self) -> int:
         return self.source_rank()
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Return the future of the output tensors, which the first call creates.
+        """Return the future of the output tensors; the first call creates the future.
 
-        In a callback of another future, this blocks until the operation is done, because the
+        In a callback of another future, this call blocks until the operation is done, because the
         callback may wait for a future that `then` makes from the returned future.
         """
         with _once:
@@ -222,10 +222,10 @@ class SlipstreamWork(Work):
         return future
 
     def finish_if_called_back(self) -> None:
-        """Block until the operation is done if the caller is a callback of another operation.
+        """If the caller is a callback of another operation, block until this operation is done.
 
-        In that case the thread that calls callbacks is busy, so this calls the callbacks of this
-        operation.
+        In such a callback, the thread that calls callbacks is busy, so this method calls the
+        callbacks of this operation.
         """
         if not self._completions.is_here():
             return
@@ -240,7 +240,7 @@ class SlipstreamWork(Work):
         self._when_done(self._range.end)
 
     def _when_done(self, callback: Callable[[], None]) -> None:
-        """Call a callback when the operation is done; all callbacks share one engine request."""
+        """Call a callback when the operation is done; all callbacks share a request to the engine."""
         with _once:
             earlier = self._callbacks
             if earlier is not None:
@@ -273,7 +273,7 @@ class SlipstreamWork(Work):
             future.set_result(self._task.result)
 
     def _settle(self) -> None:
-        """Copy the results to the caller's tensors, only once, and release the buffers."""
+        """Copy the results to the caller's tensors and release the buffers; do so only once."""
         if self._copies:
             with _once:
                 copy_out(self._copies)
