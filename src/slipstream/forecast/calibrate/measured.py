@@ -17,7 +17,7 @@ class CalibratedDevice:
     """Measurements of a device: rates that its kernels reach, used in place of peak rates.
 
     Args:
-        kind: "gpu", or "cpu" for all processors of a host.
+        kind: Kind of the device: "gpu", or "cpu" for all processors of a host.
         title: Name that the device reports.
         memory_gib: Memory of the device in GiB.
         context_mib: Memory in MiB that a process uses before its first tensor (default None:

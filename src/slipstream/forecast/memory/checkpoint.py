@@ -130,7 +130,7 @@ class _Again:
     def _death(self, index: int) -> int:
         """Return the index at which a value dies in the new workload.
 
-        Operators that are inserted at the index of the death run after the death.
+        If operators are inserted at the same index, the value dies before these operators run.
         """
         return index + self._added[bisect_left(self._starts, index)]
 

@@ -28,7 +28,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """Strategy that was rejected in favour of the chosen strategy on the same hosts.
+    """Strategy that was rejected in favour of a better strategy on the same hosts.
 
     Args:
         strategy: Rejected strategy.

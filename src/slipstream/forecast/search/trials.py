@@ -328,8 +328,8 @@ class Trials:
         Args:
             strategy: Plain data parallelism.
             machine: Type of every host.
-            room: Memory limit in bytes for the parameters, gradients and optimizer states of all
-                layers on one device.
+            room: Memory limit in bytes on one device for the parameters, gradients and optimizer
+                states of all layers whose exchange can be chosen.
         """
         job = self.job(strategy, machine)
         group = replicas(job)

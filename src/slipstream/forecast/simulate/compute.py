@@ -147,8 +147,8 @@ class Runtime:
             (default False).
         graphs: Whether the host launches a step as one CUDA graph (default False).
         sums: Whether gradients are exchanged as in BytePS: the devices of a host sum their
-            gradients and send the sum to parameter servers (default False). The parameter servers
-            run on additional hosts without devices, one per host with devices.
+            gradients and send the sum to parameter servers (default False). There are as many
+            parameter servers as hosts with devices, and each server has a host of its own.
         spread: Standard deviation of a rank's time per micro-batch, as a share of the mean time
             (default 0.02). Ranks wait for the slowest rank.
     """
@@ -198,7 +198,7 @@ class Work:
         depthwise: FLOPs of a depthwise convolution, divided by the number of channels per group; 0
             if the operator is not a depthwise convolution.
         copied: Bytes that are copied if a convolution's images are stored channels first.
-        composed: Factor on `bytes` if the framework composes a function such as GELU of several
+        composed: Factor on `bytes` if the framework runs a function such as GELU as several
             kernels.
         product: Whether the operator is a matrix product.
         cheap: Share of the operator that selective checkpointing computes again.

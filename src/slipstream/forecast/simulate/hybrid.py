@@ -146,7 +146,7 @@ def _oriented(product: Product, elements: int) -> tuple[int, int, int] | None:
 
 
 def _maker(workload: Workload, ready: int) -> int:
-    """Return the index of the matrix product that computes the gradient complete after `ready`."""
+    """Return the index of the product that computes the gradient that `ready` completes."""
     operators: Sequence[Operator] = workload.operators
     module = operators[ready].module
     for index in range(ready, -1, -1):

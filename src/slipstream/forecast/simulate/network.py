@@ -198,8 +198,8 @@ def send(num_bytes: float, cluster: Cluster, wire: WireRates, stride: int) -> fl
         num_bytes: Size of the message in bytes.
         cluster: Cluster of the ranks.
         wire: Calibrated rates of communication.
-        stride: Difference between the indices of the sender and the receiver; at least `per_host`
-            if they are on different hosts.
+        stride: Difference between the indices of the sender and the receiver, which are on
+            different hosts from `per_host` on.
     """
     launch = wire.launch_us * 1e-6
     if stride < cluster.per_host or cluster.between is None:

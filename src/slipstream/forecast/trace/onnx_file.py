@@ -32,8 +32,8 @@ def workload(
         model: Model that `read` returned.
         name: Human-readable name of the model.
         batch: Number of samples, and sizes for open dimensions that are not the number of samples.
-        precision: "fp32" (default), "tf32", "fp16" or "bf16"; with "fp16" and "bf16" the factors of
-            products are cast.
+        precision: Precision of products: "fp32" (default), "tf32", "fp16" or "bf16". With "fp16"
+            and "bf16", the factors of products are cast.
         whole: Whether all floating-point numbers are in 16 bits, parameters included (default
             False).
 

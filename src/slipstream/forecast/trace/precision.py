@@ -31,7 +31,8 @@ def traced(
         samples: Number of samples in the micro-batch, at least 1.
         sizes: Keyword arguments of the function that makes the architecture.
         inputs: Keyword arguments of the function that makes a batch for the architecture.
-        precision: "fp32" (default), "tf32", "fp16" or "bf16"; "fp16" and "bf16" use autocast.
+        precision: Precision of products: "fp32" (default), "tf32", "fp16" or "bf16"; "fp16" and
+            "bf16" use autocast.
         whole: Whether the whole module is in 16 bits, without autocast (default False).
 
     Raises:

@@ -37,8 +37,8 @@ class RowUnit:
     """The unit of a measured number.
 
     Args:
-        kind: "rate" (samples or tokens per second), "period" (time of a step), "target" (time of a
-            whole training) or "speedup" (over one device).
+        kind: Kind of measurement: "rate" (samples or tokens per second), "period" (time of a step),
+            "target" (time of a whole training) or "speedup" (over one device).
         factor: Factor that converts the measured number to seconds, samples per second, or tokens
             per second (default 1).
         tokens: Whether a rate counts tokens (default False).

@@ -78,7 +78,7 @@ def _backward(operators: Sequence[Operator], places: Sequence[int], last: int) -
 
 
 def _numbered(path: str) -> Iterable[str]:
-    """Yield the modules around an operator whose path ends in a number, outermost first."""
+    """Yield the enclosing modules with a path that ends in a number, outermost first."""
     parts = path.split(".")
     for index, part in enumerate(parts):
         if part.isdigit():
