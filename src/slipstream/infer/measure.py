@@ -94,8 +94,8 @@ def interleave(
         tell: Function that is called after each round, with the share of the measurement that is
             done, 0 to 1.
 
-    Returns: Timing of each function by name, in the order of `runs`. Dropped functions are
-        included.
+    Returns:
+        Timing of each function by name, in the order of `runs`. Dropped functions are included.
     """
     if not runs:
         return {}

@@ -1,4 +1,4 @@
-"""Samples, each of which has the inputs of one run: data of the user, or random numbers."""
+"""Samples of a user's data, or of random numbers; a sample has the inputs of one run."""
 
 # NumPy's stubs leave the element types of arrays open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -25,7 +25,8 @@ class Sample:
 
     Args:
         inputs: All inputs by name, in their dtypes and shapes, C-contiguous.
-        labels: Correct class of each batch element, int64 of shape (batch,); None if unknown.
+        labels: Correct class of each batch element, int64 of shape (batch,); None if the classes
+            are unknown.
     """
 
     inputs: dict[str, Array]
@@ -40,13 +41,13 @@ class Samples(Protocol):
 
 
 class Batches:
-    """Samples, each of which joins as many items as the batch size of the graph.
+    """Samples made of items; a sample joins as many items as the graph's batch size.
 
-    Items at the end that are too few for a batch are left out. An item that already has the batch
+    The last items are left out if they are too few for a batch. An item that already has the batch
     dimension is a sample by itself.
 
     Args:
-        count: Number of items.
+        count: Number of items, from which samples are made.
         item: Function that returns the item with a given index.
         graph: Graph whose inputs the samples fill.
         origin: Source of the items, for error messages.
@@ -125,16 +126,18 @@ class Batches:
 
 
 def synthetic(graph: Graph, count: int, example: Mapping[str, Array] | None = None) -> Samples:
-    """Return samples of random numbers, which are the same for every call.
+    """Return samples of random numbers; every call returns the same numbers.
 
     Floats are normally distributed, and uint8 numbers are uniform. Other integers are valid indices
-    of the tables that they look up, or 0 and 1 if they look up no table. Such samples only show
-    whether a candidate computes the same function as the model, not its accuracy on real data.
+    of the tables that the graph looks up with them. If the graph looks up no table, they are 0 and
+    1. Random samples show whether a candidate computes the same function as the model. They do not
+    show the candidate's accuracy on real data.
 
     Args:
         graph: Graph whose inputs the samples fill.
         count: Number of samples.
-        example: Inputs of the first sample, by name (default None: random as in the others).
+        example: Inputs of the first sample, by name (default None: the first sample is random,
+            too).
     """
 
     def make(index: int) -> Sample:
@@ -169,7 +172,7 @@ def _random(random: np.random.Generator, graph: Graph, name: str) -> Array:
 
 
 def _num_entries(graph: Graph, name: str) -> int:
-    """Return the size of the smallest table that the input indexes, or 2 if it indexes no table."""
+    """Return the size of the smallest table that an input indexes; 2 if the input indexes none."""
     names, sizes = {name}, [2**31]
     for node in graph.nodes:
         if node.op in ("Cast", "Reshape", "Squeeze", "Unsqueeze") and node.inputs[0] in names:

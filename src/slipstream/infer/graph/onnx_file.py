@@ -136,8 +136,9 @@ def bare_graph(
         graph: Graph, which is not changed.
         is_selected: Function that returns whether a large constant becomes an input.
 
-    Returns: A pair: the new graph, whose additional inputs come last, and the C-contiguous arrays
-        of these inputs, by name.
+    Returns:
+        A pair: the new graph, whose additional inputs come last, and the C-contiguous arrays of
+        these inputs, by name.
     """
     large = {name: array for name, array in _large(graph).items() if is_selected(array)}
     inputs = {name: Value(array.dtype, array.shape) for name, array in large.items()}

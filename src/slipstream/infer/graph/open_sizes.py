@@ -24,8 +24,9 @@ def with_output_shapes(graph: Graph, runs: Sequence[Mapping[str, Array]]) -> Gra
             follow every If and Loop.
         runs: Outputs of one or more runs, by name.
 
-    Returns: The copy. A size that the graph lacks is taken from the runs. The size is None if it
-        depends on the numbers of an input, or if it differs between runs.
+    Returns:
+        The copy. A size that the graph lacks is taken from the runs. The size is None if it depends
+        on the numbers of an input, or if it differs between runs.
     """
     values: dict[str, Value] = {}
     for name in graph.outputs:

@@ -193,8 +193,8 @@ class Lowering:
             begin: First channel of the part in the target.
             end: Channel of the target after the last channel of the part.
 
-        Returns: Whether the part was placed inside the target. If it was not placed, nothing is
-            changed.
+        Returns:
+            Whether the part was placed inside the target. If it was not placed, nothing is changed.
         """
         need, target = self.needs.get(part), self.needs[target_name]
         ends_within = end % 16 == 0 or end == pixels(target.shape)[3]

@@ -60,12 +60,13 @@ def with_boxes(graph: Graph, options: BoxOptions) -> Graph:
         graph: Graph whose outputs have one of the `LAYOUTS`; it is not changed.
         options: Rules that select boxes.
 
-    Returns: A graph with four outputs. `boxes`, float32 (n, most, 4), has left, top, right and
-        bottom in the units of the model. `scores`, float32 (n, most), are sorted, the highest
-        first. `labels`, int64 (n, most), are the classes. `counts`, int64 (n,), is the number of
-        selected boxes of each image. The rows after the selected boxes are padding: their
-        coordinates and scores are 0, and their labels are -1. A box that is selected for several
-        classes is repeated, once with each label.
+    Returns:
+        A graph with four outputs. `boxes`, float32 (n, most, 4), has left, top, right and bottom in
+        the units of the model. `scores`, float32 (n, most), are sorted, the highest first.
+        `labels`, int64 (n, most), are the classes. `counts`, int64 (n,), is the number of selected
+        boxes of each image. The rows after the selected boxes are padding: their coordinates and
+        scores are 0, and their labels are -1. A box that is selected for several classes is
+        repeated, once with each label.
 
     Raises:
         UsageError: the graph's outputs have none of the `LAYOUTS`, or an option is out of range.

@@ -24,7 +24,8 @@ def with_top(graph: Graph, count: int) -> Graph:
         graph: Graph with one output, float32 (n, classes); it is not changed.
         count: Number of classes that the new graph outputs, from 1 to all classes.
 
-    Returns: A graph with the outputs `labels`, int64 (n, count), and `scores`, float32 (n, count).
+    Returns:
+        A graph with the outputs `labels`, int64 (n, count), and `scores`, float32 (n, count).
         Classes are sorted by score, the highest first. The scores are the model's own numbers,
         unchanged.
 

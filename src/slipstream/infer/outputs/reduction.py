@@ -64,7 +64,8 @@ class OutputReduction:
             samples: Inputs of the model; None for random inputs.
             threads: Number of threads that run the model.
 
-        Returns: The same reduction with the layout set, and a note that names the layout. If the
+        Returns:
+            The same reduction with the layout set, and a note that names the layout. If the
             reduction does not select boxes, it is unchanged and there is no note.
 
         Raises:

@@ -49,8 +49,8 @@ class Candidate(BaseModel):
             reference's; None if no output has answers.
         samples: Number of samples on which the candidate's outputs were compared (default 0).
         median_ms, low_ms, high_ms: Median, lower and upper quartile of the time of one call in
-        milliseconds. With several streams, the time of simultaneous calls is divided by the number
-        of calls.
+            milliseconds. With several streams, the time of simultaneous calls is divided by the
+            number of calls.
         rounds: Number of rounds in which the candidate was timed (default 0).
         weights_bytes: Size in bytes of the constants that the candidate needs.
         prepare_seconds: Time in seconds that the engine needed to prepare the candidate.
@@ -134,8 +134,8 @@ class Report(BaseModel):
         allowed: Accuracy budget, in words.
         accuracy: Accuracy that the chosen candidate promises.
         data: Inputs on which results were compared, in words.
-        notes: Sentences about assumptions and omissions of the compilation. nodes_before,
-        nodes_after: Number of nodes of the imported and of the rewritten graph.
+        notes: Sentences about assumptions and omissions of the compilation.
+        nodes_before, nodes_after: Numbers of nodes of the imported graph and the rewritten graph.
         rewrites: Effects of the rewrites that matched.
         candidates: All candidates of the search: first the chosen candidate, then the others,
             sorted by time.

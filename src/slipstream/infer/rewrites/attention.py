@@ -61,7 +61,7 @@ class Scores:
 
 
 def _attention(editor: Editor, node: Node) -> Replacement:
-    """Match Reshape(Transpose(MatMul(Softmax(...), v))) and the nodes before it."""
+    """Match Reshape(Transpose(MatMul(Softmax(...), v))), with the nodes that the Softmax reads."""
     order = editor.only(node.inputs[0], "Transpose")
     product = None if order is None else editor.only(order.inputs[0], "MatMul")
     if order is None or product is None or order.get("perm") != [0, 2, 1, 3]:
@@ -232,7 +232,7 @@ def _drops_first(editor: Editor, node: Node) -> bool:
 
 
 def _sliced(editor: Editor, node: Node) -> tuple[int, str] | None:
-    """Return the only index that a Slice selects along the first axis, and its source, or None."""
+    """Return a pair for a Slice of one index of the first axis: index, and name of the source."""
     arrays = [editor.constant(name) for name in node.inputs[1:]]
     numbers = [array.tolist() for array in arrays if array is not None]
     if len(numbers) != len(arrays) or len(numbers) < 3 or any(len(item) > 1 for item in numbers):

@@ -54,7 +54,7 @@ def _merge_duplicates(graph: Graph) -> int:
 
 
 def _key(node: Node) -> Hashable:
-    """Return a key shared by nodes with equal outputs; None for nodes in `MAY_DIFFER`."""
+    """Return a key that nodes with equal outputs share; None for operators in `MAY_DIFFER`."""
     if node.op in MAY_DIFFER:
         return None
     inputs = sorted(node.inputs) if node.op in COMMUTATIVE else node.inputs

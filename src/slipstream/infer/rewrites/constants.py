@@ -149,9 +149,9 @@ def _fold_shape(editor: Editor, node: Node) -> Replacement:
 
 
 def _fixed_target(editor: Editor, node: Node) -> Replacement:
-    """Match a Reshape whose computed target can be replaced by a constant.
+    """Match a Reshape whose computed target shape can be replaced by a constant.
 
-    A size of the constant is a number, or 0 (the size of the input), or once -1 (inferred).
+    A size in the constant is a number, 0 (the input's size), or -1 (inferred, at most once).
     """
     data, target_shape = node.inputs
     entries = _entries(editor, target_shape)
@@ -168,7 +168,7 @@ def _fixed_target(editor: Editor, node: Node) -> Replacement:
 
 
 def _copied(sizes: list[int], dimensions: Sequence[Entry] | None) -> list[int]:
-    """Return the sizes, with 0 (copy) instead of -1 (infer) if both mean the same size."""
+    """Return a Reshape's target; 0 (copy) replaces -1 (infer) if both give the same size."""
     at = sizes.index(-1) if sizes.count(-1) == 1 else len(sizes)
     if dimensions is None or at >= len(dimensions) or isinstance(dimensions[at], int):
         return sizes
@@ -189,7 +189,7 @@ def _target_size(entry: Entry, at: int, dimensions: Sequence[Entry] | None) -> i
 
 
 def _entries(editor: Editor, name: str) -> Sequence[Entry] | None:
-    """Return the elements of an integer vector; None if constants and shapes do not give them."""
+    """Return an integer vector's elements; None if constants and shapes do not determine them."""
     array = editor.constant(name)
     if array is not None:
         is_vector = array.ndim <= 1 and array.dtype.kind == "i"

@@ -1,9 +1,11 @@
-"""The parts of a rewrite: rules, which look at one node and return its replacement, and an editor.
+"""The parts of a rewrite: rules, and an editor.
+
+A rule looks at one node and returns the replacement of this node.
 
 A rule reads the graph through an `Editor`, which keeps track of the producer and the readers of
-each value. The replacement must compute the node's outputs. Nodes whose outputs only the replaced
-node read are removed with it. Values that another node reads always stay, and so do outputs of the
-graph.
+each value. The replacement must compute the outputs of the replaced node. A node whose outputs only
+the replaced node read is removed, too. Outputs of the graph, and values that another node reads,
+always stay.
 """
 
 # NumPy's stubs do not state the types of many results.
@@ -29,8 +31,8 @@ class Rewrite:
     """A change of graphs that leaves their outputs the same, up to rounding.
 
     Args:
-        name: Name in reports, by which the rewrite can be switched off.
-        effect: Sentence that says what is replaced by what.
+        name: Name of the rewrite in reports and in the option that switches it off.
+        effect: Sentence that describes what the rewrite does.
         apply: Function that changes a graph in place and returns the number of rewritten matches.
     """
 
@@ -55,7 +57,7 @@ def rewrite(name: str, effect: str, rule: Rule, *kinds: str) -> Rewrite:
 
 
 def kind(node: Node) -> str:
-    """Return the operator with its domain: `Conv`, `slipstream.Linear`."""
+    """Return the node's operator with its domain, such as `Conv` or `slipstream.Linear`."""
     return f"{node.domain}.{node.op}" if node.domain else node.op
 
 
@@ -83,12 +85,12 @@ class Editor:
         return id(node) not in self._gone
 
     def producer(self, name: str, *kinds: str) -> Node | None:
-        """Return the node that computes the value, if it is of one of these kinds, else None."""
+        """Return the node that computes the value if its kind is in `kinds` (default: any)."""
         node = self._producers.get(name)
         return node if node is not None and (not kinds or kind(node) in kinds) else None
 
     def only(self, name: str, *kinds: str) -> Node | None:
-        """Return the producer if one node alone reads the value; None otherwise.
+        """Return the node that computes the value if only one node reads the value, else None.
 
         The result is also None for an output of the graph.
         """
@@ -103,7 +105,7 @@ class Editor:
         return name in self._outputs
 
     def is_read(self, name: str) -> bool:
-        """Return whether a node or an output of the graph reads the value."""
+        """Return whether a node reads the value, or whether it is an output of the graph."""
         return name in self._outputs or bool(self._readers.get(name))
 
     def constant(self, name: str) -> Array | None:
@@ -118,7 +120,7 @@ class Editor:
         return float(array.reshape(())[()])
 
     def value(self, name: str) -> Value:
-        """Return the known type and shape of a value."""
+        """Return the type and shape of a value, as far as they are known."""
         return self.graph.value(name)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
@@ -126,7 +128,7 @@ class Editor:
         return self.graph.shape(name)
 
     def rank(self, name: str) -> int | None:
-        """Return the number of dimensions of a value, or None if it is unknown."""
+        """Return the number of dimensions of a value, or None if the number is unknown."""
         shape = self.graph.value(name).shape
         return None if shape is None else len(shape)
 
@@ -147,13 +149,13 @@ class Editor:
         return name
 
     def add_constant(self, stem: str, array: Array) -> str:
-        """Add a constant and return its new name."""
+        """Add a constant and return the name that it gets."""
         name = self.name(stem)
         self.graph.constants[name] = array
         return name
 
     def put(self, replacement: Replacement, *, instead_of: Node) -> bool:
-        """Replace a node by the result of its rule; return whether the graph changed."""
+        """Replace a node by what its rule returned; return whether the graph changed."""
         if replacement is None:
             return False
         if isinstance(replacement, str):
@@ -164,7 +166,7 @@ class Editor:
         return True
 
     def merge(self, node: Node, other: Node) -> bool:
-        """Remove a node whose outputs an earlier node computes too; return whether it was removed.
+        """Remove a node whose outputs an earlier node computes too; return whether this worked.
 
         The node stays if one of its outputs is an output of the graph or is read by a subgraph.
         """

@@ -1,6 +1,6 @@
-"""Expansion of operators of the domain `slipstream` into operators of ONNX, for other engines.
+"""Expansion of operators of the domain `slipstream` into operators of ONNX, which all engines know.
 
-The results have the patterns that ONNX Runtime and OpenVINO recognise when they fuse operators.
+The operators of ONNX form patterns that ONNX Runtime and OpenVINO recognise and fuse.
 """
 
 # NumPy's stubs do not state the types of many results.
@@ -23,7 +23,7 @@ FLOAT32 = 1  # ONNX's number for the type
 
 
 def expand(graph: Graph, keep: Collection[str] = ()) -> Graph:
-    """Return a copy of the graph without operators of `slipstream`, except those in `keep`."""
+    """Return a copy of the graph in which operators of `slipstream` not in `keep` are expanded."""
     result = graph.copy()
     editor = Editor(result)
     for node in list(result.nodes):
@@ -34,11 +34,11 @@ def expand(graph: Graph, keep: Collection[str] = ()) -> Graph:
 
 
 class _Writer:
-    """A writer of the nodes and constants to which a node expands.
+    """A writer of the nodes and constants that replace an expanded node.
 
     Args:
         editor: Editor of the graph.
-        node: Node that is expanded; names of new values begin with the name of its output.
+        node: Node to expand. The names of new values begin with the name of the node's output.
     """
 
     def __init__(self, editor: Editor, node: Node) -> None:

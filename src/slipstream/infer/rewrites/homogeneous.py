@@ -1,8 +1,8 @@
 """Factors that move through operators with f(c x) = c f(x) for positive c, such as ReLU.
 
-A positive factor after a (leaky) ReLU moves before the ReLU, and from there into the weights of the
-layer before it. This module also merges 1 / sqrt(x) into one operator, `slipstream.InverseRoot`,
-for which the native engine has a kernel.
+A positive factor after a (leaky) ReLU moves before the ReLU. From there it moves into the weights
+of the layer before the ReLU. This module also merges 1 / sqrt(x) into one operator,
+`slipstream.InverseRoot`, for which the native engine has a kernel.
 """
 
 # NumPy's stubs do not state the types of many results.
@@ -38,7 +38,7 @@ def _before(editor: Editor, node: Node) -> Replacement:
 
 
 def _through(editor: Editor, node: Node) -> Replacement:
-    """Move a Mul by a number, which follows an Add of a constant or another Mul, before it."""
+    """Move a Mul by a number before the operator that it follows: Add of a constant, or Mul."""
     matched = operands(editor, node)
     if matched is None or matched.constant.size != 1 or matched.constant.ndim > 1:
         return None
@@ -60,7 +60,7 @@ def _through(editor: Editor, node: Node) -> Replacement:
 
 
 def _ends_in_layer(editor: Editor, name: str) -> bool:
-    """Return whether a value is the output of a layer, which may be scaled or shifted."""
+    """Return whether a layer computes a value, perhaps with a Mul and Adds after the layer."""
     if editor.only(name, *LAYERS):
         return True
     node = editor.only(name, "Add", "Mul")
@@ -71,7 +71,10 @@ def _ends_in_layer(editor: Editor, name: str) -> bool:
 
 
 def _layer_first(editor: Editor, node: Node) -> tuple[str, str]:
-    """Return the operand that comes from a layer, and the other operand; else two empty names."""
+    """Return a pair: the operand that a layer computes, and the other operand.
+
+    Both names are empty if no layer computes an operand.
+    """
     for base, other in (node.inputs, node.inputs[::-1]):
         constant = editor.constant(other)
         suits = constant is not None if node.op == "Add" else constant is None

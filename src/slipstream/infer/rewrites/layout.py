@@ -1,8 +1,9 @@
-"""Transposes between images with channels last and channels first, moved until two cancel.
+"""Transposes between channels last and channels first are moved until two of them cancel.
 
-Importers of frameworks with channels last put a Transpose before and after each convolution and
-pool. The Transpose after a convolution is moved behind the nodes that follow, if these do not
-depend on the order of axes: elementwise operators, and operators whose axes can be renumbered.
+If a framework has channels last, the importer puts a Transpose before and after each convolution
+and pool. The Transpose after a convolution is moved behind the nodes that follow, if these nodes do
+not depend on the order of axes. Such nodes have elementwise operators, or operators whose axes can
+be renumbered.
 """
 
 # NumPy's stubs do not state the types of many results.
@@ -46,10 +47,10 @@ class _Moved:
 
     Args:
         editor: Editor of the graph.
-        node: Node before it is moved.
+        node: The node as it is before the move.
         order: Attribute `perm` of the Transpose.
-        before: Nodes that bring other operands of the node into the order of axes that values have
-            before the Transpose.
+        before: Nodes that bring other operands of the node into the axis order of the values before
+            the Transpose.
     """
 
     editor: Editor
@@ -82,7 +83,7 @@ class _Moved:
         return self.editor.add_constant(f"{self.node.output}_moved", array)
 
     def _reshaped(self, name: str) -> str | None:
-        """Reshape an operand to the axis order before the Transpose, and return the new name.
+        """Reshape an operand to the axis order before the Transpose; return the result's name.
 
         The result is None if the Transpose reorders axes that are longer than 1.
         """
@@ -108,12 +109,12 @@ class _Moved:
         attributes: Mapping[str, Attribute] | None = None,
         order: list[int] | None = None,
     ) -> list[Node]:
-        """Return the node, moved before the Transpose, and a Transpose after each of its outputs.
+        """Return the node, moved before the Transpose, and new Transposes of its outputs.
 
         Args:
             inputs: Operands in the axis order before the Transpose.
-            attributes: Attributes that change (default none).
-            order: Attribute `perm` of the new Transposes (default: that of the old one).
+            attributes: New values of the node's attributes that change (default none).
+            order: Attribute `perm` of the new Transposes (default: `perm` of the old Transpose).
         """
         perm = self.order if order is None else order
         node, editor = self.node, self.editor
@@ -156,7 +157,7 @@ def _clip(moved: _Moved) -> Replacement:
 
 
 def _along(moved: _Moved) -> Replacement:
-    """Move operators with the attribute `axis`, which have one or several operands."""
+    """Move an operator that has the attribute `axis` and one or several operands."""
     rank = len(moved.order)
     default = {"Concat": None, "Split": 0}.get(moved.node.op, -1)
     axis = moved.node.get("axis", default)
@@ -170,7 +171,7 @@ def _along(moved: _Moved) -> Replacement:
 
 
 def _whole(moved: _Moved, name: str) -> str | None:
-    """Return an operand in the axis order before the Transpose; None if it may be broadcast."""
+    """Return an operand in the axis order before the Transpose, or None if it may broadcast."""
     array = moved.editor.constant(name)
     if array is None:
         return moved.inner(name)
@@ -203,7 +204,7 @@ def _slice(moved: _Moved) -> Replacement:
 
 
 def _reduction(moved: _Moved) -> Replacement:
-    """Move a reduction; if the remaining axes keep their order, they need no Transpose."""
+    """Move a reduction; no Transpose follows if the remaining axes keep their order."""
     node, editor, order = moved.node, moved.editor, moved.order
     over, inner = axes(editor, node), moved.inner(node.inputs[0])
     if over is None or inner is None:
@@ -233,7 +234,7 @@ RULES: dict[str, Callable[[_Moved], Replacement]] = {
 
 
 def _images(graph: Graph) -> set[str]:
-    """Return the outputs of convolutions and pools, and of nodes after them that can be moved."""
+    """Return the outputs of convolutions and pools, and of the movable nodes that read them."""
     matched: set[str] = set()
     for node in graph.nodes:
         if kind(node) in SOURCES or (kind(node) in RULES and not matched.isdisjoint(node.inputs)):
@@ -242,7 +243,7 @@ def _images(graph: Graph) -> set[str]:
 
 
 def _order(editor: Editor, node: Node, images: set[str]) -> list[int] | None:
-    """Return `perm` of a Transpose that moves channels last, if the node reads its output."""
+    """Return `perm` of the Transpose to channels last whose output the node reads, or None."""
     for name in node.inputs:
         before = editor.producer(name, "Transpose")
         if before is None or before.inputs[0] not in images:

@@ -1,9 +1,9 @@
 """Modulated convolutions with constant weights (Karras et al. 2020, StyleGAN2, section 2.2).
 
-The weights W[o, i] of such a convolution are multiplied by a style s[i], and perhaps also by d[o]
-= 1 / sqrt(sum((W s)^2) + epsilon). The result equals the convolution of x s with the constant W,
-times d. The sum in d is the product of s^2 and a constant matrix of squares of W. So the weights
-need not be computed again for each input.
+A modulated convolution multiplies its weights W[o, i] by a style s[i], and perhaps also by d[o] = 1
+/ sqrt(sum((W s)^2) + epsilon). The result equals the convolution of x s with the constant W, times
+d. The sum in d is the product of s^2 and a constant matrix of squares of W. So an engine need not
+compute the weights again for each input.
 """
 
 # NumPy's stubs do not state the types of many results.
@@ -30,15 +30,15 @@ from slipstream.infer.rewrites.patterns import (
 
 @dataclass(frozen=True, slots=True)
 class ModulatedProduct:
-    """Weights that are the product of a constant and a style, normalised or not.
+    """Weights that are the product of a constant and a style, perhaps normalised.
 
     Args:
-        weight: Constant factor.
+        weight: The constant, W.
         style: Name of the style, which has one number per input channel.
         style_axis: Axis of the constant along which the style varies.
         epsilon: Number that is added to the sum of squares; None if the weights are not normalised.
         shape: Shape of the product, before Reshape and Transpose change its layout.
-        demodulated_axis: Axis of the constant over which the squares are not summed (default 0).
+        demodulated_axis: Axis of the constant along which the squares are not summed (default 0).
     """
 
     weight: Array
@@ -71,7 +71,7 @@ def _modulated_conv(editor: Editor, node: Node) -> Replacement:
 
 
 def _layout(editor: Editor, name: str) -> tuple[list[Node], str]:
-    """Return the nodes that only change a value's layout, last first, and the value before them."""
+    """Return the nodes that only change a value's layout, last first, and the value they read."""
     node = editor.only(name, "Transpose", *RESHAPES)
     if node is None or editor.shape(name) is None:
         return [], name
@@ -80,7 +80,7 @@ def _layout(editor: Editor, name: str) -> tuple[list[Node], str]:
 
 
 def _laid_out(editor: Editor, array: Array, shape: tuple[int, ...], layout: list[Node]) -> Array:
-    """Apply the layout operators to an array that broadcasts to the shape of their input."""
+    """Broadcast an array to a shape, and apply the layout operators to the result."""
     array = np.broadcast_to(array, shape)
     for node in reversed(layout):
         if node.op == "Transpose":
@@ -137,16 +137,18 @@ def _styled(editor: Editor, node: Node) -> ModulatedProduct | None:
 
 
 def _long_axis(shape: tuple[int, ...] | None, rank: int) -> int | None:
-    """Return the only axis longer than 1, counted after padding the shape with ones in front.
+    """Return the only axis that is longer than 1.
 
-    The result is None if there is no such axis, or more than one.
+    The axis counts in a shape of `rank` sizes: ones are put in front of the given shape.
+
+    The result is None if no axis, or more than one axis, is longer than 1.
     """
     long = [axis for axis, size in enumerate(shape or ()) if size > 1]
     return long[0] + rank - len(shape) if shape is not None and len(long) == 1 else None
 
 
 def _norm(editor: Editor, name: str, product: str) -> tuple[float, int] | None:
-    """Match 1 / sqrt(sum(product^2) + epsilon); return epsilon and the axis that is not summed."""
+    """Match 1 / sqrt(sum(product^2) + epsilon); return epsilon and the axis that stays."""
     inner = inverse_root(editor, name)
     matched = None if inner is None else plus_epsilon(editor, inner)
     total = None if matched is None else editor.only(reshaped(editor, matched[0]), "ReduceSum")
@@ -162,7 +164,10 @@ def _norm(editor: Editor, name: str, product: str) -> tuple[float, int] | None:
 def _scaled_conv(
     editor: Editor, node: Node, matched: ModulatedProduct, weight: Array
 ) -> Replacement:
-    """Return nodes for x s, its convolution with the constant weights, and the product with d."""
+    """Return the nodes of a modulated convolution with constant weights.
+
+    The nodes compute x s, the convolution of x s with the weights, and the product with d.
+    """
     rank = weight.ndim
     is_conv = node.op == "Conv"
     num_inputs, num_outputs = weight.shape[:2][::-1] if is_conv else weight.shape[:2]

@@ -1,8 +1,8 @@
-"""Normalisation over the last axes, which exporters write with means and roots, as one operator.
+"""Normalisation over the last axes: the means and roots that exporters write become one operator.
 
 LayerNormalization is an operator of ONNX from operator set 17 on. `slipstream.RmsNorm(x, scale)`
 with the attributes `axis` and `epsilon` is x / sqrt(mean(x^2) + epsilon) * scale. The mean is over
-`axis` and the axes after it.
+the axis `axis` and all axes after it.
 """
 
 # NumPy's stubs do not state the types of many results.
@@ -35,9 +35,9 @@ class Normalised:
     """A value divided by the root of the mean of its squares.
 
     Args:
-        x: Name of the value.
+        x: Name of the value that is divided.
         axes: Axes of the mean.
-        epsilon: Number that is added to the mean.
+        epsilon: Number that is added to the mean of the squares.
     """
 
     x: str
@@ -46,7 +46,7 @@ class Normalised:
 
 
 def _normalised(editor: Editor, node: Node) -> Normalised | None:
-    """Match x / sqrt(mean(x^2) + epsilon), written as a Div by the root or a Mul by 1 / root."""
+    """Match x / sqrt(mean(x^2) + epsilon), as a Div by the root or as a Mul by 1 / root."""
     if node.op == "Div":
         root = editor.only(node.inputs[1], "Sqrt")
         orders = [] if root is None else [(node.inputs[0], root.inputs[0])]
@@ -114,7 +114,7 @@ def _rms_norm(editor: Editor, node: Node) -> Replacement:
 
 
 def _scaled_norm(editor: Editor, node: Node) -> Replacement:
-    """Match Mul or Add of a constant that is equal for all normalised vectors."""
+    """Match Mul or Add, after a normalisation, of a constant that is the same for all vectors."""
     matched = operands(editor, node)
     norm = None if matched is None else editor.only(matched.value, *NORMS)
     scale = None if norm is None else editor.constant(norm.inputs[1])
@@ -133,7 +133,7 @@ def _scaled_norm(editor: Editor, node: Node) -> Replacement:
 
 
 def _over(constant: Array, scale: Array, rank: int | None) -> Array | None:
-    """Return the constant in the shape of the scale; None if it varies along other axes."""
+    """Return the constant in the shape of the scale; None if other axes of it vary."""
     if rank is None or constant.ndim > rank:
         return None
     trailing = constant.shape[max(0, constant.ndim - scale.ndim) :]

@@ -1,4 +1,4 @@
-"""Activations that follow a change of layout move before it, next to the layer before them."""
+"""An activation after a change of layout moves before this change, next to its layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Padding nodes that are folded into the convolution or pool after them.
+"""Padding nodes become part of the convolution or pool that follows.
 
 Models of Keras pad before each convolution of stride 2, because the padding mode SAME would add
 more zeros at the end of an axis than at its beginning.
@@ -17,9 +17,9 @@ from slipstream.infer.rewrites.editor import Editor, Replacement, rewrite
 
 
 def _zeros(editor: Editor, name: str) -> tuple[Node, list[int]] | None:
-    """Return the Pad that computes a value, and its padding in the form of a convolution's `pads`.
+    """Return a pair: the Pad that computes a value, and its padding as a convolution's `pads`.
 
-    The result is None unless the Pad only adds zeros along the axes behind the channels.
+    The result is None unless the Pad only adds zeros, along the axes that come after the channels.
     """
     node = editor.producer(name, "Pad")
     if node is None or node.get("mode", "constant") != "constant" or len(node.inputs) > 3:
@@ -49,9 +49,9 @@ def _padded(editor: Editor, node: Node) -> Replacement:
 def _keeps_maximum(
     editor: Editor, node: Node, pad: Node, node_pads: list[int], sums: list[int]
 ) -> bool:
-    """Return whether MaxPool keeps its results if it ignores the padding instead of reading zeros.
+    """Return whether MaxPool gives the same results with ignored padding as with zeros.
 
-    It does if no value is negative and each window contains at least one value.
+    The results are the same if no value is negative and each window contains at least one value.
     """
     kernel = node.get("kernel_shape")
     is_narrow = all(size < length for size, length in zip(sums, (*kernel, *kernel), strict=True))

@@ -21,10 +21,10 @@ RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Operands of a binary operator, one of which is a constant.
+    """Operands of a binary operator: a constant and a computed value.
 
     Args:
-        value: Name of the other operand.
+        value: Name of the operand that is computed.
         constant: Constant operand.
         constant_first: Whether the constant is the first operand.
     """
@@ -51,7 +51,7 @@ def is_close(number: float | None, expected: float) -> bool:
 
 
 def plus(editor: Editor, name: str, expected: float) -> str | None:
-    """Return x if a value is x plus the expected number and is read once, else None."""
+    """Return x if a value, read once, is x plus the expected number; else None."""
     node = editor.only(name, "Add")
     for one, other in _orders(node):
         if is_close(editor.scalar(other), expected):
@@ -67,16 +67,16 @@ def _orders(node: Node | None) -> list[tuple[str, str]]:
 
 
 def factors(editor: Editor, name: str) -> tuple[float, list[str]]:
-    """Return the scalar factor of a value (1 if there is none) and the names of its other factors.
+    """Return a value's scalar factor (1 if it has none), and the names of the other factors.
 
-    A factor that is itself a product is divided into its factors if it is read once.
+    If a factor is itself a product and is read once, it is divided into its factors.
     """
     node = editor.only(name, "Mul", "Div")
     return (1.0, [name]) if node is None else factors_of(editor, node)
 
 
 def factors_of(editor: Editor, node: Node) -> tuple[float, list[str]]:
-    """Return the factors like `factors`, for the output of a Mul or Div."""
+    """Return the factors of the output of a Mul or Div, as `factors` does."""
     first, second = node.inputs
     if node.op == "Div":
         divisor = editor.scalar(second)
@@ -95,7 +95,7 @@ def factors_of(editor: Editor, node: Node) -> tuple[float, list[str]]:
 
 
 def squared(editor: Editor, name: str) -> str | None:
-    """Return x if a value is the square of x and is read once, else None."""
+    """Return x if a value, read once, is the square of x; else None."""
     node = editor.only(name, "Mul", "Pow")
     if node is None:
         return None
@@ -105,7 +105,7 @@ def squared(editor: Editor, name: str) -> str | None:
 
 
 def inverse_root(editor: Editor, name: str) -> str | None:
-    """Return x if a value is 1 / sqrt(x) and is read once, else None."""
+    """Return x if a value, read once, is 1 / sqrt(x); else None."""
     node = editor.only(name, "Div", "Reciprocal")
     if node is None or (node.op == "Div" and not is_close(editor.scalar(node.inputs[0]), 1)):
         return None
@@ -114,7 +114,7 @@ def inverse_root(editor: Editor, name: str) -> str | None:
 
 
 def plus_epsilon(editor: Editor, name: str) -> tuple[str, float] | None:
-    """Return x and epsilon if a value is x plus a small constant and is read once, else None."""
+    """Return x and epsilon if a value, read once, is x plus a constant epsilon; else None."""
     node = editor.only(name, "Add")
     for one, other in _orders(node):
         epsilon = editor.scalar(other)
@@ -141,13 +141,13 @@ def is_same(one: int | str | None, other: int | str | None) -> bool:
 
 
 def reshaped(editor: Editor, name: str) -> str:
-    """Return the value before a chain of operators that only change the shape."""
+    """Return the value that a chain of operators reads whose only effect is another shape."""
     node = editor.only(name, *RESHAPES)
     return name if node is None else reshaped(editor, node.inputs[0])
 
 
 def target(old: Value, new: Value) -> Array | None:
-    """Return the target of a Reshape between two shapes; None if sizes remain unknown."""
+    """Return the target shape of a Reshape from one shape to another; None if it is unknown."""
     if old.shape is None or new.shape is None:
         return None
     sizes: list[int] = []

@@ -1,4 +1,4 @@
-"""Operations that frameworks write as several operators: softmax, means, clipping, erf of -x."""
+"""Operations that frameworks spell with several operators: softmax, means, clipping, erf of -x."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ RELATIVE = 1e-6
 
 
 def _reduced(editor: Editor, name: str, op: str, x: str) -> int | None:
-    """Return the axis if a value reduces x along one axis and keeps it with length 1, else None."""
+    """Return the axis along which a value reduces x; None for other values.
+
+    The reduced axis must be the only one, and stay with the length 1.
+    """
     node = editor.producer(name, op)
     if node is None or node.inputs[0] != x or node.get("keepdims", 1) != 1:
         return None
@@ -23,7 +26,7 @@ def _reduced(editor: Editor, name: str, op: str, x: str) -> int | None:
 
 
 def _shifted(editor: Editor, name: str) -> tuple[str, int] | None:
-    """Return x and the axis of the maximum if a value is x - max(x), else None."""
+    """Return x and the axis of the maximum if a value is x - max(x); else None."""
     node = editor.producer(name, "Sub")
     axis = None if node is None else _reduced(editor, node.inputs[1], "ReduceMax", node.inputs[0])
     return None if node is None or axis is None else (node.inputs[0], axis)
@@ -58,7 +61,7 @@ def _log_softmax(editor: Editor, node: Node) -> Replacement:
 
 
 def _mean(editor: Editor, node: Node) -> Replacement:
-    """Match a sum that is divided by the number of its terms, with or without a Reshape between."""
+    """Match a sum that is divided by the number of its terms, perhaps after a Reshape."""
     source, number = _quotient(editor, node)
     reshape = editor.only(source, "Reshape")
     total = editor.only(source if reshape is None else reshape.inputs[0], "ReduceSum")
@@ -81,7 +84,7 @@ def _mean(editor: Editor, node: Node) -> Replacement:
 
 
 def _quotient(editor: Editor, node: Node) -> tuple[str, float | None]:
-    """Return the dividend and the scalar divisor; the divisor is None if it is not constant."""
+    """Return a pair: the dividend, and the scalar divisor, or None if it is not constant."""
     first, second = node.inputs
     if node.op == "Div":
         return first, editor.scalar(second)

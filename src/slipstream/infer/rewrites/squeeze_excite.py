@@ -1,9 +1,9 @@
 """Squeeze-and-excitation (Hu et al. 2017): a function of all channels' means scales each channel.
 
 `slipstream.SqueezeExcite(x, w1[C, R], b1[R], w2[R, C], b2[C])` is x gate(act(mean(x) w1 + b1) w2 +
-b2), with the mean over height and width. The attribute `activation` names the operator for act
-(Relu, Silu or HardSwish). The attribute `gate` names the operator for gate: Sigmoid, or HardSigmoid
-with alpha 1/6 and beta 1/2.
+b2). The mean is over height and width. The attribute `activation` names the operator for act (Relu,
+Silu or HardSwish). The attribute `gate` names the operator for gate: Sigmoid, or HardSigmoid with
+alpha 1/6 and beta 1/2.
 """
 
 # NumPy's stubs do not state the types of many results.
@@ -30,7 +30,7 @@ class Dense:
     """A linear layer, or a 1 x 1 convolution of an image of one pixel.
 
     Args:
-        x: Name of the input.
+        x: Name of the layer's input.
         weight: Weights of shape [inputs, outputs].
         bias: Bias of shape [outputs].
     """
@@ -65,7 +65,7 @@ def _node(
 def _excitation(
     editor: Editor, gated: str, x: str
 ) -> tuple[Node, Node, tuple[Dense, Dense]] | None:
-    """Return the gate, activation and two layers that compute the scales of x's channels."""
+    """Return the gate, the activation and the two layers that compute scales for x's channels."""
     gate = editor.only(reshaped(editor, gated), "Sigmoid", "HardSigmoid")
     if gate is None or (gate.op == "HardSigmoid" and not is_sixth(gate)):
         return None

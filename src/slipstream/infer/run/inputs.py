@@ -25,7 +25,7 @@ ALIGNMENT = 64  # bytes of a cache line, and of the widest vector
 def copy_item(item: Any) -> Any:
     """Return a copy of an item, so that the caller may overwrite the original.
 
-    An object that no model accepts is returned as it is.
+    An object that no model accepts as an input is returned itself.
     """
     if isinstance(item, (bytearray, memoryview)):
         return bytes(item)
@@ -43,7 +43,7 @@ def copy_item(item: Any) -> Any:
 
 
 class InputReader:
-    """Reader of the inputs of one model. Any number of threads may use it at the same time."""
+    """Reader of the inputs of one model. Any number of threads may use it simultaneously."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._tensors = {item.name: item for item in manifest.inputs}
@@ -60,16 +60,17 @@ class InputReader:
     def read(
         self, inputs: tuple[Any, ...], named: Mapping[str, Any], buffers: Buffers | None = None
     ) -> dict[str, Array]:
-        """Check the inputs, and return them by name.
+        """Check the inputs of a call, and return the inputs by name.
 
         Args:
             inputs: Arrays in the order of the model's inputs, or one dictionary by input name.
             named: Further inputs by name.
-            buffers: Arrays of the right dtypes and shapes into which all inputs are copied (default
-                None: arrays that fit are used as they are).
+            buffers: Arrays, by input name, into which all inputs are copied (default none:
+                an array that already has the right dtype and shape is not copied).
 
         Raises:
-            UsageError: an input is missing, unknown, or not as the manifest describes it.
+            UsageError: an input is missing, unknown, or differs from its description in the
+                manifest.
         """
         values = _by_name(inputs, named, list(self._tensors))
         if values.keys() != self._tensors.keys():
@@ -93,13 +94,16 @@ class InputReader:
 
 @dataclass(frozen=True)
 class _ImageInput:
-    """An input that accepts image files, and images of any size."""
+    """A model's input that accepts image files, and images of any size."""
 
     tensor: Tensor
     read: ImageReader
 
     def __call__(self, value: Any, target: Array | None) -> Array:
-        """Return uint8 (n, height, width, channels): `target`, the caller's array or a new one."""
+        """Return the images as uint8 (n, height, width, channels).
+
+        The result is `target`, the caller's own array, or a new array.
+        """
         batch = self.tensor.shape[0]
         if isinstance(value, (list, tuple)):
             images = cast("Sequence[Any]", value)

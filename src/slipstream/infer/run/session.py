@@ -40,8 +40,8 @@ class Model:
         with infer.load("model.slip") as model:
             logits = model(image)
 
-    Any number of threads may call any method at the same time. Calls block, and other Python
-    threads run meanwhile. Simultaneous calls share the cores, so each of them takes longer.
+    Any number of threads may call any method at the same time. A call blocks, and other Python
+    threads run meanwhile. Simultaneous calls share the cores, so each call takes longer.
     """
 
     def __init__(self, package: Package, executable: Executable, threads: int) -> None:
@@ -49,7 +49,7 @@ class Model:
 
         Args:
             package: Package of the model.
-            executable: Executable of the package, which `close` closes.
+            executable: Executable that runs the package's graph; `close` closes it.
             threads: Number of threads that one call uses.
         """
         self._package = package
@@ -72,7 +72,7 @@ class Model:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes by number, as in the output `labels`; empty if they are unknown."""
+        """Names of the classes, in the order of the numbers in `labels`; empty if unknown."""
         return self._manifest.classes
 
     @property
@@ -85,16 +85,18 @@ class Model:
 
         Args:
             inputs: Arrays in the order of the model's inputs, or one dictionary by input name. An
-                array is a NumPy array or any object in host memory that has `__dlpack__`. It has
-                the dtype and shape in `manifest.inputs`; a batch dimension of 1 may be left out.
-                The input in `manifest.images` also accepts the bytes of an image file (JPEG, PNG
-                and others) and uint8 (rows, columns, channels) of any size. These images are
-                resized and cropped. For a batch, a list of images is accepted.
+                array is a NumPy array or any object in host memory that has `__dlpack__`. An array
+                has the dtype and shape in `manifest.inputs`; a batch dimension of 1 may be left
+                out. The input in `manifest.images` also accepts the bytes of an image file (JPEG,
+                PNG and others) and uint8 (rows, columns, channels) of any size. Image files, and
+                arrays of another size, are resized and cropped. A batch of images may be a list of
+                images.
             named: Inputs by name, as keyword arguments.
 
         Returns:
-            The output's array if there is only one, else a dictionary by name. The arrays belong to
-            the caller. Shapes are those in `manifest.outputs`, in which -1 may be any size.
+            The array of the output if the model has one output, else a dictionary of arrays by
+            output name. The returned arrays belong to the caller. The arrays have the shapes in
+            `manifest.outputs`, where -1 stands for any size.
 
         Raises:
             UsageError: an input is missing, unknown, or of another dtype or shape.
@@ -102,18 +104,20 @@ class Model:
         return self._run(self._checked(inputs, named))
 
     def submit(self, *inputs: Any, **named: Any) -> Future[Outputs]:
-        """Run the model in the background, and return a future of the result; see `__call__`.
+        """Run the model, as `__call__` does, in the background; return a future of the result.
 
-        Inputs are checked at once, and must not be written to until the future is done. The number
-        of simultaneous calls is the recipe's number of streams; further calls wait in a queue.
+        The inputs are checked at once. The caller must not change the inputs until the future is
+        done. As many calls run at the same time as the recipe has streams. Further calls wait in a
+        queue.
         """
         return self._callers.submit(self._run, self._checked(inputs, named))
 
     def batch(self, inputs_of_calls: Sequence[Inputs]) -> list[Outputs]:
-        """Run the model on several inputs, and return the results in the same order.
+        """Run the model on several inputs, and return the results in the order of the inputs.
 
         Args:
-            inputs_of_calls: Inputs of each call; a tuple if the model has several inputs.
+            inputs_of_calls: One item per call: the input, or a tuple of inputs if the model has
+                several inputs.
         """
         checked = [
             self._checked((item,) if not isinstance(item, tuple) else item, {})
@@ -132,25 +136,27 @@ class Model:
     ) -> Iterator[Any]:
         """Run the model on one input after another, on all cores that this process may use.
 
-        The first stream of a model measures for some seconds which number of simultaneous runs is
-        fastest. More runs have fewer cores each, and take more memory.
+        The first stream of a model spends some seconds on a measurement: which number of
+        simultaneous runs is fastest. If more runs are simultaneous, each run has fewer cores, and
+        all runs together take more memory.
 
         Args:
-            items: Inputs of each call; a tuple if the model has several inputs. The iterable may be
-                endless, because at most `depth` items are drawn ahead. It may reuse its arrays,
-                because they are copied.
-            preload: Whether threads prepare the next items while the model runs on earlier ones
-                (default True). Otherwise the caller's thread processes one item after another.
-            depth: Greatest number of items that are drawn before their results are returned, 1 or
-                more (default: twice the number of cores, at least 4).
-            after: Function to apply to each result, in the thread that ran the model (default
-                None: results are returned as they are).
-            errors: "raise" ends at the first item that fails, with an ItemError that has its index
-                (default). "yield" returns the ItemError in place of the result and continues.
+            items: One item per run: the input, or a tuple of inputs if the model has several
+                inputs. The iterable may be endless, because at most `depth` items are drawn ahead.
+                The iterable may reuse its arrays, because the items are copied.
+            preload: Whether threads prepare the next items while the model runs on earlier items
+                (default True). If False, the caller's thread processes one item after another.
+            depth: Greatest number of items whose results are not yet returned, 1 or more (default:
+                twice the number of cores, at least 4).
+            after: Function to apply to each result, in the thread that ran the model (default none:
+                results are returned unchanged).
+            errors: What happens if an item fails: "raise" (the default) raises an ItemError with
+                the item's index, and ends the stream. "yield" returns the ItemError in place of the
+                result, and continues.
 
         Returns:
             An iterator over the results, in the order of the items. The results belong to the
-            caller. Closing the iterator (`del`, `.close()`, leaving a generator) ends its threads.
+            caller. The iterator's threads end when the iterator is closed, by `.close()` or `del`.
 
         Raises:
             UsageError: the model is closed, or an option is out of range.
@@ -170,7 +176,7 @@ class Model:
         return run_preloaded(stages, items, errors, threads=threads, runs=sharing.runs, depth=depth)
 
     def close(self) -> None:
-        """Wait for submitted calls, and release the engine. Streams must be closed first."""
+        """Wait for submitted calls, and release the engine. Close streams before."""
         if not self._is_closed:
             self._is_closed = True
             self._callers.shutdown()
@@ -210,7 +216,7 @@ class Model:
         return Stages(buffer=self._reader.buffers, keep=copy_item, prepare=prepare, run=run)
 
     def _stream_sharing(self, cores: int) -> Sharing:
-        """Return the fastest sharing of the cores for streams, which is measured only once."""
+        """Return the fastest sharing of the cores for streams; it is measured only once."""
         with self._measuring:
             if self._sharing is None:
                 streams = self._manifest.recipe.streams
@@ -246,7 +252,7 @@ class Loaded:
 
     Args:
         package: Content of the package.
-        executable: Executable of the package.
+        executable: Executable that runs the package's graph.
         threads: Number of threads that one call uses.
     """
 
@@ -261,21 +267,21 @@ def load(path: str | Path, threads: int | None = None, *, check: bool = True) ->
     Args:
         path: File that `slipstream compile` or `infer.compile` made.
         threads: Number of threads that one call uses, 1 or more (default: the number for which the
-            model was compiled, or the number of cores if that is less).
+            model was compiled, but at most the number of cores).
         check: Whether to run the package's example and compare its results with those of the
             compilation (default True).
 
     Raises:
         UsageError: the file is no package, or is damaged.
-        UnsupportedError: the package's engine is not installed, or its results differ on this
-            machine.
+        UnsupportedError: the package's engine is not installed, or the example's results differ on
+            this machine.
     """
     loaded = load_executable(path, threads, check=check)
     return Model(loaded.package, loaded.executable, loaded.threads)
 
 
 def load_executable(path: str | Path, threads: int | None = None, *, check: bool = True) -> Loaded:
-    """Load a package like `load`, but return its parts in place of a `Model`."""
+    """Load a package like `load`, but return a `Loaded` in place of a `Model`."""
     if threads is not None and threads < 1:
         raise UsageError(f"threads is {threads}; allowed: 1 and more")
     package = read(Path(path))
@@ -292,7 +298,7 @@ def load_executable(path: str | Path, threads: int | None = None, *, check: bool
 
 
 def prepare_executable(package: Package, threads: int, streams: int) -> Executable:
-    """Return the executable of a package; `streams` simultaneous calls share `threads`."""
+    """Return the executable of a package, in which `streams` calls share `threads` threads."""
     recipe = _with_streams(package.manifest.recipe, streams)
     return engine_of(recipe.engine).prepare(package.graph, recipe, threads)
 
@@ -306,13 +312,13 @@ def _with_streams(recipe: Recipe, streams: int) -> Recipe:
 
 
 def _check_example(path: str | Path, check: Check, executable: Executable) -> None:
-    """Check that the package's example has the same results as at compile time.
+    """Check that the package's example has the same results as during the compilation.
 
-    If the outputs are labels or boxes, only their scores are compared, because entries with almost
+    If a model returns labels or boxes, only the scores are compared, because entries with almost
     equal scores may change places.
 
     Raises:
-        UnsupportedError: the results differ.
+        UnsupportedError: the results differ from those during the compilation.
     """
     outputs = check.outputs
     if {LABELS, SCORES} <= outputs.keys():

@@ -20,7 +20,7 @@ LEAST_RUNS = 2  # least number of runs of each thread in a round
 
 @dataclass(frozen=True)
 class Sharing:
-    """An executable, and the number of its calls that run at the same time."""
+    """A way to share the cores: an executable, and the number of simultaneous calls of it."""
 
     executable: Executable
     runs: int
@@ -34,16 +34,18 @@ def fastest_sharing(
 ) -> Sharing:
     """Return the sharing of the cores with the most runs per second.
 
-    Starting from `first`, the number of simultaneous runs is doubled while that is faster. Only
-    runs are measured, because the work before and after a run takes the same time in any sharing.
-    The call blocks for a few seconds, and for the time that `make` takes.
+    The search starts from `first`, and doubles the number of simultaneous runs as long as the
+    result is faster. Only the time of runs is measured, because the work before and after a run
+    takes the same time in every sharing. The call blocks for a few seconds, and for the time that
+    `make` takes.
 
     Args:
-        first: Sharing to begin with; its executable stays open in any case.
+        first: Sharing with which the search begins. The executable of `first` stays open in any
+            case.
         inputs: Inputs of one run.
         cores: Number of cores that all runs share.
-        make: Function that returns an executable for a number of simultaneous runs. Executables
-            that are not chosen are closed.
+        make: Function that returns an executable for a number of simultaneous runs. The executables
+            of `make` that are not chosen are closed.
     """
     best = first
     while best.runs * 2 <= cores:
@@ -58,9 +60,9 @@ def fastest_sharing(
 
 
 def _is_faster(one: Sharing, other: Sharing, inputs: Mapping[str, Array]) -> bool:
-    """Tell whether `one` is faster than `other` in the median round.
+    """Tell whether the sharing `one` is faster than the sharing `other` in the median round.
 
-    They run in turn, so a disturbance of the machine affects both.
+    The two sharings run in turn, so a disturbance of the machine affects both.
     """
     for sharing in (one, other):
         _rate(sharing, inputs, 0.0)  # the first run may still allocate or compile
@@ -73,7 +75,7 @@ def _is_faster(one: Sharing, other: Sharing, inputs: Mapping[str, Array]) -> boo
 
 
 def _rate(sharing: Sharing, inputs: Mapping[str, Array], seconds: float) -> float:
-    """Return the number of runs per second."""
+    """Return the number of runs per second that a sharing achieves."""
 
     def several(end: float) -> int:
         count = 0

@@ -1,8 +1,8 @@
-"""Preload: threads prepare the next inputs while the model runs on earlier ones.
+"""Preloading: threads prepare the next inputs while the model runs on earlier inputs.
 
-Each thread takes the next job that can be done. If an input is prepared and fewer than the allowed
-number of threads run the model, the thread runs the model on this input. Otherwise it draws the
-next item and prepares it in a free buffer. So no core is idle while there is work.
+Each thread takes the next job that can be done. If an input is prepared, and fewer threads than
+allowed run the model, the thread runs the model on this input. Otherwise the thread draws the next
+item and prepares the item in a free buffer. So no core is idle while there is work.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Buffer = TypeVar("Buffer")
 
 
 class ItemError(UsageError):
-    """The failure of one item of a stream. Its `__cause__` is the exception that was raised.
+    """The failure of one item of a stream; `__cause__` is the exception that was raised.
 
     Args:
         index: Index of the item, from 0.
-        reason: Exception that was raised.
+        reason: Exception that the work on the item raised.
     """
 
     def __init__(self, index: int, reason: BaseException) -> None:
@@ -35,13 +35,13 @@ class ItemError(UsageError):
 
 @dataclass(frozen=True, kw_only=True)
 class Stages(Generic[Buffer]):
-    """The functions that process each item. Any thread may call them.
+    """The functions that process each item of a stream. Any thread may call any of them.
 
     Args:
-        buffer: Function that makes a buffer; buffers are reused.
+        buffer: Function that makes a buffer for one item's inputs; buffers are reused.
         keep: Function that copies an item, because drawing the next item may change it.
         prepare: Function that fills a buffer from an item, and returns the inputs of `run`.
-        run: Function that runs the model; its result must not refer to the buffer.
+        run: Function that runs the model. The function's result must not refer to the buffer.
     """
 
     buffer: Callable[[], Buffer]
@@ -51,7 +51,7 @@ class Stages(Generic[Buffer]):
 
 
 def run_serially(stages: Stages[Any], items: Iterable[Any], errors: Errors) -> Iterator[Any]:
-    """Yield the results; the caller's thread processes one item after another."""
+    """Yield the result of each item; the caller's thread processes one item after another."""
     buffer = stages.buffer()
     for index, item in enumerate(items):
         result = _attempt(index, lambda item=item: stages.run(stages.prepare(item, buffer)))
@@ -69,17 +69,18 @@ def run_preloaded(
 ) -> Iterator[Any]:
     """Yield the results in the order of the items, with up to `depth` items in progress.
 
-    Closing the iterator waits for the work in progress, even for an item that is being drawn.
+    When the iterator is closed, it waits for the work in progress, even for an item that is being
+    drawn.
 
     Args:
-        stages: Work on each item.
+        stages: Functions that process each item.
         items: Items, which the threads draw one at a time.
-        errors: "raise" ends at the first item that fails; "yield" returns its ItemError and
-            continues. An exception of `items` itself is raised as it is, after the results before
-            it.
-        threads: Number of threads, 1 or more.
+        errors: What happens if an item fails: "raise" raises an ItemError and ends; "yield" returns
+            the ItemError and continues. An exception that `items` itself raises is raised
+            unchanged, after the results of the earlier items.
+        threads: Number of threads that process items, 1 or more.
         runs: Number of simultaneous runs, 1 or more.
-        depth: Greatest number of items that are drawn before their results are returned, 1 or more.
+        depth: Greatest number of items whose results are not yet returned, 1 or more.
     """
     pool = _StreamPool(stages, iter(items), runs, depth)
     workers = [
@@ -98,7 +99,7 @@ def run_preloaded(
 
 
 def _attempt(index: int, work: Callable[[], Any]) -> Any:
-    """Return the result of `work`, or an ItemError of the exception that it raises."""
+    """Return the result of `work`; if `work` raises an exception, return it as an ItemError."""
     try:
         return work()
     except BaseException as error:  # noqa: BLE001  # from engines, decoders or the caller's code
@@ -123,7 +124,7 @@ class _Ready:
 
 @dataclass
 class _StreamPool(Generic[Buffer]):
-    """State that the threads of a stream share; the lock of `changed` protects every field."""
+    """State that the threads of a stream share; the lock in `changed` protects every field."""
 
     stages: Stages[Buffer]
     items: Iterator[Any]
@@ -144,7 +145,7 @@ class _StreamPool(Generic[Buffer]):
     # ---- the caller ------------------------------------------------------------------------
 
     def next_result(self) -> Any:
-        """Return the result of the next item, its ItemError, or END after the last item."""
+        """Return the next item's result or ItemError, or END after the last item."""
         with self.changed:
             self.changed.wait_for(lambda: self.num_returned in self.results or self._is_done())
             if self.num_returned not in self.results:
@@ -157,7 +158,7 @@ class _StreamPool(Generic[Buffer]):
             return result
 
     def close(self) -> None:
-        """Tell the threads to end."""
+        """Tell the threads of the stream to end."""
         with self.changed:
             self.is_closed = True
             self.changed.notify_all()
@@ -168,7 +169,7 @@ class _StreamPool(Generic[Buffer]):
     # ---- the threads -----------------------------------------------------------------------
 
     def work(self) -> None:
-        """Run jobs until there are no more."""
+        """Do jobs of the stream until no job is left."""
         while (job := self._next_job()) is not None:
             job()
 
@@ -194,7 +195,7 @@ class _StreamPool(Generic[Buffer]):
         )
 
     def _draw(self) -> None:
-        """Draw an item and prepare it."""
+        """Draw the next item of the stream and prepare it."""
         try:
             item = next(self.items)
         except BaseException as error:  # noqa: BLE001  # the caller gets it after the results

@@ -1,7 +1,7 @@
-"""The autotuner: it prepares every candidate, compares its outputs (see `judging`) and times it.
+"""The autotuner prepares every candidate, compares its outputs (see `judging`) and times it.
 
 A candidate is an engine with a recipe. Candidates whose outputs are accurate enough are timed in
-alternation.
+turn.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ LEARNING_ENDS, READY_ENDS, LEAST_TIMING = 0.05, 0.5, 0.1
 
 
 class Autotuner:
-    """The candidates of one search, with the methods that prepare, time and choose them.
+    """The candidates of one search, with the methods that prepare, time and choose candidates.
 
     Args:
         context: Model, objective, samples, engines and reference of the search.
-        tell: Function called with the current step and the share of the search time that has
-            passed, 0 to 1.
+        tell: Function that is called with the current step, and with the share of the search time
+            that has passed, 0 to 1.
     """
 
     def __init__(self, context: SearchContext, tell: Tell) -> None:
@@ -47,7 +47,7 @@ class Autotuner:
 
     @property
     def context(self) -> SearchContext:
-        """The fixed facts of the search."""
+        """The facts of the search that do not change."""
         return self._context
 
     @property
@@ -62,7 +62,7 @@ class Autotuner:
     # ---- samples -------------------------------------------------------------------------------
 
     def learn(self) -> None:
-        """Run the reference on a few samples, to learn the magnitude of its outputs."""
+        """Run the reference on a few samples, to learn the magnitudes of its outputs."""
         context = self._context
         context.reference.learn(
             self._first_samples(),
@@ -104,17 +104,17 @@ class Autotuner:
     def by_graph(self, *precisions: Precision) -> list[tuple[Engine, Recipe]]:
         """Return the pairs of `recipes`; the recipes for the rewritten graph come first.
 
-        So engines are tried on the rewritten graph before time is spent on the imported one.
+        So engines are tried on the rewritten graph before time is spent on the imported graph.
         """
         return sorted(self.recipes(*precisions), key=lambda item: not item[1].rewrites)
 
     def ready(
         self, engine: Engine, recipe: Recipe, method: str | None = None, end: float = READY_ENDS
     ) -> Trial:
-        """Prepare a candidate and return it; if that fails, `Trial.reason` says why.
+        """Prepare a candidate and return it; after a failure, `Trial.reason` says why.
 
-        The candidate is not tried if another one is ready and if its preparation would last beyond
-        the share `end` of the search time.
+        The candidate is not tried if another candidate is ready, and the preparation would last
+        beyond the share `end` of the search time.
         """
         context = self._context
         trial = Trial(engine, recipe, method, comparison=context.reference.comparison())
@@ -135,14 +135,14 @@ class Autotuner:
     def ready_seconds(self, engine: str) -> float:
         """Return the expected time in seconds for an engine to prepare a candidate.
 
-        This is the time of the engine's longest preparation so far. If it has prepared none, it is
-        the least such time of the other engines.
+        The result is the time of the engine's longest preparation so far. If the engine has
+        prepared no candidate, the result is the shortest of these times of the other engines.
         """
         shortest = min(self._longest_preparations.values(), default=0.0)
         return self._longest_preparations.get(engine, shortest)
 
     def reopen(self, trial: Trial) -> None:
-        """Prepare a closed candidate again; if that fails, the reason is recorded."""
+        """Prepare a closed candidate again; if the preparation fails, record the reason."""
         if trial.executable is None:
             self._prepare(trial)
 
@@ -181,10 +181,10 @@ class Autotuner:
     # ---- timing --------------------------------------------------------------------------------
 
     def time(self, trials: Sequence[Trial], end: float) -> None:
-        """Time candidates in alternation until a share `end` of the search time has passed.
+        """Time candidates in turn until the share `end` of the search time has passed.
 
-        If there is too little time for all, only the fastest are timed, so that each has at least
-        the least number of rounds.
+        If the time does not suffice for all candidates, only the fastest candidates are timed, so
+        that each of these has enough rounds.
         """
         context, objective = self._context, self._context.objective
         seconds = max(context.limit.left(end), objective.seconds * LEAST_TIMING)
@@ -213,7 +213,7 @@ class Autotuner:
         return [trial for trial in trials if trial.executable is not None]
 
     def share(self) -> float:
-        """Return the share of the search time that has passed; it is above 1 after the end."""
+        """Return the share of the search time that has passed (above 1 after its end)."""
         return self._context.limit.share()
 
     # ---- report --------------------------------------------------------------------------------
@@ -228,11 +228,11 @@ class Autotuner:
         self._notes.append(text)
 
     def notes(self) -> tuple[str, ...]:
-        """Return the notes of this search, then those of its time limit."""
+        """Return the notes of this search, then the notes of its time limit."""
         return (*self._notes, *self._context.limit.notes())
 
     def candidates(self, chosen: Trial) -> tuple[Candidate, ...]:
-        """Return all candidates for the report: the chosen one, the others by time, the untried."""
+        """Return all candidates for the report: the chosen, the others by time, the untried."""
         order = sorted(self._trials, key=lambda trial: (trial is not chosen, *_order(trial)))
         return (*(trial.candidate() for trial in order), *self._context.untried)
 
@@ -242,7 +242,7 @@ def _order(trial: Trial) -> tuple[bool, float]:
 
 
 def _routes(engine: Engine, precision: Precision) -> tuple[bool, ...]:
-    """Return whether to try the rewritten graph (True), the imported one (False), or both."""
+    """Return the graphs on which to try an engine: True for rewritten, False for imported."""
     if not engine.runs_rewritten:
         return (False,)
     if not engine.runs_imported or precision.startswith("int8"):

@@ -1,4 +1,4 @@
-"""Candidates in int8, for all values that can be int8 or for some of them (mixed precision).
+"""Candidates in int8: all values that can be int8 are int8, or some (mixed precision).
 
 Identifiers and messages call values in int8 "bytes", because activations are stored as uint8.
 """
@@ -36,10 +36,10 @@ LEAST_PREPARATIONS = 2 + len(METHODS)
 
 
 def add_bytes(tuner: Autotuner, add: Callable[[Trial], None]) -> dict[str, Histogram]:
-    """Prepare the candidates in int8, call `add` with each, and return the observed histograms.
+    """Prepare candidates in int8 and call `add` with each; return the observed histograms.
 
-    The calibration method is chosen on the first engine with int8. The other engines use the same
-    ranges, because ranges belong to the graph.
+    The calibration method is chosen with the first engine that has int8. The other engines use the
+    same ranges, because ranges belong to the graph.
     """
     context = tuner.context
     for engine, recipe in tuner.recipes("int8-weights"):
@@ -74,7 +74,7 @@ def _observe(tuner: Autotuner, names: Iterable[str]) -> dict[str, Histogram]:
 def _recorded(
     samples: Iterable[Sample], inputs: list[Mapping[str, Array]]
 ) -> Iterator[Mapping[str, Array]]:
-    """Yield the inputs of samples, and append each to `inputs`."""
+    """Yield the inputs of each sample, and append the same inputs to the list `inputs`."""
     for sample in samples:
         inputs.append(sample.inputs)
         yield sample.inputs
@@ -99,7 +99,7 @@ def _add_wholes(
 
 
 def _is_of_matrices(graph: Graph) -> bool:
-    """Return whether most operations are products of matrices, which int8-dynamic covers."""
+    """Return whether most operations belong to products that int8-dynamic can compute."""
     products = [node for node in analyse(graph).nodes if node.is_product]
     convolutions = sum(node.flops for node in products if node.op in ("Conv", "ConvTranspose"))
     return 2 * convolutions < sum(node.flops for node in products)
@@ -108,7 +108,7 @@ def _is_of_matrices(graph: Graph) -> bool:
 def _calibrated(
     tuner: Autotuner, engine: Engine, recipe: Recipe, histograms: Mapping[str, Histogram]
 ) -> Trial:
-    """Return the candidate whose calibration method gives the most accurate outputs."""
+    """Return the candidate with the calibration method that gives the most accurate outputs."""
     context = tuner.context
     judged = context.samples.judged.first(ENOUGH)
     cases = context.reference.cases(samples_until(tuner, judged, 1.0))
@@ -133,8 +133,8 @@ def _calibrated(
 def add_mixed_precisions(tuner: Autotuner, histograms: Mapping[str, Histogram]) -> None:
     """Add candidates of mixed precision if int8 for all possible values is too inaccurate.
 
-    The values that stay in floating point are chosen on the first engine with int8. On the other
-    engines the same values stay in floating point.
+    The values that stay in floating point are chosen with the first engine that has int8. The same
+    values stay in floating point on the other engines.
     """
     wholes = [trial for trial in tuner.alive() if trial.recipe.precision == "int8"]
     wholes.sort(key=lambda trial: not trial.engine.measures_steps)
@@ -168,8 +168,8 @@ class _Mixing:
         engine: Engine that runs the candidates.
         recipe: Recipe in which all values that can be int8 are int8.
         histograms: Histograms of the observed values, by name.
-        cases: Samples and reference outputs that judge the candidates.
-        seconds: Time in seconds to prepare one candidate and to run all cases.
+        cases: Samples, with the outputs of the reference, on which the candidates are judged.
+        seconds: Expected time in seconds to prepare one candidate and to run it on all cases.
     """
 
     tuner: Autotuner
@@ -180,7 +180,7 @@ class _Mixing:
     seconds: float
 
     def recipes(self) -> list[Recipe]:
-        """Return the recipes to try: the best one, and two with fewer and more float values."""
+        """Return the recipes to try: the best, one with fewer and one with more float values."""
         tuner, context = self.tuner, self.tuner.context
         mixed = MixedPrecision(
             self.engine,
@@ -210,7 +210,7 @@ class _Mixing:
 
 
 def _add_mixed(tuner: Autotuner, num_values: int, mixed: Recipe) -> None:
-    """Add a candidate of every engine for the mixed precision that was found on one engine."""
+    """Add candidates of all engines for a mixed precision that was found with one engine."""
     for engine, recipe in tuner.recipes("int8"):
         rest = mixed.rest if mixed.rest in _rests(engine) else "fp32"
         update = {"ranges": mixed.ranges, "shifts": mixed.shifts, "rest": rest}
@@ -220,7 +220,7 @@ def _add_mixed(tuner: Autotuner, num_values: int, mixed: Recipe) -> None:
 
 
 def _objection(tuner: Autotuner, trial: Trial, cases: ReferenceCases) -> str:
-    """Return the reason why a candidate is too inaccurate on the cases, or ""."""
+    """Return the reason why a candidate is too inaccurate on `cases`, or "" if it is not."""
     return tuner.context.objective.objection(trial.recipe, _compared(trial, cases))
 
 
@@ -230,7 +230,7 @@ def _compared(trial: Trial, cases: ReferenceCases) -> Comparison:
 
 
 def _rest(tuner: Autotuner, engine: Engine, cases: ReferenceCases) -> Precision:
-    """Return the precision of values that are not int8: the fastest accurate one, or fp32."""
+    """Return the precision for values that are not int8: the fastest accurate one, or fp32."""
     for precision in _rests(engine):
         trials = (trial for trial in tuner.alive() if trial.recipe.precision == precision)
         trial = next((trial for trial in trials if trial.recipe.engine == engine.name), None)
@@ -240,7 +240,7 @@ def _rest(tuner: Autotuner, engine: Engine, cases: ReferenceCases) -> Precision:
 
 
 def _rests(engine: Engine) -> tuple[Precision, ...]:
-    """Return the precisions that an engine can combine with int8, the fastest first."""
+    """Return the precisions that an engine can combine with int8, the fastest precision first."""
     dynamic: tuple[Precision, ...] = ("int8-dynamic",) if engine.mixes_dynamic else ()
     return (*dynamic, *(("bf16",) if "bf16" in engine.precisions() else ()))
 

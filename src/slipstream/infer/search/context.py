@@ -35,14 +35,14 @@ class SearchContext:
 
     Args:
         imported: Imported model.
-        objective: Objective of the search and its limits.
+        objective: Objective and limits of the search.
         limit: Time limit of the search.
         rewritten: Graph of the model after the rewrites.
-        applied: Effect of each rewrite.
-        samples: Samples, divided into those that calibrate, judge, or are held out.
+        applied: Effect of each rewrite on the graph.
+        samples: Samples of the search, divided into calibration, judging and held-out samples.
         has_data: True if the user gave the samples; False if they are random inputs.
         engines: Engines to try.
-        untried: Candidates for the engines that are not tried, with the reasons.
+        untried: Candidates that stand for the engines that are not tried, with the reasons.
         reference: Reference with which the outputs of candidates are compared.
     """
 
@@ -93,12 +93,12 @@ class SearchContext:
 
     @property
     def is_large(self) -> bool:
-        """Whether the model is so large that candidates are prepared `one_by_one`."""
+        """Whether the model is so large that `one_by_one` prepares the candidates."""
         return self.constant_bytes >= self.objective.large_bytes
 
     @cached_property
     def first_inputs(self) -> Mapping[str, Array]:
-        """Inputs of the first judging sample, on which candidates are timed."""
+        """Inputs of the first judging sample; candidates are timed with these inputs."""
         return self.samples.judged[0].inputs
 
     def graph(self, recipe: Recipe) -> Graph:
@@ -111,10 +111,10 @@ def _constant_bytes(graph: Graph) -> int:
 
 
 def _engines(imported: Imported, objective: Objective) -> tuple[list[Engine], list[Candidate]]:
-    """Return a pair: the engines to try, and candidates that say why other engines are not tried.
+    """Return a pair: the engines to try, and candidates that name the reasons against others.
 
-    If there is no GPU, the second list has an engine for GPUs only if the user named the engine,
-    because few machines have a GPU.
+    If there is no GPU, engines for GPUs are in the second list only if the user named them, because
+    few machines have a GPU.
     """
     engines: list[Engine] = []
     untried: list[Candidate] = []

@@ -1,4 +1,4 @@
-"""Judging of candidates: their outputs are compared with the reference's, sample by sample.
+"""Judging of candidates: outputs are compared with the reference's outputs, sample by sample.
 
 Candidates in int8 are tried only if there are enough samples and time to measure their accuracy, so
 that no candidate of unknown accuracy is chosen. The chosen candidate is judged once more, on
@@ -39,9 +39,9 @@ def samples_until(
 
     Args:
         tuner: Autotuner of the search.
-        samples: Samples.
+        samples: Samples from which some are yielded.
         end: Share of the search time at which to stop.
-        least: Number of samples that are yielded even after that time (default 8).
+        least: Number of samples that are yielded in any case, even after `end` (default 8).
         first: Index of the first sample to yield (default 0).
         step: Description of the step for the report of progress.
     """
@@ -78,9 +78,9 @@ def reason_against_bytes(tuner: Autotuner) -> str:
 
 
 def judge(tuner: Autotuner, trials: Sequence[Trial], end: float = JUDGING_ENDS) -> None:
-    """Compare candidates on as many samples as time allows, and reject inaccurate ones.
+    """Compare candidates on as many samples as time allows; reject inaccurate candidates.
 
-    A candidate that is hopeless after the first few samples is compared on no further samples.
+    A candidate that is hopeless after the first few samples is compared on no more samples.
     """
     context = tuner.context
     judged, objective = context.samples.judged, context.objective
@@ -99,7 +99,8 @@ def judge(tuner: Autotuner, trials: Sequence[Trial], end: float = JUDGING_ENDS) 
 def confirmed(tuner: Autotuner, end: float) -> Trial:
     """Return the best candidate that is accurate enough on the held-out samples, too.
 
-    Better candidates that are too inaccurate are rejected. Raises UnsupportedError if none is left.
+    Better candidates that are too inaccurate on the held-out samples are rejected. Raises
+    UnsupportedError if no candidate is left.
     """
     while True:
         best = tuner.best()
@@ -108,7 +109,7 @@ def confirmed(tuner: Autotuner, end: float) -> Trial:
 
 
 def _is_refuted(tuner: Autotuner, trial: Trial, end: float) -> bool:
-    """Return whether a candidate is too inaccurate on the held-out samples; reject it if so."""
+    """Return whether a candidate is too inaccurate on the held-out samples; if so, reject it."""
     context = tuner.context
     held_out = context.samples.held_out
     if not len(held_out):
@@ -126,10 +127,10 @@ def _is_refuted(tuner: Autotuner, trial: Trial, end: float) -> bool:
 
 
 def _affordable(tuner: Autotuner, trials: Sequence[Trial], count: int, end: float) -> list[Trial]:
-    """Return the candidates that can be compared on `count` samples in time; close the others.
+    """Return the candidates that can be compared on `count` samples; close the others.
 
-    Comparing must end when the share `end` of the search time has passed. The fastest candidates
-    are returned; the fastest candidate in float32, if there is one, is always among them.
+    The comparison must end when the share `end` of the search time has passed. The fastest
+    candidates are returned. The fastest candidate in float32 is always among them, if there is one.
     """
     context = tuner.context
     share = max(end - tuner.share(), LEAST_JUDGING)

@@ -1,11 +1,11 @@
-"""The search for a mixed precision, for models that are too inaccurate with all values in int8.
+"""The search for a mixed precision, if a model with all values in int8 is too inaccurate.
 
-Two quantities are measured for every value, or for a few neighbouring values together if time is
-short. One is the noise of the outputs if only this value is int8, with each of several ranges. The
-other is the time that its readers (the nodes that read it) save in int8. The values with the most
-noise per saved time stay in floating point. Their number is found by bisection, in which each mixed
-precision is run and compared with the reference. Then each of these values is tried in int8 once
-more.
+Two quantities are measured for every value (or, if time is short, for a few neighbouring values
+together): noise and saved time. The noise of a value is that of the outputs if only this value is
+int8; it is measured for several ranges. The saved time of a value is the time that int8 saves in
+the nodes that read the value. The values with the most noise per saved time stay in floating point.
+The number of these values is found by bisection, in which each mixed precision is run and compared
+with the reference. Then each value in floating point is tried in int8 once more.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class PrecisionPart:
     """Values that become int8 together.
 
     Args:
-        ranges: Range of each value, chosen for the least noise.
-        noise: Ratio of noise to signal in the outputs if only these values are int8.
-        saved: Time in seconds that the readers of the values save, or the number of the readers'
-            operations if the engine does not measure its steps.
+        ranges: Range of each value, by name; the ranges are those with the least noise.
+        noise: Ratio of noise to signal in the outputs if only the values of this part are int8.
+        saved: Time in seconds that int8 saves in the nodes that read the values. If the engine does
+            not measure its steps, it is the number of these nodes' operations.
     """
 
     ranges: Ranges
@@ -55,12 +55,12 @@ class MixedPrecision:
     Args:
         engine: Engine that runs the candidates.
         graph: Graph that the candidates run.
-        recipe: Recipe in which all values that can be int8 are int8; `rest` is the precision that
-            the other values get.
-        alternatives: Ranges of the same values, one mapping per calibration method.
+        recipe: Recipe in which all values that can be int8 are int8. The field `rest` is the
+            precision of values that do not stay in int8.
+        alternatives: Ranges of all values, by name, one mapping for each calibration method.
         threads: Number of threads of every candidate.
-        cases: Samples and reference outputs that judge the candidates; the noise of a part is
-            measured on the first four.
+        cases: Samples, with the outputs of the reference, on which candidates are judged. The noise
+            of a part is measured on the first four samples.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class MixedPrecision:
     ) -> list[PrecisionPart]:
         """Divide all values into parts, and return the parts by falling noise per saved time.
 
-        The first parts are the first choice for staying in floating point.
+        The first parts of the result should be the first to stay in floating point.
 
         Args:
-            seconds: Approximate time limit in seconds; if it is too short for measuring every
-                value, several values form a part.
+            seconds: Approximate time limit in seconds. If it is too short for measuring each value
+                by itself, several values form a part.
             tell: Function called with the current step.
             clock: Function that returns the time in seconds (default time.monotonic).
         """
@@ -114,8 +114,8 @@ class MixedPrecision:
     ) -> int:
         """Return the number of parts at the beginning of `order` that must stay in floating point.
 
-        It is found by bisection, which ends early if `go_on` returns False. The result is the
-        number of all parts if no smaller number is known to be accurate enough.
+        The number is found by bisection, which ends early if `go_on` returns False. The result is
+        the number of all parts if no smaller number is known to be accurate enough.
         """
         good, bad = len(order), -1
         while good - bad > 1 and go_on():
@@ -133,11 +133,12 @@ class MixedPrecision:
         is_good: Callable[[Comparison], bool],
         go_on: Callable[[], bool],
     ) -> list[PrecisionPart]:
-        """Return the parts that become int8: all after the first `count`, and some of the first.
+        """Return the parts that become int8: all later parts, and some of the first `count`.
 
-        The first `count` parts are tried in int8 one after another, the part that saves most time
-        first. A part becomes int8 if the outputs stay accurate enough. No further part is tried
-        once `go_on` returns False.
+        The first `count` parts are tried in int8 one after another, in the order of the time that
+        they save; the part that saves the most time comes first. A part becomes int8 if the outputs
+        are still accurate enough with this part in int8. No further part is tried once `go_on`
+        returns False.
         """
         taken = list(order[count:])
         for part in sorted(order[:count], key=lambda part: -part.saved):
@@ -148,7 +149,7 @@ class MixedPrecision:
         return taken
 
     def of(self, parts: Sequence[PrecisionPart]) -> Recipe:
-        """Return the recipe in which the values of these parts are int8."""
+        """Return the recipe in which the values of `parts`, and no others, are int8."""
         ranges = {name: ends for part in parts for name, ends in part.ranges.items()}
         return self._recipe.model_copy(update={"ranges": ranges})
 
@@ -186,9 +187,9 @@ class MixedPrecision:
         return self._engine.prepare(self._graph, recipe, self._threads)
 
     def _saved(self) -> dict[str, float]:
-        """Return the time that the readers of each value save if the value is int8.
+        """Return, by the name of the value, what int8 saves in the nodes that read it.
 
-        It is in seconds if the engine measures its steps, else in operations.
+        The unit is seconds if the engine measures its steps, else operations.
         """
         readers = self._graph.uses()
         floats = self._recipe.model_copy(update={"precision": self._recipe.rest, "ranges": {}})
@@ -206,7 +207,7 @@ class MixedPrecision:
         }
 
     def _profile(self, recipe: Recipe) -> dict[str, float] | None:
-        """Return the least time of each step in seconds; None if the engine measures no steps."""
+        """Return each step's shortest time in seconds; None if the engine measures no steps."""
         if not self._engine.measures_steps:
             return None
         executable = self._prepared(recipe)
@@ -219,9 +220,10 @@ class MixedPrecision:
 
 
 def _steps(graph: Graph, step_outputs: set[str]) -> dict[str, str]:
-    """Return, for the output of every node, the output of the step that computes it.
+    """Return, by the name of each node's output, the output of the step that computes it.
 
-    This is the node's own output, or the output of a later node with which the engine fused it.
+    The output of the step is the node's own output, or that of a later node with which the engine
+    fused the node.
     """
     uses = graph.uses()
     steps: dict[str, str] = {}

@@ -28,28 +28,30 @@ AGREEMENT = 95.0  # least percentage of equal answers. Chosen by hand, not measu
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Objective:
-    """The objective of a search and its limits.
+    """The objective and the limits of a search.
 
     Args:
-        target: Quantity to minimise: "latency", the time of one call; "throughput", the time per
-            call if as many calls run as there are threads; or "memory", the size of the weights,
-            then the time (default "latency").
-        budget: Accuracy budget if there are labels: greatest loss of top-1 accuracy in percentage
-            points (default 0.3).
-        snr_db: Least signal-to-noise ratio in dB of each output, and of each group of its channels.
-            In int8, the lower 95 % confidence bound for unseen samples must reach this ratio.
-            Default 20, or no limit if labels alone prove that the loss is within the budget.
-        agreement: Percentage of answers that must equal the model's own if there are no labels
-            and an output gives classes or their probabilities (default 95).
-        seconds: Time limit of the search in seconds (default 300); a step that has begun is
-            finished.
+        target: Quantity to minimise (default "latency"). "latency" is the time of one call.
+            "throughput" is the time per call if as many calls run at the same time as there are
+            threads. "memory" is the size of the weights; the time decides between equal sizes.
+        budget: Greatest loss of top-1 accuracy in percentage points, if samples have labels
+            (default 0.3).
+        snr_db: Least signal-to-noise ratio in dB that each output and each group of an output's
+            channels must have. In int8, the lower 95 % confidence bound for unseen samples must
+            reach this ratio. The default is 20, but there is no limit if labels alone prove that
+            the loss is within the budget.
+        agreement: Percentage of answers that must equal the model's own answers (default 95). It
+            applies if there are no labels, and an output gives classes or their probabilities.
+        seconds: Time limit of the search in seconds (default 300). A step that has begun is
+            finished even after this time.
         most_rounds: Greatest number of timing rounds per candidate, 5 or more (default 200).
         threads: Number of threads of every candidate (default 1).
-        engines: Names of the engines to try (default: all whose models a package can store).
+        engines: Names of the engines to try (default: all engines for which a package can store a
+            model).
         without: Names of the rewrites to leave out (default none).
-        large_bytes: Least total size in bytes of the model's constants at which only one candidate
-            is in memory at a time (default 1 GiB). The search then takes less than twice the memory
-            of the model.
+        large_bytes: Size in bytes (default 1 GiB). If the model's constants have at least this size
+            together, only one candidate is in memory at a time. The search then takes less than
+            twice the memory of the model.
     """
 
     target: Target = "latency"
@@ -75,7 +77,7 @@ class Objective:
         self._check_limits()
 
     def _check_limits(self) -> None:
-        """Raise UsageError for a limit that is not finite or out of range."""
+        """Raise UsageError for a limit that is out of range or not finite."""
         limits = {"budget": self.budget, "snr": self.snr_db, "agreement": self.agreement}
         for name, limit in limits.items():
             if limit is not None and not math.isfinite(limit):
@@ -95,7 +97,7 @@ class Objective:
             )
 
     def allowed(self, comparison: Comparison) -> str:
-        """Return the accuracy that a comparison must show, in words."""
+        """Return in words the accuracy that a comparison must show."""
         least = f"a signal-to-noise ratio of {self._least_db:g} dB or more"
         if not comparison.labelled:
             same = f", and {self.agreement:g} % of the answers the same"
@@ -106,7 +108,7 @@ class Objective:
         return lost
 
     def objection(self, recipe: Recipe, comparison: Comparison) -> str:
-        """Return the reason why results are not accurate enough, or "" if they are."""
+        """Return why a candidate's results are not accurate enough, or "" if they are."""
         loss, same = comparison.top1_loss, comparison.agreement
         is_plain = recipe.precision == "fp32" and not recipe.parts
         if is_plain and comparison.snr_db < FAITHFUL_DB:
@@ -124,13 +126,13 @@ class Objective:
         return self._too_noisy(recipe, comparison)
 
     def is_hopeful(self, comparison: Comparison) -> bool:
-        """Return whether more samples could still show that results are accurate enough."""
+        """Return whether a candidate may still prove accurate enough on more samples."""
         return bool(comparison.labelled) or comparison.snr_db >= self._least_db
 
     def refutes(self, recipe: Recipe, judged: Comparison, held_out: Comparison) -> str:
-        """Return the reason to reject a candidate after a comparison on held-out samples, or "".
+        """Return why held-out samples speak against a candidate, or "" if they do not.
 
-        The candidate was accurate enough on the judging samples.
+        `judged` is a comparison in which the candidate was accurate enough.
         """
         both = judged.together(held_out)
         needs_ratio = self.snr_db is not None or not self._is_sure(both)
@@ -139,7 +141,7 @@ class Objective:
         return self.objection(recipe, both)
 
     def _too_noisy(self, recipe: Recipe, comparison: Comparison) -> str:
-        """Return the reason why the outputs are too noisy, or ""."""
+        """Return the reason why a candidate's outputs are too noisy, or "" if they are not."""
         snr_db, least_db = comparison.snr_db, self._least_db
         if snr_db < least_db:
             return f"{_ratio(comparison)}, and {least_db:g} dB are required"
@@ -154,7 +156,7 @@ class Objective:
         return ""
 
     def _too_near(self, recipe: Recipe, comparison: Comparison) -> str:
-        """Return the reason why the outputs of a recipe in floating point are too noisy, or "".
+        """Return why the outputs of a floating-point recipe are too noisy, or "".
 
         The noise of floating point hardly depends on the inputs, so a margin can replace samples.
         """
@@ -176,12 +178,12 @@ class Objective:
 
 
 def _ratio(comparison: Comparison) -> str:
-    """Return the signal-to-noise ratio of a comparison in words."""
+    """Return in words the signal-to-noise ratio of a comparison."""
     if not comparison.is_finite_alike:
         return "it has numbers where the model has NaN or infinity, or the reverse, so no dB"
     return f"{comparison.snr_db:.1f} dB"
 
 
 def has_bytes(recipe: Recipe) -> bool:
-    """Return whether a recipe computes in int8, whose noise depends on the inputs."""
+    """Return whether a recipe computes in int8. The noise of int8 depends on the inputs."""
     return recipe.precision not in FLOATS or any(has_bytes(part.recipe) for part in recipe.parts)

@@ -1,9 +1,9 @@
 """The search of a large model: candidates are prepared, judged and timed one after the other.
 
-Each candidate has the weights in a form of its own, so that all of them together take several times
-the memory of the model. Here one candidate is closed before the next is prepared. Therefore
-candidates are not timed in alternation, no parts of the model are timed, no mixed precision is
-searched for, and the speed-up by each rewrite is not measured.
+Each candidate has the weights in a form of its own, so that all candidates together take several
+times the memory of the model. In this search, a candidate is closed before the next candidate is
+prepared. Therefore candidates are not timed in turn, and no mixed precision is searched for. Parts
+of the model are not timed, and the speed-up by each rewrite is not measured.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BYTES = 6  # each candidate in int8 gets a sixth of the time left. Chosen by han
 
 
 def try_each(tuner: Autotuner) -> None:
-    """Try the candidates in floating point, and those in int8 if there are samples."""
+    """Try the candidates in floating point; if there are samples, try those in int8, too."""
     context = tuner.context
     tuner.note(
         f"the model has {context.constant_bytes / 1e9:.2f} GB of constants, so candidates were"
@@ -47,7 +47,7 @@ def _slot(tuner: Autotuner, end: float, count: int) -> float:
 
 
 def _finish(tuner: Autotuner, trial: Trial, slot: float) -> None:
-    """Judge and time a candidate, and close it."""
+    """Judge a candidate, time it and close it."""
     tuner.add(trial)
     begin = tuner.share()
     if trial.executable is not None:

@@ -23,8 +23,8 @@ def report_of(
         imported: Model that was compiled.
         objective: Objective of the search.
         result: Result of the search.
-        seconds: Duration of the import and the search in seconds.
-        search_seconds: Duration of the search in seconds.
+        seconds: Duration of the import and the search together, in seconds.
+        search_seconds: Duration of the search alone, in seconds.
     """
     return Report(
         origin=imported.origin,
@@ -47,7 +47,7 @@ def report_of(
 
 
 def _rewrites(result: SearchResult) -> tuple[Rewritten, ...]:
-    """Return the rewrites that matched, with the time that each saves if it was measured."""
+    """Return the effects of the rewrites that matched, with the saved time if it was measured."""
     return tuple(
         Rewritten(
             name=item.name,
@@ -61,7 +61,7 @@ def _rewrites(result: SearchResult) -> tuple[Rewritten, ...]:
 
 
 def _choice(candidates: tuple[Candidate, ...], objective: Objective) -> str:
-    """Return the reason for choosing the first of the candidates, in a sentence."""
+    """Return a sentence: why the first of the candidates is chosen."""
     chosen = candidates[0]
     assert chosen.low_ms is not None
     graph = "the rewritten graph" if chosen.rewrites else "the graph as imported"

@@ -1,8 +1,8 @@
 """The search for the engine, precision and graph that run a model best on this machine.
 
-The outputs of every candidate are compared with those of the imported graph, which ONNX Runtime
-runs in float32 without optimisations. Candidates within the accuracy budget are timed in
-alternation, and the best one is chosen.
+The outputs of every candidate are compared with the reference: ONNX Runtime runs the imported graph
+in float32 without optimisations. Candidates within the accuracy budget are timed in turn, and the
+best candidate is chosen.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ class SearchResult:
     Args:
         recipe: Recipe of the chosen candidate.
         graph: Graph that the recipe runs.
-        comparison: Difference between its outputs and the reference's, on the judging samples.
+        comparison: Comparison of the chosen candidate's outputs with the reference's, on the
+            judging samples.
         accuracy: Promised accuracy, measured on the held-out samples if there are any.
-        candidates: All candidates, the chosen one first, then by time.
-        applied: Matches and saved nodes of each rewrite.
+        candidates: All candidates: first the chosen candidate, then the others, sorted by time.
+        applied: Effect of each rewrite on the graph: its matches, and the saved nodes.
         speed_ups: Seconds per call that each measured rewrite saves, by the name of the rewrite.
         segments: Times of the model's parts; empty if they were not measured.
         rewritten: Graph after the rewrites.
-        notes: Steps that were left out, with the reasons.
+        notes: Sentences about steps that were left out, with the reasons.
     """
 
     recipe: Recipe
@@ -73,21 +74,23 @@ def search(
     tell: Tell = lambda text, share: None,
     limit: TimeLimit | None = None,
 ) -> SearchResult:
-    """Try every engine in every precision that this machine can run, and find the best.
+    """Try every engine in every precision that this machine can run; find the best candidate.
 
     Args:
         imported: Imported model.
-        objective: Objective of the search and its limits.
-        samples: Samples (default None: floating point only, compared on random inputs). A quarter
-            of them, 64 at most, calibrates int8. A quarter is held out to measure the accuracy of
-            the chosen candidate. All candidates are compared on the remaining samples. int8 needs
-            16 samples.
-        tell: Function called with the current step and the share of the time that has passed.
-        limit: Time limit (default: `objective.seconds` from now on).
+        objective: Objective and limits of the search.
+        samples: Samples (default None: random inputs replace the samples, and int8 is not tried). A
+            quarter of the samples, 64 at most, calibrates int8. A quarter of the samples is held
+            out to measure the accuracy of the chosen candidate. All candidates are compared on the
+            remaining samples. int8 needs 16 samples.
+        tell: Function that is called with the current step, and with the share of the search time
+            that has passed.
+        limit: Time limit of the search (default: `objective.seconds` from the call on).
 
-    Raises UsageError if the reference cannot run the graph, UnsupportedError if no candidate is
-    accurate enough; both name the reasons. Blocks for about `objective.seconds`, or less. A step
-    whose expected time does not fit is left out, and a note says so.
+    Raises UsageError if the reference cannot run the graph, and UnsupportedError if no candidate is
+    accurate enough. Both errors name the reasons. The call blocks for about `objective.seconds`, or
+    less. A step whose expected duration exceeds the time that is left is left out, and a note says
+    so.
     """
     limit = limit or TimeLimit(objective.seconds)
     tuner = Autotuner(SearchContext.of(imported, objective, samples, limit), tell)
@@ -100,7 +103,7 @@ def search(
 
 
 def _try_all(tuner: Autotuner) -> list[Segment]:
-    """Prepare, judge and time all candidates; return the times of the model's parts, if any."""
+    """Prepare, judge and time all candidates; return times of the model's parts, if measured."""
     if tuner.context.is_large:
         try_each(tuner)
         return []
@@ -179,7 +182,7 @@ def _contenders(tuner: Autotuner) -> list[SegmentContender]:
 
 
 def _result(tuner: Autotuner, chosen: Trial, segments: list[Segment]) -> SearchResult:
-    """Return the result: the chosen candidate, and the report of all others."""
+    """Return the result of the search, with `chosen` as the chosen candidate."""
     context = tuner.context
     chosen.state = State.CHOSEN
     speed_ups = {} if context.is_large else measure_speed_ups(tuner, chosen)

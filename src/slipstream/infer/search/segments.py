@@ -1,4 +1,4 @@
-"""Times of the parts of a model on each engine, which show whether a split model is faster."""
+"""Times of a model's parts on each engine; they show whether a split model is faster."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NO_DROPPING = 1e9  # ratio of `interleave` at which no contender, however slow, 
 
 @dataclass(frozen=True)
 class SegmentContender:
-    """An engine and the recipe of its best candidate, with which it runs a part of the model.
+    """An engine that runs parts of the model, with the recipe of the engine's best candidate.
 
     Args:
         title: Name of the candidate in reports.
         engine: Engine that runs the part.
-        recipe: Recipe of the whole model.
+        recipe: Recipe of the candidate, which was found for the whole model.
     """
 
     title: str
@@ -42,14 +42,14 @@ def measure_segments(
     tell: Callable[[str], None],
     most_rounds: int = MOST_ROUNDS,
 ) -> list[Segment]:
-    """Return the time of each engine for each part of the graph; [] if it cannot be cut.
+    """Return the time of each engine for each part of the graph; [] if no cut is possible.
 
     Args:
         graph: Graph that all contenders run.
-        contenders: Engines to time; the times of a part leave out engines that cannot run it.
+        contenders: Engines to time. A part has no time for an engine that cannot run this part.
         threads: Number of threads of each engine.
         inputs: Inputs of the graph.
-        seconds: Duration of all measurements in seconds; preparing the parts takes extra time.
+        seconds: Duration of all measurements in seconds, without the time for preparing parts.
         tell: Function called with the current step.
         most_rounds: Greatest number of timing rounds per part (default 200).
     """
@@ -84,7 +84,7 @@ def measure_segments(
 def best_parts(segments: Sequence[Segment], contenders: Sequence[SegmentContender]) -> Recipe:
     """Return the recipe that runs each part on its fastest engine.
 
-    The recipe has no parts if one engine is the fastest for all.
+    The recipe has no parts if one engine is the fastest for all parts.
     """
     recipes = {item.title: item.recipe for item in contenders}
     fastest = [(min(item.ms, key=lambda title: item.ms[title]), item.end) for item in segments]
@@ -102,7 +102,7 @@ def best_parts(segments: Sequence[Segment], contenders: Sequence[SegmentContende
 def _ready(
     contender: SegmentContender, piece: Graph, threads: int, inputs: Mapping[str, Array]
 ) -> Trial:
-    """Prepare a part; the result has no executable if the engine cannot run the part."""
+    """Prepare a part of the model; the result has no executable if the engine cannot run it."""
     trial = Trial(contender.engine, contender.recipe)
     trial.prepare(piece, threads, inputs)
     return trial

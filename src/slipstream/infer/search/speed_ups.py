@@ -1,4 +1,4 @@
-"""The speed-up by each rewrite: the chosen candidate is timed beside one without the rewrite."""
+"""The speed-up by each rewrite: the chosen candidate is timed with and without the rewrite."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ LEAST_SECONDS = 0.2
 def measure_speed_ups(tuner: Autotuner, chosen: Trial) -> dict[str, float]:
     """Return the seconds per call that each rewrite saves, by the name of the rewrite.
 
-    Rewrites with the most matches come first. A rewrite is left out if the candidate cannot run
-    without it, or if no time was left. It is also left out if, without it, values whose ranges are
-    unknown would be int8.
+    The rewrites with the most matches are measured first. A rewrite is left out if the candidate
+    cannot run without it, or if no time was left. A rewrite is also left out if the graph without
+    the rewrite would have values in int8 whose ranges are unknown.
     """
     context = tuner.context
     if not chosen.recipe.rewrites or chosen.recipe.parts or chosen.executable is None:
@@ -44,7 +44,7 @@ def measure_speed_ups(tuner: Autotuner, chosen: Trial) -> dict[str, float]:
 
 
 def _saved(tuner: Autotuner, chosen: Trial, name: str, seconds: float) -> float | None:
-    """Return the seconds per call that one rewrite saves; None if it cannot be measured."""
+    """Return the seconds per call that one rewrite saves, or None if they cannot be measured."""
     other = _without(tuner, chosen, name)
     if other is None or other.executable is None or chosen.executable is None:
         return None
@@ -60,7 +60,8 @@ def _saved(tuner: Autotuner, chosen: Trial, name: str, seconds: float) -> float 
 def _without(tuner: Autotuner, chosen: Trial, name: str) -> Trial | None:
     """Prepare the chosen candidate on a graph without one rewrite.
 
-    Return None if other values would be int8 in this graph, because their ranges are unknown.
+    Return None if other values than in the chosen candidate would be int8, because their ranges are
+    unknown.
     """
     context = tuner.context
     without = (*context.objective.without, name)

@@ -1,4 +1,4 @@
-"""The time limit of a search: the steps that fit into it, and those that are left out."""
+"""The time limit of a search: which steps fit into the limit, and which steps are left out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NUM_LONGEST = 3  # number of steps that are named if the search exceeded its lim
 
 
 class TimeLimit:
-    """The time limit of a search, the steps that were left out, and the durations of the others.
+    """The time limit of a search, its left-out steps, and the durations of its other steps.
 
     Args:
         seconds: Time limit in seconds of all steps together.
@@ -28,18 +28,18 @@ class TimeLimit:
         self._enough = 0.0
 
     def share(self) -> float:
-        """Return the share of the time that has passed; it is above 1 after the end."""
+        """Return the share of the time that has passed (above 1 after the end of the time)."""
         return self._passed() / self.seconds
 
     def left(self, end: float = 1.0) -> float:
-        """Return the seconds until a share `end` of the time has passed, 0 or more."""
+        """Return the seconds, 0 or more, until the share `end` of the time has passed."""
         return max(end * self.seconds - self._passed(), 0.0)
 
     def fits(self, step: str, needed: float, end: float = 1.0) -> bool:
-        """Return whether a step fits into the time limit; a step that does not is recorded.
+        """Return whether a step fits into the time limit; record a step that does not fit.
 
         Args:
-            step: Description of the step, which follows "to": "time all candidates".
+            step: Description of the step as a verb without "to", such as "time all candidates".
             needed: Expected duration of the step in seconds.
             end: Share of the time at which the step must have ended (default 1).
         """
@@ -50,21 +50,21 @@ class TimeLimit:
         return False
 
     def cut(self, step: str, needed: float, end: float = 1.0) -> None:
-        """Record a step, or a part of one, that was left out; see `fits`."""
+        """Record that a step or a part of a step was left out; see `fits` for the arguments."""
         self._cut[step] = self._cut.get(step, 0.0) + needed
         needed = self._passed() + sum(self._cut.values())
         self._enough = max(self._enough, needed / end)
 
     def begin(self, step: str) -> None:
-        """Record that a step begins, and that the step before it has ended."""
+        """Record that a step begins, and that the previous step has ended."""
         now = self.clock()
         self._took[self._step] = self._took.get(self._step, 0.0) + now - self._marked
         self._step, self._marked = step, now
 
     def notes(self) -> list[str]:
-        """Return a note about steps that were left out, and one about an exceeded limit.
+        """Return a note about left-out steps, and a note about an exceeded limit.
 
-        The list is empty if all steps had their time.
+        The list is empty if no step was left out and the limit was not exceeded.
         """
         passed = self._passed()
         self.begin("")

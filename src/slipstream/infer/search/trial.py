@@ -1,4 +1,4 @@
-"""One candidate during the search: its executable, its comparisons and its times."""
+"""One candidate during the search: the executable, the comparisons and the times."""
 
 from __future__ import annotations
 
@@ -38,18 +38,21 @@ class Trial:
     Args:
         engine: Engine that runs the candidate.
         recipe: Recipe of the candidate.
-        method: Calibration method of the int8 ranges: one of `METHODS`, or "noise".
-        executable: Prepared graph; None before `prepare` and after `close`.
+        method: Calibration method that found the ranges of int8: a name in `METHODS`, or "noise"
+            for a mixed precision (default None: there are no ranges).
+        executable: The prepared graph (None before `prepare` and after `close`).
         prepare_seconds: Duration of `prepare` in seconds.
-        state: State in the report (default: it can be chosen).
+        state: Outcome of the candidate for the report (default: measured, so it can be chosen).
         reason: Reason for the state, or "".
-        comparison: Difference of its outputs from the reference's, on the judging samples.
-        held_out: Difference on the held-out samples; None if it was not compared on them.
-        run_seconds: Duration of its second run in seconds, an estimate of the time per sample.
-        timing: Times of rounds, in each of which every stream of the recipe makes a call; None
-            until the candidate is timed.
-        weights_bytes: Size of the constants in the precisions of the recipe, in bytes.
-        kept: Number of values of a mixed precision that could be int8 but are not (default 0).
+        comparison: Comparison of the candidate's outputs with the reference's, on the judging
+            samples.
+        held_out: Comparison on the held-out samples; None if there was none.
+        run_seconds: Duration of the candidate's second run in seconds, an estimate of the time per
+            sample.
+        timing: Times of the rounds; None until the candidate is timed. In a round, every stream of
+            the recipe makes a call at the same time.
+        weights_bytes: Size in bytes of the graph's constants in the precisions of the recipe.
+        kept: Number of values that could be int8, but are not in the mixed precision (default 0).
     """
 
     engine: Engine
@@ -70,20 +73,21 @@ class Trial:
     def seconds(self) -> float:
         """Lower quartile of the time of one call in seconds; only for a timed candidate.
 
-        Candidates are compared by it, because other work on the machine affects it least.
+        Candidates are compared by the lower quartile, because other work on the machine affects it
+        least.
         """
         assert self.timing is not None
         return self.timing.low / self.recipe.streams
 
     @property
     def is_alive(self) -> bool:
-        """Whether the candidate is prepared, or was timed and closed and can be chosen."""
+        """Whether the candidate is prepared, or was closed after timing and can be chosen."""
         return self.executable is not None or (
             self.timing is not None and self.state is State.MEASURED
         )
 
     def prepare(self, graph: Graph, threads: int, inputs: Mapping[str, Array]) -> None:
-        """Prepare the candidate and run it twice; if that fails, close it and record the reason."""
+        """Prepare the candidate and run it twice; after a failure, close it and record why."""
         self.weights_bytes = weights_bytes(graph, self.recipe)
         begin = time.perf_counter()
         try:
@@ -100,7 +104,7 @@ class Trial:
     def round(
         self, inputs: Mapping[str, Array], callers: ThreadPoolExecutor
     ) -> Callable[[], object]:
-        """Return the function to time, in which every stream makes one call at the same time."""
+        """Return the function to time: all streams make one call each at the same time."""
         executable = self.executable
         assert executable is not None
         if self.recipe.streams == 1:
@@ -109,7 +113,7 @@ class Trial:
         return lambda: list(callers.map(executable.run, several))
 
     def end(self, state: State, reason: str) -> None:
-        """Record the final state of the candidate and the reason, and close the candidate."""
+        """Record the final state of the candidate and the reason for it; close the candidate."""
         self.state, self.reason = state, reason
         self.close()
 

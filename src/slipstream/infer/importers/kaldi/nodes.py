@@ -122,7 +122,8 @@ class KaldiNode:
 def parse_nodes(lines: list[str], where: str) -> dict[str, KaldiNode]:
     """Parse lines such as `component-node name=a component=b input=Offset(c, -1)`.
 
-    Returns: The nodes that the lines describe, by name.
+    Returns:
+        The nodes that the lines describe, by name.
 
     Raises:
         UsageError: If a line cannot be parsed, or a node reads a node that does not exist.
