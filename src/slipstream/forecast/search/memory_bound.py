@@ -35,8 +35,8 @@ class LowerBound:
         """Return the lower bound at another micro-batch size, by linear interpolation.
 
         The bytes of each operator grow linearly with the micro-batch size. At a larger micro-batch
-        size, a different operator may be the largest. The extrapolated bytes are therefore at most
-        those of the largest operator.
+        size, a different operator may be the largest, so the extrapolated bytes are at most the
+        bytes of the largest operator.
 
         Args:
             other: Lower bound at a larger micro-batch size.

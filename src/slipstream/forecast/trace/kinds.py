@@ -46,8 +46,8 @@ def kind_of(name: str, products: Sequence[Product]) -> OperatorKind:
 def _is_narrow(first: Product, *for_weight: Product) -> bool:
     """Return whether a convolution's groups have few channels.
 
-    Of the product that computes the gradient of the weight, only the columns are compared. The
-    summed dimension of that product is the number of pixels, which depends on the batch.
+    Of the product that computes the weight's gradient, only the columns are compared, because its
+    summed dimension is the number of pixels, which depends on the batch.
     """
     few = DEPTHWISE_CHANNELS * 9
     return first.batch > 1 and min(first.k, first.n) < few and all(p.n < few for p in for_weight)
