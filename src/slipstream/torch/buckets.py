@@ -111,7 +111,7 @@ class Bucket:
         self._present.add(parameter)
 
     def fill_with_zeros(self) -> list[Parameter]:
-        """Set missing gradients to zero; return the parameters that have no gradient in this step."""
+        """Set missing gradients to zero; return the parameters without a gradient in this step."""
         self._begin()
         for parameter in self._missing - self._accumulating:
             self._views[parameter].zero_()

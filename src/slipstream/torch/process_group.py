@@ -297,7 +297,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def reduce_scatter(
         self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = _REDUCE_SCATTER
     ) -> Work:
-        """Fill the output with the sum of all ranks' `inputs[0][rank]`, or another reduction."""
+        """Fill the output with this rank's part, `inputs[0][rank]`, reduced over all ranks."""
         output = single(outputs)
         options = self._options(opts)
         submission = collectives.reduce_scatter_list(

@@ -468,7 +468,7 @@ class _UsedParameters:
         return True
 
     def unused(self) -> frozenset[Parameter]:
-        """Return the parameters without a gradient on any rank; blocks until all ranks tell theirs."""
+        """Return the parameters without a gradient on any rank; block until all ranks have sent."""
         if self._work is not None:
             self._work.wait()
             self._work = None

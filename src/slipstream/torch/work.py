@@ -240,7 +240,7 @@ class SlipstreamWork(Work):
         self._when_done(self._range.end)
 
     def _when_done(self, callback: Callable[[], None]) -> None:
-        """Call a callback when the operation is done; all callbacks share a request to the engine."""
+        """Call a callback when the operation is done; all callbacks share one engine request."""
         with _once:
             earlier = self._callbacks
             if earlier is not None:
