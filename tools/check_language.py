@@ -1,7 +1,7 @@
 """Check the language of the source: docstrings, help texts and class names.
 
-- The docstring of a function begins with an imperative verb ("Return the ..."), that of a property
-  with a noun. The docstring of a test is a sentence about its case.
+- The docstring of a function begins with an imperative verb ("Return the ..."), and the docstring
+  of a property begins with a noun. The docstring of a test is a sentence about the tested case.
 - A line of `Args:` and a help text begin with a noun phrase or a verb, never with a word that
   depends on something before it ("of", "that", "what").
 - Outside tests, a class name is declared only once, except the names in `SHARED_NAMES`.

@@ -59,7 +59,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 
 
 def layer_of(path: Path) -> str:
-    """Return the layer of a path in an #include line; a path without a folder is of the runtime."""
+    """Return the layer of an #include line's path; paths without a folder are the runtime's."""
     parts = path.parts[:-1]
     if not parts:
         return "runtime"

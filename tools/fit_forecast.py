@@ -206,7 +206,7 @@ def _fitted(cases: Sequence[PublishedCase], predictor: CasePredictor, start: Par
 
 
 def _write(found: Parameters, rows: int) -> None:
-    """Fit PyTorch 2 to measured steps, and write all parameters."""
+    """Fit the parameters of PyTorch 2 to measured steps, and write all parameters."""
     steps = checked.read(STEPS)
     # How gradients are exchanged was fitted to the measurements of FSDP.
     start = replace(found.runtimes["fsdp"], name="pytorch2", memory=1.0, compute=1.0, **_MEASURED)

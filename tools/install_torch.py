@@ -42,7 +42,7 @@ def torch_requirement() -> Requirement:
 
 
 def installed_version(python: str) -> tuple[str | None, str]:
-    """Return a pair: the version of torch that a Python can import, or None and the reason."""
+    """Return a pair: the version of torch that a Python can import (or None), and the error."""
     environ = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     command = [python, "-c", "import torch; print(torch.__version__)"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
@@ -62,7 +62,7 @@ def pip(python: str, *arguments: str, quiet: bool = False) -> subprocess.Complet
 
 
 def candidate(python: str, wanted: str, *options: str) -> tuple[Candidate | None, str]:
-    """Return a pair: the torch that pip would install, or None and pip's message."""
+    """Return a pair: the torch that pip would install (or None), and pip's error message."""
     ask = ("--dry-run", "--no-deps", "--ignore-installed", "--report", "-")
     done = pip(python, *ask, *options, wanted, quiet=True)
     if done.returncode != 0:

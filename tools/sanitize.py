@@ -2,8 +2,8 @@
 
 `all`, called by `make sanitize`, runs every test program. If all programs pass, `all` writes
 tests/sanitized.json with a digest of each program's dependencies. `share`, called by `.ci/run`,
-runs the programs whose digest in that file is no longer right, and a third of all programs. Three
-consecutive commits together run all programs.
+runs the programs whose digest differs from that in tests/sanitized.json, and a third of all
+programs. Three consecutive commits together run all programs.
 
 A program depends on its own source and on the shared files: all files in its test folder except the
 sources of programs. A program also depends on the files that its source and the shared sources
@@ -58,7 +58,7 @@ def programs(root: Path) -> dict[str, Path]:
 
 
 def shared_files(folder: Path) -> set[Path]:
-    """Return the files of a test folder on which all programs depend."""
+    """Return the files in a test folder on which all programs of the folder depend."""
     files = {path for path in folder.rglob("*") if path.is_file()}
     return files - set(folder.glob("*_test.cc"))
 

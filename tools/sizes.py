@@ -216,7 +216,7 @@ def main() -> int:
 
 
 def print_report(rows: dict[str, list[int]]) -> None:
-    """Print the files and lines of each folder, and the numbers above the soft budgets."""
+    """Print each folder's files and lines, and how many files and functions are long."""
     print(f"{'folder':36} files  lines  files>{FILE_LINES_SOFT}  functions>{FUNCTION_LINES_SOFT}")
     for folder, (files, lines, long_files, long_functions) in sorted(rows.items()):
         print(f"{folder:36} {files:5} {lines:6} {long_files:10} {long_functions:13}")

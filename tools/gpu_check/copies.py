@@ -171,7 +171,7 @@ def sweep(
 
 
 def engines(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Yield rates of the copy engines, with registered memory and with memory of the driver."""
+    """Yield rates of the copy engines, with registered and with driver-allocated memory."""
     gate = Gate(bench, words(bench.device, 1)[0])
     host = bench.device.allocate_host(2 * REGION)
     allocated = Region(host, bench.device.address_of(host), 2 * REGION)
@@ -183,7 +183,7 @@ def engines(bench: Bench, _: list[str]) -> Iterator[Row]:
 
 
 def two_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Yield rates of the copy engines with two streams per direction, to fill the gaps."""
+    """Yield rates of the copy engines with two streams per direction, to avoid gaps."""
     gate = Gate(bench, words(bench.device, 1)[0])
     first = Copies(bench, registered(bench.device, 2 * REGION))
     second = first.another()

@@ -67,7 +67,7 @@ def run_one(results: Results, mutant: Mutant, how: str) -> list[Mutant]:
 
 
 def run(how: str, only: int | None) -> int:
-    """Run tests on each mutant with the matching outcome; return 1 if some results are unclear."""
+    """Run tests on each mutant whose outcome fits the command; return 1 if some are unclear."""
     refuse_changes(ROOT)
     limit_memory()
     unclear = 0

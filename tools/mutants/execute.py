@@ -43,8 +43,8 @@ class Ended:
 
     Args:
         ok: Whether the command succeeded.
-        test: Name of the first failed test; TIMED_OUT; or the last line of the output if it names
-            no test.
+        test: Name of the first failed test, TIMED_OUT, or the last line of an output that names no
+            test.
     """
 
     ok: bool

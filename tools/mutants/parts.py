@@ -84,7 +84,7 @@ def words(path: Path) -> set[str]:
 
 
 def closest_tests(root: Path, part: Part, source: Path, most: int = 3) -> list[str]:
-    """Return test files that import a module, or whose names have most words of its path."""
+    """Return the test files that import a module or are named most like the module's path."""
     stem = words(Path(source.stem))
     inside = words(source.relative_to(part.sources))
     dotted = ".".join(source.with_suffix("").parts[1:]).removesuffix(".__init__")

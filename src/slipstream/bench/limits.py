@@ -1,7 +1,7 @@
 """Shortest training step that a network allows, computed from the layers of a model.
 
-The model of the network is ideal. Every host has one link, with the same rate in both directions.
-An allreduce of b bytes among h hosts sends 2 (h-1)/h b bytes through each link. The gradients of a
+The network is modelled as ideal. Every host has one link, with the same rate in both directions. An
+allreduce of b bytes among h hosts sends 2 (h-1)/h b bytes through each link. The gradients of a
 layer are ready when its backward pass ends. Gradients can be sent in pieces of any size, and the
 link is never idle while a gradient waits.
 

@@ -63,7 +63,7 @@ def compare(
 
     Args:
         lab: Lab in which the script runs.
-        command: A .py file, or -m and a module, followed by its arguments.
+        command: Path of a .py file, or -m and a module, followed by the script's arguments.
         backends: Names of the backends for `torch.distributed.init_process_group` (default gloo and
             slipstream).
         together: Whether to run all backends at the same time, each in its own lab (default False:

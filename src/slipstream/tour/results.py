@@ -23,7 +23,7 @@ class Compared:
         name: Readable name of the quantity.
         unit: Unit of the quantity: "s", "1/s" for images per second, or "" for a share.
         kernels: Forecast from the measured speed of this machine's kernels.
-        steps: Forecast from the kernels and from measured steps without communication.
+        steps: Forecast from the speed of the kernels and from measured steps without communication.
         measured: Value that was measured during the training.
     """
 
@@ -43,7 +43,7 @@ class Forecasts:
         epochs: Number of epochs in the training.
         alone: Images per second of a rank while all ranks train without communication.
         kernels: Forecast from the measured speed of this machine's kernels.
-        steps: Forecast from the kernels and from `alone`, the measured steps without communication.
+        steps: Forecast from the speed of the kernels and from `alone`.
     """
 
     ranks: int
@@ -96,7 +96,7 @@ class Toured:
 
 
 def as_json(toured: Toured) -> dict[str, Any]:
-    """Return the results as JSON-compatible data: seconds, images per second, and shares of 1."""
+    """Return the results as JSON-compatible data: seconds, images per second, and shares (0 to 1)."""
     chosen, answered = toured.report.chosen, toured.answered
     return {
         "ranks": toured.forecasts.ranks,

@@ -86,7 +86,7 @@ def cases(large: int = LARGE, small: int = SMALL, rounds: int = 5) -> tuple[Comm
     Args:
         large: Message size in bytes that is so large that bandwidth limits the time.
         small: Message size in bytes that is so small that latency limits the time.
-        rounds: Rounds of every measurement (default 5).
+        rounds: Number of rounds of every measurement (default 5).
     """
     flows = ("250mbit", "250mbit", "250mbit", "62.5mbit")
     racks = LabSpec(ranks_per_host=2, racks=2, uplink="250mbit")

@@ -52,12 +52,12 @@ class CommJob:
     counted_from: int = 0
 
     def as_text(self) -> str:
-        """Return the text that `from_text` reads."""
+        """Return the job as JSON text, which `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> CommJob:
-        """Return the job that a text of `as_text` describes."""
+        """Return the job from the JSON text of `as_text`."""
         return cls(**with_tuples(json.loads(text)))
 
     @property
@@ -98,7 +98,7 @@ class CommSamples:
 
     @property
     def p99(self) -> float:
-        """The 99th percentile of the seconds per call; the maximum of fewer than 100 rounds."""
+        """The 99th percentile of the seconds per call, or the maximum of fewer than 100 rounds."""
         return sorted(self.seconds)[math.ceil(0.99 * len(self.seconds)) - 1]
 
 

@@ -28,7 +28,7 @@ CODEC_SHARE: Mapping[str, float] = {
 
 
 def bus_factor(collective: str, ranks: int) -> float:
-    """Return the bus bandwidth of a collective, relative to its size divided by its time.
+    """Return the ratio of a collective's bus bandwidth to the quotient of size and time.
 
     The bus bandwidth of any collective on any number of ranks is comparable with the rate of a
     rank's link.

@@ -27,8 +27,8 @@ class DeviceStepCheck:
         steps: Number of timed steps.
         seconds: Seconds per step, the median of the rounds.
         spread: Seconds per step in the fastest round and in the slowest round.
-        memory: Peak memory of the device in bytes; None on processors, whose memory is not
-            forecast.
+        memory: Peak memory of the device in bytes; None without a GPU, because the host's memory is
+            not forecast.
     """
 
     model: str

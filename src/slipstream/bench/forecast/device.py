@@ -62,7 +62,8 @@ def measure(tell: Tell, *, threads: int | None = None, quick: bool = False) -> C
 
     Args:
         tell: Function that receives the name of the next measurement; it is called `STAGES` times.
-        threads: Number of threads of a rank on processors (default None: PyTorch's default).
+        threads: Number of threads of a rank on a machine without a GPU (default None: PyTorch's
+            default).
         quick: Whether to use smaller operands and a tenth of the time, for tests (default False).
     """
     before = torch.get_num_threads()

@@ -86,7 +86,7 @@ class LabNumbers:
     inside: LinkSpeed | None = None
 
     def hosts(self, backend: str, spec: LabSpec) -> Hosts:
-        """Return the hosts of a lab for a forecast.
+        """Return the hosts of a lab in the form that a forecast needs.
 
         Args:
             backend: Backend of torch.distributed.
@@ -171,7 +171,7 @@ def _wires(slow: LinkSpeed, fast: LinkSpeed) -> Wires:
     """Return the performance of a backend, from the latency and rate on slow and on fast links.
 
     Headers limit the payload rate of a link. A rate that is fitted to a few calls may exceed the
-    limit, so the fitted rate is capped.
+    payload rate of the link, so the fitted rate is capped.
     """
     nominal = LabSpec(rate=SLOW).link_rates[0] / 8
     payload = nominal * GOODPUT

@@ -75,7 +75,7 @@ class PublishedClaim:
         return self.hosts * self.per_host
 
     def cluster(self, hardware: Hardware) -> Cluster:
-        """Return the hosts for a forecast.
+        """Return the hosts in the form that a forecast needs.
 
         Args:
             hardware: Hardware tables with the device and the links.

@@ -93,7 +93,8 @@ class ImageRow:
         seconds: Seconds of each image for "latency"; for "stream", the mean seconds per image in
             each turn.
         cpu_seconds: Processor seconds per image, the median of the turns. The seconds of spinning
-            threads count, too. On N cores, a stream cannot handle more than N images in this time.
+            threads count, too. On N cores, a stream takes at least `cpu_seconds` / N seconds per
+            image.
         agreement: Share of images, 0 to 1, whose label is also that of the network in float32.
         load_seconds: Seconds from the start of loading until the first label.
         detail: Name of the engine that runs our model; empty for peers.

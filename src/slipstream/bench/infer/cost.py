@@ -156,7 +156,7 @@ def measure_cost(spec: CostSpec, tell: Callable[[str], None] = lambda text: None
 
 
 def rank_of(label: int, outputs: Outputs) -> int:
-    """Return the position of the right label among the answers of a model, from 0.
+    """Return the position of the right label among the answers of a model, counted from 0.
 
     Args:
         label: Right label.

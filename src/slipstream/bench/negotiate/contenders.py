@@ -1,8 +1,8 @@
 """Two ways to agree on one order of tensors: our negotiator, and a coordinator on rank 0.
 
-The coordinator works like Horovod's, but over our engine. In each cycle every rank sends the names,
-types and shapes of its submitted tensors to rank 0. Rank 0 counts the received names, and
-broadcasts the names of the tensors that all ranks have submitted.
+The coordinator works like Horovod's coordinator, but over our engine. In each cycle every rank
+sends the names, types and shapes of its submitted tensors to rank 0. Rank 0 counts the received
+names, and broadcasts the names of the tensors that all ranks have submitted.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ def has_horovod() -> bool:
 
 
 def limits(spec: ReplaySpec, wires: Sequence[Wire] = ("fp32", "fp16", "int8")) -> list[ReplayRow]:
-    """Return limits only, without running anything; the time of the optimizer is left out.
+    """Return rows that have only limits, without a run; the optimizer's time is left out.
 
     Args:
         spec: Settings of the replay.

@@ -1,4 +1,4 @@
-"""A PyTorch module with the parameters of a real model, whose compute only takes time.
+"""A PyTorch module with the parameters of a real model, whose layers only wait.
 
 No gradients are computed. Dense gradients lie in .grad of the parameters from the start, as if a
 GPU had written them there. The backward pass returns None for dense gradients, so autograd leaves

@@ -63,7 +63,7 @@ def _limit_cells(row: ReplayRow) -> list[str]:
 
 
 def is_compute_only(row: ReplayRow) -> bool:
-    """Return whether a row is the compute-only step, with which efficiencies are computed."""
+    """Return whether a row is the compute-only step, to which other steps are compared."""
     return row.peer == "compute only"
 
 

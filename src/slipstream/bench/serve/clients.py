@@ -59,12 +59,12 @@ class Load:
     threads: int = 1
 
     def as_text(self) -> str:
-        """Return the text that `from_text` reads."""
+        """Return the fields as JSON text, which `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> Load:
-        """Return the load that a text of `as_text` describes."""
+        """Return the load from the JSON text of `as_text`."""
         return cls(**json.loads(text))
 
 
@@ -88,12 +88,12 @@ class ServeTurn:
     memory: tuple[int, ...] = ()
 
     def as_text(self) -> str:
-        """Return the text that `from_text` reads."""
+        """Return the fields as JSON text, which `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> ServeTurn:
-        """Return the turn that a text of `as_text` describes."""
+        """Return the turn from the JSON text of `as_text`."""
         fields: dict[str, Any] = json.loads(text)
         return cls(
             seconds=fields["seconds"],

@@ -124,7 +124,7 @@ def measure(spec: ServeSpec, tell: Tell = lambda text: None) -> ServeReport:
 
 
 class ServerProcess:
-    """Running server in a separate process, which `started` makes.
+    """A server that `started` runs in a separate process.
 
     Args:
         process: Process of the server.
@@ -268,8 +268,8 @@ class _ServerTrial:
     def _round(self, number: int) -> None:
         """Give every contender a turn with each number of clients.
 
-        Every second round has the reverse order. Runs in this process have a turn between the turns
-        with one client.
+        Every second round has the reverse order. Runs of the package in this process have a turn
+        between the turns with one client.
         """
         names = [*self.servers]
         for clients in self.spec.clients:

@@ -104,7 +104,7 @@ class Overload:
 
     @property
     def num_kept(self) -> int:
-        """Number of requests with a result by the deadline, as of the planned sending time."""
+        """Number of results by the deadline, which counts from the planned sending time."""
         return sum(latency <= self.deadline for latency in self.turn.latencies)
 
     @property
@@ -119,7 +119,7 @@ class Overload:
 
     @property
     def growth(self) -> float:
-        """Relative growth of the server's memory from the loop's second quarter to its last.
+        """Relative growth of the server's memory from the second to the last quarter of the loop.
 
         The first quarter is left out, because the server allocates its buffers in it. The growth is
         0 if there are fewer than four samples.

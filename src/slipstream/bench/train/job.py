@@ -19,7 +19,7 @@ class TrainJob:
     """Job that every rank runs.
 
     Args:
-        model: Name from `models.MODELS`.
+        model: Name of the model, from `models.MODELS`.
         contenders: Names of the contenders: `ALONE`; "gloo" and "slipstream", which use DDP;
             "slipstream across" and "slipstream across CODEC", which overlap communication across
             steps.
@@ -37,12 +37,12 @@ class TrainJob:
     output: str
 
     def as_text(self) -> str:
-        """Return the text that `from_text` reads."""
+        """Return the job as JSON text, which `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> TrainJob:
-        """Return the job of a text that `as_text` wrote."""
+        """Return the job from the JSON text of `as_text`."""
         return cls(**with_tuples(json.loads(text)))
 
 

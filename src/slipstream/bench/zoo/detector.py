@@ -144,7 +144,7 @@ class Neck(nn.Module):
 
 
 class Head(nn.Module):
-    """Prediction of boxes, for each anchor box at every position of one stride.
+    """Prediction of boxes, for each anchor box at every position of a feature map.
 
     Args:
         channels: Number of channels of the features.
