@@ -168,38 +168,31 @@ void Engine::start_submitted() {
     const std::scoped_lock lock(submit_mutex_);
     submitted.swap(submitted_);
   }
-  std::deque<std::shared_ptr<Operation>> ready;
-  for (auto& operation : submitted) {
-    operations_.note_started();
-    if (held_.empty() && operation->request().ring == nullptr) {
-      ready.push_back(std::move(operation));
-    } else {
-      held_.add(std::move(operation));
-    }
-  }
-  start_in_order(std::move(ready));
+  for (std::size_t i = 0; i < submitted.size(); ++i) operations_.note_started();
+  const auto is_gated = [](const auto& each) { return each->request().ring != nullptr; };
+  const auto held = held_.empty() ? std::ranges::find_if(submitted, is_gated) : submitted.begin();
+  for (auto each = held; each != submitted.end(); ++each) held_.add(std::move(*each));
+  submitted.erase(held, submitted.end());
+  start_in_order(submitted);
 }
 
 bool Engine::start_held() {
   if (held_.empty()) return false;
-  auto ready = held_.take_ready();
-  const bool any = !ready.empty();
+  const auto ready = held_.take_ready();
   for (const auto& operation : ready) {
     operation->deadline += world_.now - operation->submitted;  // a device may take its time
   }
-  start_in_order(std::move(ready));
-  return any;
+  start_in_order(ready);
+  return !ready.empty();
 }
 
-void Engine::start_in_order(std::deque<std::shared_ptr<Operation>> ready) {
-  while (!ready.empty()) {
-    const std::shared_ptr<Operation> operation = std::move(ready.front());
-    ready.pop_front();
+void Engine::start_in_order(std::span<const std::shared_ptr<Operation>> ready) {
+  for (; !ready.empty(); ready = ready.subspan(1)) {
     try {
-      start(operation);
+      start(ready.front());
     } catch (const std::exception& error) {
-      operations_.fail(operation, Error(ErrorKind::kInternal, error.what()));
-      held_.put_back(std::move(ready));
+      operations_.fail(ready.front(), Error(ErrorKind::kInternal, error.what()));
+      held_.put_back(ready.subspan(1));
       throw;
     }
   }

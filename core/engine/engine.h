@@ -2,11 +2,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -112,7 +112,7 @@ class Engine final : private Driven {
   bool start_held();
   /// If an operation cannot be started, it fails, the error is thrown, and the operations behind it
   /// are held until the next turn.
-  void start_in_order(std::deque<std::shared_ptr<Operation>> ready);
+  void start_in_order(std::span<const std::shared_ptr<Operation>> ready);
   void start(const std::shared_ptr<Operation>& operation);
   [[noreturn]] void fail_closed() const;
 

@@ -1,7 +1,6 @@
 #include "engine/held_operations.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "engine/group.h"
 #include "gate/gated_ring.h"
@@ -41,8 +40,8 @@ bool may_start(const Operation& operation) {
 
 }  // namespace
 
-std::deque<std::shared_ptr<Operation>> HeldOperations::take_ready() {
-  std::deque<std::shared_ptr<Operation>> ready;
+std::vector<std::shared_ptr<Operation>> HeldOperations::take_ready() {
+  std::vector<std::shared_ptr<Operation>> ready;
   std::vector<Line> waiting;
   std::erase_if(held_, [&](std::shared_ptr<Operation>& operation) {
     const Line line = line_of(*operation);

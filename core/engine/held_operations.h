@@ -2,7 +2,9 @@
 
 #include <deque>
 #include <memory>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "engine/operation.h"
 
@@ -15,11 +17,11 @@ class HeldOperations {
   [[nodiscard]] bool empty() const noexcept { return held_.empty(); }
   void add(std::shared_ptr<Operation> operation) { held_.push_back(std::move(operation)); }
   /// Adds operations in front of all others.
-  void put_back(std::deque<std::shared_ptr<Operation>> operations) {
+  void put_back(std::span<const std::shared_ptr<Operation>> operations) {
     held_.insert(held_.begin(), operations.begin(), operations.end());
   }
   /// Removes the operations that may start, and returns them in order.
-  [[nodiscard]] std::deque<std::shared_ptr<Operation>> take_ready();
+  [[nodiscard]] std::vector<std::shared_ptr<Operation>> take_ready();
   [[nodiscard]] std::deque<std::shared_ptr<Operation>> take_all() {
     return std::exchange(held_, {});
   }

@@ -415,18 +415,21 @@ TEST(Trouble, AFailureEndsCallsThatWaitBehindADevice) {
   ASSERT_TRUE(self.engine->wait(*gated, Clock::now() + kPatience));
 }
 
-/// Rank 0 waits for rank 2 only, whose operation fails.
+/// Rank 0 waits for rank 2 only, whose operation fails before or after it has sent the block.
 TEST(Trouble, AllMembersAreToldThatOneHasLeft) {
-  EngineWorld world(3);
-  world.each([](EngineRank& self) {
-    if (self.rank == 1) return self.engine->close();
-    std::vector<float> blocks(3 * kLarge), block(kLarge);
-    Request request = message(Collective::kScatter, blocks, 2);
-    request.output = block.data();
-    request.count = kLarge;
-    const std::string error = error_of([&] { self.run(request); });
-    EXPECT_NE(error.find("rank 1"), std::string::npos) << error;
-  });
+  for (int round = 0; round < 10; ++round) {
+    EngineWorld world(3);
+    world.each([](EngineRank& self) {
+      if (self.rank == 1) return self.engine->close();
+      std::vector<float> blocks(3 * kLarge), block(kLarge);
+      Request request = message(Collective::kScatter, blocks, 2);
+      request.output = block.data();
+      request.count = kLarge;
+      const std::string error = error_of([&] { self.run(request); });  // does not hang
+      const bool is_told = error.find("rank 1") != std::string::npos;
+      EXPECT_TRUE(is_told || (self.rank == 0 && error.empty())) << error;
+    });
+  }
 }
 
 }  // namespace
