@@ -40,7 +40,7 @@ class Claim:
     Args:
         rank: Rank of the claimant, from 0 to world_size - 1.
         world_size: Number of ranks of the job.
-        epoch: How many engines the claiming process has made, including the current engine.
+        epoch: Number of engines that the claiming process has made, including the current engine.
     """
 
     rank: int

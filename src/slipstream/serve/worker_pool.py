@@ -95,7 +95,7 @@ class Replica:
         """Send a call to the process, and return its answer.
 
         Args:
-            action: What the process does: "load", "run" or "unload".
+            action: Name of the call: "load", "run" or "unload".
             key: Key of the model.
             tensors: Inputs of a run by name.
             arguments: Further values that `action` needs.
