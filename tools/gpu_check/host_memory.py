@@ -70,8 +70,8 @@ class Region:
     """Pinned host memory.
 
     Args:
-        host: Address for the CPU.
-        device: Address for the GPU.
+        host: Address at which the CPU reads and writes.
+        device: Address at which the GPU reads and writes.
         num_bytes: Size in bytes.
     """
 
@@ -92,8 +92,8 @@ class Word:
     """A 32-bit word with its own cache line, which CPU and GPU share.
 
     Args:
-        host: Address for the CPU.
-        device: Address for the GPU.
+        host: Address at which the CPU reads and writes.
+        device: Address at which the GPU reads and writes.
     """
 
     def __init__(self, host: int, device: int) -> None:

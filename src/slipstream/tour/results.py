@@ -96,7 +96,7 @@ class Toured:
 
 
 def as_json(toured: Toured) -> dict[str, Any]:
-    """Return the results as JSON-compatible data: seconds, images per second, and shares (0 to 1)."""
+    """Return the results as JSON-compatible data: seconds, images per second, shares (0 to 1)."""
     chosen, answered = toured.report.chosen, toured.answered
     return {
         "ranks": toured.forecasts.ranks,

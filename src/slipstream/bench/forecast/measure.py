@@ -39,7 +39,7 @@ class ForecastSpec:
 
     Args:
         models: Names of replayed models.
-        rates: Bit rates of each host's link, such as 1gbit.
+        rates: Bit rates of the measured labs' host links, such as 1gbit.
         hosts: Sizes of the measured labs in hosts, each at least 2.
         ranks: Number of ranks on each host, at least 1. More than one rank on a host needs our
             backend, because gloo does not distinguish ranks of one host from ranks of different

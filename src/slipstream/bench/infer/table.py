@@ -74,8 +74,8 @@ def as_json(report: InferReport) -> dict[str, Any]:
 def share_of_peak(report: InferReport, result: ModelResult, timing: InferTiming) -> float | None:
     """Return the rate of operations divided by the peak rate of the cores in the same precision.
 
-    The result is None if the peak rate is unknown. It is also None for int8 weights, which OpenVINO
-    multiplies as bytes in transformers and as floats elsewhere.
+    The result is None if the peak rate is unknown. The result is also None for int8 weights, which
+    OpenVINO multiplies as bytes in transformers and as floats elsewhere.
     """
     precision = CONTENDERS[timing.contender].precision
     if precision == "any":

@@ -109,8 +109,8 @@ class Connection:
     """A persistent connection to a server.
 
     Args:
-        reader: Reader of the connection.
-        writer: Writer of the connection.
+        reader: Stream of the bytes that the server sends.
+        writer: Stream of the bytes that the server receives.
         used: Time of the last answer, from `time.perf_counter`.
     """
 
