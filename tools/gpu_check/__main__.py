@@ -94,7 +94,7 @@ def plan() -> list[Step]:
 
 
 def run_operations(step: Step, folder: Path, limit: float) -> Result:
-    """Run a step whose operations may hang; if one hangs, go on with the next one."""
+    """Run a step whose operations may hang; after a hanging operation, go on with the next."""
     total = Result()
     names = list(step.arguments)
     deadline = time.monotonic() + limit

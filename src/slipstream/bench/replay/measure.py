@@ -150,7 +150,7 @@ class ReplaySpec:
         return preset(self.preset)
 
     def compute_seconds(self, replayed: ReplayModel) -> float:
-        """Return the seconds of the forward and backward passes, slowed down like the network."""
+        """Return the seconds of both passes, slowed down by the same factor as the network."""
         published = self.published()
         return published.step_seconds(replayed) * published.slowdown(self.network())
 
@@ -196,7 +196,7 @@ def default_peers(spec: ReplaySpec) -> tuple[Peer, ...]:
     """Return the default peers that can run on this machine with these settings.
 
     With sparse gradients, only DDP can run: hooks and Horovod's optimizer do not accept them.
-    Horovod is also left out if it is not installed.
+    Horovod is left out if it is not installed.
 
     Args:
         spec: Settings of the replay.
