@@ -238,7 +238,7 @@ class _EngineTrial(ModelTrial):
         return contestant.ask(f"compare {samples.name}")["snr_db"]
 
     def _unseen(self) -> float:
-        """Return our package's signal-to-noise ratio on unseen inputs, measured in a process."""
+        """Measure our package's signal-to-noise ratio on unseen inputs, in a new process."""
         self.tell(f"{self.model}: comparing ours on {self.spec.unseen} unseen inputs")
         job = self.job(threads=self.spec.threads, unseen=self.spec.unseen)
         printed = run_to_end("infer.unseen", job.as_text(), self.cores)
