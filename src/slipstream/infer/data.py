@@ -34,16 +34,16 @@ def load_data(source: Any, graph: Graph, images: ImageOptions | None = None) -> 
     """Return the samples of a source for the inputs of a graph.
 
     If a folder of images has sub-folders, the images in each sub-folder have one label. The label
-    is the sub-folder's name if all names are numbers, otherwise its position in alphabetical order.
-    An item of an iterable is an array, or a dictionary of arrays by input name. It can also be a
-    pair of such an item and a label. In .npz files and dictionaries, the label has the name "label"
-    or "labels".
+    is the sub-folder's name if all names are numbers, otherwise the sub-folder's position in
+    alphabetical order. An item of an iterable is either the inputs or a pair (inputs, label). The
+    inputs are an array, or a dictionary of arrays by input name. In .npz files and dictionaries,
+    the label has the name "label" or "labels".
 
     Args:
         source: Folder of images; folder of .npy or .npz files with one sample each; .npz file whose
             arrays have one sample per row; iterable; function without arguments that returns an
-            iterable; or the name of an iterable or of such a function. The name is
-            "package.module:loader" or "path.py:loader".
+            iterable; or the name of an iterable or of such a function. The name of an iterable or
+            function is "package.module:loader" or "path.py:loader".
         graph: Graph with fixed shapes. Items may have the graph's batch dimension or lack it.
         images: Options for reading images (default `ImageOptions()`).
 

@@ -62,8 +62,8 @@ def _version(name: str) -> str | None:
 def give_memory_back() -> None:
     """Return freed memory to the operating system.
 
-    glibc keeps freed blocks of less than 32 MiB for reuse. Together these blocks can be as large as
-    all weights of a model.
+    glibc keeps freed blocks of less than 32 MiB for reuse. All freed blocks together can be as
+    large as all weights of a model.
     """
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -88,7 +88,7 @@ def interleave(
             rounds, even if they last longer.
         most_rounds: Greatest number of rounds (default 200).
         final: Factor, 1 or more (default 1.3). A function is dropped if its best round took longer
-            than this factor times the lowest median.
+            than `final` times the lowest median.
         turn: Duration in seconds after which no further call of a turn begins (default 0.1); 0
             gives one call per turn.
         tell: Function that is called after each round, with the share of the measurement that is

@@ -31,10 +31,10 @@ class CompileOptions(Objective):
             "package.module:loader" or an iterable; see `slipstream.infer.data.load_data`. Without
             samples, int8 is not tried.
         images: Options for reading a folder of images (default `ImageOptions()`).
-        pixels: Whether the package takes pixels as cameras and decoders give them: uint8 (n,
-            height, width, channels) (default False). Such a package also takes image files of any
-            size, which it reads according to `images`, and its graph normalises the pixels. The
-            samples must be uint8 pixels, too.
+        pixels: Whether the package takes pixels as cameras and decoders give them (default False).
+            Pixels are uint8 (n, height, width, channels). A package that takes pixels also takes
+            image files of any size, reads them according to `images`, and normalises the pixels in
+            its graph. The samples must be uint8 pixels, too.
         top: Number of classes with the highest scores (default: all scores are returned). The
             package returns only the `labels` and `scores` of these classes.
         boxes: Rules that select the best boxes that do not overlap (default None: all boxes are

@@ -129,9 +129,9 @@ def synthetic(graph: Graph, count: int, example: Mapping[str, Array] | None = No
     """Return samples of random numbers; every call returns the same numbers.
 
     Floats are normally distributed, and uint8 numbers are uniform. Other integers are valid indices
-    of the tables that the graph looks up with them. If the graph looks up no table, they are 0 and
-    1. Random samples show whether a candidate computes the same function as the model. They do not
-    show the candidate's accuracy on real data.
+    of the tables in which the graph looks them up, or 0 and 1 if the graph uses them for no
+    look-up. Random samples show whether a candidate computes the same function as the model, but
+    not how accurate the candidate is on real data.
 
     Args:
         graph: Graph whose inputs the samples fill.

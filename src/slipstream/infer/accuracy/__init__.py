@@ -1,1 +1,1 @@
-"""The comparison of outputs with those of the reference."""
+"""The comparison of a candidate's outputs with the outputs of the reference."""

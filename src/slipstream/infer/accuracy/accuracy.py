@@ -1,4 +1,4 @@
-"""Comparison of a candidate's outputs with those of the reference (see `reference`).
+"""Comparison of a candidate's outputs with the outputs of the reference (see `reference`).
 
 The measures are the signal-to-noise ratio, the percentage of equal answers, and the top-1 accuracy
 on labels. For unseen samples there are bounds, which hold with a confidence of 95 %.
@@ -35,8 +35,8 @@ class Powers:
     """Signal and noise of one group of an output's numbers: a sum of squares for each sample.
 
     Args:
-        signal: Sum of the squared reference outputs, one per sample.
-        noise: Sum of the squared differences from the reference outputs, one per sample.
+        signal: Sums of the squared reference outputs, one sum per sample.
+        noise: Sums of the squared differences from the reference outputs, one sum per sample.
     """
 
     signal: list[float] = field(default_factory=list[float])
@@ -177,8 +177,7 @@ class Comparison:
     def most_loss(self) -> float | None:
         """Upper 95 % confidence bound of `top1_loss` for unseen samples; None without labels.
 
-        The bound is that of Agresti and Min (2005) for matched proportions. It adds one changed
-        answer.
+        The bound is that of Agresti and Min (2005) for matched proportions, with one added change.
         """
         loss = self.top1_loss
         if loss is None:
@@ -202,9 +201,9 @@ def _doubt(signal: Array, noise: Array) -> float:
 
     The factor is the greater of two upper bounds. Student's bound is that of a ratio of two means,
     from the residuals (Cochran, Sampling Techniques, 6.4). Cox's bound is that of the mean of a
-    log-normal distribution (Zhou and Gao, 1997). It uses Kish's effective number of samples (1965),
-    because samples differ in signal. If some samples have many times the noise of others, Student's
-    bound alone is too low; test_accuracy.py shows this on six distributions.
+    log-normal distribution (Zhou and Gao, 1997). Cox's bound uses Kish's effective number of
+    samples (1965), because samples differ in signal. If some samples have many times the noise of
+    others, Student's bound alone is too low; test_accuracy.py shows this on six distributions.
     """
     count = len(noise)
     quantile = _quantile(count - 1)

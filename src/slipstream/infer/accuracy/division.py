@@ -68,9 +68,9 @@ class Division:
 
     @staticmethod
     def of(samples: Samples) -> Division:
-        """Divide samples: a quarter calibrates, a quarter is held out, and all others judge.
+        """Divide samples: a quarter calibrates, a quarter is held out, and the rest judges.
 
-        At most 64 samples calibrate. If there are fewer than 16 samples, all of them judge. The
+        At most 64 samples calibrate. If there are fewer than 16 samples, all samples judge. The
         samples are divided at random, because data is often sorted, for example by class or by
         date. The seed is fixed, so the same data is always divided in the same way.
         """

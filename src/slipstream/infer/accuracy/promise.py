@@ -10,7 +10,7 @@ from slipstream.infer.accuracy.accuracy import ENOUGH, EXACT, Comparison
 
 
 class Accuracy(BaseModel):
-    """The difference of the outputs from those of the imported model in float32.
+    """The difference of a package's outputs from those of the imported model in float32.
 
     The difference is measured on the held-out samples if there are any, else on the judging samples
     (see `division`).
@@ -28,7 +28,7 @@ class Accuracy(BaseModel):
         top1_loss: Loss of top-1 accuracy in percentage points; None without labels.
         samples: Number of samples of the measurement.
         labelled: Number of labels of the samples of the measurement.
-        data: Description of the samples.
+        data: Description of the samples, in words.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -68,7 +68,7 @@ def accuracy_of(
 
     Args:
         judged: Comparison on the judging samples.
-        held_out: Comparison on the held-out samples; None if there were no such samples.
+        held_out: Comparison on the held-out samples; None if no samples were held out.
         calibrated: Number of samples that were used for the calibration of int8.
         is_real: True if the samples are real, False if they are random numbers.
     """

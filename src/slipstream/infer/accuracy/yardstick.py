@@ -83,7 +83,8 @@ class Yardstick:
         """Return the yardstick for a model, from its outputs for one or more inputs.
 
         Args:
-            outputs: Outputs by name, for each input. An output whose shape varies is one group.
+            outputs: Outputs for each input, as arrays by output name. An output whose shape varies
+                is one group.
             is_classifier: Whether the first output has a number for each class along its last
                 axis (default False).
         """

@@ -1,4 +1,4 @@
-"""Check that the requirements of an engine are installed; name a remedy for missing ones."""
+"""Check that an engine's requirements are installed; name a remedy for a missing requirement."""
 
 from __future__ import annotations
 

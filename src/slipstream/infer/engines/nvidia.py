@@ -25,7 +25,8 @@ class OnnxRuntimeOnGpu(GraphEngine):
 
     Args:
         name: Name in recipes and on the command line.
-        providers: ONNX Runtime's names of the execution providers, the preferred one first.
+        providers: ONNX Runtime's names of the execution providers; the preferred provider comes
+            first.
         settings: Settings of the preferred provider, for each precision that it supports.
     """
 
@@ -49,7 +50,7 @@ class OnnxRuntimeOnGpu(GraphEngine):
         return tuple(self.settings)
 
     def prepare(self, graph: Graph, recipe: Recipe, threads: int) -> Executable:
-        """See `Engine`. An operator runs on the first provider that has it; the CPU is the last."""
+        """See `Engine`. An operator runs on the first provider that has it, or else on the CPU."""
         if recipe.precision not in self.settings:
             raise UnsupportedError(
                 f"{self.name} has {', '.join(self.settings)}, not {recipe.precision}"

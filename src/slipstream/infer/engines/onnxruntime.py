@@ -51,9 +51,9 @@ class OnnxRuntime(GraphEngine):
 
     Args:
         name: Name in recipes and on the command line.
-        file_bytes: Size in bytes (default 1 GiB). If a graph's constants have at least this size
+        file_bytes: Size in bytes (default 1 GiB). If a graph's constants have at least `file_bytes`
             together, they are written to a temporary file (in `TMPDIR`) and mapped into memory.
-            Making a session copies smaller constants once.
+            Otherwise, constants are copied once when a session is made.
     """
 
     name: str = "onnxruntime"
@@ -137,7 +137,7 @@ class Session(UnprofiledExecutable):
     Args:
         model: Model in standard ONNX operators: its bytes, or the path of a file.
         threads: Number of threads of one run.
-        providers: Execution providers, the preferred one first (default: the CPU).
+        providers: Execution providers; the preferred provider comes first (default: the CPU).
         optimise: Whether the engine may optimise the graph (default True).
         large: Arrays of the constants that the model refers to but does not contain, by name
             (default none). The arrays are not copied.

@@ -145,8 +145,8 @@ def _read(graph: Graph) -> tuple[Any, Sequence[Array]]:
 def _name_inputs(model: Any, graph: Graph) -> None:
     """Give the inputs of OpenVINO's model the names that the graph gives them.
 
-    If operators that do nothing follow an input, OpenVINO names the input after their result only.
-    Then no caller would supply the input. OpenVINO's model and the graph have their inputs in the
+    If operators that do nothing follow an input, OpenVINO names the input after their result only,
+    and no caller would supply the input. OpenVINO's model and the graph have their inputs in the
     same order.
 
     Raises:

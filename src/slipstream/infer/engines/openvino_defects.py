@@ -2,9 +2,9 @@
 
 Each entry of `DEFECTS` names the test that shows the error (`onnx.backend.test`, ONNX 1.23). A
 graph with an operator in `DEFECTS` is refused. The comparison of engines may miss wrong results,
-because they may be wrong only on inputs that are not among the samples. Three deviations are not in
-`DEFECTS`, because they concern only equal or halfway numbers. They are the choice of TopK between
-equal numbers, the treatment of boxes that overlap by exactly the limit, and the direction in which
+because they may be wrong only on inputs that are not among the samples. Three deviations concern
+only equal or halfway numbers, so `DEFECTS` leaves them out: the choice of TopK between equal
+numbers, the treatment of boxes that overlap by exactly the limit, and the direction in which
 DynamicQuantizeLinear rounds halves.
 """
 
@@ -29,11 +29,11 @@ class Defect:
     """A kind of node that OpenVINO computes wrongly.
 
     Args:
-        ops: Names of the operators that such a node can have.
+        ops: Names of the operators that OpenVINO computes wrongly.
         description: Explanation of the error, for people.
         test: Name of the ONNX test that shows the error.
         applies: Function that takes a graph and one of its nodes with an operator in `ops`, and
-            returns whether OpenVINO computes the node wrongly (default: it always does).
+            returns whether OpenVINO computes the node wrongly (default: always True).
     """
 
     ops: tuple[str, ...]

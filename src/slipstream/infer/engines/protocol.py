@@ -33,7 +33,7 @@ class Recipe(BaseModel):
         ranges: Least and greatest real number that a value can represent in int8, by the name of
             the value. A value that has no range stays in floating point.
         shifts: Numbers to add to the bias of a product in int8 or int8-dynamic, one per output
-            channel, by the name of the product's output. These numbers cancel the mean error that
+            channel, by the name of the product's output. The shifts cancel the mean error that
             rounding the weights causes.
         rest: Precision, in an int8 recipe, of the products whose inputs have no range (default
             "fp32"). "int8-dynamic" applies to matrix products only.
@@ -56,8 +56,8 @@ class Part(BaseModel):
     """A part of a graph.
 
     Args:
-        end: Name of the value at which the part ends. Later parts read only this value of the part.
-            The name is "" for the last part.
+        end: Name of the value at which the part ends. Later parts read the value `end`, and no
+            other value of the part. For the last part, `end` is "".
         recipe: Recipe of the part.
     """
 
@@ -182,7 +182,7 @@ class Engine(Protocol):
         """Make a graph ready to run.
 
         Args:
-            graph: Graph with fixed shapes. It went through Slipstream's rewrites if and only if
+            graph: Graph with fixed shapes, which went through Slipstream's rewrites if and only if
                 `recipe.rewrites` is True.
             recipe: Recipe for this engine.
             threads: Number of threads of all streams together, 1 or more.

@@ -1,8 +1,8 @@
 """The dtypes that ml_dtypes adds to NumPy, such as bfloat16, float8 and int4.
 
-NumPy cannot store arrays of these dtypes in files, and engines do not take such arrays. Files and
-engines get the bytes in which ONNX stores the numbers. Numbers of 4 and 2 bits share a byte, with
-the first number in the lowest bits.
+NumPy cannot store arrays of a dtype of ml_dtypes in files, and engines do not take such arrays.
+Files and engines get the bytes in which ONNX stores the numbers. Numbers of 4 and 2 bits share a
+byte, with the first number in the lowest bits.
 """
 
 # NumPy's stubs do not state the types of many results.

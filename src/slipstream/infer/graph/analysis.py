@@ -1,8 +1,9 @@
 """The cost of a graph (operations, bytes and their ratio), computed without running the graph.
 
 A product (convolution, matrix product, attention) counts two operations for each multiplication and
-its addition. Any other node counts one operation per element of its outputs. The bytes of a node
-are those of its inputs and outputs: each input is read once, and each output is written once.
+its addition. A node that is no product counts one operation per element of its outputs. The bytes
+of a node are those of its inputs and outputs: each input is read once, and each output is written
+once.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -50,7 +51,7 @@ class NodeCost:
 
     @property
     def intensity(self) -> float:
-        """Operations per byte; if it is low, the memory's speed limits the node."""
+        """Operations per byte; the memory's speed limits a node with few operations per byte."""
         return self.flops / max(self.bytes_read + self.bytes_written, 1)
 
 

@@ -143,7 +143,8 @@ class Graph:
     def uses(self) -> dict[str, list[Node]]:
         """Return the nodes that read each value, by the name of the value.
 
-        A node that reads a value twice is listed twice. Outputs of the graph are not reads.
+        A node that reads a value twice is listed twice. That a value is an output of the graph does
+        not count as a read.
         """
         readers: dict[str, list[Node]] = {}
         for node in self.nodes:

@@ -147,7 +147,7 @@ def bare_graph(
 
 
 def _large(graph: Graph) -> dict[str, Array]:
-    """Return by name, C-contiguous, the constants that are too large to describe shapes."""
+    """Return the constants that are too large to be shapes, by name, as C-contiguous arrays."""
     return {
         name: np.asarray(array, order="C")
         for name, array in graph.read_constants().items()

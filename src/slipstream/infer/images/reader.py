@@ -91,16 +91,16 @@ class ImageReader:
         """Return the pixels of an image in the form that the model takes.
 
         Args:
-            image: Bytes of a JPEG file, a PNG file, or another file that Pillow reads. It may also
-                be an array of uint8 pixels of shape (rows, columns, channels), or (rows, columns)
-                if the image is grey.
+            image: Image in one of two forms: the bytes of a file that Pillow reads, such as JPEG or
+                PNG; or uint8 pixels of shape (rows, columns, channels), or (rows, columns) if the
+                image is grey.
             target: Array to write to, uint8 (height, width, channels), C-contiguous (default: a new
                 array).
 
-        If several pixels become one, resizing averages them, like Pillow's BILINEAR filter. JPEG
-        files of at least twice the needed size are decoded at 1/2, 1/4 or 1/8 of their size. The
-        rotation in EXIF data is ignored. Only one file of more than 4 million pixels is decoded at
-        a time. The call blocks, and releases the GIL.
+        If several pixels become one pixel, resizing averages them, like Pillow's BILINEAR filter.
+        JPEG files of at least twice the needed size are decoded at 1/2, 1/4 or 1/8 of their size.
+        The rotation in EXIF data is ignored. Only one file of more than 4 million pixels is decoded
+        at a time. The call blocks, and releases the GIL.
 
         Raises UsageError for bytes that are no image and for arrays of another type or shape.
         Raises TooManyPixelsError for files of more than 67,108,864 pixels, without decoding them.

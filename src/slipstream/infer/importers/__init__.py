@@ -87,7 +87,7 @@ def load_model(
         weights: File of the weights, for formats that store weights in a separate file (default:
             the file beside the model file).
         large_bytes: Size in bytes (default 1 GiB). If the parameters of a PyTorch module have at
-            least this size together, the import copies them as rarely as possible.
+            least `large_bytes` together, the import copies them as rarely as possible.
 
     Raises:
         UsageError: If the model cannot be imported; the message lists every operator at fault.

@@ -1,8 +1,8 @@
 """Operations that move elements.
 
 An operation on a constant is computed immediately; an operation on another value adds a node. Each
-function returns the name of the result in the builder's graph. If the operation changes nothing,
-this is the operand's name.
+function returns the name of the result in the builder's graph. If an operation changes nothing, the
+function returns the operand's name.
 """
 
 # NumPy's stubs do not state the types of many results.

@@ -41,7 +41,7 @@ def contracted(b: Builder, left: str, right: str, summed: Pairs, shared: Pairs) 
 
 
 class _Side:
-    """An operand of a product. Each of its axes is summed over, shared, or free."""
+    """An operand of a product, each of whose axes is summed over, shared, or free."""
 
     def __init__(self, b: Builder, name: str, contract: list[int], batch: list[int]) -> None:
         self._b = b

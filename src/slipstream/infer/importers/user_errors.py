@@ -1,4 +1,4 @@
-"""Calls of the user's code; a message about an error in it shows only the user's own lines."""
+"""Calls of the user's code; messages about its errors show only the user's own lines."""
 
 from __future__ import annotations
 

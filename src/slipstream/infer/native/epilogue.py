@@ -1,7 +1,7 @@
 """Compute the epilogue of a kernel: the operations on each sum before the result is written.
 
-The epilogue applies the scale, the bias, and the operators of a stage's tail (see `stages`). Then
-it converts the number to the format of the output.
+The epilogue applies the scale, the bias, and the operators of a stage's tail (see `stages`). Last,
+the epilogue converts the number to the format of the output.
 """
 
 # NumPy's stubs leave the element types of arrays open.

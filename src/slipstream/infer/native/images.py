@@ -46,8 +46,8 @@ def squeeze_excite(lowering: Lowering, stage: Stage) -> None:
 def _reader_multiplies(lowering: Lowering, source: str, output: str) -> bool:
     """Tell whether multiplying the reader's weights is cheaper than multiplying x by the factors.
 
-    It is cheaper if only a 1 x 1 convolution reads the result, and if the convolution has at most
-    as many output channels as x has pixels.
+    Multiplying the weights is cheaper if only a 1 x 1 convolution reads the result, and if the
+    convolution has at most as many output channels as x has pixels.
     """
     graph, format_ = lowering.graph, lowering.format(source)
     readers = graph.uses().get(output, [])

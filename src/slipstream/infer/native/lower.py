@@ -31,8 +31,8 @@ class Compiled:
     """A program and the names of its buffers.
 
     The caller passes buffers in this order: the inputs of the graph, its outputs, and the constants
-    that are not weights. A buffer is row-major in the graph's axis order. Its numbers are float32,
-    but an input that is uint8 in the graph is uint8.
+    that are not weights. A buffer is row-major in the graph's axis order. The numbers in a buffer
+    are float32; only an input that is uint8 in the graph is uint8.
     """
 
     program: kernels.Program
@@ -94,12 +94,13 @@ def lower(
     Args:
         graph: Graph whose shapes are fixed.
         formats: Format of each value that is not stored as float32.
-        operations: Functions that plan an operator, by the operator's name. Each function takes the
-            lowering and a stage.
+        operations: Functions that plan an operator, by the operator's name. The arguments of each
+            function are the lowering and a stage.
         shifts: Numbers to add to the bias of a product whose weights are rounded to int8, by the
             name of the product's output (default none).
         is_dynamic: Whether products of float32 values with large matrices are computed in int8
-            (default False). Each call then measures the range of each row of such a value.
+            (default False). If True, each call measures the range of each row of a value that is
+            multiplied.
     """
     lowering = plan(graph, formats, operations, is_dynamic=is_dynamic)
     lowering.shifts = shifts or {}

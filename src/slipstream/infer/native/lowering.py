@@ -183,9 +183,9 @@ class Lowering:
     def merge_into(self, part: str, target_name: str, begin: int, end: int) -> bool:
         """Place a computed value inside a larger value, so that Concat need not copy it.
 
-        Kernels write 16 channels at a time. So the part must begin at a multiple of 16 channels. It
-        must end at a multiple of 16 channels, or at the end of the target. A part that already lies
-        inside another value is not placed, because a value has only one location.
+        Kernels write 16 channels at a time. So the part must begin at a multiple of 16 channels,
+        and must end at a multiple of 16 channels or at the end of the target. A part that already
+        lies inside another value is not placed, because a value has only one location.
 
         Args:
             part: Value that an earlier step computes.
@@ -194,7 +194,8 @@ class Lowering:
             end: Channel of the target after the last channel of the part.
 
         Returns:
-            Whether the part was placed inside the target. If it was not placed, nothing is changed.
+            Whether the part was placed inside the target. If the part was not placed, nothing is
+            changed.
         """
         need, target = self.needs.get(part), self.needs[target_name]
         ends_within = end % 16 == 0 or end == pixels(target.shape)[3]
@@ -284,7 +285,7 @@ def convert(
     sizes: Sequence[int] | None = None,
     target_strides: Sequence[int] | None = None,
 ) -> None:
-    """Add a step that copies a value; if the two locations differ in format, it also converts.
+    """Add a step that copies a value, and converts it between locations of different formats.
 
     Args:
         lowering: Lowering whose program gets the step.

@@ -19,8 +19,8 @@ from slipstream.infer.native.stages import Stage
 def concat(lowering: Lowering, stage: Stage) -> None:
     """Plan Concat.
 
-    If possible, an operand of Concat is computed directly in the memory of the result. The other
-    operands are copied.
+    If possible, an operand of Concat is computed directly in the memory of the result. Otherwise,
+    the operand is copied there.
     """
     node = stage.node
     shape = lowering.shape(stage.output)
@@ -50,7 +50,7 @@ def channels_of(shape: Sequence[int]) -> int:
 
 
 def _with_splits_joined(lowering: Lowering, names: Sequence[str]) -> list[str]:
-    """Return the names; if all outputs of a Split are listed, its input replaces them."""
+    """Return the names; where all outputs of a Split are listed, put the Split's input."""
     result: list[str] = []
     at = 0
     while at < len(names):

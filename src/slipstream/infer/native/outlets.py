@@ -1,8 +1,8 @@
 """Rewrite the heads of detectors so that their outputs stay in our kernels' channels-last order.
 
-A detector's head is a convolution. A Reshape divides the channel axis of its result into two axes,
-and a Transpose moves the second of these axes to the end. If the channel axis is already the last
-axis, the Transpose moves contiguous runs of numbers, not single numbers.
+A detector's head is a convolution. A Reshape divides the channel axis of the convolution's result
+into two axes, and a Transpose moves the second of these two axes to the end. If the channel axis is
+already the last axis, the Transpose moves contiguous runs of numbers, not single numbers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Split a graph into the part that our kernels compute, and the parts before and after.
+"""Split a graph into a head, the body that our kernels compute, and a tail.
 
-ONNX Runtime computes the parts before and after. Examples of a part before are look-ups and masks
-that precede the first product (convolution, matrix product or attention). An example of a part
-after is the selection of a detector's boxes, which follows the last product. The operators in both
-parts work on few numbers, or on unusual shapes.
+ONNX Runtime computes the head and the tail. A head has, for example, look-ups and masks before the
+first product (convolution, matrix product or attention). A tail has, for example, the computation
+of a detector's boxes after the last product. The operators in head and tail work on few numbers, or
+on unusual shapes.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ def is_large(graph: Graph, node: Node) -> bool:
 def attended(graph: Graph) -> list[str]:
     """Return the names of attention's queries, keys and values that could be bfloat16.
 
-    Each of these values is the result of a product, or a part of such a result, and only attention
-    reads it. A result that is split comes before its parts.
+    Such a query, key or value is the result of a product, or a part of a product's result, and only
+    attention reads it. A result that is split comes before its parts.
     """
     stages, uses = stages_of(graph), graph.uses()
     alone = {name for name, readers in uses.items() if len(readers) == 1}

@@ -1,7 +1,7 @@
 """Plan convolutions and matrix products with constant weights.
 
-Weights are packed when the steps are made. They are not packed during planning, because a graph is
-planned several times.
+Weights are packed when the steps are made, and not during planning, because a graph is planned
+several times.
 """
 
 # NumPy's stubs leave the element types of arrays open.

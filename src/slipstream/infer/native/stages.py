@@ -43,8 +43,8 @@ class Tail:
     """Operators that a kernel applies to its result before the result is written.
 
     The tail computes activation(value [* factor + offset] [+ addend]) [+ addend], limited to [low,
-    high]. The factor is a computed value with one number per channel; it requires a batch of 1. The
-    offset is a constant.
+    high]. The factor is a computed value with one number per channel, and requires a batch of 1.
+    The offset is a constant.
     """
 
     factor: str | None = None

@@ -1,7 +1,7 @@
 """Layouts in which detectors return boxes and scores; recognition of the layout of a model.
 
-A model does not state its layout. The shapes of a model's outputs exclude some layouts. Its results
-for a few inputs exclude more layouts, because scores are between 0 and 1.
+A model does not state its layout. The shapes of a model's outputs exclude some layouts. The model's
+results for a few inputs exclude more layouts, because scores are between 0 and 1.
 """
 
 # NumPy's stubs do not state element types.

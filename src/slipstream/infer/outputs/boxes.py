@@ -1,9 +1,9 @@
 """Reduce a detector's boxes by non-maximum suppression.
 
 Boxes that overlap a box with a higher score are removed. Standard ONNX nodes at the end of the
-graph remove boxes, so every engine can run the graph. All outputs have fixed shapes; they are
-padded if an image has too few boxes. The module `box_layouts` converts the model's own outputs to
-corners and scores.
+graph remove boxes, so every engine can run the graph. All outputs have fixed shapes, and are padded
+if an image has too few boxes. The module `box_layouts` converts the model's own outputs to corners
+and scores.
 """
 
 # NumPy's stubs do not state element types.

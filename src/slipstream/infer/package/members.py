@@ -132,7 +132,7 @@ class Members:
             return dict(zip(members, threads.map(self.read, members), strict=True))
 
     def _bytes(self, name: str) -> Array:
-        """Return the bytes of a member; do not check the bytes.
+        """Return the bytes of a member without a check of them.
 
         Callers check the SHA-256 of the bytes. A check of the zip's CRC as well would take a fifth
         of the time of loading.

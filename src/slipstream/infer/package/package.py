@@ -4,8 +4,8 @@
                     member
     model.onnx      the graph that the recipe runs, after the rewrites (Slipstream's own operators
                     are in the domain "slipstream"); or source.onnx, the graph as it was imported
-    weights-0.bin   and so on: the large constants, which ONNX calls external data. They are int8,
-                    bfloat16 or float16 if the recipe's engine computes with such numbers
+    weights-0.bin   and so on: the large constants, which ONNX calls external data, as int8, bfloat16
+                    or float16 if the recipe's engine computes with such numbers
     check.npz       one input and its results, to check at load that this machine computes the same
     report.json     the candidates that were tried, and the reason of the choice
 
@@ -96,7 +96,7 @@ class Manifest(BaseModel):
         threads: Number of threads for which the recipe was chosen.
         accuracy: Accuracy that the package promises.
         machine: Machine on which the model was compiled.
-        members: Size and SHA-256 of every other member, by name.
+        members: Size and SHA-256 of every member except the manifest itself, by name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)

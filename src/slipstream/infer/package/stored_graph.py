@@ -65,7 +65,7 @@ def read_graph(data: bytes, weights: Mapping[str, Array], label: str) -> Graph:
     Args:
         data: Content of the ONNX model.
         weights: Contents of the files of constants, uint8 (n,), by file name. The constants of the
-            graph use the memory of these arrays.
+            graph use the memory of the arrays in `weights`.
         label: Name of the graph in error messages.
 
     Raises:

@@ -2,7 +2,8 @@
 
 ONNX Runtime runs the graph with the observed values as outputs, in two passes over the samples. The
 first pass finds the least and the greatest number of each value. The second pass counts a histogram
-between these two numbers. A range is chosen from the histogram by one of four methods.
+between the least and the greatest number. A range is chosen from the histogram by one of four
+methods.
 """
 
 # NumPy's stubs leave the element types of arrays open.
@@ -167,7 +168,7 @@ def _percentile(histogram: Histogram) -> tuple[float, float]:
 
 
 def _candidates(histogram: Histogram) -> list[tuple[float, float]]:
-    """Return 65 ranges: the full range, and ever shorter ranges, down to a fifth of its length.
+    """Return 65 ranges: the full range, and ever shorter ranges, down to a fifth of the full range.
 
     The 65 and the fifth are chosen by hand, not measured.
     """

@@ -1,7 +1,7 @@
 """Factors that move through operators with f(c x) = c f(x) for positive c, such as ReLU.
 
-A positive factor after a (leaky) ReLU moves before the ReLU. From there it moves into the weights
-of the layer before the ReLU. This module also merges 1 / sqrt(x) into one operator,
+A positive factor after a (leaky) ReLU moves before the ReLU. Before the ReLU, a factor moves into
+the weights of the layer that the ReLU reads. This module also merges 1 / sqrt(x) into one operator,
 `slipstream.InverseRoot`, for which the native engine has a kernel.
 """
 

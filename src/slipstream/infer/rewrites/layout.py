@@ -1,9 +1,8 @@
 """Transposes between channels last and channels first are moved until two of them cancel.
 
 If a framework has channels last, the importer puts a Transpose before and after each convolution
-and pool. The Transpose after a convolution is moved behind the nodes that follow, if these nodes do
-not depend on the order of axes. Such nodes have elementwise operators, or operators whose axes can
-be renumbered.
+and pool. The Transpose after a convolution is moved behind the following nodes, as long as their
+operators are elementwise, or have axes that can be renumbered.
 """
 
 # NumPy's stubs do not state the types of many results.

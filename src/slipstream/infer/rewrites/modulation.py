@@ -139,7 +139,7 @@ def _styled(editor: Editor, node: Node) -> ModulatedProduct | None:
 def _long_axis(shape: tuple[int, ...] | None, rank: int) -> int | None:
     """Return the only axis that is longer than 1.
 
-    The axis counts in a shape of `rank` sizes: ones are put in front of the given shape.
+    The axis is counted as if ones stood in front of the shape, so that it had `rank` sizes.
 
     The result is None if no axis, or more than one axis, is longer than 1.
     """

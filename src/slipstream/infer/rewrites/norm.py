@@ -133,7 +133,7 @@ def _scaled_norm(editor: Editor, node: Node) -> Replacement:
 
 
 def _over(constant: Array, scale: Array, rank: int | None) -> Array | None:
-    """Return the constant in the shape of the scale; None if other axes of it vary."""
+    """Return a constant in the shape of the scale, or None if it varies along other axes."""
     if rank is None or constant.ndim > rank:
         return None
     trailing = constant.shape[max(0, constant.ndim - scale.ndim) :]

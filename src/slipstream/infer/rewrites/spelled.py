@@ -16,7 +16,7 @@ RELATIVE = 1e-6
 def _reduced(editor: Editor, name: str, op: str, x: str) -> int | None:
     """Return the axis along which a value reduces x; None for other values.
 
-    The reduced axis must be the only one, and stay with the length 1.
+    The value must reduce x along no other axis, and must keep the reduced axis with length 1.
     """
     node = editor.producer(name, op)
     if node is None or node.inputs[0] != x or node.get("keepdims", 1) != 1:

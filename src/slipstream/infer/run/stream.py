@@ -35,7 +35,7 @@ class ItemError(UsageError):
 
 @dataclass(frozen=True, kw_only=True)
 class Stages(Generic[Buffer]):
-    """The functions that process each item of a stream. Any thread may call any of them.
+    """The functions that process each item of a stream. Any thread may call any function.
 
     Args:
         buffer: Function that makes a buffer for one item's inputs; buffers are reused.

@@ -135,8 +135,8 @@ class Autotuner:
     def ready_seconds(self, engine: str) -> float:
         """Return the expected time in seconds for an engine to prepare a candidate.
 
-        The result is the time of the engine's longest preparation so far. If the engine has
-        prepared no candidate, the result is the shortest of these times of the other engines.
+        The result is the time of the engine's longest preparation so far. For an engine that has
+        prepared no candidate, the result is the shortest of the other engines' longest times.
         """
         shortest = min(self._longest_preparations.values(), default=0.0)
         return self._longest_preparations.get(engine, shortest)
@@ -184,7 +184,7 @@ class Autotuner:
         """Time candidates in turn until the share `end` of the search time has passed.
 
         If the time does not suffice for all candidates, only the fastest candidates are timed, so
-        that each of these has enough rounds.
+        that each timed candidate has enough rounds.
         """
         context, objective = self._context, self._context.objective
         seconds = max(context.limit.left(end), objective.seconds * LEAST_TIMING)

@@ -180,7 +180,7 @@ class _Mixing:
     seconds: float
 
     def recipes(self) -> list[Recipe]:
-        """Return the recipes to try: the best, one with fewer and one with more float values."""
+        """Return the recipes to try: the best, and two with fewer and with more float values."""
         tuner, context = self.tuner, self.tuner.context
         mixed = MixedPrecision(
             self.engine,
@@ -230,7 +230,7 @@ def _compared(trial: Trial, cases: ReferenceCases) -> Comparison:
 
 
 def _rest(tuner: Autotuner, engine: Engine, cases: ReferenceCases) -> Precision:
-    """Return the precision for values that are not int8: the fastest accurate one, or fp32."""
+    """Return the precision for values that are not int8: the fastest that is accurate, or fp32."""
     for precision in _rests(engine):
         trials = (trial for trial in tuner.alive() if trial.recipe.precision == precision)
         trial = next((trial for trial in trials if trial.recipe.engine == engine.name), None)

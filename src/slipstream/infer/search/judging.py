@@ -130,7 +130,8 @@ def _affordable(tuner: Autotuner, trials: Sequence[Trial], count: int, end: floa
     """Return the candidates that can be compared on `count` samples; close the others.
 
     The comparison must end when the share `end` of the search time has passed. The fastest
-    candidates are returned. The fastest candidate in float32 is always among them, if there is one.
+    candidates are returned. If there are candidates in float32, the fastest of these is always
+    returned.
     """
     context = tuner.context
     share = max(end - tuner.share(), LEAST_JUDGING)

@@ -4,8 +4,8 @@ Two quantities are measured for every value (or, if time is short, for a few nei
 together): noise and saved time. The noise of a value is that of the outputs if only this value is
 int8; it is measured for several ranges. The saved time of a value is the time that int8 saves in
 the nodes that read the value. The values with the most noise per saved time stay in floating point.
-The number of these values is found by bisection, in which each mixed precision is run and compared
-with the reference. Then each value in floating point is tried in int8 once more.
+Bisection finds how many values must stay; it runs each mixed precision and compares its outputs
+with the reference's. Then each value in floating point is tried in int8 once more.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PrecisionPart:
         ranges: Range of each value, by name; the ranges are those with the least noise.
         noise: Ratio of noise to signal in the outputs if only the values of this part are int8.
         saved: Time in seconds that int8 saves in the nodes that read the values. If the engine does
-            not measure its steps, it is the number of these nodes' operations.
+            not measure its steps, the number of these nodes' operations stands for the time.
     """
 
     ranges: Ranges
@@ -87,8 +87,8 @@ class MixedPrecision:
         The first parts of the result should be the first to stay in floating point.
 
         Args:
-            seconds: Approximate time limit in seconds. If it is too short for measuring each value
-                by itself, several values form a part.
+            seconds: Approximate time limit in seconds. If the time is too short for measuring each
+                value by itself, several values form a part.
             tell: Function called with the current step.
             clock: Function that returns the time in seconds (default time.monotonic).
         """

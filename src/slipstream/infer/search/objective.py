@@ -37,21 +37,22 @@ class Objective:
         budget: Greatest loss of top-1 accuracy in percentage points, if samples have labels
             (default 0.3).
         snr_db: Least signal-to-noise ratio in dB that each output and each group of an output's
-            channels must have. In int8, the lower 95 % confidence bound for unseen samples must
-            reach this ratio. The default is 20, but there is no limit if labels alone prove that
-            the loss is within the budget.
-        agreement: Percentage of answers that must equal the model's own answers (default 95). It
-            applies if there are no labels, and an output gives classes or their probabilities.
+            channels must have. In int8, the lower 95 % confidence bound of the ratio for unseen
+            samples must reach `snr_db`. The default is 20, but there is no limit if labels alone
+            prove that the loss is within the budget.
+        agreement: Percentage of answers that must equal the model's own answers (default 95). The
+            percentage applies if there are no labels, and an output gives classes or their
+            probabilities.
         seconds: Time limit of the search in seconds (default 300). A step that has begun is
-            finished even after this time.
+            finished even if the time is over.
         most_rounds: Greatest number of timing rounds per candidate, 5 or more (default 200).
         threads: Number of threads of every candidate (default 1).
         engines: Names of the engines to try (default: all engines for which a package can store a
             model).
         without: Names of the rewrites to leave out (default none).
-        large_bytes: Size in bytes (default 1 GiB). If the model's constants have at least this size
-            together, only one candidate is in memory at a time. The search then takes less than
-            twice the memory of the model.
+        large_bytes: Size in bytes (default 1 GiB). If the model's constants have at least
+            `large_bytes` together, only one candidate is in memory at a time. The search of such a
+            large model takes less than twice the memory of the model.
     """
 
     target: Target = "latency"

@@ -60,8 +60,7 @@ def _saved(tuner: Autotuner, chosen: Trial, name: str, seconds: float) -> float 
 def _without(tuner: Autotuner, chosen: Trial, name: str) -> Trial | None:
     """Prepare the chosen candidate on a graph without one rewrite.
 
-    Return None if other values than in the chosen candidate would be int8, because their ranges are
-    unknown.
+    Return None if values whose ranges are unknown would be int8 in this graph.
     """
     context = tuner.context
     without = (*context.objective.without, name)

@@ -184,7 +184,7 @@ def _reduction(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _arg_max(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Return the positions of the largest elements as floats, or these elements, or both."""
+    """Return the positions of the largest elements as floats, or the largest elements, or both."""
     layer.only(x, 1)
     options = layer.message.message("argmax_param")
     gives_values, count = options.flag("out_max_val", False), options.integer("top_k", 1)

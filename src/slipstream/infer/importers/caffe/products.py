@@ -115,7 +115,7 @@ def _embed(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 def _batch_norm(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     """Normalize by stored means and variances.
 
-    Both are divided by the number in the third blob first.
+    Before that, the stored means and variances are divided by the number in the third blob.
     """
     layer.only(x, 1)
     options = layer.message.message("batch_norm_param")
@@ -168,7 +168,7 @@ def _bias(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 def _stored_shape(builder: Builder, options: Message, x: str) -> tuple[int, ...]:
     """Return the shape of a stored blob.
 
-    It has the sizes of `num_axes` axes of x from `axis` on, and then ones.
+    The shape has the sizes of `num_axes` axes of x from `axis` on, and then ones.
     """
     shape = builder.shape(x)
     axis = axis_of(options, "axis", 1, len(shape))
@@ -206,7 +206,7 @@ def _prelu(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 def _normalize(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     """Divide by a Euclidean norm, like SSD.
 
-    It is the norm of each pixel's channels, or of the whole image.
+    The norm is that of each pixel's channels, or that of the whole image.
     """
     layer.only(x, 1)
     options = layer.message.message("norm_param")

@@ -54,7 +54,7 @@ class _GatherWindows:
 
     @property
     def order(self) -> list[int]:
-        """The operand's axes, those with an index first."""
+        """The operand's axes: first the axes with an index, then the others."""
         return [*self.axes, *self.rest]
 
     def columns(self) -> list[Operand]:

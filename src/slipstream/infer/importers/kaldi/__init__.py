@@ -95,7 +95,7 @@ def _outputs(
 ) -> tuple[list[str], list[str]]:
     """Return the output nodes, and notes.
 
-    If an output is named "output", the others are only for training.
+    If one output is named "output", the other outputs are only for training.
     """
     outputs = [name for name, node in nodes.items() if node.kind == "output-node"]
     if not outputs:
@@ -131,7 +131,7 @@ def _with_parts(component: Component) -> list[Component]:
 def _fixed_inputs(nodes: list[KaldiNode]) -> dict[str, int]:
     """Return the inputs that are read at a fixed time only, with this time.
 
-    All nodes that read such an input read it at the same time.
+    An input has a fixed time if all nodes that read the input read it at the same time.
     """
     times: dict[str, set[int | None]] = {}
     for node in nodes:

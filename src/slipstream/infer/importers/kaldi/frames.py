@@ -75,7 +75,7 @@ def spans_of(
         nodes: All nodes, by name.
         edges: Names of the nodes that each needed node reads (see `needed_nodes`).
         components: All components, by name.
-        inputs: Spans of frames of the inputs, by name.
+        inputs: Span of frames of each input, by name.
 
     Raises:
         UsageError: If nodes cannot be computed, because each needs its own results.

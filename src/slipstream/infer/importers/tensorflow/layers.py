@@ -116,7 +116,7 @@ def _convolved(step: Step, x: str, weight: str, group: int) -> str:
 def _transposed_convolution(step: Step) -> str:
     """Add an op such as Conv2DBackpropInput.
 
-    Its operands are the result's sizes, the filters and the input.
+    The operands of the op are the sizes of the result, the filters and the input.
     """
     b, x = step.b, _first(step, step.full(2))
     rank = len(b.shape(x))
@@ -230,7 +230,7 @@ def _rearranged(op: str) -> Rule:
 
 
 def _space_to_batch(step: Step) -> str:
-    """Split each image into several images, each of which has every n-th row and column of it."""
+    """Split each image into several images, which have every n-th row and column of the image."""
     b, blocks = step.b, [int(size) for size in step.known(1)]
     count = len(blocks)
     pads = step.known(2).astype(int)
@@ -250,7 +250,7 @@ def _space_to_batch(step: Step) -> str:
 
 
 def _batch_to_space(step: Step) -> str:
-    """Merge images into one; each image has every n-th row and column of the result."""
+    """Merge several images into one image, of which each has every n-th row and column."""
     b, blocks = step.b, [int(size) for size in step.known(1)]
     count = len(blocks)
     crops = step.known(2).astype(int)

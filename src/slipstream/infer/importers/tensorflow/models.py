@@ -87,8 +87,9 @@ def import_tensorflow(
     Args:
         source: Keras model, tf.function, or loaded SavedModel, of which the signature
             `serving_default` or the only signature is imported.
-        example_inputs: Array, sequence in the order of the inputs, or dictionary by input name. If
-            it is None, the example inputs are random numbers in the shapes that the model declares.
+        example_inputs: Array; or several arrays, as a sequence in the order of the inputs or as a
+            dictionary by input name. If `example_inputs` is None, the inputs are random numbers in
+            the shapes that the model declares.
         shapes: Shapes by input name, for inputs whose shape the model leaves open.
         what: Name of the model in error messages.
 

@@ -286,7 +286,7 @@ def _is_swapped(left: str, right: str, output: str) -> bool:
 def _band(step: Step) -> str:
     """Add MatrixBandPart, which keeps the main diagonal and its neighbours.
 
-    It keeps `lower` diagonals below the main diagonal and `upper` diagonals above it.
+    MatrixBandPart keeps `lower` diagonals below the main diagonal and `upper` diagonals above it.
     """
     lower, upper = int(step.known(1)), int(step.known(2))
     rows, columns = step.operands[0].shape[-2:]

@@ -243,7 +243,8 @@ def _scattered(reduction: str) -> Rule:
 def _one_hot(step: Step) -> str:
     """Add OneHot.
 
-    Its operands are the indices, the depth, the value at an index, and the value elsewhere.
+    The operands of OneHot are the indices, the depth, the value at an index, and the value
+    elsewhere.
     """
     b, depth = step.b, int(step.known(1).reshape(()))
     operand_shape = step.operands[0].shape
