@@ -70,7 +70,7 @@ class Tail:
 
 @dataclass
 class Stage:
-    """A node, and the nodes after it that the node's kernel computes; the last gives `output`."""
+    """A node, and the later nodes that the node's kernel computes, too; the last gives `output`."""
 
     node: Node
     output: str
@@ -136,7 +136,7 @@ def _fuse(graph: Graph, node: Node, stage: Stage) -> bool:
 
 
 def _fuse_factor(graph: Graph, node: Node, stage: Stage) -> bool:
-    """Fuse a Mul by computed numbers, one per channel, into the tail; return False if it cannot."""
+    """Fuse a Mul by computed numbers, one per channel; return False if this is impossible."""
     if node.op != "Mul" or stage.node.op not in WITH_FACTOR or stage.tail.factor is not None:
         return False
     other = node.inputs[1] if node.inputs[0] == stage.output else node.inputs[0]

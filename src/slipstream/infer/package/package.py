@@ -1,13 +1,12 @@
 """Write and read model.slip: a plain zip of a graph, the recipe that runs it, and a report.
 
-    manifest.json   the inputs and outputs, the recipe, and the size and SHA-256 of every other
-                    member
-    model.onnx      the graph that the recipe runs, after the rewrites (Slipstream's own operators
-                    are in the domain "slipstream"); or source.onnx, the graph as it was imported
-    weights-0.bin   and so on: the large constants, which ONNX calls external data, as int8, bfloat16
-                    or float16 if the recipe's engine computes with such numbers
-    check.npz       one input and its results, to check at load that this machine computes the same
-    report.json     the candidates that were tried, and the reason of the choice
+- manifest.json: the inputs, the outputs, the recipe, and size and SHA-256 of every other member.
+- model.onnx: the graph after the rewrites; Slipstream's operators are in the domain "slipstream".
+- source.onnx (in place of model.onnx): the graph as it was imported, if the recipe runs that graph.
+- weights-0.bin and so on: the large constants, which ONNX calls external data. The constants are
+  int8, bfloat16 or float16 if the recipe's engine computes with such numbers.
+- check.npz: one input and its results; after loading, this machine must compute the same results.
+- report.json: the candidates that were tried, and the reason for the choice.
 
 Packages of earlier versions may have members blobs/..., which OpenVINO had compiled; these members
 are not read. Members are not compressed. Any tool for ONNX can read the model once the zip is

@@ -71,7 +71,7 @@ class Autotuner:
         )
 
     def _first_samples(self) -> Iterator[Sample]:
-        """Yield a few samples, at least one, until `LEARNING_ENDS` of the time has passed."""
+        """Yield one sample, and more until the share `LEARNING_ENDS` of the time has passed."""
         division = self._context.samples
         samples = division.calibration if len(division.calibration) else division.judged
         for index in range(min(ENOUGH, len(samples))):

@@ -126,7 +126,7 @@ def _add_candidates_of_bytes(tuner: Autotuner) -> None:
 
 
 def _add_parts(tuner: Autotuner) -> list[Segment]:
-    """Time parts of the model on each engine; try a model with each part on its fastest one."""
+    """Time parts of the model on each engine; try each part on its fastest engine."""
     context = tuner.context
     best = tuner.best()
     contenders = _contenders(tuner)

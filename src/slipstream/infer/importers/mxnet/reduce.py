@@ -15,7 +15,7 @@ Convert = Callable[[Builder, SymbolOptions, list[str]], str]
 
 
 def _axes(builder: Builder, options: SymbolOptions, x: str) -> list[int]:
-    """Return the axes to reduce: those in `axis` (default all), or with `exclude` all others."""
+    """Return the axes to reduce: `axis` (default all), or with `exclude` the axes not in `axis`."""
     rank = len(builder.shape(x))
     named = options.integers("axis")
     if any(not -rank <= axis < rank for axis in named):
