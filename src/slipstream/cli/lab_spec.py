@@ -1,4 +1,4 @@
-"""Options of a command that describe a lab, as a description of the lab."""
+"""Conversion of a command's lab options into a description of the lab."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LAB_OPTIONS = ("num_hosts", "ranks_per_host", "rate", "flow_rate", "racks", "upl
 
 
 def describes_lab(context: Any) -> bool:
-    """Return whether the command line has an option of the lab."""
+    """Return whether the command line has an option that describes a lab."""
     sources = [context.get_parameter_source(option) for option in LAB_OPTIONS]
     return any(source is not None and source.name == "COMMANDLINE" for source in sources)
 
@@ -34,10 +34,10 @@ def lab_spec(
         num_hosts: Number of hosts (default: one per rate in `rate`, or 4 if `rate` is a single
             rate).
         ranks_per_host: Number of ranks on each host (default 1).
-        rate: Bit rate of every host's link, or bit rates of all hosts, separated by commas (default
+        rate: Bit rate of every host's link, or one bit rate per host, separated by commas (default
             1gbit).
-        flow_rate: Highest bit rate of a connection, or of a connection on each path, separated by
-            commas (default None: no limit).
+        flow_rate: Highest bit rate of a connection, or one bit rate per path, separated by commas
+            (default None: no limit).
         racks: Number of racks (default 1).
         uplink: Bit rate between a rack and the spine; None (the default) for a single rack.
     """

@@ -60,7 +60,7 @@ def _natural_width(table: Table, console: Console) -> int:
 
 
 def _range_of(column: Column, console: Console) -> tuple[int, int]:
-    """Return the widths of the longest word and of the longest cell of a column."""
+    """Return the width of the longest word in a column, and that of the longest cell in it."""
     if column.width is not None:
         return column.width, column.width
     options = console.options.update(max_width=UNBOUNDED_COLUMNS)

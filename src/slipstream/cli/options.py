@@ -74,7 +74,7 @@ def peers_option(show_default: str | bool = True) -> Any:
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """Return the parts of a text that commas separate, each without spaces around."""
+    """Return the parts of a text between its commas, without spaces around the parts."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 

@@ -22,7 +22,7 @@ def make_console(stream: TextIO) -> Console:
     """Return a console on a stream; without colours, it has no bold and dim text either.
 
     The console is as wide as the terminal, or as COLUMNS if it is set. Without a terminal and
-    COLUMNS, the console wraps nothing.
+    without COLUMNS, the console wraps nothing.
     """
     from slipstream.cli.narrow import FittingConsole
 

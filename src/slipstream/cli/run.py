@@ -1,4 +1,4 @@
-"""`slipstream run`: start the ranks of a program here or on other hosts."""
+"""`slipstream run`: start the ranks of a program on this host or on other hosts."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def run(
         typer.Option("--json", rich_help_panel=OUTPUT, help="Print one JSON event per line."),
     ] = False,
 ) -> None:
-    """Start the ranks of a program here or on other hosts."""
+    """Start the ranks of a program on this host or on other hosts."""
     from slipstream.cluster import Job, launch
     from slipstream.cluster.output_files import OutputFiles
 

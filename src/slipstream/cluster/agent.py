@@ -2,8 +2,7 @@
 
 The launcher starts one agent per host, as a child process on its own host and through ssh on other
 hosts. Launcher and agent exchange `messages` over the agent's standard input and output. An agent
-ends its ranks, and then itself, when its input ends (so it does not outlive the launcher), and on
-SIGTERM.
+ends its ranks and itself on SIGTERM, and when its input ends; so no agent outlives the launcher.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 A failing rank takes some time to end. Ranks that lose their connection to a failing rank often end
 earlier, and the last lines of their output name the failing rank. So the search follows the names
-of lost ranks in those last lines.
+of lost ranks in the last lines of output.
 """
 
 import re
@@ -18,7 +18,7 @@ _ERROR = re.compile(r"\w(?:Error|Exception|Interrupt)\b")
 
 
 def lost_by(rank: int, lines: Iterable[str]) -> int | None:
-    """Return the other rank that a rank's output reports as lost last, or None."""
+    """Return the rank that another rank's output names last as lost, or None."""
     named = [int(match[1]) for line in lines for match in _LOST.finditer(line)]
     others = [other for other in named if other != rank]
     return others[-1] if others else None
@@ -38,7 +38,7 @@ def culprit(first: int, last_lines: Callable[[int], Iterable[str]]) -> int:
     search ends at a rank that reports no lost rank, or whose lost rank was visited before.
 
     Args:
-        first: Rank that ended first with an error.
+        first: First rank that ended with an error.
         last_lines: Function that returns the last lines of a rank's output.
     """
     rank, visited = first, {first}

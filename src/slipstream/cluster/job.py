@@ -85,10 +85,10 @@ def program_argv(job: Job, host: Host) -> tuple[str, ...]:
 
 
 def job_environment(job: Job) -> dict[str, str]:
-    """Return the variables that all ranks share: the chosen ones and the job's key.
+    """Return the variables that all ranks share: those in `job.chosen`, and the job's key.
 
     Raises:
-        ConfigError: the environment sets a key for the job that cannot be used.
+        ConfigError: the environment sets a job key that cannot be used.
     """
     settings = Settings.from_environment(job.effective_environ)
     key = settings.load_job_key() or secrets.token_hex(32).encode()

@@ -77,7 +77,7 @@ class Failure:
     Args:
         host: Name of the host on which the failure happened.
         rank: Rank that failed, or None if the host failed. If several ranks failed, `rank` is the
-            rank that the others report as lost, even if it ended later.
+            rank that the others report as lost, even if others ended earlier.
         reason: Exit code, signal or error, in words.
         seconds: Time in seconds from the launcher's start to the failure.
         exit_code: Exit code for the launcher itself.
@@ -140,7 +140,7 @@ def launch(job: Job, display: Display, *, own_terminal: bool = False) -> int:
         it), or 1 if a host failed.
 
     Raises:
-        ConfigError: a setting of the environment is not allowed.
+        ConfigError: an environment variable has a value that is not allowed.
     """
     expect_children()
     terminal = (os.dup(1), os.dup(2)) if own_terminal else ()
@@ -362,7 +362,7 @@ class _Launcher:
                 self._display.note(f"{name} goes to every rank; another one kills them")
 
     def _mind_reader(self) -> None:
-        """Send SIGTERM to a job whose output nobody reads (`| head`): its ranks can save."""
+        """Send SIGTERM to a job whose output nobody reads (`| head`), so that its ranks save."""
         if self._display.has_no_reader and self._signal is None and not self._is_ending:
             self._signal = signal.SIGTERM
             self._pass_on(signal.SIGTERM)

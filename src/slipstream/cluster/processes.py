@@ -63,7 +63,7 @@ def start_rank(
 
 
 def exit_status(pid: int) -> int | None:
-    """Return the exit code or negative signal of a child, unreaped; None while the child runs."""
+    """Return a child's exit code or negative signal, without reaping; None while it runs."""
     result = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if result is None:
         return None
@@ -71,7 +71,7 @@ def exit_status(pid: int) -> int | None:
 
 
 def signal_group(leader: int, number: int) -> None:
-    """Send a signal to the process group of a rank that has not been reaped, if it still exists."""
+    """Send a signal to the process group, if it still exists, of a rank that was not reaped."""
     try:
         os.killpg(leader, number)
     except ProcessLookupError:

@@ -26,7 +26,8 @@ def signals_as_bytes(*numbers: signal.Signals) -> Generator[int]:
     """Yield a descriptor from which the number of each signal that arrives can be read as a byte.
 
     An ignored signal stays ignored, because nohup and background jobs of shells rely on it. The
-    signal handlers from before are restored at the end. Call `signals_as_bytes` in the main thread.
+    earlier signal handlers are restored when the context ends. Call `signals_as_bytes` in the main
+    thread.
 
     Args:
         numbers: Numbers of the signals to deliver.

@@ -1,7 +1,7 @@
 """Open engines of this process, made by `comm.init()` or by an adapter.
 
-This module has the only list of a process's engines. Statistics, timelines and logs need the list,
-because they cover all engines of the process.
+This module has the only list of a process's engines. Statistics, timelines and logs need such a
+list, because they cover all engines of the process.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class OpenEngine:
         self._thread.start()
 
     def is_mine(self) -> bool:
-        """Return whether this process made the engine, and not a parent that forked it."""
+        """Return whether the engine was made by this process, and not before a fork."""
         return os.getpid() == self._process
 
     def record(self, trace: TraceFile) -> None:
@@ -95,7 +95,7 @@ class OpenEngine:
                 return
 
     def add_bars(self, process: int, title: str, bars: Sequence[Bar]) -> None:
-        """Write activities outside the engine to its timeline, if it is being recorded."""
+        """Add activities outside the engine to the timeline that is being recorded, if any."""
         self._write(lambda trace: trace.add_bars(process, title, bars))
 
     def _write_records(self) -> None:

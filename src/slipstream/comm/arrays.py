@@ -78,8 +78,7 @@ def output_view(array: Array, count: int, dtype: _core.DType, collective: str) -
         collective: Name of the collective, for messages.
 
     Raises:
-        UsageError: the array is read-only, or its number or type of elements is another than
-            required.
+        UsageError: the array is read-only, or differs from `count` or `dtype`.
     """
     out = writable(view(array), collective)
     if out.elements != count or out.dtype != dtype:

@@ -52,7 +52,7 @@ class Seal:
     """Signer of the messages in one direction of an authenticated conversation.
 
     Args:
-        key: Key that belongs to this conversation and direction only.
+        key: Key for one conversation and one direction.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -60,12 +60,12 @@ class Seal:
         self._messages = 0
 
     def digest(self, message: bytes) -> bytes:
-        """Return the digest of the next message, which is sent."""
+        """Return the digest of the next message to send."""
         self._messages += 1
         return _digest(self._key, self._messages.to_bytes(8, "big"), message)
 
     def matches(self, message: bytes, digest: bytes) -> bool:
-        """Return whether a digest is that of the next message, which has been received."""
+        """Return whether a digest is that of the next received message."""
         return hmac.compare_digest(self.digest(message), digest)
 
 
@@ -109,7 +109,7 @@ class Connector:
 
 
 class Acceptor:
-    """The end of a conversation that listened and was connected to.
+    """The end of a conversation that listened for the connection.
 
     Args:
         key: Key of the job.

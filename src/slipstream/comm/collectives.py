@@ -83,9 +83,9 @@ class Group:
             op: Reduction: sum, average, min, max, product, band, bor or bxor.
             out: Array of equal shape for the result (default: `array` itself).
             codec: Encoding of float32 sums and averages between hosts: none, fp16, bf16 or int8;
-                all ranks must pass the same one. The reduction is exact nevertheless within a host,
-                for arrays below 32 KB, for other types, and if hosts have different numbers of
-                ranks.
+                all ranks must pass the same codec. With a codec, the reduction is still exact
+                within a host, for arrays below 32 KB, for other types, and if hosts have different
+                numbers of ranks.
             residual: Float32 array for error feedback, with as many elements as `array`, zero at
                 first. The residual keeps the codec's rounding error for the next allreduce of
                 `array` (default None).

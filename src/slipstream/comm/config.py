@@ -12,7 +12,7 @@ _BYTES_PER_MBIT = 125_000
 
 
 def interface_filter_text(interfaces: InterfaceFilter | None) -> str:
-    """Return the filter in the syntax of NCCL; "" if every interface is allowed."""
+    """Return a filter of interfaces in NCCL's syntax; "" if every interface is allowed."""
     if interfaces is None:
         return ""
     prefix = ("^" if interfaces.exclude else "") + ("=" if interfaces.exact else "")
@@ -26,8 +26,8 @@ def choose_listen_addresses(settings: Settings, towards: str) -> list[_core.List
 
     Args:
         settings: Settings of this process, of which SLIPSTREAM_IFACE is used.
-        towards: Name of a host of the job, such as MASTER_ADDR; the interface of the route to it
-            comes first. "" if no name is known.
+        towards: Name of a host of the job, such as MASTER_ADDR; the interface of the route to this
+            host comes first. The name is "" if no host is known.
 
     Raises:
         ConfigError: SLIPSTREAM_IFACE excludes all addresses.
@@ -36,13 +36,13 @@ def choose_listen_addresses(settings: Settings, towards: str) -> list[_core.List
 
 
 def explain_listen_addresses(settings: Settings, towards: str) -> list[_core.ListenAddress]:
-    """Return the same addresses, followed by all others of this host, which are not used.
+    """Return the addresses on which this rank can listen, followed by this host's other addresses.
 
-    Each has a reason. The call may block in the resolver.
+    Each address has a reason. The call may block in the resolver.
 
     Args:
         settings: Settings of this process, of which SLIPSTREAM_IFACE is used.
-        towards: Name of a host of the job, or "".
+        towards: Name of a host of the job, or "" if no host is known.
     """
     return _core.explain_listen_addresses(interface_filter_text(settings.iface), towards)
 
@@ -52,8 +52,8 @@ def engine_config(settings: Settings, towards: str | None) -> _core.Config:
 
     Args:
         settings: Settings of this process.
-        towards: Name of a host of the job, such as MASTER_ADDR; the route to it chooses the network
-            interface. None for a job of one process, which needs no network.
+        towards: Name of a host of the job, such as MASTER_ADDR; the route to this host determines
+            the network interface. Use None for a job of one process, which needs no network.
 
     Raises:
         ConfigError: SLIPSTREAM_IFACE excludes all addresses.

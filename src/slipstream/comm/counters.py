@@ -11,7 +11,8 @@ from slipstream.comm.active import open_engines
 class Stats:
     """Counters of all engines of this process together, since the engines were made.
 
-    Bytes include the headers of the engine. Times are those of `time.monotonic()`, in seconds.
+    Numbers of bytes include the headers of the engine. Times are those of `time.monotonic()`, in
+    seconds.
     """
 
     operations: int

@@ -1,4 +1,4 @@
-"""Handle of a collective in flight, with its future result."""
+"""Handle of a collective in flight, from which the result can be obtained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agreement of all ranks on one order for tensors that become ready on each rank in another order.
+"""Agreement of all ranks on one order for tensors that become ready in a different order on each.
 
     negotiator = Negotiator(comm.world())
     negotiator.submit(Tensor("weight", DType.FLOAT32, (512, 512)), token=3)
@@ -33,12 +33,12 @@ class NegotiatorConfig:
         cycle_seconds: Shortest time in seconds from one round to the next, 0 or more; a longer time
             gives fewer rounds with more tensors each.
         hold_seconds: Longest time in seconds, 0 or more, for which a round waits for a rank that
-            has submitted no tensor. The count starts when other ranks have begun the round. The
-            time should be equal on all ranks.
+            has submitted no tensor. The time counts from the moment at which other ranks begin the
+            round. `hold_seconds` should be equal on all ranks.
         stall_after_seconds: Time in seconds after which a warning names a tensor that some ranks
             have submitted and others have not.
         most_tensors: Largest number of tensors that a negotiator remembers, 1 or more, equal on all
-            ranks. If more tensors are waiting, all of them are remembered nevertheless.
+            ranks. If more tensors are waiting, the negotiator remembers all of them nevertheless.
     """
 
     cycle_seconds: float = 0.0

@@ -137,7 +137,7 @@ def compile_model(
         ),
     ] = False,
 ) -> None:
-    """Compile MODEL: try every engine and precision, and keep the fastest that is accurate."""
+    """Compile MODEL: try every engine and precision, and keep the fastest accurate result."""
     if list_:
         show_list(as_json=as_json)
         return

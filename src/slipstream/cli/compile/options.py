@@ -110,7 +110,7 @@ Boxes = Annotated[
     typer.Option(
         metavar="SETTINGS",
         rich_help_panel=PACKAGE,
-        help=f"Return the best boxes that do not overlap: {BOX_SETTINGS}, or some of these.",
+        help=f"Return the best boxes that do not overlap; SETTINGS may lack some: {BOX_SETTINGS}.",
     ),
 ]
 Size = Annotated[

@@ -35,7 +35,7 @@ class JudgedAddress(Protocol):
 
     @property
     def reason(self) -> str:
-        """Reason why the address is used, or is not."""
+        """Reason why the address is used, or why it is not used."""
         ...
 
     @property
@@ -109,7 +109,7 @@ def rdma_devices(folder: Path = RDMA) -> list[str]:
 def interface_findings(
     candidates: Sequence[JudgedAddress], known: Mapping[str, InterfaceSpeed], *, towards: str | None
 ) -> list[Finding]:
-    """Return the findings: the chosen interface, and each interface with the reason for its use.
+    """Return the findings about the chosen interface and about each interface, with reasons.
 
     Args:
         candidates: Addresses in the order in which the engine prefers them.

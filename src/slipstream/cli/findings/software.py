@@ -67,7 +67,7 @@ def _in_frameworks(name: str, state: State, text: str, remedy: str = "") -> Find
 
 
 def _version_of(module: str) -> str:
-    """Return the version of the package of a module, such as tensorflow-cpu for tensorflow."""
+    """Return the version of the package that installs a module; tensorflow-cpu has tensorflow."""
     try:
         return version(module)
     except PackageNotFoundError:

@@ -47,7 +47,7 @@ class LogLines:
         self._best = ""
 
     def tell(self, step: str, done: int, total: int) -> None:
-        """Write the current step, unless the last line is recent."""
+        """Write the current step as a log line, unless a line was written recently."""
         now = self._clock()
         if now - self._last < EVERY_SECONDS:
             return

@@ -33,7 +33,7 @@ seconds for each.
 
 
 class LeaveChoice(str, Enum):
-    """Columns; the forecast of a row is fitted without the rows of the same value."""
+    """Column whose values decide which rows are left out of the fit for a row."""
 
     SOURCE = "source"
     MODEL = "model"
