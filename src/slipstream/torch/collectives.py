@@ -8,6 +8,7 @@ operations differ between ranks, the engine notices the difference and reports i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple, TypedDict, cast
 
 import torch
@@ -30,7 +31,7 @@ from slipstream.torch.tensors import (
 )
 
 Tensors = Sequence[torch.Tensor]
-_EXCHANGE_TAG = 2**32 - 1  # tag of the messages of `_exchange_by_messages`
+_EXCHANGE_TAG = 2**32 - 1  # tag of the messages of `exchange_by_messages`
 
 
 class RunOptions(TypedDict):
@@ -364,28 +365,48 @@ def _exchange(
     if not isinstance(cast("object", group), _core.DeviceGroup):
         return (group.all_to_all_v(*addresses, sent, received, dtype, **options),)
     parts = cut_elements(source, sent), cut_elements(target, received)
-    return _exchange_by_messages(group, *parts, options)
+    return exchange_by_messages(group, *parts, options)
 
 
-def _exchange_by_messages(
-    group: _core.Group, sources: Tensors, targets: Tensors, options: RunOptions
+def exchange_by_messages(
+    group: _core.Group,
+    sources: Tensors,
+    targets: Tensors,
+    options: RunOptions,
+    piece_bytes: int = 32 << 20,
 ) -> tuple[_core.Handle, ...]:
-    """Exchange parts by messages, because ranks of a GPU's group lack the counts of other ranks."""
+    """Exchange parts by messages, because ranks of a GPU's group lack the counts of other ranks.
+
+    Sends and receives of pieces alternate. A rank whose sends have to wait for room has then
+    submitted every receive that its peers wait for.
+
+    Args:
+        group: Group of the engine.
+        sources: Contiguous tensor for each rank.
+        targets: Contiguous tensor from each rank.
+        options: Options of the operations.
+        piece_bytes: Size of the longest message; the default is the size of a GPU's ring.
+    """
     rank, size = group.rank(), group.size()
     with torch.no_grad():
         targets[rank].copy_(sources[rank])
     handles: list[_core.Handle] = []
     for distance in range(1, size):
         to, origin = (rank + distance) % size, (rank - distance) % size
-        for part, peer, pass_on in (
-            (sources[to], to, group.send),
-            (targets[origin], origin, group.recv),
-        ):
-            if part.numel():
-                handles.append(
-                    pass_on(part.data_ptr(), *extent(part), peer, _EXCHANGE_TAG, **options)
-                )
+        outgoing, incoming = (_pieces(part, piece_bytes) for part in (sources[to], targets[origin]))
+        for sent, received in zip_longest(outgoing, incoming):
+            for piece, peer, pass_on in ((sent, to, group.send), (received, origin, group.recv)):
+                if piece is not None:
+                    handles.append(
+                        pass_on(piece.data_ptr(), *extent(piece), peer, _EXCHANGE_TAG, **options)
+                    )
     return tuple(handles)
+
+
+def _pieces(tensor: torch.Tensor, piece_bytes: int) -> Tensors:
+    """Cut a flat tensor into pieces of at most `piece_bytes` bytes; an empty one has none."""
+    longest = max(1, piece_bytes // tensor.element_size())
+    return tensor.split(longest) if tensor.numel() else ()  # pyright: ignore
 
 
 def send(

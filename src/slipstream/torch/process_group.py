@@ -107,7 +107,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         self._in_flight: dict[SlipstreamWork | CudaWork, None] = {}
         self._monitor: MonitoredBarrier | None = None
         self._callbacks = Callbacks()
-        self._cuda: CudaGroups | None = None
+        self._cuda: dict[_core.Group, CudaGroups] = {}  # by the group for tensors of the CPU
         self._lock = threading.Lock()  # guards `_nested` and `_cuda`
         self._nested: _core.Group | None = None
         # Runs once: at shutdown, when the object is garbage collected, or when Python ends.
@@ -165,8 +165,8 @@ class SlipstreamProcessGroup(ProcessGroup):
 
     def _end(self) -> None:
         self._leave()
-        if self._cuda is not None:
-            self._cuda.close()  # first, because the GPU may still copy into the tensors in flight
+        for groups in self._cuda.values():
+            groups.close()  # first, because the GPU may still copy into the tensors in flight
         self._in_flight.clear()
 
     def _drain(self) -> None:
@@ -428,18 +428,23 @@ class SlipstreamProcessGroup(ProcessGroup):
         For tensors on a GPU, the group is a DeviceGroup, which has the same collectives.
         """
         device = device_of(tensors)
-        if device is None:
-            return self._engine_group()
-        with self._lock:
-            if self._cuda is None:
-                from slipstream.torch.cuda.groups import CudaGroups
-
-                self._cuda = CudaGroups(self._group)
-        return cast("_core.Group", self._cuda.on_current_stream(device))
+        group = self._engine_group()
+        return group if device is None else self._on_gpu(group, device)
 
     def _message_group(self, tensors: Tensors) -> _core.Group:
         """Return the engine's group for a message; callbacks use the same group as other code."""
-        return self._group if device_of(tensors) is None else self._group_for(tensors)
+        device = device_of(tensors)
+        return self._group if device is None else self._on_gpu(self._group, device)
+
+    def _on_gpu(self, group: _core.Group, device: torch.device) -> _core.Group:
+        """Return the DeviceGroup with the ranks and the sequence of a group."""
+        with self._lock:
+            if group not in self._cuda:
+                from slipstream.torch.cuda.groups import CudaGroups
+
+                self._cuda[group] = CudaGroups(group)
+            groups = self._cuda[group]
+        return cast("_core.Group", groups.on_current_stream(device))
 
     def _engine_group(self) -> _core.Group:
         """Return the engine's group for a collective; calls in callbacks use a separate group."""
@@ -486,7 +491,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         if submission.is_on_gpu:
             from slipstream.torch.cuda.work import CudaWork
 
-            return CudaWork(submission, self._in_flight)
+            return CudaWork(submission, self._in_flight, self._membership.settings.cuda_wait)
         work = SlipstreamWork(submission, self._in_flight, self._completions, callbacks)
         if profiler.is_enabled():
             work.trace(f"{BACKEND_NAME}:{name}", submission.inputs)

@@ -231,6 +231,24 @@ def check_uneven() -> None:
     check_equal(output, torch.cat(received))
 
 
+def check_pieces() -> None:
+    """Check exchanges by messages, as tensors of a GPU use them, in pieces of three elements."""
+    from slipstream.torch.collectives import exchange_by_messages
+    from slipstream.torch.process_group import own_group
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    group = own_group(dist.group.WORLD)._group
+    sent = [torch.arange(5 * peer, dtype=torch.float64) + rank for peer in range(size)]
+    received = [torch.empty(5 * rank, dtype=torch.float64) for _ in range(size)]
+    handles = exchange_by_messages(
+        group, sent, received, {"timeout": 60.0, "waits_soon": False}, piece_bytes=24
+    )
+    for handle in handles:
+        handle.wait()
+    for peer, value in enumerate(received):
+        check_equal(value, torch.arange(5 * rank, dtype=torch.float64) + peer)
+
+
 def main() -> None:
     dist.init_process_group(os.environ.get("BACKEND", "slipstream"))
     for dtype in DTYPES:
@@ -244,6 +262,8 @@ def main() -> None:
     check_lazy_negatives()
     check_point_to_point()
     check_uneven()
+    if dist.get_backend() == "slipstream":
+        check_pieces()
     dist.barrier()
     dist.destroy_process_group()
 
