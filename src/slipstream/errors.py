@@ -1,6 +1,7 @@
 """The errors of Slipstream, sorted by the remedy that the caller should try.
 
-The C++ binding raises these classes by name, so a class that is renamed here must be renamed there.
+The C++ binding raises these classes by name, so a class that is renamed must also be renamed in the
+binding.
 """
 
 

@@ -19,7 +19,7 @@ def attributes(package: str, extra: str, modules: Mapping[str, str]) -> Callable
 
     The returned function raises AttributeError for a name that is not public. If a required package
     is not installed, the function raises UnsupportedError, whose message has the pip command that
-    installs it.
+    installs the package.
     """
 
     def find(name: str) -> Any:

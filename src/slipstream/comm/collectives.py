@@ -214,7 +214,7 @@ class Group:
         out: Array | None = None,
         **options: Unpack[Options],
     ) -> Any:
-        """Reduce over all ranks; the rank `root` gets the result, and other arrays stay unchanged.
+        """Reduce over all ranks; only the rank `root` gets the result, and no other array changes.
 
         Each rank takes up to n steps and sends up to S bytes.
 

@@ -144,5 +144,5 @@ class Negotiator:
         return self._negotiator.stats()
 
     def close(self) -> None:
-        """End the waiting calls of all members; does not block, and may be called again."""
+        """End the waiting calls of all ranks; does not block, and may be called again."""
         self._negotiator.close()

@@ -216,7 +216,7 @@ def _introduce(meeting: Meeting, address: bytes, deadline: float) -> _Channel:
 
 
 def _dial(meeting: Meeting, deadline: float) -> socket.socket:
-    """Connect to the first address of rank 0's host that answers."""
+    """Connect to the first of rank 0's addresses that answers."""
     failure: OSError | None = None
     for family, kind, protocol, _, address in socket.getaddrinfo(
         meeting.host, meeting.port, type=socket.SOCK_STREAM

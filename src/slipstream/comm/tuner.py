@@ -59,7 +59,7 @@ class Knob:
         return self.values[self._index]
 
     def set(self, value: int) -> None:
-        """Use the value to try that is nearest to `value`."""
+        """Use the one of `values` that is nearest to `value`."""
         self._index = min(range(len(self.values)), key=lambda i: abs(self.values[i] - value))
 
     def can_move(self, by: int) -> bool:
@@ -101,7 +101,7 @@ class Tuner:
             rest = FIRST_REST if changed else min(LONGEST_REST, 2 * rest)
 
     def _rest(self, windows: int, usual: Measured) -> Generator[None, Measured, bool]:
-        """Wait for some windows, or until two in a row have another step time (and return True)."""
+        """Wait for some windows; return True early if two in a row have another step time."""
         unusual = 0
         for _ in range(windows):
             now = yield

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def segment_sizes(settings: Settings) -> list[int]:
-    """Return the segment sizes to try, above `eager_bytes`: the configured size and fractions."""
+    """Return the segment sizes to try: the configured size, 1/2 and 1/4, above `eager_bytes`."""
     most = settings.segment_bytes
     least = max(_LEAST_SEGMENT, settings.eager_bytes)
     return [size for size in (most // 4, most // 2, most) if size >= least and size % _GRAIN == 0]
@@ -101,7 +101,7 @@ class Tuning:
     def step(self) -> None:
         """Note the end of a training step, and maybe switch to other values.
 
-        If this call decides on new values, it blocks until the other ranks have sent their times.
+        In some steps, the call blocks until the other ranks have sent their times.
         """
         if self._freezes:
             return

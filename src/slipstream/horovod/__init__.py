@@ -1,6 +1,6 @@
 """Horovod's API, implemented on Slipstream's engine.
 
-A script for Horovod needs only this import line changed:
+A script for Horovod needs only its import line changed:
 
     import slipstream.horovod.torch as hvd
 

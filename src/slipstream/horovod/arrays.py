@@ -19,8 +19,8 @@ class Arrays(Protocol):
 
     `memory` takes a tensor of the user. All other functions take and return arrays as `memory`
     returns them: contiguous, on the CPU and without gradients. The engine reads and writes the
-    memory of these arrays directly; the adapter's functions do the steps before and after the
-    engine's operations. Only in-place operations write to a user's tensor. A framework with
+    memory of the adapter's arrays directly; the adapter's functions do the steps before and after
+    the engine's operations. Only in-place operations write to a user's tensor. A framework with
     immutable arrays, such as JAX, leaves out the in-place operations and returns results as its own
     arrays.
     """
@@ -62,7 +62,7 @@ class Arrays(Protocol):
         ...
 
     def unflatten(self, flat: Array, arrays: Sequence[Array]) -> None:
-        """Copy consecutive parts of a one-dimensional array into arrays, which they fill."""
+        """Cut a one-dimensional array into consecutive parts, and copy each part into an array."""
         ...
 
     def copy(self, target: Array, source: Array) -> None:

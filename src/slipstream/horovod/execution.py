@@ -76,7 +76,7 @@ class Execution:
         return is_refused
 
     def _exchange_rows(self, ready: Sequence[ReadyTensor]) -> dict[str, list[int]]:
-        """Return each rank's number of rows of every tensor to gather, by the tensor's name."""
+        """Return the numbers of rows from all ranks for each all_gather; keys are tensor names."""
         requests = [member.request for member in ready if member.request.kind == "all_gather"]
         if not requests:
             return {}
@@ -85,7 +85,7 @@ class Execution:
         return {request.name: all_rows[:, i].tolist() for i, request in enumerate(requests)}
 
     def _exchange_splits(self, ready: Sequence[ReadyTensor]) -> dict[str, list[int]]:
-        """Return the number of rows that each rank sends to this rank, by the tensor's name."""
+        """Return the numbers of rows from all ranks for each all-to-all; keys are tensor names."""
         requests = [member.request for member in ready if member.request.kind == "all_to_all"]
         if not requests:
             return {}
@@ -261,7 +261,7 @@ class Execution:
         return "sum" if self._averages_late(request) else request.op
 
     def _averages_late(self, request: Request) -> bool:
-        """Return whether the engine only sums, so that the postscale must divide by the ranks.
+        """Return whether the engine only sums and the postscale divides by the number of ranks.
 
         The engine can average integers, but drops the fraction, which would be missing in the
         product with the postscale.

@@ -3,7 +3,8 @@
 - allreduce: the gradient is allreduced with the same reduction and the same factors.
 - broadcast: the root gets the average of all gradients, and other ranks get zeros.
 - allgather: each rank gets its own rows of the average of all gradients (`own_rows`).
-- alltoall: each rank sends the gradient of the rows that it received back to their senders.
+- alltoall: each rank returns the gradient of the rows that it received to the senders of these
+  rows.
 - reducescatter: the ranks' parts of the gradient are multiplied by `reducescatter_factor` and
   gathered.
 """

@@ -62,10 +62,10 @@ class NamesInUse:
     """Names of tensors that must not be submitted again yet. Any thread may use the object.
 
     A name is free again when a caller on this rank has seen, by the tensor's handle, that the
-    tensor is done. But callers may drop the handle, or never look at it. In that case, the name of
-    a done tensor is free once a caller has seen that a later tensor is done, or one second after
-    the submission. So a second call with the same name raises an error, or does not, independently
-    of the network's speed.
+    tensor is done. But callers may drop the handle, or never look at it. If no caller looks at a
+    handle, the name of its done tensor is free once a caller has seen that a later tensor is done,
+    or one second after the submission. So the speed of the network has no influence on whether a
+    second call with the same name raises an error.
 
     Args:
         clock: Function that returns a time in nanoseconds, which only grows (default: the system's

@@ -87,7 +87,7 @@ class Request:
 
     @classmethod
     def without_data(cls, tensor: Tensor, arrays: Arrays) -> Request:
-        """Return a joined rank's request for a tensor of other ranks; it contributes no data."""
+        """Return a joined rank's request, which contributes no data, for other ranks' tensor."""
         kind, op, prescale, postscale, feedback = tensor.note.split()
         zeros = None
         if -1 not in tensor.shape:
@@ -112,7 +112,8 @@ class TensorHandle:
     Args:
         name: Name of the tensor.
         on_seen: Function that is called with this handle when a caller first sees that the tensor
-            is done. Two threads that see it at the same time may both call `on_seen`.
+            is done. Two threads that see at the same time that the tensor is done may both call
+            `on_seen`.
         on_dropped: Function that is called if the handle is garbage collected before the result was
             made. The arguments of `on_dropped` are the engine's handle, if any, and the function
             that makes the result.
@@ -135,7 +136,7 @@ class TensorHandle:
         self._error: Exception | None = None
 
     def begin(self, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
-        """Set the engine's operation, if any, and the function that makes the result after it."""
+        """Set the engine's operation, if any, and the function that makes the result from it."""
         self._work, self._finish = work, finish
         self._started.set()
 

@@ -16,7 +16,8 @@ class AsyncResult:
     """Result of an asynchronous collective, for poll() or synchronize().
 
     Args:
-        handles: Handles of the tensors of the collective, or of its parts.
+        handles: Handles of the collective's tensors, or results of the collectives of which it
+            consists.
         make: Function that makes the output from the list of the handles' results.
     """
 

@@ -106,7 +106,7 @@ def with_rows(arrays: Arrays, tensor: Any, collective: str) -> Array:
 
 
 def check_adasum(op: Reduction, process_set: ProcessSet) -> None:
-    """Check that a process set supports a reduction, which may be Adasum.
+    """Check that a process set supports a reduction; only Adasum has requirements.
 
     Raises:
         NotImplementedError: Adasum does not support the process set or the number of ranks.

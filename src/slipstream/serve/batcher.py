@@ -267,7 +267,7 @@ class Batcher:
         return self._limits.runs * (1 + AHEAD * is_full)
 
     def _seconds_to_wait(self) -> float:
-        """Return the seconds for which the next batch still waits for rows, 0 or less for none."""
+        """Return for how many seconds the next batch still waits for rows; none if 0 or less."""
         if self._queued_rows >= (self._signature.rows or 1):
             return 0.0
         return self._queue[0].submitted + self._limits.delay - self._clock()

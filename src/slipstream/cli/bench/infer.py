@@ -88,7 +88,7 @@ def infer_models(
         typer.Option(
             metavar="FOLDER",
             rich_help_panel=COST,
-            help="Folder with JPEG files in a folder per label, to measure time and cost per image.",
+            help="Folder with JPEG files in a folder per label, to measure cost per image.",
         ),
     ] = None,
     accuracy: Annotated[

@@ -96,7 +96,7 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
 
 
 def stop_timeline() -> Path | None:
-    """End the recording of the timeline, and return the path of its file; None without one."""
+    """End the recording of the timeline; return its path, or None without a recording."""
     job()
     return comm.timeline.stop()
 

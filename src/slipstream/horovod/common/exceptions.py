@@ -13,7 +13,7 @@ class HorovodInternalError(SlipstreamError):
 
 
 class RefusedError(HorovodInternalError, ValueError):
-    """Refusal of an argument of a call.
+    """Refusal of a call's argument.
 
     Horovod itself raises either HorovodInternalError or ValueError, depending on its backend.
     """

@@ -78,7 +78,7 @@ class TorchArrays:
         return torch.cat([array.reshape(-1) for array in arrays])
 
     def unflatten(self, flat: torch.Tensor, arrays: Sequence[torch.Tensor]) -> None:
-        """Copy consecutive parts of a one-dimensional tensor into tensors, which they fill."""
+        """Cut a one-dimensional tensor into consecutive parts; copy each part into a tensor."""
         parts = torch.split(flat, [array.numel() for array in arrays])
         for part, array in zip(parts, arrays, strict=True):
             array.copy_(part.view_as(array))

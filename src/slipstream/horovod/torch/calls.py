@@ -1,8 +1,8 @@
 """Collectives that block until they are done, and that autograd can differentiate.
 
 The functions return new tensors, unless their names have a trailing underscore. Functions with a
-trailing underscore write into their arguments, and have no gradients. The arguments and costs are
-those of the asynchronous forms in ops.py, which describe them.
+trailing underscore write into their arguments, and have no gradients. ops.py describes the
+arguments and costs, which are the same in the asynchronous forms.
 """
 
 # PyTorch declares no types for the methods of autograd functions.
@@ -297,8 +297,8 @@ def alltoall(
     """Send some rows to each rank, and return the received rows.
 
     Returns:
-        The received rows, if no splits were passed. If splits were passed, a pair: the received
-        rows, and the number of rows from each rank.
+        The received rows, if no splits were passed. If splits were passed, the result is a pair:
+        the received rows, and the number of rows from each rank.
     """
     rows_and_counts: Any = _Alltoall.apply(tensor, splits, name, process_set)
     return rows_and_counts[0] if splits is None else rows_and_counts

@@ -30,7 +30,7 @@ def broadcast_parameters(
         process_set: Process set whose ranks take part (default: all ranks).
 
     Raises:
-        ValueError: `params` is of none of these types.
+        ValueError: `params` has another type.
     """
     handles = [
         broadcast_async_(value, root_rank, name, process_set)
@@ -67,9 +67,10 @@ def broadcast_optimizer_state(
     Blocks.
 
     Args:
-        optimizer: Optimizer of this rank; except on the sender, it may still be without a state.
+        optimizer: Optimizer of this rank; on receiving ranks, the optimizer may still be without a
+            state.
         root_rank: Rank of the sender in the job.
-        model: Argument of Horovod's function, which has no effect here.
+        model: Argument of Horovod's function, which has no effect in Slipstream.
 
     Raises:
         ValueError: The optimizer is L-BFGS, whose state does not belong to single parameters.

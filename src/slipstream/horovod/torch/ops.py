@@ -209,8 +209,8 @@ def join(device: int = -1) -> int:
     collectives fail.
 
     Args:
-        device: Device on which Horovod creates the zeros; has no effect here, because zeros are
-            created on the CPU.
+        device: Device on which Horovod creates the zeros; has no effect in Slipstream, which
+            creates zeros on the CPU.
 
     Returns:
         The rank that joined last.

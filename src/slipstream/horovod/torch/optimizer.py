@@ -65,8 +65,9 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
             and by which the average is multiplied (default 1). A number other than 1 is allowed for
             Average only.
         num_groups: Number of groups, in Horovod's older form of `groups`.
-        groups: Number of groups of gradients, or lists of parameters. The gradients of a group are
-            fused (default: gradients that become ready at the same time are fused).
+        groups: Number of groups of gradients, or the groups themselves as lists of parameters. The
+            gradients of a group are fused (default: gradients that become ready at the same time
+            are fused).
         sparse_as_dense: Whether sparse gradients are converted to dense gradients before they are
             sent (default False).
         process_set: Process set whose ranks take part (default: all ranks).
@@ -257,7 +258,7 @@ for _kind in (_GradientOptimizer, _AdasumOptimizer):
 def _names(
     optimizer: Optimizer, named_parameters: Iterable[tuple[str, Parameter]] | None, prefix: str
 ) -> dict[Parameter, str]:
-    """Return names for the optimizer's parameters; without names, `prefix` and a number."""
+    """Return names for the optimizer's parameters: the given names, or `prefix` and a number."""
     parameters: list[Parameter] = [p for group in optimizer.param_groups for p in group["params"]]
     if named_parameters is None:
         return {parameter: f"{prefix}.{i}" for i, parameter in enumerate(parameters)}

@@ -122,9 +122,9 @@ class Reducer:
         return [parameter.register_post_accumulate_grad_hook(ready) for parameter in parameters]
 
     def _ready(self, parameter: Parameter) -> None:
-        """Count a pass for a gradient; send its group if complete.
+        """Count a backward pass for a gradient; send the gradient's group once complete.
 
-        Autograd calls this in its thread.
+        Autograd calls this method in its own thread.
         """
         if parameter in self._sent:
             raise AssertionError(TOO_MANY_PASSES)
