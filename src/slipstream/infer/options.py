@@ -22,8 +22,8 @@ class CompileOptions(Objective):
 
     Args:
         threads: Number of threads of one call (default: all cores that this process may use).
-        example_inputs: Example arrays for the arguments of a module or function, in their order or
-            by name.
+        example_inputs: Example arrays for a module or function, in the order of its arguments or by
+            argument name.
         shapes: Shapes for inputs whose dimensions the model leaves open, by input name.
         weights: File of the weights, such as net.caffemodel, if the model does not contain them
             (default: the file beside the model).
@@ -35,11 +35,11 @@ class CompileOptions(Objective):
             Pixels are uint8 (n, height, width, channels). A package that takes pixels also takes
             image files of any size, reads them according to `images`, and normalises the pixels in
             its graph. The samples must be uint8 pixels, too.
-        top: Number of classes with the highest scores (default: all scores are returned). The
-            package returns only the `labels` and `scores` of these classes.
+        top: Number of classes with the highest scores (default: all scores are returned). If `top`
+            is given, the package returns only the `labels` and `scores` of the best classes.
         boxes: Rules that select the best boxes that do not overlap (default None: all boxes are
-            returned). The package returns only the selected `boxes`, with their `scores`, `labels`
-            and `counts`. See `slipstream.infer.outputs.boxes.with_boxes`.
+            returned). If rules are given, the package returns only the selected `boxes`, with their
+            `scores`, `labels` and `counts`. See `slipstream.infer.outputs.boxes.with_boxes`.
     """
 
     threads: int = field(default_factory=usable_cores)

@@ -110,8 +110,8 @@ def _spelled(db: float) -> str:
 def chance_note(comparison: Comparison) -> str:
     """Return a warning if the model itself is no better than chance, else "".
 
-    The model may seem no better because the folders of images are not in the order of its classes.
-    There is no warning if the samples have no labels, or labels of only one class.
+    A model seems no better than chance if, for example, the folders of images are not in the order
+    of its classes. There is no warning if the samples have no labels, or labels of only one class.
     """
     classes = len(comparison.classes)
     if classes < 2:

@@ -35,7 +35,7 @@ class ReferenceCase:
 
 @dataclass(frozen=True)
 class ReferenceCases:
-    """Samples, each with the outputs of the reference with which candidates are compared.
+    """Samples, each with the reference's outputs; candidates are compared with these outputs.
 
     Args:
         cases: Samples, each with the reference's outputs.

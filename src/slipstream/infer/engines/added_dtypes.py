@@ -1,4 +1,4 @@
-"""Conversion of arrays for engines, if ml_dtypes adds their dtypes to NumPy."""
+"""Conversion, for engines, of arrays whose dtypes ml_dtypes adds to NumPy."""
 
 # The stubs of onnxruntime and openvino leave their types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false

@@ -35,8 +35,8 @@ class Inductor(GraphEngine):
         name: Name in recipes and on the command line.
         device: Device on which the compiled module runs. Inputs and outputs are always in host
             memory.
-        module: torch.nn.Module that takes the graph's inputs in their order and returns its
-            outputs; None if the model is not from PyTorch.
+        module: torch.nn.Module that takes the graph's inputs, in the graph's order, and returns the
+            graph's outputs; None if the model is not from PyTorch.
     """
 
     name: str = "inductor"

@@ -197,8 +197,8 @@ def _reason(error: RuntimeError) -> str:
 class _Compiled(UnprofiledExecutable):
     """One compiled model per stream; each call uses an infer request of its own.
 
-    OpenVINO 2026.4.1 can run several streams in one model. If the weights are compressed, some
-    streams then return wrong numbers, because the streams prepare their shared weights at the same
+    OpenVINO 2026.4.1 can run several streams in one model. If several streams share compressed
+    weights, some streams return wrong numbers, because the streams prepare the weights at the same
     time. The first calls in a process must not overlap, or they can deadlock: OpenVINO's binding
     can hold a lock and wait for the GIL, while the thread with the GIL waits for this lock.
     """

@@ -12,8 +12,8 @@ def _is_compared_maximum(graph: Graph, node: Node) -> bool:
     """Return whether the node is a maximum of floats that another node may compare with infinity.
 
     For elements that are all minus infinity, ReduceMax of OpenVINO returns the least finite number.
-    In attention, if the mask hides everything in a row, all scores of the row are minus infinity.
-    Equal or IsInf then finds this row by its maximum.
+    In attention, all scores of a row are minus infinity if the mask hides everything in the row.
+    Equal or IsInf finds such a row, because its maximum is minus infinity.
     """
     if node.op != "ReduceMax" or node.domain:
         return False
@@ -24,7 +24,7 @@ def _is_compared_maximum(graph: Graph, node: Node) -> bool:
 
 
 def with_right_maxima(graph: Graph) -> Graph:
-    """Return the graph in which the compared maxima of minus infinities are minus infinity.
+    """Return the graph in which compared maxima are also right if all elements are -inf.
 
     The maximum m of x becomes `Where(ReduceMin(x == -inf), -inf, m)`.
     """

@@ -32,7 +32,7 @@ def is_added(dtype: np.dtype[Any]) -> bool:
 
 
 def as_unsigned(array: Array) -> Array:
-    """Return an array; view a dtype of ml_dtypes as unsigned integers with the same bits."""
+    """View an array of a dtype of ml_dtypes as unsigned integers; return other arrays unchanged."""
     return array.view(f"u{array.dtype.itemsize}") if is_added(array.dtype) else array
 
 

@@ -50,9 +50,9 @@ class ImageOptions:
             cropped (default: 256/224 times the shorter side of the model's input).
         mean: One number for all channels, or one per channel, to subtract from the pixel values,
             which range from 0 to 1 (default: the means of ImageNet).
-        std: One standard deviation above 0 for all channels, or one per channel, by which pixel
-            values are divided after the mean is subtracted (default: those of ImageNet). If a model
-            takes uint8 itself, its images are not normalised.
+        std: One number above 0 for all channels, or one per channel, by which pixel values are
+            divided after the mean is subtracted (default: the standard deviations of ImageNet). If
+            a model takes uint8 itself, its images are not normalised.
     """
 
     size: int | None = None

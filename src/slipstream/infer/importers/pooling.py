@@ -23,8 +23,8 @@ class Windows:
     Args:
         kernel: Sizes of a window in elements.
         strides: Distances in elements from one window to the next.
-        pads: Numbers of padding elements at the beginning of each axis. Means that count padding
-            count equally many padding elements at the end of each axis.
+        pads: Numbers of padding elements at the beginning of each axis. If means count padding, as
+            many elements count at the end of each axis.
         counts: Numbers of windows along each axis.
     """
 

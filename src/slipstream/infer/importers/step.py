@@ -1,8 +1,8 @@
 """Step of a model (a JAX primitive or a TensorFlow op), which a rule converts to ONNX operators.
 
 Broadcasting is delayed. Operands are in compact form: if all elements along an axis are equal, this
-axis has length 1. Element-wise operators read compact operands directly. For other operators, the
-elements along an axis of length 1 are repeated first.
+axis has length 1. Element-wise operators read compact operands directly. For operators that are not
+element-wise, the elements along an axis of length 1 are repeated first.
 """
 
 # NumPy's stubs do not state the types of many results.

@@ -73,7 +73,7 @@ class Weights:
         """Quantise weights symmetrically: the largest weight of each output channel becomes 127.
 
         On x86 without VNNI, products of bytes are added in pairs in 16 bits, which can overflow. On
-        such processors, the scale is increased until the sums of two and of four neighbouring
+        x86 without VNNI, the scale is increased until the sums of two and of four neighbouring
         weights of one sign are small enough. Neighbours are weights of consecutive input channels.
         The last channel of a tap (a position in the kernel) is followed by the first channel of the
         next tap. ONNX Runtime and OpenVINO multiply with the same instruction, which can overflow.

@@ -23,7 +23,7 @@ from slipstream.infer.native.stages import ACTIVATIONS, Stage, Tail
 
 
 def squeeze_excite(lowering: Lowering, stage: Stage) -> None:
-    """Plan SqueezeExcite: x times a factor per channel; two layers make factors of x's means."""
+    """Plan SqueezeExcite: x times one factor per channel; two layers compute the factors."""
     node = stage.node
     source, output = node.inputs[0], stage.output
     batch, channels = lowering.shape(source)[:2]

@@ -86,7 +86,7 @@ class Location:
         return tuple(plain[axis] for axis in self.order) or plain
 
     def turned(self, order: Sequence[int]) -> Location:
-        """Return the location with other axis order; only copy steps can read such a location."""
+        """Return the location with another axis order; only copy steps can read the result."""
         shape = tuple(self.shape[axis] for axis in order)
         return replace(self, shape=shape, order=tuple(order))
 

@@ -103,8 +103,8 @@ def operands_of(
         output: Name of the value that the kernel computes.
         tail: Operators that are fused into the kernel.
         window: Function that selects the part of the input that the kernel reads (default: all).
-        part: Function that selects the part of the output, and of the value that the tail adds,
-            that the kernel computes (default: all).
+        part: Function that selects the part of the output that the kernel computes (default: all).
+            The function selects the same part of the value that the tail adds.
         gate: Factors by which the kernel multiplies the input channels (default none).
         ranges: Name of the value that has the range of each row of the input; every call measures
             these ranges (default None: all rows have the range of the input's format).

@@ -73,7 +73,7 @@ def _bounds_are_constant(lowering: Lowering, node: Node) -> bool:
 
 
 def _constant_addend(lowering: Lowering, node: Node) -> str | None:
-    """Return the name of the constant operand of an Add that has the result's shape, or None."""
+    """Return the name of an Add's constant operand if it has the result's shape, else None."""
     shape = lowering.shape(node.output)
     for name in node.inputs:
         constant = lowering.graph.constants.get(name)

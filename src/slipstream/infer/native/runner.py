@@ -66,7 +66,7 @@ class Runner:
         return {name: values[name] for name in self._outputs}
 
     def profile(self, inputs: Mapping[str, Array]) -> list[tuple[str, str, float]]:
-        """Return a triple for every step of our kernels: kernel, value and seconds."""
+        """Return a triple (kernel, value, seconds) for every step of our kernels."""
         buffers, _ = self._buffers(self._with_head(inputs))
         seconds = self.compiled.program.profile(buffers, self._workers)
         names = self.compiled.program.names
@@ -88,7 +88,7 @@ def _dtype(body: Graph, name: str) -> np.dtype[Any]:
 
 
 def _readable(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return an array as kernels read it: with their dtype, contiguous and aligned.
+    """Return an array as kernels read it: contiguous, aligned and of the given dtype.
 
     A tensor that was received within a network message can begin at any address.
     """

@@ -62,8 +62,8 @@ class AxisPhase:
 def phases_of(size: int, kernel: int, stride: int, before: int) -> list[AxisPhase]:
     """Return the phases of an axis.
 
-    Output o is the sum over all taps k for which i = (o + before - k) / stride is an integer: tap k
-    times input i.
+    Output o is the sum of tap k times input i, over all taps k for which i = (o + before - k) /
+    stride is an integer.
 
     Args:
         size: Number of outputs along the axis.

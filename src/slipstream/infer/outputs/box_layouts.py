@@ -157,7 +157,7 @@ def _hint(shapes: Shapes) -> str:
 def _has_rows(least: int) -> Callable[[Shapes], bool]:
     """Return a test whether there is one output with enough fields per box.
 
-    Enough means `least` or more along the shorter of the last two axes.
+    A box has enough fields if the shorter of the last two axes has `least` or more.
     """
     return lambda shapes: len(shapes) == 1 and len(shapes[0]) == 3 and min(shapes[0][1:]) >= least
 

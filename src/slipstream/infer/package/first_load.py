@@ -19,8 +19,8 @@ def try_package(path: Path) -> None:
     """Load a package and call it once, in a fresh process. Blocks.
 
     Raises:
-        UnsupportedError: the package cannot be loaded. The compilation then fails, so that no user
-            gets a package that cannot be loaded.
+        UnsupportedError: the package cannot be loaded. The error ends the compilation, so that no
+            user gets a package that cannot be loaded.
     """
     command = [sys.executable, "-m", "slipstream.infer.package.first_load", str(path)]
     process = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -135,7 +135,7 @@ class Package:
         report: Report of the compilation.
         check: One input, and the results for this input.
         small: Forms of the constants that are stored in fewer bits, because the engine rounds these
-            constants anyway, by name (default none; none if the package was read from a file).
+            constants anyway, by name (default none; a package that was read from a file has none).
     """
 
     manifest: Manifest

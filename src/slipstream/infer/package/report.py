@@ -48,9 +48,10 @@ class Candidate(BaseModel):
         agreement: Percentage of answers (predicted classes and integer outputs) that equal the
             reference's; None if no output has answers.
         samples: Number of samples on which the candidate's outputs were compared (default 0).
-        median_ms, low_ms, high_ms: Median, lower and upper quartile of the time of one call in
-            milliseconds. With several streams, the time of simultaneous calls is divided by the
-            number of calls.
+        median_ms: Median of the time of one call in milliseconds. With several streams, the time of
+            simultaneous calls is divided by the number of calls.
+        low_ms: Lower quartile of the time of one call in milliseconds.
+        high_ms: Upper quartile of the time of one call in milliseconds.
         rounds: Number of rounds in which the candidate was timed (default 0).
         weights_bytes: Size in bytes of the constants that the candidate needs.
         prepare_seconds: Time in seconds that the engine needed to prepare the candidate.
@@ -135,7 +136,8 @@ class Report(BaseModel):
         accuracy: Accuracy that the chosen candidate promises.
         data: Inputs on which results were compared, in words.
         notes: Sentences about assumptions and omissions of the compilation.
-        nodes_before, nodes_after: Numbers of nodes of the imported graph and the rewritten graph.
+        nodes_before: Number of nodes of the imported graph.
+        nodes_after: Number of nodes of the rewritten graph.
         rewrites: Effects of the rewrites that matched.
         candidates: All candidates of the search: first the chosen candidate, then the others,
             sorted by time.

@@ -45,7 +45,7 @@ class Histogram:
         is_finite: Whether all numbers so far are finite; int8 cannot represent infinity or NaN.
         counts: Count of the numbers in each bin.
         samples: Number of samples that were added so far.
-        sums: Sums over all samples, one per channel, of the mean of the channel.
+        sums: Sums, one per channel, of the means of the channel in all samples.
     """
 
     low: float = np.inf

@@ -53,7 +53,7 @@ def _is_hard_sigmoid(editor: Editor, name: str, x: str) -> bool:
 
 
 def is_sixth(node: Node) -> bool:
-    """Return whether a HardSigmoid has the parameters of PyTorch's, which is relu6(x + 3) / 6."""
+    """Return whether a HardSigmoid is that of PyTorch, which computes relu6(x + 3) / 6."""
     return is_close(node.get("alpha", 0.2), 1 / 6) and is_close(node.get("beta", 0.5), 0.5)
 
 

@@ -1,6 +1,6 @@
 """Factors that move through operators with f(c x) = c f(x) for positive c, such as ReLU.
 
-A positive factor after a (leaky) ReLU moves before the ReLU. Before the ReLU, a factor moves into
+A positive factor after a (leaky) ReLU moves before the ReLU. A factor before the ReLU moves into
 the weights of the layer that the ReLU reads. This module also merges 1 / sqrt(x) into one operator,
 `slipstream.InverseRoot`, for which the native engine has a kernel.
 """
@@ -22,7 +22,7 @@ HOMOGENEOUS = ("LeakyRelu", "Relu")
 
 
 def _before(editor: Editor, node: Node) -> Replacement:
-    """Move a Mul by a positive number, which follows a (leaky) ReLU, before the ReLU."""
+    """Move a Mul by a positive number from behind a (leaky) ReLU to before the ReLU."""
     matched = operands(editor, node)
     bend = None if matched is None else editor.only(matched.value, *HOMOGENEOUS)
     if matched is None or bend is None or matched.constant.size != 1 or matched.constant.ndim > 1:
@@ -38,7 +38,7 @@ def _before(editor: Editor, node: Node) -> Replacement:
 
 
 def _through(editor: Editor, node: Node) -> Replacement:
-    """Move a Mul by a number before the operator that it follows: Add of a constant, or Mul."""
+    """Move a Mul by a number from behind an Add of a constant, or another Mul, to before it."""
     matched = operands(editor, node)
     if matched is None or matched.constant.size != 1 or matched.constant.ndim > 1:
         return None

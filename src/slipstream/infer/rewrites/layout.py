@@ -48,8 +48,8 @@ class _Moved:
         editor: Editor of the graph.
         node: The node as it is before the move.
         order: Attribute `perm` of the Transpose.
-        before: Nodes that bring other operands of the node into the axis order of the values before
-            the Transpose.
+        before: Nodes that bring the node's other operands into the axis order from before the
+            Transpose.
     """
 
     editor: Editor

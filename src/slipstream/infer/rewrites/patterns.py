@@ -141,7 +141,7 @@ def is_same(one: int | str | None, other: int | str | None) -> bool:
 
 
 def reshaped(editor: Editor, name: str) -> str:
-    """Return the value that a chain of operators reads whose only effect is another shape."""
+    """Return the value before a chain of operators that only reshape the value."""
     node = editor.only(name, *RESHAPES)
     return name if node is None else reshaped(editor, node.inputs[0])
 

@@ -150,7 +150,7 @@ class Model:
                 twice the number of cores, at least 4).
             after: Function to apply to each result, in the thread that ran the model (default none:
                 results are returned unchanged).
-            errors: What happens if an item fails: "raise" (the default) raises an ItemError with
+            errors: Reaction to an item that fails: "raise" (the default) raises an ItemError with
                 the item's index, and ends the stream. "yield" returns the ItemError in place of the
                 result, and continues.
 

@@ -75,8 +75,8 @@ def run_preloaded(
     Args:
         stages: Functions that process each item.
         items: Items, which the threads draw one at a time.
-        errors: What happens if an item fails: "raise" raises an ItemError and ends; "yield" returns
-            the ItemError and continues. An exception that `items` itself raises is raised
+        errors: Reaction to an item that fails: "raise" raises an ItemError and ends; "yield"
+            returns the ItemError and continues. An exception that `items` itself raises is raised
             unchanged, after the results of the earlier items.
         threads: Number of threads that process items, 1 or more.
         runs: Number of simultaneous runs, 1 or more.

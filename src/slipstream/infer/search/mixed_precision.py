@@ -4,8 +4,9 @@ Two quantities are measured for every value (or, if time is short, for a few nei
 together): noise and saved time. The noise of a value is that of the outputs if only this value is
 int8; it is measured for several ranges. The saved time of a value is the time that int8 saves in
 the nodes that read the value. The values with the most noise per saved time stay in floating point.
-Bisection finds how many values must stay; it runs each mixed precision and compares its outputs
-with the reference's. Then each value in floating point is tried in int8 once more.
+Bisection finds how many values must stay in floating point; it runs each mixed precision and
+compares the outputs with the reference's. After the bisection, each value in floating point is
+tried in int8 once more.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class MixedPrecision:
         is_good: Callable[[Comparison], bool],
         go_on: Callable[[], bool],
     ) -> list[PrecisionPart]:
-        """Return the parts that become int8: all later parts, and some of the first `count`.
+        """Return the parts that become int8: some of the first `count`, and all parts after these.
 
         The first `count` parts are tried in int8 one after another, in the order of the time that
         they save; the part that saves the most time comes first. A part becomes int8 if the outputs

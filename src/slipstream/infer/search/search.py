@@ -82,15 +82,14 @@ def search(
         samples: Samples (default None: random inputs replace the samples, and int8 is not tried). A
             quarter of the samples, 64 at most, calibrates int8. A quarter of the samples is held
             out to measure the accuracy of the chosen candidate. All candidates are compared on the
-            remaining samples. int8 needs 16 samples.
+            remaining samples. At least 16 samples are needed for int8.
         tell: Function that is called with the current step, and with the share of the search time
             that has passed.
         limit: Time limit of the search (default: `objective.seconds` from the call on).
 
     Raises UsageError if the reference cannot run the graph, and UnsupportedError if no candidate is
     accurate enough. Both errors name the reasons. The call blocks for about `objective.seconds`, or
-    less. A step whose expected duration exceeds the time that is left is left out, and a note says
-    so.
+    less. A step that would last longer than the remaining time is left out, and a note says so.
     """
     limit = limit or TimeLimit(objective.seconds)
     tuner = Autotuner(SearchContext.of(imported, objective, samples, limit), tell)

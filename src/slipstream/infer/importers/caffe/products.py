@@ -115,7 +115,7 @@ def _embed(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 def _batch_norm(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     """Normalize by stored means and variances.
 
-    Before that, the stored means and variances are divided by the number in the third blob.
+    The stored means and variances are first divided by the number in the third blob.
     """
     layer.only(x, 1)
     options = layer.message.message("batch_norm_param")

@@ -82,7 +82,7 @@ class _GatherWindows:
         return self.step.operands[0].shape[axis] - self.sizes[axis]
 
     def places(self, columns: Sequence[Operand]) -> str:
-        """Return the name of the positions of all windows' elements, (..., len(axes))."""
+        """Return the name of an array (..., len(axes)): the positions of all windows' elements."""
         b = self.step.b
         shape = [*self.batch, *(self.sizes[axis] for axis in self.wide)]
         parts: list[str] = []

@@ -129,7 +129,7 @@ def _with_parts(component: Component) -> list[Component]:
 
 
 def _fixed_inputs(nodes: list[KaldiNode]) -> dict[str, int]:
-    """Return the inputs that are read at a fixed time only, with this time.
+    """Return the fixed time of each input that nodes read at one fixed time only.
 
     An input has a fixed time if all nodes that read the input read it at the same time.
     """

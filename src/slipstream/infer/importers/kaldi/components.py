@@ -232,7 +232,7 @@ def _lstm(layers: Layers, component: Component, x: str) -> str:
         return layers.cut(x, number * dim, number * dim + dim, 2)
 
     def gate(name: str, number: int, cell: str) -> str:
-        """Compute the gate i, f or o from its input and from the cell times its row of weights."""
+        """Compute a gate (i, f or o) from its input and its row of weights times the cell."""
         row = "ifo".index(name)
         peephole = layers.constant(component, f"weight_{name}", lambda: params[row])
         total = builder.add("Add", part(number), builder.add("Mul", cell, peephole))

@@ -39,7 +39,7 @@ LARGEST_OFFSET = 10_000  # frames between a node's output and an input that it r
 
 
 def time_offsets(component: Component) -> list[int]:
-    """Return the offsets of the frames that a component reads from the frame that it computes."""
+    """Return the times of the frames that a component reads, relative to its output frame."""
     if component.kind != TDNN:
         return [0]
     offsets: list[int] = component.array("TimeOffsets").tolist()
@@ -260,7 +260,7 @@ class Frames:
     # ---- descriptors -----------------------------------------------------------------------
 
     def _window(self, descriptor: Descriptor, span: FrameSpan) -> str:
-        """Return a descriptor's frames in a span, in all of which it must be defined."""
+        """Return a descriptor's frames in a span; it must be defined at all times in the span."""
         match descriptor:
             case Reads(node):
                 return self._read(node, span)

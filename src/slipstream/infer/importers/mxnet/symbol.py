@@ -105,7 +105,7 @@ class SymbolNode:
 
 @dataclass(frozen=True)
 class Symbol:
-    """A network: by number, the nodes that the outputs need, in an order in which they can run."""
+    """A network: the nodes that its outputs need, by number, in an order of execution."""
 
     nodes: dict[int, SymbolNode]
     heads: list[tuple[int, int]]  # outputs of the network, as pairs like those of `inputs`

@@ -1,8 +1,8 @@
 """Importer of SavedModel folders, Keras models and their files, and TensorFlow functions.
 
 TensorFlow itself inlines weights and functions. Rules convert the remaining ops to ONNX operators;
-each type of op has its rule. The results of the graph are compared with the results of the model,
-for example inputs.
+each type of op has its rule. On example inputs, the results of the graph are compared with the
+results of the model.
 """
 
 # TensorFlow has no stubs.
