@@ -217,7 +217,7 @@ def _named(arrays: Mapping[str, Array], inputs: Sequence[str]) -> Mapping[str, A
 
 
 def _raw(array: Array) -> bytes:
-    """Return the bytes of a tensor in the protocol; the bytes of a file follow its length."""
+    """Return the bytes of a tensor in the protocol's form; a file's length precedes the file."""
     if array.dtype == object:
         return b"".join(len(file).to_bytes(4, "little") + file for file in array.tolist())
     return array.tobytes()

@@ -141,11 +141,11 @@ class History:
 
 
 def page_routes(repository: Repository, history: History) -> list[Route]:
-    """Return the routes of the page `/`, of its files, and of `/page/state`, its data as JSON.
+    """Return the routes of the page `/`, of its files, and of `/page/state` (its data as JSON).
 
     Args:
         repository: Repository of the models.
-        history: History of the requests for these models.
+        history: History of the requests for the models.
     """
     folder = resources.files("slipstream.serve") / "page"
     files = [
@@ -202,7 +202,7 @@ def _class_of(seconds: float) -> int:
 
 
 def _quantile_ms(times: Counter[int], part: float) -> float | None:
-    """Return the middle in ms of the histogram's class with a quantile; None if it has no times."""
+    """Return the middle, in ms, of the class in which a quantile lies; None without times."""
     left = math.ceil(part * times.total())
     for each in sorted(times):
         left -= times[each]

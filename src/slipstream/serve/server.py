@@ -71,9 +71,9 @@ class ServeOptions:
             log off.
         notice: Time in seconds after SIGTERM during which `/v2/health/ready` answers 503 while
             requests are still served, so that load balancers can send new requests elsewhere.
-            During this time, each connection is closed after its next answer. A second signal or
-            SIGINT ends the notice at once. None (the default) means 5 s if other machines can reach
-            `host`, and otherwise 0.
+            During the notice, each connection is closed after its next answer. A second signal or
+            SIGINT ends the notice at once. A notice of None (the default) means 5 s if other
+            machines can reach `host`, and otherwise 0.
         drain: Time in seconds after the notice during which open requests are still answered
             (default 30).
         keep_alive: Time in seconds after which a connection without requests is closed, 1 or more

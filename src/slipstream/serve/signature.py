@@ -1,8 +1,8 @@
 """The signature of a model: checks of a request's inputs, and batches made of several requests.
 
 A row is one sample. If the first dimension of all inputs and outputs of a package has the same
-size, that size is the number of rows of a run. In that case, requests may have any number of rows,
-and small requests share a run.
+size, that size is the number of rows of a run. If a package has a number of rows, requests may have
+any number of rows, and small requests share a run.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -34,7 +34,7 @@ class RequestInputs:
 
     Args:
         inputs: Inputs by name, with the model's dtypes; if the model has rows, each input has
-            `rows` of them.
+            `rows` rows.
         rows: Number of samples; 1 if the model has no rows.
     """
 
@@ -191,7 +191,7 @@ class Signature:
 
 
 def _rows(tensors: Sequence[Tensor]) -> int | None:
-    """Return the number of rows of a run; None if first sizes differ, or if one is not fixed."""
+    """Return the number of rows of a run; None if first sizes differ or are not fixed."""
     if any(size < 0 for each in tensors for size in each.shape):
         return None
     firsts = {each.shape[0] if each.shape else 0 for each in tensors}

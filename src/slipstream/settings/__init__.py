@@ -1,7 +1,8 @@
 """Slipstream's environment variables, with their allowed values, defaults, units and meanings.
 
 The variables are read once, when a program starts (`Settings.from_environment`, `detect_launcher`),
-and are passed on as frozen values. `python -m slipstream.settings` prints their documentation page.
+and are passed on as frozen values. `python -m slipstream.settings` prints the documentation page of
+the variables.
 """
 
 from slipstream.settings.horovod import HorovodSettings as HorovodSettings

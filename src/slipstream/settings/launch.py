@@ -141,7 +141,7 @@ def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launch:
             environment).
 
     Returns:
-        The rank and its surroundings; rank 0 of 1 if no launcher's variables are set.
+        The launch, with rank and number of ranks; rank 0 of 1 if no launcher's variables are set.
 
     Raises:
         ConfigError: a variable is missing or is no number, or the rank is not below the number of

@@ -12,7 +12,7 @@ def nccl_plugin_environment(folder: Path, environ: Mapping[str, str]) -> dict[st
     """Return the variables that make NCCL send through Slipstream's net plugin.
 
     NCCL before 2.26 finds a plugin only by its name in LD_LIBRARY_PATH. With NCCL_NET, NCCL fails
-    if it does not find the plugin; otherwise it would fall back to its own sockets.
+    if it does not find the plugin; without NCCL_NET, it would fall back to its own sockets.
 
     Args:
         folder: Folder that contains the plugin.

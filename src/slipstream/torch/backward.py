@@ -3,9 +3,9 @@
 DDP waits in C++, where Ctrl-C does not arrive, and where a future can report an error only by its
 value. So a Python callback at the end of a backward pass waits for the futures that were created
 during the pass. In a Python callback, Ctrl-C arrives, and errors are raised unchanged. PyTorch
-calls this callback before DDP's callback, because it was queued first; DDP then waits for a short
-time only. DDP's own wait must run no Python code: Ctrl-C would arrive in that code, and PyTorch
-would turn it into a RuntimeError.
+calls the Python callback before DDP's callback, because the Python callback was queued first; DDP
+then waits for a short time only. DDP's own wait must run no Python code: Ctrl-C would arrive in
+that code, and PyTorch would turn it into a RuntimeError.
 """
 
 # PyTorch has no public function that returns whether a backward pass runs, or that queues a

@@ -60,8 +60,7 @@ class Bucket:
 
     Args:
         gradients: Memory that contains the bucket's gradients.
-        parameters: Parameters of the bucket, which are neighbours in that memory, in the same
-            order.
+        parameters: Parameters of the bucket, in the order of their gradients in memory.
         priority: Priority on the network; buckets with a higher priority go first.
     """
 
@@ -97,7 +96,7 @@ class Bucket:
         return self._views[parameter]
 
     def fill(self, parameter: Parameter) -> None:
-        """Move a gradient that autograd has computed from the parameter into the bucket."""
+        """Move the gradient of a parameter, once autograd has computed it, into the bucket."""
         self._begin()
         view, gradient = self._views[parameter], parameter.grad
         if gradient is None or gradient.data_ptr() == view.data_ptr():
@@ -148,7 +147,7 @@ class Bucket:
             parameter.grad = None
 
     def _begin(self) -> None:
-        """Start a new filling; unless a step followed the last backward pass, gradients add up."""
+        """Begin to fill the bucket; gradients add up if no step followed the last backward pass."""
         if self.phase is Phase.FILLING:
             return
         accumulates = self.phase is not Phase.IDLE and not self.dropped
@@ -184,8 +183,8 @@ def cut(
 
     Args:
         parameters: Parameters of one dtype, in the order in which gradients become ready.
-        bucket_bytes: Approximate size of a bucket in bytes. A parameter that is larger has a bucket
-            of its own.
+        bucket_bytes: Approximate size of a bucket in bytes. A parameter that is larger than
+            `bucket_bytes` has a bucket of its own.
         first_bytes: Approximate size of the first bucket in bytes. If the first bucket is small,
             communication begins early.
     """

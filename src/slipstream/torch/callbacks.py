@@ -1,10 +1,11 @@
 """Futures whose callbacks run in program order, and may call collectives.
 
-DDP's communication hooks chain collectives by callbacks: PowerSGD has three for each bucket of
-gradients. All ranks must call the collectives of a group in the same order, but operations end in a
-different order on each rank. So a group has a thread that runs the callbacks in the order in which
-`then` received them, whichever operation ends first. The collectives that callbacks call use a
-separate group of the engine, so that no call from another thread comes between them.
+DDP's communication hooks chain collectives by callbacks: PowerSGD has three callbacks for each
+bucket of gradients. All ranks must call the collectives of a group in the same order, but
+operations end in a different order on each rank. So a group has a thread that runs the callbacks in
+the order in which `then` received them, whichever operation ends first. The collectives that
+callbacks call use a separate group of the engine, so that no call from another thread comes between
+them.
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ class OrderedFuture(torch.futures.Future[Any]):
 
     Args:
         callbacks: Thread that runs the callbacks of a collective's future. A backward pass in which
-            such a future is created waits for the future at its end. If `callbacks` is None,
-            callbacks run in the thread that completes the future.
+            a collective's future is created waits for this future at its end. If `callbacks` is
+            None, callbacks run in the thread that completes the future.
     """
 
     def __init__(self, callbacks: Callbacks | None) -> None:
@@ -108,7 +109,7 @@ class OrderedFuture(torch.futures.Future[Any]):
             wait_at_end(self)
 
     def then(self, callback: Callable[[Any], Any]) -> torch.futures.Future[Any]:
-        """Return a future for the result of a callback, whose argument will be this future."""
+        """Return a future for the result of a callback; the callback's argument is this future."""
         if self._callbacks is None:
             return super().then(callback)
         following = OrderedFuture(self._callbacks)

@@ -70,7 +70,7 @@ class Submission(NamedTuple):
         inputs: Tensors that the caller passed, for the profiler.
         result: Outputs in the form in which the caller passed them, for the future.
         buffers: Memory that the engine uses, which must live until the handles are done.
-        copies: Copies of results that are made when the handles are done.
+        copies: Copies of results that will be made when the handles are done.
     """
 
     handles: tuple[_core.Handle, ...]
@@ -189,7 +189,7 @@ def reduce(
 def all_gather(
     group: _core.Group, outputs: Tensors, inputs: Tensors, options: RunOptions
 ) -> Submission:
-    """Fill each output with one rank's input after another.
+    """Fill each output with the inputs of all ranks, in the order of the ranks.
 
     An input may share the memory of the part of its output that belongs to this rank.
     """
@@ -437,8 +437,8 @@ def part_sizes(role: str, tensor: torch.Tensor, rows: Sequence[int], ranks: int)
         ranks: Number of ranks.
 
     Raises:
-        UsageError: The numbers of rows do not add up to the tensor's rows, or the tensor has no
-            equal shares.
+        UsageError: The numbers of rows do not add up to the tensor's rows, or the rows cannot be
+            shared equally.
     """
     length = tensor.shape[0] if tensor.dim() else 1
     if not rows:

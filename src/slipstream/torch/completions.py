@@ -50,7 +50,7 @@ class Completions:
             self._runtime.notify(handle, token)
 
     def is_here(self) -> bool:
-        """Return whether the caller runs in this thread, which must not wait for itself."""
+        """Return whether the caller runs in this thread, in which a wait would never end."""
         return threading.current_thread() is self._thread
 
     def close(self) -> None:

@@ -60,7 +60,7 @@ def check_codec(codec: str, allowed: Sequence[str]) -> None:
 
 
 def uses_error_feedback(codec: str, error_feedback: bool | None) -> bool:
-    """Return whether to use error feedback; None stands for the default, int8 only."""
+    """Return whether to use error feedback; by default (None), only int8 uses it."""
     return codec == "int8" if error_feedback is None else error_feedback
 
 

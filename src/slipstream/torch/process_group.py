@@ -1,10 +1,10 @@
 """Process group of the backend, whose methods PyTorch calls.
 
-PyTorch 2.13 gave some methods new names, and its C++ code looks the methods up by these names.
+PyTorch 2.13 gave some methods new names, and its C++ code looks the methods up by the new names.
 Older releases know only the old names, and newer releases refuse a class that has both names of a
-method. So each of these methods is defined once, and gets its name at the end of the file. The
-method that reads options is chosen at the end of the file too, because in older releases few
-options have the field asyncOp.
+method. So each renamed method is defined once, and gets its name at the end of the file. The method
+that reads options is chosen at the end of the file too, because in older releases few options have
+the field asyncOp.
 """
 
 # PyTorch's stubs list overloads for callers in Python; its C++ code passes arguments by position.
@@ -279,7 +279,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def _all_gather_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = _ALL_GATHER
     ) -> Work:
-        """Fill the output with one rank's tensor after another."""
+        """Fill the output with the tensors of all ranks, in the order of the ranks."""
         group = self._group_for((output, source))
         options = self._options(opts)
         submission = collectives.all_gather(group, [output], [source], options)
@@ -288,7 +288,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def _all_gather_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = _ALL_GATHER
     ) -> Work:
-        """Fill each output with one rank's tensor after another."""
+        """Fill each output with the tensors of all ranks, in the order of the ranks."""
         group = self._group_for((*outputs, *inputs))
         options = self._options(opts)
         submission = collectives.all_gather(group, outputs, inputs, options)
@@ -308,7 +308,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def _reduce_scatter_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = _REDUCE_SCATTER
     ) -> Work:
-        """Fill the output with this rank's part of the source's reduction over all ranks."""
+        """Reduce the source over all ranks, and fill the output with this rank's part."""
         options = self._options(opts)
         submission = collectives.reduce_scatter(
             self._group_for((output, source)), [output], [source], opts.reduceOp, options
@@ -318,7 +318,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def _reduce_scatter_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = _REDUCE_SCATTER
     ) -> Work:
-        """Fill each output with this rank's part of its input's reduction over all ranks."""
+        """Reduce each input over all ranks, and fill its output with this rank's part."""
         options = self._options(opts)
         submission = collectives.reduce_scatter(
             self._group_for((*outputs, *inputs)), outputs, inputs, opts.reduceOp, options
@@ -374,7 +374,7 @@ class SlipstreamProcessGroup(ProcessGroup):
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
-        """Block until all ranks have called; after a timeout, rank 0 names the missing ranks."""
+        """Wait for all ranks at a barrier; after a timeout, rank 0 names the missing ranks."""
         if self._monitor is None:
             self._monitor = MonitoredBarrier(self._membership.sibling("monitor"))
         seconds = self._seconds if timeout is None else timeout.total_seconds()

@@ -2,8 +2,8 @@
 
 DistributedDataParallel waits for all gradients at the end of the backward pass. With `overlap`,
 `step()` only records that an update is pending. The gradients that the next forward pass needs
-first are sent first. A parameter is updated when it is first read after the step, once its averaged
-gradient has arrived (Peng et al., ByteScheduler, SOSP 2019). The result is the same as in
+first are sent first. The first read of a parameter after the step waits for its averaged gradient
+and updates the parameter (Peng et al., ByteScheduler, SOSP 2019). The result is the same as in
 synchronous training; it is the same bit for bit if the buckets are the same.
 
     model = Net()
@@ -75,8 +75,8 @@ def overlap(
         codec: Codec of the gradients between hosts: none (default), fp16, bf16 or int8.
         error_feedback: Whether the rounding errors of the codec are added to the gradients of the
             next step (default: for int8 only).
-        across_steps: Whether communication may continue after `step()` (default True). If False,
-            `step()` waits, and the results are the same bit for bit.
+        across_steps: Whether communication may continue after `step()` (default True). If
+            `across_steps` is False, `step()` waits, and the results are the same bit for bit.
 
     Returns:
         An `Overlap`, with methods for accumulation (`no_sync`) and checkpoints (`state_dict`).

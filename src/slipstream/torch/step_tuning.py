@@ -14,10 +14,10 @@ from slipstream.torch.process_group import own_group
 def tune(optimizer: Optimizer, *, group: dist.ProcessGroup | None = None) -> Tuning:
     """Tune the algorithm and the segment size of allreduces during training.
 
-    `overlap` tunes them without this function. For a few steps, the group's allreduces use each
-    setting; then they use the setting with the shortest steps. During the tuning, sums may differ
-    in their last bits, because the order of the additions differs; SLIPSTREAM_DETERMINISTIC=1
-    forbids that.
+    `overlap` tunes collectives without this function. For a few steps, the group's allreduces use
+    each setting; then they use the setting with the shortest steps. During the tuning, sums may
+    differ in their last bits, because the order of the additions differs;
+    SLIPSTREAM_DETERMINISTIC=1 forbids that.
 
     Args:
         optimizer: Optimizer whose steps are the training steps; it must make the same number of

@@ -45,7 +45,7 @@ class _Future(OrderedFuture):
 
 @keep_out
 class _FinishedWork(Work):
-    """The only work of all operations that were complete when their call returned."""
+    """The work that is returned for every operation that is complete when its call returns."""
 
     def wait(self, timeout: timedelta = _NO_LIMIT) -> bool:
         """Return True."""
@@ -90,8 +90,8 @@ class SlipstreamWork(Work):
 
     Args:
         submission: Operations that were submitted to the engine.
-        in_flight: Works of the group whose completion no caller has seen yet. Works in the
-            collection, and their buffers, stay alive as long as the engine may use them.
+        in_flight: Works of the group whose completion no caller has seen yet. Works in `in_flight`,
+            and their buffers, stay alive as long as the engine may use them.
         completions: Thread that completes futures.
         ordered: Thread that runs the callbacks of the work's future in program order. None for
             point-to-point messages, because messages may have to wait for one another.

@@ -1,7 +1,7 @@
 """The datatypes of the Open Inference Protocol, and the bytes of their elements.
 
-Source: Sources: "Open Inference Protocol", version 2 (github.com/kserve/open-inference-protocol),
-and, for binary tensors, "Binary tensor data extension" of Triton.
+Source: "Open Inference Protocol", version 2 (github.com/kserve/open-inference-protocol), and, for
+binary tensors, Triton's extension "Binary tensor data".
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -101,7 +101,7 @@ def _without_null(found: Array) -> Array:
 
 
 def byte_strings(raw: memoryview, shape: Sequence[int], name: str) -> list[memoryview]:
-    """Return the elements of a tensor of BYTES; in its bytes, a length of 4 bytes precedes each."""
+    """Return the elements of a tensor of BYTES, each of which follows its length of 4 bytes."""
     found: list[memoryview] = []
     at = 0
     while at < len(raw):

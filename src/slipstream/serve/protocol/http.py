@@ -51,7 +51,7 @@ class RequestConnection:
         """Fill memory with the body of the request.
 
         Args:
-            memory: Memory as long as the header says the body is.
+            memory: Memory whose size is the body's length according to the header.
             seconds: Longest time in seconds that the body may take to arrive.
 
         Raises ClientDisconnect if the client hangs up, and TimeoutError if the body takes longer
@@ -117,7 +117,7 @@ class HttpConnection(HttpToolsProtocol):
     async def fill(self, cycle: RequestResponseCycle, memory: memoryview, seconds: float) -> None:
         """Fill memory with the body of a request; see `RequestConnection.fill`.
 
-        The parser sees only the header; the rest of the body is received without it.
+        The parser sees only the header; the rest of the body is received without the parser.
         """
         have = len(cycle.body)
         memory[:have] = cycle.body
