@@ -30,9 +30,11 @@ class Trial {
         end_(device, device.make_event()) {}
   Trial(const Trial&) = delete;
   Trial& operator=(const Trial&) = delete;
+  /// A stream may still execute commands if a later call has failed.
   ~Trial() {
-    words_->release.value.store(kReleased);  // the stream may wait, if a call has failed since
+    words_->release.value.store(kReleased);
     try {
+      device_.synchronize(stream_.get());
       device_.free(memory_);
     } catch (const Error&) {  // NOLINT(bugprone-empty-catch): a failed device owns nothing
     }

@@ -35,7 +35,7 @@ TEST(Trial, NamesADeviceThatNeverSeesTheWord) {
 }
 
 TEST(Trial, PassesOnTheErrorOfEveryCall) {
-  for (std::uint64_t call = 1; call <= 8; ++call) {
+  for (std::uint64_t call = 1; call <= 10; ++call) {
     FakeDevice device({.failing_call = call});
     EXPECT_NE(trouble_of(device), "") << "call " << call;
   }
