@@ -20,8 +20,8 @@ class InterfaceFilter:
     Args:
         names: Prefixes of interface names, or complete names if `exact` is true.
         exact: Whether the names are complete names, written with a leading `=` (default False).
-        exclude: Whether the named interfaces are forbidden, written with a leading `^`. By default, only
-            the named interfaces are allowed.
+        exclude: Whether the named interfaces are forbidden, written with a leading `^`. By default,
+            only the named interfaces are allowed.
     """
 
     names: tuple[str, ...]
