@@ -75,7 +75,7 @@ def compile_model(
 
     Raises UsageError for an invalid model, data or option; UnsupportedError if no candidate stays
     within the accuracy budget. The package is loaded and called once in another process before it
-    is moved to `output`. `compile_model` blocks until the package is there. Other work on the
+    is moved to `output`. `compile_model` blocks until the package is at `output`. Other work on the
     machine during the search may lead to a wrong choice.
     """
     options = CompileOptions() if options is None else options

@@ -85,17 +85,19 @@ def interleave(
         runs: Functions without arguments, by name. Each function is called twice before it is
             timed.
         seconds: Duration of the measurement in seconds, warm-up included. There are at least five
-            rounds, even if they last longer.
+            rounds, even if these take more than `seconds`.
         most_rounds: Greatest number of rounds (default 200).
-        final: Factor, 1 or more (default 1.3). A function is dropped if its best round took longer
-            than `final` times the lowest median.
+        final: Limit for dropping a function, as a multiple of the lowest median, 1 or more (default
+            1.3). A function is dropped if its best round took longer than `final` times the lowest
+            median.
         turn: Duration in seconds after which no further call of a turn begins (default 0.1); 0
             gives one call per turn.
         tell: Function that is called after each round, with the share of the measurement that is
             done, 0 to 1.
 
     Returns:
-        Timing of each function by name, in the order of `runs`. Dropped functions are included.
+        Timing of each function by name, in the order of `runs`. The result includes dropped
+        functions.
     """
     if not runs:
         return {}

@@ -124,7 +124,7 @@ class Comparison:
             self.classes |= set(labels.tolist())
 
     def together(self, other: Comparison) -> Comparison:
-        """Return the comparison over all samples of two comparisons with the same yardstick."""
+        """Return one comparison over the samples of two comparisons with the same yardstick."""
         both = Comparison(
             self.yardstick,
             samples=self.samples + other.samples,

@@ -35,8 +35,9 @@ def engine_of(name: str, large_bytes: int = LARGE_BYTES) -> Engine:
 
     Args:
         name: Name in `ENGINES`, or "split" for recipes with parts.
-        large_bytes: Size in bytes (default 1 GiB). If a graph's constants have at least
-            `large_bytes` together, the engine does not copy them.
+        large_bytes: Threshold in bytes for the total size of a graph's constants (default 1 GiB).
+            If a graph's constants have at least `large_bytes` together, the engine does not copy
+            them.
 
     Raises:
         UsageError: no engine has this name.

@@ -51,9 +51,10 @@ class OnnxRuntime(GraphEngine):
 
     Args:
         name: Name in recipes and on the command line.
-        file_bytes: Size in bytes (default 1 GiB). If a graph's constants have at least `file_bytes`
-            together, they are written to a temporary file (in `TMPDIR`) and mapped into memory.
-            Otherwise, constants are copied once when a session is made.
+        file_bytes: Threshold in bytes for the total size of a graph's constants (default 1 GiB). If
+            a graph's constants have at least `file_bytes` together, they are written to a temporary
+            file (in `TMPDIR`) and mapped into memory. Smaller constants are copied once, when a
+            session is made.
     """
 
     name: str = "onnxruntime"
@@ -140,7 +141,7 @@ class Session(UnprofiledExecutable):
         providers: Execution providers; the preferred provider comes first (default: the CPU).
         optimise: Whether the engine may optimise the graph (default True).
         large: Arrays of the constants that the model refers to but does not contain, by name
-            (default none). The arrays are not copied.
+            (default none). The session does not copy the arrays in `large`.
         fixed_inputs: Arrays of inputs that are the same in every run, by name (default none).
     """
 

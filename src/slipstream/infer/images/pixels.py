@@ -38,8 +38,8 @@ def with_pixels(graph: Graph, options: ImageOptions) -> Graph:
     """Return a graph that takes bytes: uint8 (n, h, w, c) in place of float32 (n, c, h, w).
 
     The new first node, Pixels, subtracts the mean and divides by the standard deviation. A
-    convolution after Pixels still pads with zeros, which stand for the mean. Therefore the outputs
-    differ only by rounding.
+    convolution after Pixels still pads with zeros, which stand for the mean, so the outputs of both
+    graphs differ only by rounding.
 
     Args:
         graph: Graph with an image input of fixed shape and channels first; it is not changed. A

@@ -86,8 +86,9 @@ def load_model(
         shapes: Input shapes by name, for inputs whose shape the model leaves open (default none).
         weights: File of the weights, for formats that store weights in a separate file (default:
             the file beside the model file).
-        large_bytes: Size in bytes (default 1 GiB). If the parameters of a PyTorch module have at
-            least `large_bytes` together, the import copies them as rarely as possible.
+        large_bytes: Threshold in bytes for the total size of a module's parameters (default 1 GiB).
+            If the parameters of a PyTorch module have at least `large_bytes` together, the import
+            copies them as rarely as possible.
 
     Raises:
         UsageError: If the model cannot be imported; the message lists every operator at fault.

@@ -198,7 +198,7 @@ def refuse_all(what: str, operators: Sequence[str], supported: Sequence[str]) ->
     Args:
         what: Name of the model in the message.
         operators: Names of the model's operators, one for each use.
-        supported: Operators that can be imported.
+        supported: Names of the operators that can be imported.
     """
     unsupported = Counter(name for name in operators if name not in supported)
     if not unsupported:

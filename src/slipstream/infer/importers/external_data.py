@@ -1,8 +1,9 @@
 """Constants of an ONNX model that are stored in files beside the model.
 
-ONNX requires such files for models of more than 2 GB. The files of constants are memory-mapped, so
-that a constant takes no memory until it is read. A model may name only files in its own folder. The
-files of constants may be links, because the cache of Hugging Face consists of links.
+ONNX requires files beside the model if the model has more than 2 GB. The files of constants are
+memory-mapped, so that a constant takes no memory until it is read. A model may name only files in
+its own folder. The files of constants may be links, because the cache of Hugging Face consists of
+links.
 """
 
 # The stubs of onnx do not state all types.

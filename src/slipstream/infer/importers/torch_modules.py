@@ -90,9 +90,9 @@ def export(
             argument name. If `example_inputs` is None, the inputs are the example in the exported
             program, or random numbers in the given shapes.
         shapes: Shapes of random inputs, by argument name.
-        large_bytes: Size in bytes (default 1 GiB). If a module's parameters have at least
-            `large_bytes` together, the exporter based on torch.export is tried first, because it
-            does not copy parameters.
+        large_bytes: Threshold in bytes for the total size of a module's parameters (default 1 GiB).
+            If a module's parameters have at least `large_bytes` together, the exporter based on
+            torch.export is tried first, because it does not copy parameters.
 
     Raises:
         UsageError: If there is no example, if both exporters fail (the message lists every operator

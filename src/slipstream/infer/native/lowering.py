@@ -102,7 +102,7 @@ class Lowering:
         """Reserve memory for `name`, the result of the operator being planned; return the name.
 
         Args:
-            name: Value that is written.
+            name: Name of the value that the operator writes.
             shape: Shape of the value that is written (default: its shape in the graph).
             floats: True to store float32, even if `formats` has another format (default False).
         """
@@ -130,7 +130,7 @@ class Lowering:
         """Record that the operator being planned reads `name`, and return the name.
 
         Args:
-            name: Value that is read.
+            name: Name of the value that the operator reads.
             border: Pixels around the image that the operator reads as well (default none).
         """
         base = name
@@ -168,8 +168,8 @@ class Lowering:
         """Declare that `name` shares the memory of `base`, so that no step is needed.
 
         Args:
-            name: Value that is declared.
-            base: Value whose memory is shared.
+            name: Name of the value that is declared.
+            base: Name of the value whose memory is shared.
             how: Function that turns the location of `base` into the location of `name`.
         """
         self.views[name] = (base, how)
@@ -188,8 +188,8 @@ class Lowering:
         lies inside another value is not placed, because a value has only one location.
 
         Args:
-            part: Value that an earlier step computes.
-            target_name: Value that contains the part.
+            part: Name of the value that an earlier step computes.
+            target_name: Name of the larger value that contains the part.
             begin: First channel of the part in the target.
             end: Channel of the target after the last channel of the part.
 
@@ -288,7 +288,7 @@ def convert(
     """Add a step that copies a value, and converts it between locations of different formats.
 
     Args:
-        lowering: Lowering whose program gets the step.
+        lowering: State of the lowering; the step is added to its program.
         source: Location from which the step reads.
         target: Location to which the step writes.
         source_strides: Bytes between neighbours in the source, for each axis (default: the strides

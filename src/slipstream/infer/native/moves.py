@@ -19,8 +19,8 @@ from slipstream.infer.native.stages import Stage
 def concat(lowering: Lowering, stage: Stage) -> None:
     """Plan Concat.
 
-    If possible, an operand of Concat is computed directly in the memory of the result. Otherwise,
-    the operand is copied there.
+    If possible, an operand of Concat is computed directly in the memory of the result; otherwise it
+    is copied.
     """
     node = stage.node
     shape = lowering.shape(stage.output)

@@ -98,7 +98,7 @@ def operands_of(
     """Return the tensors that a kernel reads and writes.
 
     Args:
-        lowering: Lowering whose program gets the kernel.
+        lowering: State of the lowering; the kernel is added to its program.
         source: Name of the value that the kernel reads as its input.
         output: Name of the value that the kernel computes.
         tail: Operators that are fused into the kernel.

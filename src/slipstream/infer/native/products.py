@@ -112,7 +112,8 @@ def _quantised(lowering: Lowering, source: str) -> tuple[str, str]:
     """Return two names: that of the quantised input, and that of the ranges of the input's rows.
 
     Each row is quantised to uint8 between its least and its greatest number. The first product that
-    reads the input plans the step that quantises it. Other products share the result of this step.
+    reads the input plans the step that quantises it. Other products of the same input share the
+    quantised input.
     """
     numbers, ranges = f"{source}:numbers", f"{source}:ranges"
     if numbers not in lowering.needs:

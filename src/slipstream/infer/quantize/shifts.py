@@ -3,8 +3,8 @@
 The rounding error of a weight is the same for every sample, and the mean of its input is not zero.
 So every output channel has a constant mean error: the sum over its weights of the weight's error
 times the mean of the weight's input. A change of the bias corrects the mean error (Nagel et al.,
-"Data-Free Quantization Through Weight Equalization and Bias Correction", 2019). Unlike in that
-paper, the means are measured on samples.
+"Data-Free Quantization Through Weight Equalization and Bias Correction", 2019). Unlike in the paper
+of Nagel et al., the means are measured on samples.
 """
 
 # NumPy's stubs leave the element types of arrays open.

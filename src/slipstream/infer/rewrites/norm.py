@@ -36,7 +36,7 @@ class Normalised:
 
     Args:
         x: Name of the value that is divided.
-        axes: Axes of the mean.
+        axes: Axes over which the mean is taken.
         epsilon: Number that is added to the mean of the squares.
     """
 

@@ -50,9 +50,10 @@ class Objective:
         engines: Names of the engines to try (default: all engines for which a package can store a
             model).
         without: Names of the rewrites to leave out (default none).
-        large_bytes: Size in bytes (default 1 GiB). If the model's constants have at least
-            `large_bytes` together, only one candidate is in memory at a time. The search of such a
-            large model takes less than twice the memory of the model.
+        large_bytes: Threshold in bytes for the total size of the model's constants (default 1 GiB).
+            If the model's constants have at least `large_bytes` together, only one candidate is in
+            memory at a time. The search of such a large model takes less than twice the memory of
+            the model.
     """
 
     target: Target = "latency"

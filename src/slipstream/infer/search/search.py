@@ -88,8 +88,9 @@ def search(
         limit: Time limit of the search (default: `objective.seconds` from the call on).
 
     Raises UsageError if the reference cannot run the graph, and UnsupportedError if no candidate is
-    accurate enough. Both errors name the reasons. The call blocks for about `objective.seconds`, or
-    less. A step that would last longer than the remaining time is left out, and a note says so.
+    accurate enough. UsageError and UnsupportedError name the reasons. The call blocks for about
+    `objective.seconds`, or less. A step that would last longer than the remaining time is left out,
+    and a note says so.
     """
     limit = limit or TimeLimit(objective.seconds)
     tuner = Autotuner(SearchContext.of(imported, objective, samples, limit), tell)

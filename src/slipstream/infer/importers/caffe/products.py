@@ -22,7 +22,7 @@ BATCH_NORM_EPSILON = 1e-5  # Caffe's default
 def pair(options: Message, names: tuple[str, str, str], default: int, least: int) -> list[int]:
     """Return a window's property for height and width.
 
-    The file stores one number for both, or one number for each.
+    The file stores one number for height and width together, or one number for each.
     """
     both, height, width = names
     values = options.integers(both) or [default]
