@@ -128,7 +128,7 @@ test-all:
 test-cxx: $(STAMPS)/system-test $(STAMPS)/venv
 	cmake --preset release -Wno-dev --log-level=WARNING
 	cmake --build --preset release
-	ctest --preset release --parallel $$((2 * $(JOBS))) --output-junit $(CURDIR)/build/results/ctest-release.xml
+	SHARE=$$($(PYTHON) tools/commits.py $(SHARE)) ctest --preset release --parallel $$((2 * $(JOBS))) --output-junit $(CURDIR)/build/results/ctest-release.xml
 
 test-python: $(STAMPS)/test $(STAMPS)/mxnet $(STAMPS)/pretrained
 	$(PY) tools/run_tests.py --share $(SHARE) $(PYTEST_ARGS)

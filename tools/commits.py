@@ -40,3 +40,12 @@ def turn(names: Iterable[str], number: int, shares: int) -> list[str]:
     size = -(-len(ordered) // shares)
     first = number % shares * size
     return [ordered[index % len(ordered)] for index in range(first, first + size)]
+
+
+def share(named: str, root: Path) -> str:
+    """Return the share that a command line names: all, a number, or that of the commit."""
+    return str(number(root)) if named == "commit" else named
+
+
+if __name__ == "__main__":
+    print(share(sys.argv[1], Path.cwd()))
