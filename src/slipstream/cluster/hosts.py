@@ -122,8 +122,8 @@ def address_of_first(hosts: tuple[Host, ...]) -> str:
     """Return the address at which every rank reaches the first host.
 
     The address is the loopback address if the job has no remote host, and the first host's name if
-    that host is remote. Otherwise the address is the source address of packets from this host to
-    the first remote host.
+    that host is remote. If the first host is local and others are remote, the address is the source
+    address of packets from this host to the first remote host.
 
     Raises:
         UsageError: the first remote host's name cannot be resolved, or no route leads to that host.

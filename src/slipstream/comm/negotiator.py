@@ -124,7 +124,7 @@ class Negotiator:
         self._negotiator.join()
 
     def next(self, timeout: float) -> Outcome | None:
-        """Wait for the next agreement of the ranks. The wait holds no GIL.
+        """Wait for the next agreement of the ranks. The call waits without holding the GIL.
 
         Args:
             timeout: Time limit in seconds, 0 or more.

@@ -3,8 +3,8 @@
 Rank 0 listens. Each other rank connects to rank 0, proves the job key (auth.py), sends its address
 and waits. Rank 0 answers at once that it has noted the address. When all ranks have come, rank 0
 sends all addresses to all ranks. If ranks are missing at the time limit, rank 0 sends their names
-to the ranks that came. Then rank 0 closes the connections. A message consists of its length, its
-digest and its bytes; the first byte of an answer is its kind.
+to the ranks that came. After its last answer, rank 0 closes the connections. A message consists of
+its length, its digest and its bytes; the first byte of an answer is its kind.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Tuning during training: ranks measure steps, agree on the times, and switch together.
 
-After every few steps, a small allreduce finds the times of the slowest rank. Therefore all ranks
-have the same times and choose the same values (see tuner.py). The number of streams is tuned by the
-engine itself, within a step.
+After every few steps, a small allreduce finds the times of the slowest rank. All ranks use the
+slowest rank's times, so they choose the same values (see tuner.py). The number of streams is tuned
+by the engine itself, within a step.
 """
 
 from __future__ import annotations

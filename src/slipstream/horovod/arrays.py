@@ -17,12 +17,12 @@ class Arrays(Protocol):
     an object of it to `horovod.init.init`, and gives Horovod's names to the functions of
     `horovod.collectives`.
 
-    `memory` takes a tensor of the user. All other functions take and return arrays as `memory`
-    returns them: contiguous, on the CPU and without gradients. The engine reads and writes the
-    memory of the adapter's arrays directly; the adapter's functions do the steps before and after
-    the engine's operations. Only in-place operations write to a user's tensor. A framework with
-    immutable arrays, such as JAX, leaves out the in-place operations and returns results as its own
-    arrays.
+    `memory` takes a tensor of the user. All functions but `memory` take and return arrays in the
+    form that `memory` returns: contiguous, on the CPU and without gradients. The engine reads and
+    writes the memory of the adapter's arrays directly; the adapter's functions do the steps before
+    and after the engine's operations. Only in-place operations write to a user's tensor. A
+    framework with immutable arrays, such as JAX, leaves out the in-place operations and returns
+    results as its own arrays.
     """
 
     def memory(self, tensor: Any) -> Array:

@@ -170,8 +170,8 @@ class InProcess:
         """Execute a run; see `Replicas.run`.
 
         A short run is executed on the event loop's own thread if no other request is being served.
-        In that case nobody waits for the event loop, and waking another thread would take a
-        noticeable part of the run's time.
+        If no other request is being served, nobody waits for the event loop, and waking another
+        thread would take a noticeable part of the run's time.
         """
         runner = self._runners.get(key)
         loop = asyncio.get_running_loop()

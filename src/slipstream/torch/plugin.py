@@ -51,8 +51,8 @@ def _create_process_group(options: Any, backend_options: Any) -> SlipstreamProce
 def _extend_env_rendezvous() -> None:
     """Make env:// read rank and address from mpirun's or srun's variables if torchrun's are unset.
 
-    PyTorch has no public function by which env:// could be extended. Nothing happens before a
-    script uses env://, or if RANK is set.
+    PyTorch has no public function by which env:// could be extended. The change has no effect
+    before a script uses env://, or if RANK is set.
     """
     handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers
     original = handlers["env"]

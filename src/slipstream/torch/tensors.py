@@ -1,7 +1,7 @@
 """Conversion of tensors to the engine's arguments: an address, a count and a dtype.
 
-The engine works on contiguous memory. Other tensors, and lists of tensors, are copied into
-contiguous memory before an operation, and back when the operation is complete.
+The engine works on contiguous memory. Tensors that are not contiguous, and lists of tensors, are
+copied into contiguous memory before an operation, and back when the operation is complete.
 """
 
 from __future__ import annotations

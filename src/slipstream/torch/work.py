@@ -93,8 +93,8 @@ class SlipstreamWork(Work):
         in_flight: Works of the group whose completion no caller has seen yet. Works in `in_flight`,
             and their buffers, stay alive as long as the engine may use them.
         completions: Thread that completes futures.
-        ordered: Thread that runs the callbacks of the work's future in program order. None for
-            point-to-point messages, because messages may have to wait for one another.
+        ordered: Thread that runs the callbacks of the work's future in program order. `ordered` is
+            None for point-to-point messages, because messages may have to wait for one another.
     """
 
     __slots__ = (

@@ -109,8 +109,8 @@ def infer_models(
     """Measure latency, accuracy, memory and share of the peak with every engine and precision.
 
     The command needs PyTorch and slipstream[infer]; with nncf, it measures OpenVINO's int8 too.
-    With --images, it measures the average time and cost per image, from JPEG file to answer.
-    Nothing else should run on the machine.
+    With --images, the command measures the average time and cost per image, from JPEG file to
+    answer. Nothing else should run on the machine.
     """
     _check_effect(context, images is not None)
     if images is not None:

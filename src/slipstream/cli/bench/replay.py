@@ -1,4 +1,4 @@
-"""`slipstream bench replay`: real models on lab hosts, with each peer, beside the limits."""
+"""`slipstream bench replay`: steps of real models on lab hosts, beside peers and limits."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class InferenceCall:
             identifier.
         outputs: Requested outputs, each with True for binary, False for JSON or None for `binary`;
             empty (the default) requests all outputs.
-        binary: Whether outputs are binary whose form the request leaves open (default False).
+        binary: Whether outputs are binary if the request does not state their form (default False).
         seconds: Time limit in seconds; None (the default) means the server's time limit.
     """
 
