@@ -87,7 +87,7 @@ class Request:
 
     @classmethod
     def without_data(cls, tensor: Tensor, arrays: Arrays) -> Request:
-        """Return a joined rank's request, which contributes no data, for other ranks' tensor."""
+        """Return a joined rank's request, without data, for a tensor that other ranks submitted."""
         kind, op, prescale, postscale, feedback = tensor.note.split()
         zeros = None
         if -1 not in tensor.shape:

@@ -29,7 +29,7 @@ def compress(
     Call `compress` once, on every rank, before training.
 
     Args:
-        model: Model in DDP, whose process group is one of Slipstream.
+        model: DDP model, made with a process group of Slipstream.
         codec: Codec: fp16 (default; half the bytes, scaled against overflow), bf16 (half the bytes)
             or int8 (a quarter of the bytes).
         error_feedback: Whether the rounding errors of the codec are added to the gradients of the
