@@ -295,7 +295,7 @@ def _missing_operators(module: Any, tensors: tuple[Any, ...]) -> list[str]:
 
 
 def _compared(graph: Graph, tensors: Mapping[str, Any], result: Any) -> float:
-    """Return in dB how exactly a graph's results equal the module's: the signal-to-noise ratio.
+    """Return in dB the signal-to-noise ratio of a graph's results, compared with the module's.
 
     Raises:
         UsageError: If the ratio is too low, or if the graph cannot be run.

@@ -119,7 +119,7 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Check:
-    """One input, and the results for this input when the model was compiled."""
+    """One input, and the results that the compiled model gave for this input."""
 
     inputs: dict[str, Array]
     outputs: dict[str, Array]

@@ -88,8 +88,8 @@ class MixedPrecision:
         The first parts of the result should be the first to stay in floating point.
 
         Args:
-            seconds: Approximate time limit in seconds. If the time is too short for measuring each
-                value by itself, several values form a part.
+            seconds: Approximate time limit, in seconds, for measuring all values. If the time is
+                too short for measuring each value by itself, several values form a part.
             tell: Function called with the current step.
             clock: Function that returns the time in seconds (default time.monotonic).
         """

@@ -58,7 +58,7 @@ FOR_TRAINING = (
 class CaffeLayer:
     """A layer of a network, with its name, fields, weights, and the blobs that it reads and writes.
 
-    The type has the name of the newer file format.
+    The newer file format defines the names in `type`; older names are converted.
     """
 
     name: str

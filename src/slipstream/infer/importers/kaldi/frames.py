@@ -425,7 +425,10 @@ class Frames:
 
 
 def _offsets(source: Descriptor | None, frames: int) -> list[tuple[str, int]]:
-    """Return the nodes that a descriptor reads at an offset from the current time, in frames."""
+    """Return pairs: a node that a descriptor reads relative to the current time, and the offset.
+
+    The offset is a number of frames.
+    """
     if isinstance(source, Reads):
         return [(source.node, frames)]
     if source is None or isinstance(source, (At, Round)):
