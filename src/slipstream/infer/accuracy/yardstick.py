@@ -2,7 +2,7 @@
 
 One ratio over numbers of different magnitudes hides errors of the small numbers. If boxes in pixels
 and scores between 0 and 1 are in one array, the ratio can be good although all scores are wrong.
-Therefore channels whose magnitudes differ by the factor `GAP` or more are compared separately. If
+Channels whose magnitudes differ by the factor `GAP` or more are therefore compared separately. If
 an output has the probabilities of classes, the most probable class is compared as well.
 """
 

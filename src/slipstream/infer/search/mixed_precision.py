@@ -42,7 +42,8 @@ class PrecisionPart:
         ranges: Range of each value, by name; the ranges are those with the least noise.
         noise: Ratio of noise to signal in the outputs if only the values of this part are int8.
         saved: Time in seconds that int8 saves in the nodes that read the values. If the engine does
-            not measure its steps, the number of these nodes' operations stands for the time.
+            not measure its steps, `saved` is the number of operations of the nodes that read the
+            values.
     """
 
     ranges: Ranges

@@ -61,7 +61,7 @@ def _rewrites(result: SearchResult) -> tuple[Rewritten, ...]:
 
 
 def _choice(candidates: tuple[Candidate, ...], objective: Objective) -> str:
-    """Return a sentence: why the first of the candidates is chosen."""
+    """Return a sentence that says why the first candidate is chosen."""
     chosen = candidates[0]
     assert chosen.low_ms is not None
     graph = "the rewritten graph" if chosen.rewrites else "the graph as imported"
