@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,9 +20,13 @@ RunScript = Callable[[int, str], None]
 class LineServer:
     """A process that answers each line on its standard input with one line of JSON."""
 
-    def __init__(self, *command: str) -> None:
+    def __init__(self, *command: str, **environment: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
         )
 
     def ask(self, line: str) -> dict[str, Any]:
@@ -55,9 +60,21 @@ def run_trainer() -> Iterator[RunScript]:
     yield from served_scripts(HERE / "trainers", *packages)
 
 
-def served_scripts(folder: Path, *modules: str) -> Iterator[RunScript]:
+@pytest.fixture(scope="module", params=["slipstream", "ordered"])
+def run_on_device(request: pytest.FixtureRequest) -> Iterator[RunScript]:
+    """Return a function that runs a script of device/scripts, with a backend for its device."""
+    build = [sys.executable, str(HERE / "device" / "build.py")]
+    library = subprocess.run(build, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    yield from served_scripts(
+        HERE / "device" / "scripts",
+        TESTSTREAM_BACKEND=request.param,
+        TESTSTREAM_LIBRARY=library,
+    )
+
+
+def served_scripts(folder: Path, *modules: str, **environment: str) -> Iterator[RunScript]:
     """Yield a function that runs a script of the folder in ranks that have imported the modules."""
-    server = LineServer(str(HERE / "script_server.py"), *modules)
+    server = LineServer(str(HERE / "script_server.py"), *modules, **environment)
 
     def run(count: int, name: str) -> None:
         answer = server.ask(f"{count} {folder / name}")

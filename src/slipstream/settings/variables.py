@@ -26,6 +26,8 @@ from slipstream.settings.launch import Launch
 
 AlgorithmName = Literal["auto", "ring", "dimensions", "recursive_doubling", "binomial", "direct"]
 
+CudaWait = Literal["stream", "host"]
+
 MAX_SEGMENT_BYTES = 262144
 
 _log = logging.getLogger(__name__)
@@ -225,6 +227,15 @@ class Settings:
             "Algorithm for every collective that it can compute; auto: the engine chooses.",
         ),
     )
+    cuda_wait: CudaWait = field(
+        default="stream",
+        metadata=_named(
+            "SLIPSTREAM_CUDA_WAIT",
+            choice(*get_args(CudaWait)),
+            "What waits for a collective on GPU tensors: the stream, or also the host, which then"
+            " raises the error of a failure at once.",
+        ),
+    )
     deterministic: bool = field(
         default=False,
         metadata=_named(
@@ -289,7 +300,7 @@ class Settings:
         return cls(**values)
 
     def listen_port(self, launch: Launch) -> int:
-        """Return the port at which rank 0 listens if no framework listens for the ranks there."""
+        """Return the port at which rank 0 listens if no framework listens for the ranks."""
         return self.port if self.port is not None else launch.master_port + 1
 
     def load_job_key(self) -> bytes | None:
@@ -316,7 +327,7 @@ class Settings:
 
 
 def job_key_environment(key: bytes) -> dict[str, str]:
-    """Return the variables with which a child process uses a job key."""
+    """Return the variables that pass a job key to a child process."""
     return {"SLIPSTREAM_JOB_KEY": key.decode(), "SLIPSTREAM_KEY_FILE": ""}
 
 

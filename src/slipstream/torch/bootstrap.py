@@ -67,10 +67,12 @@ class World:
 
     Args:
         engine: Engine, which is connected to the engines of all ranks.
+        settings: Settings with which the engine was made.
     """
 
-    def __init__(self, engine: OpenEngine) -> None:
+    def __init__(self, engine: OpenEngine, settings: Settings) -> None:
         self.completions = Completions(engine.runtime)
+        self.settings = settings
         self._engine = engine
         self._process = os.getpid()
         self._lock = threading.Lock()  # guards `_members`
@@ -92,7 +94,7 @@ class World:
         return self._engine.runtime.group(name, list(ranks))
 
     def leave(self, groups: Sequence[_core.Group]) -> None:
-        """Close groups of the engine; close the engine itself after its last membership."""
+        """Close groups of the engine, and also the engine itself when its last membership ends."""
         if os.getpid() != self._process:  # the engine belongs to the parent of this forked child
             return
         for group in groups:
@@ -121,6 +123,7 @@ class Membership:
 
     def __init__(self, world: World, name: str, ranks: Sequence[int]) -> None:
         self.completions = world.completions
+        self.settings = world.settings
         self.group = world.group(name, ranks)
         self._world = world
         self._name = name
@@ -200,14 +203,14 @@ def open_world(meeting: StoreMeeting, settings: Settings) -> World:
     try:
         roster = _exchange(meeting, generation, runtime.address(), key)
         runtime.connect(roster, max(1.0, deadline - time.monotonic()))
-        return World(OpenEngine(runtime, meeting.rank, settings.timeline))
+        return World(OpenEngine(runtime, meeting.rank, settings.timeline), settings)
     except BaseException:
         runtime.close()
         raise
 
 
 def _store_host(store: Store) -> str:
-    """Return the host of the store, which lies on the route to the peers; "" for a file store."""
+    """Return the host of the store, to which the route is looked up; "" for a file store."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return store.host if isinstance(store, TCPStore) else ""

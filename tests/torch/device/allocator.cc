@@ -68,6 +68,7 @@ class CachingAllocator final : public c10::Allocator {
     if (!cached.empty()) {
       void* memory = cached.back();
       cached.pop_back();
+      poison(memory);
       return memory;
     }
     void* memory = reinterpret_cast<void*>(device().allocate(num_bytes));
@@ -88,11 +89,16 @@ class CachingAllocator final : public c10::Allocator {
 
   void offer(void* memory) {
     const Block& block = blocks_.at(memory);
+    free_[{block.home, block.num_bytes}].push_back(memory);
+  }
+
+  /// Overwrites memory before it is used again.
+  void poison(void* memory) {
+    const Block& block = blocks_.at(memory);
     std::byte* bytes = kernel_bytes(memory, block.num_bytes);
     device().launch(block.home, [bytes, num_bytes = block.num_bytes] {
       std::memset(bytes, static_cast<int>(FakeMemory::kFreedByte), num_bytes);
     });
-    free_[{block.home, block.num_bytes}].push_back(memory);
   }
 
   std::mutex mutex_;

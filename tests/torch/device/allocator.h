@@ -6,9 +6,9 @@
 namespace slipstream::teststream {
 
 /// The allocator of device memory, with the rules of PyTorch's caching allocator for CUDA: memory
-/// belongs to the stream that was current when it was allocated, and is used again in the order of
-/// this stream. Freed memory is overwritten at once, in that order, so a stream that still uses it
-/// computes wrong results unless record_stream() named it.
+/// belongs to the stream that was current when it was allocated, and only this stream gets it again.
+/// It is overwritten then, in the order of this stream, so another stream that still uses it
+/// computes wrong results unless record_stream() named that stream.
 c10::Allocator& allocator();
 
 /// Notes that another stream uses memory: it is not used again before that stream has executed all

@@ -1,4 +1,4 @@
-"""Builds the library of the test device in the build folder; a second build takes a second."""
+"""Builds the library of the test device and prints its path; a second build takes a second."""
 
 from __future__ import annotations
 
@@ -33,3 +33,7 @@ def _run(*command: str) -> None:
         raise RuntimeError(
             f"{' '.join(command)} failed:\n{done.stdout[-4000:]}{done.stderr[-2000:]}"
         )
+
+
+if __name__ == "__main__":
+    print(build())

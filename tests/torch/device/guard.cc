@@ -8,6 +8,7 @@
 
 #include "allocator.h"
 #include "device.h"
+#include "pinned.h"
 #include "resize.h"
 #include "slipstream/error.h"
 
@@ -80,6 +81,8 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   c10::DeviceIndex getCurrentDevice() const override { return 0; }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex) const override { return 0; }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex) const override { return 0; }
+  at::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator(); }
+  bool isPinnedPtr(const void* memory) const override { return is_pinned(memory); }
   at::Device getDeviceFromPtr(void*) const override { return kDevice; }
   // Random numbers come from the CPU's generator, because operators run on the CPU.
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {

@@ -7,6 +7,7 @@
 #include "allocator.h"
 #include "device.h"
 #include "fallback.h"
+#include "pinned.h"
 
 namespace slipstream::teststream {
 namespace {
@@ -25,11 +26,14 @@ at::Tensor empty_with_strides(at::IntArrayRef sizes, at::IntArrayRef strides,
   return empty_strided(sizes, strides, at::dtype_or_default(dtype));
 }
 
-/// Copies within the device, to it and from it. Host memory is read at once, as CUDA reads memory
-/// that is not pinned; the caller waits for copies to the host.
+/// Copies within the device, to it and from it. Host memory that is not pinned is read at once, as
+/// with CUDA; the caller waits for copies to the host.
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool) {
   const bool to_host = target.is_cpu();
-  const at::Tensor from = source.is_cpu() ? source.detach().clone() : kernel_view(source);
+  const bool is_read_now = source.is_cpu() && !is_pinned(source.const_data_ptr());
+  const at::Tensor from = is_read_now       ? source.detach().clone()
+                          : source.is_cpu() ? source.detach()
+                                            : kernel_view(source);
   const at::Tensor to = to_host ? target.detach() : kernel_view(target);
   const StreamHandle stream = handle_of(current_stream());
   device().launch(stream, [from, to] { to.copy_(from); });

@@ -153,8 +153,14 @@ def set_stream(stream: torch.Stream) -> None:
     torch.accelerator.set_stream(stream)
 
 
-def stream(stream: torch.Stream | None) -> contextlib.AbstractContextManager[Any]:
-    return contextlib.nullcontext() if stream is None else stream
+@contextlib.contextmanager
+def stream(stream: torch.Stream | None) -> Iterator[None]:
+    before = current_stream()
+    set_stream(before if stream is None else stream)
+    try:
+        yield
+    finally:
+        set_stream(before)
 
 
 def synchronize(device: Any = None) -> None:

@@ -18,6 +18,7 @@ import torch
 from torch.distributed.distributed_c10d import Work
 
 from slipstream import _core
+from slipstream.settings.variables import CudaWait
 from slipstream.torch.collectives import Submission
 from slipstream.torch.cuda.kinds import kind_of
 from slipstream.torch.dynamo import keep_out
@@ -36,9 +37,12 @@ class CudaWork(Work):
         in_flight: Works of the group whose memory the engine or the GPU may use. A work is removed
             once a stream waits for it, if all its tensors are on the GPU: the GPU reuses their
             memory only after the wait.
+        waits: What `wait` blocks: the current stream (default), or the host as well.
     """
 
-    def __init__(self, submission: Submission, in_flight: dict[Any, None]) -> None:
+    def __init__(
+        self, submission: Submission, in_flight: dict[Any, None], waits: CudaWait = "stream"
+    ) -> None:
         super().__init__()
         self._task = submission
         self._handles = cast("Sequence[_core.DeviceHandle]", submission.handles)
@@ -46,6 +50,7 @@ class CudaWork(Work):
         self._kind = kind_of(self._device)
         self._buffers = [each for each in submission.buffers if isinstance(each, torch.Tensor)]
         self._in_flight = in_flight
+        self._blocks_host = waits == "host"
         self._future: torch.futures.Future[Any] | None = None
         self._lock = threading.Lock()  # guards `_copied`
         # Event after which the results are in the caller's tensors; None until a copy is enqueued.
@@ -60,7 +65,7 @@ class CudaWork(Work):
 
         Args:
             timeout: Longest time for which the CPU blocks until the results are exchanged; 0
-                (default) does not block.
+                (default) does not block, unless the group lets the host wait as well.
 
         Returns:
             True.
@@ -71,8 +76,8 @@ class CudaWork(Work):
         """
         seconds = timeout.total_seconds()
         end = time.monotonic() + seconds
-        for handle in self._handles if seconds > 0 else ():
-            handle.wait(max(1e-3, end - time.monotonic()))
+        for handle in self._handles if seconds > 0 or self._blocks_host else ():
+            handle.wait(max(1e-3, end - time.monotonic()) if seconds > 0 else 0.0)
         self._wait_on(self._current_stream())
         if not any(buffer.is_cpu for buffer in self._buffers):
             self._in_flight.pop(self, None)

@@ -1,0 +1,27 @@
+"""The semantics of streams, without a GPU: a device of PyTorch whose streams are threads.
+
+Every script also runs with a backend that emulates NCCL's order, so the scripts ask of Slipstream
+no more and no less than what NCCL does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+pytestmark = [pytest.mark.multiprocess, pytest.mark.xdist_group("stream_device")]
+
+Run = Callable[[int, str], None]
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("name", ["collectives", "messages", "streams", "training"])
+def test_like_nccl(run_on_device: Run, name: str, count: int) -> None:
+    run_on_device(count, f"{name}.py")
+
+
+@pytest.mark.parametrize("run_on_device", ["slipstream"], indirect=True)
+@pytest.mark.parametrize("name", ["failures", "host_wait"])
+def test_only_slipstream(run_on_device: Run, name: str) -> None:
+    run_on_device(2, f"{name}.py")
