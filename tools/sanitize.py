@@ -225,7 +225,11 @@ def run_share(root: Path) -> int:
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
-    """Run all programs, or this commit's share of them; return 0 if all passed."""
+    """Run all programs, or the part of them whose turn it is at this commit.
+
+    Returns:
+        0 if all of them passed, else 1.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", choices=["all", "share"], help="programs to run")
     which = parser.parse_args(arguments).which

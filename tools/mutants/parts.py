@@ -13,8 +13,8 @@ class Part:
 
     Args:
         sources: Path of the folder with the sources.
-        tests: Glob patterns of test files and folders (default none, for C++, whose tests are in
-            core/test).
+        tests: Glob patterns of test files and folders. Default: none, as for C++, whose tests are
+            all in core/test.
         options: Additional arguments for pytest (default none).
     """
 

@@ -41,7 +41,7 @@ def available(peers: Sequence[str], ranks: int, *, is_lab: bool) -> tuple[list[s
     Args:
         peers: Names of the peers.
         ranks: Number of ranks of the measurement.
-        is_lab: Whether the ranks run in a lab.
+        is_lab: Whether the ranks run on the emulated hosts of `slipstream.lab`.
     """
     usable: list[str] = []
     notes: list[str] = []

@@ -39,7 +39,7 @@ class ModelTrial:
         return (self.folder / (file + SECONDS)).exists()
 
     def make(self, module: str, job: InferJob, cores: frozenset[int]) -> None:
-        """Make the file of a job with a module of this benchmark, in a separate process.
+        """Make a job's model file: run a module of this benchmark in a separate process.
 
         Raises:
             ProcessError: the process failed.

@@ -47,7 +47,8 @@ class Net:
     """A plugin that reads its options from the environment when the object is made.
 
     Args:
-        library: Path of the plugin. Each path has options of its own.
+        library: Path of the plugin's file. A process that needs several sets of options loads copies of
+            the file from several paths, because each loaded file reads the environment once.
 
     Raises:
         SlipstreamError: an option is not allowed.

@@ -188,7 +188,7 @@ class ServeReport:
         return CROWD if CROWD in counts else max(counts)
 
     def point(self, contender: str, clients: int) -> Point | None:
-        """Return a contender's result with a number of clients; None if that was not measured."""
+        """Return a contender's result for a given number of clients, or None if there is none."""
         points = (
             point
             for point in self.points

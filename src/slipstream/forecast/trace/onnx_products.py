@@ -30,7 +30,7 @@ def terms_of(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
 
 
 def _term(product: Product, left: str, right: str, tensors: _Tensors) -> Term:
-    """Return a product, enlarged from the batch of the graph to the samples of the micro-batch."""
+    """Return a matrix product whose batch size is that of the micro-batch, not of the graph."""
     times = tensors[right if tensors[left].fixed else left].times
     if tensors[right].fixed:
         product = replace(product, m=_scaled(product.m, times))

@@ -145,9 +145,9 @@ def _read(graph: Graph) -> tuple[Any, Sequence[Array]]:
 def _name_inputs(model: Any, graph: Graph) -> None:
     """Give the inputs of OpenVINO's model the names that the graph gives them.
 
-    If operators that do nothing follow an input, OpenVINO names the input after their result only,
-    and no caller would supply the input. OpenVINO's model and the graph have their inputs in the
-    same order.
+    If operators that do nothing follow an input, OpenVINO drops the input's name and calls it by
+    the name of their result, which no caller knows. OpenVINO's model and the graph have their
+    inputs in the same order.
 
     Raises:
         UnsupportedError: an input of OpenVINO's model does not clearly belong to one input of the

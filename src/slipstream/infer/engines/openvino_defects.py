@@ -59,7 +59,7 @@ def _is_to_or_from_double(graph: Graph, node: Node) -> bool:
 
 
 def _is_to_small_float8(graph: Graph, node: Node) -> bool:
-    """Return whether a cast to float8 may turn too large numbers into the largest number."""
+    """Return whether a cast to float8 must turn numbers beyond its range into its largest number."""
     dtype = graph.value(node.output).dtype
     clips = bool(node.get("saturate", 1))
     return dtype == FLOAT8_E4M3FN or (dtype == FLOAT8_E5M2 and clips)

@@ -38,8 +38,8 @@ class Lowering:
             name of the base, and the function that turns the base's location into the value's
             location.
         splits: Names of all outputs of the Split that computes a value, by the name of the value.
-        gates: Name of the factors by which the reader of a value multiplies its weights, by the
-            name of the value.
+        gates: Names of factors: the key is the name of a value, and the operator that reads the
+            value multiplies its weights by the factors.
         emits: Pairs for the planned operators: the name of the value that the operator computes,
             and the function that makes the operator's steps.
         locations: Location of each value in memory, by name; locations are known after planning.

@@ -142,9 +142,10 @@ def _scaled(editor: Editor, name: str) -> tuple[float, str]:
 
 
 def _heads(editor: Editor, name: str, *, is_turned: bool = False) -> Heads | None:
-    """Return the position of an operand (batch, heads, tokens, size), or None for other values.
+    """Return where an operand of attention lies, or None if the value is not such an operand.
 
-    If `is_turned`, the operand has the shape (batch, heads, size, tokens).
+    The shape of the operand is (batch, heads, tokens, size), or (batch, heads, size, tokens) if
+    `is_turned`.
     """
     scale, name = _scaled(editor, name)
     if is_turned:

@@ -1,9 +1,9 @@
 """Squeeze-and-excitation (Hu et al. 2017): a function of all channels' means scales each channel.
 
 `slipstream.SqueezeExcite(x, w1[C, R], b1[R], w2[R, C], b2[C])` is x gate(act(mean(x) w1 + b1) w2 +
-b2). The mean is over height and width. The attribute `activation` names the operator for act (Relu,
-Silu or HardSwish). The attribute `gate` names the operator for gate: Sigmoid, or HardSigmoid with
-alpha 1/6 and beta 1/2.
+b2). The mean is over height and width. The attribute `activation` names the operator that
+computes `act` (Relu, Silu or HardSwish). The attribute `gate` names the operator that computes
+`gate`: Sigmoid, or HardSigmoid with alpha 1/6 and beta 1/2.
 """
 
 # NumPy's stubs do not state the types of many results.
