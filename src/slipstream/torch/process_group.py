@@ -107,7 +107,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         self._in_flight: dict[SlipstreamWork | CudaWork, None] = {}
         self._monitor: MonitoredBarrier | None = None
         self._callbacks = Callbacks()
-        self._cuda: dict[_core.Group, CudaGroups] = {}  # by the group for tensors of the CPU
+        self._cuda: CudaGroups | None = None
         self._lock = threading.Lock()  # guards `_nested` and `_cuda`
         self._nested: _core.Group | None = None
         # Runs once: at shutdown, when the object is garbage collected, or when Python ends.
@@ -165,8 +165,8 @@ class SlipstreamProcessGroup(ProcessGroup):
 
     def _end(self) -> None:
         self._leave()
-        for groups in self._cuda.values():
-            groups.close()  # first, because the GPU may still copy into the tensors in flight
+        if self._cuda is not None:
+            self._cuda.close()  # first, because the GPU may still copy into the tensors in flight
         self._in_flight.clear()
 
     def _drain(self) -> None:
@@ -428,23 +428,28 @@ class SlipstreamProcessGroup(ProcessGroup):
         For tensors on a GPU, the group is a DeviceGroup, which has the same collectives.
         """
         device = device_of(tensors)
-        group = self._engine_group()
-        return group if device is None else self._on_gpu(group, device)
+        if device is None:
+            return self._engine_group()
+        if in_callback():
+            raise UsageError(
+                f"a collective on tensors of {device} was called in a callback of a future of the"
+                " CPU. Callbacks run at other times on each rank, so the ranks' streams would wait"
+                " for one another for ever; wait for the future, and then call the collective"
+            )
+        return self._on_gpu(device)
 
     def _message_group(self, tensors: Tensors) -> _core.Group:
         """Return the engine's group for a message; callbacks use the same group as other code."""
         device = device_of(tensors)
-        return self._group if device is None else self._on_gpu(self._group, device)
+        return self._group if device is None else self._on_gpu(device)
 
-    def _on_gpu(self, group: _core.Group, device: torch.device) -> _core.Group:
-        """Return the DeviceGroup with the ranks and the sequence of a group."""
+    def _on_gpu(self, device: torch.device) -> _core.Group:
         with self._lock:
-            if group not in self._cuda:
+            if self._cuda is None:
                 from slipstream.torch.cuda.groups import CudaGroups
 
-                self._cuda[group] = CudaGroups(group)
-            groups = self._cuda[group]
-        return cast("_core.Group", groups.on_current_stream(device))
+                self._cuda = CudaGroups(self._group)
+        return cast("_core.Group", self._cuda.on_current_stream(device))
 
     def _engine_group(self) -> _core.Group:
         """Return the engine's group for a collective; calls in callbacks use a separate group."""

@@ -100,21 +100,6 @@ def check_streams(rank: int, size: int) -> None:
     assert sums == expected, (sums, expected)
 
 
-def check_callbacks(rank: int, size: int) -> None:
-    """Check collectives in callbacks of the CPU's futures, beside those of the main thread."""
-    tensors = [torch.full((1000 + i,), float(rank + i), device="cuda") for i in range(20)]
-    futures = []
-    for first, second in zip(tensors[::2], tensors[1::2], strict=True):
-        work = dist.all_reduce(torch.ones(300_000), async_op=True)
-        futures.append(work.get_future().then(lambda _, own=first: dist.all_reduce(own)))
-        dist.all_reduce(second)
-    for future in futures:
-        future.wait()
-    torch.cuda.synchronize()
-    for i, tensor in enumerate(tensors):
-        assert tensor.eq(sum(each + i for each in range(size))).all(), i
-
-
 def check_wait_does_not_block(rank: int) -> float:
     """Return the seconds of a wait while the last rank arrives 0.3 s late."""
     tensor = torch.ones(1_000_000, device="cuda")
@@ -176,7 +161,6 @@ def main() -> None:
         ("reductions", lambda: check_reductions(rank, size)),
         ("copies", lambda: check_copies(rank, size)),
         ("streams", lambda: check_streams(rank, size)),
-        ("callbacks", lambda: check_callbacks(rank, size)),
         ("wait", lambda: check_wait_does_not_block(rank)),
         ("training", lambda: check_training(rank, size)),
     ):
