@@ -26,7 +26,6 @@ from slipstream.cluster.nccl import plugin_library
 from slipstream.errors import InternalError
 from slipstream.settings import detect_launcher
 
-
 NOISE_BYTES = 999_983  # a prime, so that no two segments of a message are equal
 
 
