@@ -47,8 +47,8 @@ class Net:
     """A plugin that reads its options from the environment when the object is made.
 
     Args:
-        library: Path of the plugin's file. Each loaded file reads the environment once, so a process
-            that needs several sets of options loads copies of the file from several paths.
+        library: Path of the plugin's file. Each loaded file reads the environment once. So a
+            process that needs several sets of options loads copies of the file from other paths.
 
     Raises:
         SlipstreamError: an option is not allowed.
