@@ -113,9 +113,10 @@ def check_names(options: ForecastOptions, parameters: Parameters) -> None:
 
 
 def check_machines(machines: Sequence[HostType], options: ForecastOptions) -> None:
-    """Raise UsageError if a budget needs an unknown price, or if all hosts have too many devices.
+    """Raise UsageError for a budget without prices, or if every host has too many devices.
 
-    The maximum number of devices is `options.max_devices`.
+    A budget is allowed only if the price of at least one type of host is known. At least one type
+    of host must have at most `options.max_devices` devices.
     """
     own, budget = options.own, options.budget
     if budget is not None and all(machine.dollars_per_hour is None for machine in machines):

@@ -67,8 +67,8 @@ def forecast(
 ) -> Result:
     """Return ranked plans to train a model, and rejected hosts with the reasons for rejection.
 
-    The model is traced, never run, and no device is needed. The call blocks for seconds, and for
-    about a minute for the largest models on a thousand devices.
+    The model is traced, never run, and no device is needed. The call usually blocks for a few
+    seconds. For the largest models on a thousand devices, the call blocks for about a minute.
 
     Args:
         model: Source of the model: a function that returns the model, "package.module:make" or
@@ -113,7 +113,7 @@ def forecast(
 
 
 def _models(source: Source, name: str, progress: Progress) -> Callable[[Precision], Resizable]:
-    """Return a function that traces the model in a precision, and caches the result."""
+    """Return a function that traces the model in a given precision; the traces are cached."""
 
     @cache
     def model(precision: Precision) -> Resizable:
@@ -148,7 +148,10 @@ def _steps(source: Source, options: ForecastOptions) -> tuple[int | None, float 
 
 
 def _with_precision(machine: HostType, precision: str | None) -> HostType:
-    """Return the machine with the requested precision, or with its devices' best precision."""
+    """Return the host type, set to compute in a precision.
+
+    If the user requests no precision, the devices compute in their best precision.
+    """
     best = best_precision(machine.cluster.device)
     chosen = next((name for name in PRECISIONS if name == precision), best)
     return replace(machine, precision=chosen)
@@ -167,7 +170,10 @@ def _source(model: str, options: ForecastOptions) -> Source:
 
 
 def _machines(options: ForecastOptions) -> tuple[list[HostType], list[Loss]]:
-    """Return the types of hosts to search, and rejected offers: equal hosts at a higher price."""
+    """Return the types of hosts to search, and the rejected offers.
+
+    An offer is rejected if a cheaper offer has the same devices and the same network.
+    """
     hardware = load_hardware(*([] if options.hardware is None else [options.hardware]))
     link = None if options.network is None else network(hardware, options.network)
     if options.own is None:

@@ -1,6 +1,6 @@
 """Calibration of the forecast: numbers measured on a machine replace published numbers.
 
-The package turns measurements of `slipstream.bench.forecast.device` and of `slipstream bench comm`
-into one data file of devices, links and software parameters. `slipstream forecast --hardware` reads
-the data file.
+The package writes one data file of devices, links and software parameters. The file contains
+results that `slipstream.bench.forecast.device` and `slipstream bench comm` measured. `slipstream
+forecast --hardware` reads the file.
 """

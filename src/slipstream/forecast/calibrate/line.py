@@ -30,7 +30,7 @@ class TimedAllReduce:
 
     Args:
         ranks: Number of ranks, at least 2.
-        num_bytes: Bytes on each rank, above 0.
+        num_bytes: Size in bytes of the array that each rank passes to the all-reduce, above 0.
         seconds: Duration in seconds, above 0.
     """
 
@@ -41,7 +41,7 @@ class TimedAllReduce:
 
 @dataclass(frozen=True, slots=True)
 class LinkSpeed:
-    """Latency and rate of the link of each rank.
+    """Latency and rate of the link that connects a rank with other ranks.
 
     Args:
         latency: Seconds that one step of a collective takes in addition to the transfer of bytes.
@@ -55,10 +55,10 @@ class LinkSpeed:
 def fit(samples: Sequence[TimedAllReduce]) -> LinkSpeed:
     """Return the latency and rate with the least sum of squared relative errors.
 
-    An all-reduce is a ring or recursive doubling, and the fit does not know which. Each iteration
-    assumes the algorithm that is faster with the latency and rate of the previous iteration, like
-    the forecast does. The fit ends when no sample changes its algorithm, or when the fitted time
-    does not rise with the size of the all-reduce.
+    An all-reduce is a ring or recursive doubling, and the fit does not know which. For each sample,
+    an iteration assumes the algorithm that is faster with the latency and rate of the previous
+    iteration, like the forecast does. The fit ends when an iteration assumes the same algorithms as
+    the previous iteration, or when the fitted time does not rise with the size of the all-reduce.
 
     Args:
         samples: Timed all-reduces of at least two sizes.
@@ -106,7 +106,7 @@ def _least_squares(
     A negative latency becomes 0, and the rate is fitted again.
 
     Args:
-        ways: Number of steps and number of bytes of each sample.
+        ways: For each sample, the number of steps and the number of bytes that a rank sends.
         samples: Timed all-reduces.
     """
     seconds = np.array([sample.seconds for sample in samples])

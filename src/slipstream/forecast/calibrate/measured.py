@@ -40,8 +40,9 @@ class CalibratedDevice:
         forward_us: Host time in microseconds per operator of the forward pass.
         backward_us: Host time in microseconds per operator of the backward pass.
         update_us: Host time in microseconds per parameter that the optimizer changes.
-        gap_us: Idle microseconds between two small kernels that the host launched early enough
-            (default None: the device is a CPU, on which there is no such gap).
+        gap_us: Microseconds per operator when small kernels run as a CUDA graph, so that the device
+            never waits for the host (default None: the device is a CPU; the forecast uses the host
+            time per operator instead).
         host_gb_per_s: Rate of copies from host memory to device memory in 1e9 bytes per second
             (default None: the device is a CPU, which uses host memory).
     """
@@ -88,7 +89,7 @@ class Calibration:
 
 
 def tables(calibration: Calibration) -> dict[str, Any]:
-    """Return the tables of the data file: devices, links, reached rates and framework overheads.
+    """Return the tables of the data file: devices, links, kernel rates and framework overheads.
 
     Args:
         calibration: Measurements of a machine.
@@ -181,7 +182,8 @@ def _wire(calibration: Calibration) -> dict[str, float]:
 def _runtime(device: CalibratedDevice) -> dict[str, float]:
     """Return the overheads of the framework: host time per operator, and the cost of batch norms.
 
-    The factors on the times of all kernels except batch norms are 1.
+    The result also has factors by which the forecast multiplies the times of kernels. All factors
+    except those of batch norms are 1, because the rates in the data file were measured.
     """
     return {
         "forward_us": device.forward_us,

@@ -13,7 +13,9 @@ from slipstream.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class TimedProduct:
-    """A timed product of an (m, k) and a (k, n) matrix that has many tiles for each processor.
+    """A timed product of an (m, k) matrix and a (k, n) matrix.
+
+    The matrices are so large that each processor computes many tiles of the result.
 
     Args:
         m: Number of rows.
@@ -70,7 +72,9 @@ def peak(short: TimedProduct, long: TimedProduct) -> ProductPeak:
 
 
 def share(timed: TimedProduct, reached: ProductPeak) -> float:
-    """Return the rate of a product, relative to a plain product with the same k; at most 1.
+    """Return the rate of a product, relative to a plain matrix product; at most 1.
+
+    The summed dimensions of both products have the same length.
 
     Args:
         timed: Any product, such as the product that a convolution computes.

@@ -72,10 +72,10 @@ class Link(_Entry):
     source: str
 
     def share(self, devices: int, per_host: int) -> float:
-        """Return the share of the link rate at which the first devices of a host exchange data.
+        """Return the share of the link rate at which some devices of a host exchange data.
 
         Args:
-            devices: Number of devices that exchange data, at least 2.
+            devices: Number n of devices that exchange data, at least 2: the first n of the host.
             per_host: Number of devices in the host.
         """
         if per_host > max(self.among, default=0):

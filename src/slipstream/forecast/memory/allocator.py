@@ -73,8 +73,8 @@ class Allocator:
             limit, segments without a piece in use are given back to the device. If the segments in
             use do not fit, the reservation exceeds the limit, so that `peak_reserved` is the memory
             that would be needed.
-        expandable: Whether each pool has one segment that grows (`expandable_segments:True`); a
-            segment that grows keeps its memory at the limit.
+        expandable: Whether each pool has one segment that grows (`expandable_segments:True`). A
+            segment that grows never gives memory back to the device.
 
     `allocated` and `reserved` are the current bytes, and `peak_allocated` and `peak_reserved` are
     the maxima so far. Pieces in use count with their rounded size, as in

@@ -29,9 +29,9 @@ def checkpointed(workload: Workload, *, selective: bool = False, lazy: bool = Fa
 
     Args:
         workload: Workload of a model that has no checkpoints yet.
-        selective: Whether to keep the results of attention and of every second matrix product. One
-            product of a workload may stand for several products of a framework, so the model keeps
-            half of the result of every product (default False).
+        selective: Whether to keep the results of attention and of every second matrix product
+            (default False). One product of the workload may stand for several products of PyTorch,
+            so the returned workload keeps half of the result of every product.
         lazy: Whether `selective` keeps only results that the backward pass reads (default False).
     """
     again = sorted((u for u in units(workload) if u.backward), key=lambda u: u.backward.start)
@@ -46,7 +46,10 @@ def checkpointed(workload: Workload, *, selective: bool = False, lazy: bool = Fa
 def _halved(
     workload: Workload, chosen: Sequence[RepeatedModule], *, lazy: bool
 ) -> tuple[Workload, frozenset[int]]:
-    """Return a workload in which each matrix product writes two halves, and the values to keep."""
+    """Return a changed workload, and the indices of the values to keep in memory.
+
+    In the changed workload, each matrix product writes its result as two values of half the size.
+    """
     values = list(workload.values)
     second_halves: dict[int, int] = {}
     kept: set[int] = set()
@@ -124,13 +127,16 @@ class _Again:
         )
 
     def _moved(self, index: int) -> int:
-        """Return the index of an old operator in the new workload."""
+        """Return the index in the new workload of an operator of the original workload."""
         return index + self._added[bisect_right(self._starts, index)]
 
     def _death(self, index: int) -> int:
-        """Return the index at which a value dies in the new workload.
+        """Return the index of the operator in the new workload before which a value is freed.
 
-        If operators are inserted at the same index, the value dies before these operators run.
+        If repeated operators are inserted at `index`, the value is freed before these operators.
+
+        Args:
+            index: Index of the operator in the original workload before which the value is freed.
         """
         return index + self._added[bisect_left(self._starts, index)]
 
@@ -162,7 +168,10 @@ class _Again:
         ]
 
     def _copy(self, index: int, unit: RepeatedModule, shift: int) -> TensorValue:
-        """Return the copy of a value that is computed again, and let the original die earlier."""
+        """Return a copy of a value, and free the original value earlier.
+
+        The copy stands for the result of computing the value again.
+        """
         value = self._old.values[index]
         if 0 <= value.dies <= unit.forward.stop:
             return replace(value, born=value.born + shift, dies=value.dies + shift)

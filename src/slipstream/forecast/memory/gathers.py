@@ -14,7 +14,7 @@ from slipstream.forecast.memory.units import RepeatedModule
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """The forward or backward pass of a unit, its gathered parameters, and the run that follows."""
+    """The forward or backward pass of a unit, its gathered parameters, and the pass after it."""
 
     span: range
     parameters: Sequence[int]
@@ -36,8 +36,8 @@ class Gathers:
         ends: Index of the operator after the last forward operator, and index of the operator after
             the last backward operator.
         ledger: Ledger that counts the memory.
-        stays: Whether gathered parameters stay in memory, because pipeline stages need them again
-            for each micro-batch.
+        stays: Whether gathered parameters stay in memory for the whole step. They stay in a
+            pipeline stage, which needs them again for each micro-batch.
     """
 
     def __init__(
@@ -69,7 +69,8 @@ class Gathers:
         """Gather and free parameters before an operator.
 
         Args:
-            operator: Index of the operator, or the number of operators at the end of the step.
+            operator: Index of the next operator. At the end of the step, when no operator is left,
+                it is the number of operators.
         """
         if operator in (0, self._ends[0]) and self._held is None:
             arrived = self._buffer(self._rest)
@@ -103,7 +104,7 @@ class Gathers:
 
 
 def _chain(spans: Sequence[tuple[range, Sequence[int]]]) -> list[_Run]:
-    """Return the runs, last first, each linked to the run that follows it in execution."""
+    """Return the passes of the units, last first; each is linked to the pass that runs after it."""
     runs: list[_Run] = []
     for span, parameters in reversed(spans):
         runs.append(_Run(span, parameters, runs[-1] if runs else None))

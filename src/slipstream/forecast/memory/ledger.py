@@ -22,7 +22,7 @@ class Use(enum.IntEnum):
 
 
 class MemoryStream(enum.IntEnum):
-    """A CUDA stream; the allocator never gives memory that one stream freed to another stream."""
+    """A CUDA stream; memory that one stream frees is never allocated by another stream."""
 
     COMPUTE = 0
     GATHER = 1

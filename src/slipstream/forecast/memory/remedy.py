@@ -82,7 +82,7 @@ def _bases(strategy: Strategy, most_tensor: int) -> Iterator[Strategy]:
 
 
 def _smaller(strategy: Strategy) -> Iterator[Strategy]:
-    """Yield strategies with smaller and smaller micro-batches and equal samples per step."""
+    """Yield strategies with ever smaller micro-batches; the samples per step stay the same."""
     yield strategy
     while strategy.micro_batch % 2 == 0:
         strategy = replace(

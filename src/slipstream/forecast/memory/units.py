@@ -18,8 +18,8 @@ class RepeatedModule:
         parameters: Indices of the module's parameters in the workload.
         forward: Range of the module's operators in the forward pass.
         backward: Range of the backward operators that belong to the module; empty if there are
-            none. A backward operator belongs to the module whose parameters it uses, or whose
-            values it uses if no later module reads these values in the forward pass.
+            none. A backward operator belongs to the module whose parameters it uses. It also
+            belongs to the module if it uses values that no later module reads in the forward pass.
     """
 
     name: str

@@ -8,10 +8,11 @@ from slipstream.units import GIB
 
 
 def advice(fit: MemoryFit) -> list[str]:
-    """Return lines of text: whether plain replicas fit in memory, and changes that make them fit.
+    """Return lines of text: whether the model fits in memory, and changes that make it fit.
 
     Args:
-        fit: Memory fit on the first plan's hosts.
+        fit: Memory that a replica of the whole model needs on the first plan's hosts, and changes
+            that make it fit.
     """
     first = question(fit)
     if fit.fits:

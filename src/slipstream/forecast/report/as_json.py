@@ -1,4 +1,4 @@
-"""A forecast as JSON, without the time spans of the resources of its steps."""
+"""A forecast as JSON, without the timelines of its steps."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from slipstream.units import GIB
 
 
 def as_json(result: Result) -> dict[str, Any]:
-    """Return a result as values for JSON, without the time spans of its steps' resources.
+    """Return a forecast as dicts and lists that `json.dumps` accepts.
+
+    The result omits the timeline of each plan's step: the tasks of each resource with their times.
 
     Args:
-        result: Result of a search.
+        result: Ranked plans and rejected hosts, from a search.
     """
     return {
         "steps": result.steps,

@@ -37,7 +37,7 @@ def efficiency(rows: Sequence[Row], kinds: Sequence[str]) -> Spec:
     """Return a chart of efficiency against the number of devices, with a line for each machine.
 
     Args:
-        rows: Rows from `rows.scaling`.
+        rows: Data points of the chart, as `rows.scaling` returns them.
         kinds: Names of the kinds of machines in the order of the legend.
     """
     counts = sorted({row["devices"] for row in rows})
@@ -69,7 +69,7 @@ def cost(rows: Sequence[Row], of: ChartScale) -> Spec:
     """Return a chart of the cost and time of all plans, with intervals and the Pareto front.
 
     Args:
-        rows: Rows from `rows.costs`.
+        rows: Data points of the chart, as `rows.costs` returns them.
         of: Units and titles of the axes for time and cost.
     """
     money = "$,.4~r" if of.priced else ",.4~r"
@@ -110,7 +110,7 @@ def parts(rows: Sequence[Row]) -> Spec:
     """Return a chart with a bar for each plan, divided into the parts of its step time.
 
     Args:
-        rows: Rows from `rows.parts`.
+        rows: Data points of the chart, as `rows.parts` returns them.
     """
     chart = _bars(rows, "share:Q", "share of the step", "part", PARTS, colours.PARTS)
     tooltip = [
@@ -131,7 +131,7 @@ def memory(rows: Sequence[Row]) -> Spec:
     A mark on each bar shows the memory capacity of the plan's device.
 
     Args:
-        rows: Rows from `rows.memory`.
+        rows: Data points of the chart, as `rows.memory` returns them.
     """
     bars = _bars(rows, "gib:Q", "GiB on the fullest device", "use", USES, colours.USES).encode(
         tooltip=[
@@ -164,7 +164,7 @@ def schedule(rows: Sequence[Row], plans: Mapping[str, str]) -> Spec:
     """Return a timeline chart of the resources in one step, for a plan that the reader selects.
 
     Args:
-        rows: Rows from `spans.schedule` of all plans.
+        rows: Bars of the timelines of all plans, as `spans.schedule` returns them.
         plans: Text of each menu entry, by the plan's label in `rows`.
     """
     kinds = list(dict.fromkeys(row["kind"] for row in rows))

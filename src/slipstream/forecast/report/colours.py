@@ -22,10 +22,10 @@ USES = (BLUE, ORANGE, GREEN, TEAL, GOLD, VIOLET, GREY)
 
 
 def of_spans(kinds: list[str]) -> list[str]:
-    """Return a colour for each kind of span.
+    """Return a colour for each kind of task in a timeline chart.
 
     Args:
-        kinds: Names of all kinds that are drawn.
+        kinds: Names of all kinds of tasks in the chart, such as "forward".
     """
     spare = [colour for colour in ALL if colour not in SPANS.values()]
     strange = [kind for kind in kinds if kind not in SPANS]

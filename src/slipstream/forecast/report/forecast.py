@@ -21,7 +21,7 @@ def forecast_page(result: Result, asked: Mapping[str, object], most: int = 10) -
     The call blocks for a second or two.
 
     Args:
-        result: Result of a search.
+        result: Ranked plans and rejected hosts, from a search.
         asked: Names and values of the arguments of `slipstream.forecast.forecast`.
         most: Maximum number of plans in the table (default 10).
     """
@@ -122,9 +122,9 @@ def _schedule(plans: Sequence[Plan]) -> Section:
 
 
 def _words(number: int, plan: Plan) -> str:
-    """Return text with a plan's label, its step time, and the part of that time that is drawn.
+    """Return text with a plan's label, its step time, and the seconds that its timeline shows.
 
-    The drawn part is left out of the text if it is more than 90 % of the step time.
+    The seconds of the timeline are left out if they are more than 90 % of the step time.
     """
     step, drawn = plan.step.seconds, spans.drawn(plan)
     part = "" if drawn > 0.9 * step else f"; the first {_exactly(drawn)} are drawn"

@@ -12,12 +12,12 @@ BANDS = (0.1, 0.2)
 
 
 def points(report: ValidationReport) -> list[Row]:
-    """Return forecast and measured seconds per step for each measurement of a time.
+    """Return the forecast and the measured seconds per step of each measurement.
 
-    Measurements of a speed-up are left out.
+    Measurements that state a speed-up instead of a time are left out.
 
     Args:
-        report: Comparison of a table of measurements with their forecasts.
+        report: Measurements from a table, each with its forecast.
     """
     return [
         {**_named(judged), "measured": judged.case.measured, "forecast": judged.forecast}
@@ -30,7 +30,7 @@ def efficiencies(report: ValidationReport) -> list[Row]:
     """Return forecast and measured efficiency for each measurement with a single-device baseline.
 
     Args:
-        report: Comparison of a table of measurements with their forecasts.
+        report: Measurements from a table, each with its forecast.
     """
     return [
         {**_named(judged), "measured": measured, "forecast": forecast}
@@ -39,7 +39,7 @@ def efficiencies(report: ValidationReport) -> list[Row]:
 
 
 def sources(report: ValidationReport) -> list[str]:
-    """Return the sources of the measurements, sorted by falling number of measurements."""
+    """Return the sources of the measurements; the source with most measurements comes first."""
     counts: dict[str, int] = {}
     for judged in report.judged:
         counts[judged.case.source] = counts.get(judged.case.source, 0) + 1
@@ -50,7 +50,7 @@ def bands(rows: Sequence[Row]) -> list[Row]:
     """Return the ends of the chart's diagonal, and the corners of a band for each error in `BANDS`.
 
     Args:
-        rows: Rows from `points`.
+        rows: Data points of the chart, as `points` returns them.
     """
     numbers = [row[name] for row in rows for name in ("measured", "forecast")]
     return [

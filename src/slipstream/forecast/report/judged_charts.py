@@ -26,8 +26,8 @@ def scatter(rows: Sequence[Row], bands: Sequence[Row], sources: Sequence[str]) -
     """Return a chart of forecast against measured seconds, with a diagonal and error bands.
 
     Args:
-        rows: Rows from `judged.points`.
-        bands: Rows from `judged.bands`.
+        rows: Data points of the chart, as `judged.points` returns them.
+        bands: Data points of the diagonal and the error bands, as `judged.bands` returns them.
         sources: Names of the sources in the order of the legend.
     """
     ends = alt.Chart(alt.InlineData(values=list(bands)))
@@ -54,7 +54,7 @@ def efficiency(rows: Sequence[Row], sources: Sequence[str]) -> Spec:
     A band in the chart contains errors of up to 10 percentage points.
 
     Args:
-        rows: Rows from `judged.efficiencies`.
+        rows: Data points of the chart, as `judged.efficiencies` returns them.
         sources: Names of the sources in the order of the legend.
     """
     top = max(1.0, *(row[name] for row in rows for name in ("measured", "forecast")))

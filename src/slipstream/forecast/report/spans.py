@@ -20,15 +20,16 @@ _NUMBER = re.compile(r"\d+")
 
 
 def drawn(plan: Plan) -> float:
-    """Return the seconds of a plan's step that its spans cover.
+    """Return the number of seconds that the timeline of a plan's step shows.
 
-    Spans cover neither the optimizer's update nor micro-batches that repeat earlier micro-batches.
+    The timeline shows neither the optimizer's update nor micro-batches that were not simulated,
+    because they run like an earlier micro-batch.
     """
     return max((span.end for span in plan.step.spans), default=0.0)
 
 
 def schedule(number: int, plan: Plan) -> list[Row]:
-    """Return one row for each time span of a plan's resources.
+    """Return one bar of the timeline chart for each task in a plan's step.
 
     Args:
         number: Rank of the plan, from 1.
@@ -70,7 +71,7 @@ def shown(queues: Iterable[str]) -> list[str]:
 
 
 def kind(name: str) -> str:
-    """Return a span's name without its number, such as "forward" for "forward 3"."""
+    """Return a task's name without its number, such as "forward" for "forward 3"."""
     return _NUMBER.sub("", name).strip()
 
 
@@ -80,7 +81,7 @@ def _place(queue: str) -> tuple[int, str]:
 
 
 def _together(spans: Sequence[ResourceSpan], least: float) -> list[ResourceSpan]:
-    """Join each span that is too short to be visible with the span that follows it."""
+    """Join successive tasks into one bar while the bar is too short to be visible."""
     joined: list[ResourceSpan] = []
     for span in spans:
         last = joined[-1] if joined else None

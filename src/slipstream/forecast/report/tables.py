@@ -47,7 +47,7 @@ def parts(rows: Iterable[Row]) -> Table:
     """Return a table of the parts of each plan's step time in milliseconds.
 
     Args:
-        rows: Rows from `rows.parts`.
+        rows: Parts of the step times, as `rows.parts` returns them.
     """
     cells_of: dict[str, list[Cell]] = {}
     for row in rows:
@@ -63,7 +63,7 @@ def front(rows: Iterable[Row], time: str, cost: str) -> Table:
     """Return a table of the plans on the Pareto front of time and cost, fastest first.
 
     Args:
-        rows: Rows from `rows.costs`.
+        rows: Times and costs of the plans, as `rows.costs` returns them.
         time: Heading of the time column.
         cost: Heading of the cost column.
     """
@@ -90,7 +90,8 @@ def fit(memory_fit: MemoryFit) -> Table:
     """Return a table of changes with which replicas of the whole model fit in memory.
 
     Args:
-        memory_fit: Memory fit on the first plan's hosts.
+        memory_fit: Memory that a replica needs on the first plan's hosts, and changes that make it
+            fit.
     """
     verdict = "it fits" if memory_fit.fits else "it does not fit"
     asked = (Cell("none"), Cell(memory(memory_fit.num_bytes)), Cell(""), Cell(verdict))
@@ -106,10 +107,10 @@ def fit(memory_fit: MemoryFit) -> Table:
 
 
 def losers(result: Result) -> list[Table]:
-    """Return a table for each reason of rejection; plans that nearly passed come first.
+    """Return a table for each reason of rejection; hosts that were nearly accepted come first.
 
     Args:
-        result: Result of a search.
+        result: Ranked plans and rejected hosts, from a search.
     """
     columns = (Column("hardware"), Column("reason against it"), Column("cheapest change"))
     tables: list[Table] = []

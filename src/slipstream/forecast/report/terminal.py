@@ -36,10 +36,11 @@ def table(result: Result, most: int = 10) -> Table:
     """Return a table of the best plans for a console of 100 columns.
 
     The second line of a cell with a forecast is the interval in which eight in ten measurements
-    lie. Model FLOPs utilisation (MFU) and the factor that limits the plan are below the efficiency.
+    lie. The lines under the efficiency show the model FLOPs utilisation (MFU) and the factor that
+    limits the plan.
 
     Args:
-        result: Result of a search.
+        result: Ranked plans and rejected hosts, from a search.
         most: Maximum number of plans to show (default 10).
     """
     plans = result.plans[:most]
@@ -58,7 +59,7 @@ def losers(result: Result, most: int = 10) -> Group:
     """Return the reasons why rejected plans are not in the table; nearly accepted plans come first.
 
     Args:
-        result: Result of a search.
+        result: Ranked plans and rejected hosts, from a search.
         most: Maximum number of plans that `table` shows (default 10).
     """
     lines: list[Text | Padding] = []
@@ -323,9 +324,10 @@ def _reason(loss: Loss) -> str:
 
 
 def _distance(loss: Loss) -> float:
-    """Return |log(a / b)| of the first and the last number, a and b, in a rejection's reason.
+    """Return how far hosts missed a limit, as |log(a / b)|.
 
-    A plan whose reason has a small distance was nearly accepted.
+    Here, a and b are the first and the last positive number in the reason for the rejection, such
+    as the needed and the available GiB. Hosts with a small distance were nearly accepted.
     """
     numbers = [float(digits.strip("$").replace(",", "")) for digits in _NUMBER.findall(loss.why)]
     numbers = [number for number in numbers if number > 0]

@@ -25,7 +25,7 @@ def validation_page(report: ValidationReport, intervals: Intervals, name: str) -
     The call blocks for a second or two.
 
     Args:
-        report: Comparison of a table of measurements with their forecasts.
+        report: Measurements from a table, each with its forecast.
         intervals: Factors of the prediction intervals; the page says how many measurements lie in
             the intervals.
         name: Name of the table, for the title.

@@ -65,7 +65,7 @@ def strategies(
     """Yield combinations of parallelism degrees, micro-batches and memory-saving methods.
 
     Args:
-        shape: Limits of the model.
+        shape: Properties of the model that limit how it can be divided.
         ranks: Number of ranks; a strategy uses all ranks.
         per_host: Number of ranks per host.
         global_batch: Number of samples per step.
@@ -93,7 +93,10 @@ def strategies(
 
 
 def _degrees(shape: ModelShape, ranks: int, per_host: int) -> Iterator[tuple[int, int, int]]:
-    """Yield tensor-, context- and pipeline-parallel degrees whose product divides the ranks."""
+    """Yield triples of a tensor-, a context- and a pipeline-parallel degree.
+
+    The number of ranks is a multiple of the product of the three degrees.
+    """
     for tensor in powers(min(per_host, _MOST_TENSOR)):
         if per_host % tensor or not shape.divides(tensor):
             continue
@@ -113,7 +116,10 @@ def _is_useful(context: int, data: int, global_batch: int, shape: ModelShape) ->
 
 
 def _experts(shape: ModelShape, data: int) -> list[int]:
-    """Return the expert-parallel degrees: 1, and the powers of two that divide the replicas."""
+    """Return the expert-parallel degrees to try: 1, and some powers of two.
+
+    The number of experts and the number of replicas are multiples of each degree.
+    """
     if shape.experts == 1:
         return [1]
     most = max(degree for degree in powers(shape.experts) if shape.experts % degree == 0)
@@ -127,7 +133,7 @@ def refinements(
 
     Args:
         strategy: Strategy that fits in memory.
-        shape: Limits of the model.
+        shape: Properties of the model that limit how it can be divided.
         hosts: Number of hosts.
         allowed: Strategies that the user allows.
     """

@@ -65,7 +65,7 @@ class Intervals:
     def of_efficiency(self, value: float, devices: int) -> Interval:
         """Return an efficiency with its interval.
 
-        The interval of one device has no width. The upper bound is at most 1.
+        If there is only one device, both bounds equal the efficiency. The upper bound is at most 1.
 
         Args:
             value: Forecast efficiency.

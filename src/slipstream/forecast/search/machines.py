@@ -31,7 +31,7 @@ class HostType:
 
     Args:
         name: Human-readable name, such as "aws p4d.24xlarge".
-        cluster: Cluster of hosts of this type.
+        cluster: Device, devices per host, and links of hosts of this type.
         dollars_per_hour: Price of one host in dollars per hour; None if unknown.
         offer: Offer of a cloud; None for hosts that the user owns.
         precision: Data type in which the devices compute matrix products.
@@ -70,7 +70,7 @@ def rented(
     """Yield the hosts that clouds rent out.
 
     Args:
-        hardware: Hardware tables with the offers.
+        hardware: Hardware tables, which contain the offers of clouds.
         devices: Names or aliases of allowed devices (default empty: all).
         clouds: Names of allowed clouds (default empty: all).
         markets: Allowed markets, "on-demand" and "spot" (default on-demand only).
@@ -110,11 +110,11 @@ def own(
     """Return the type of host that the user describes.
 
     Args:
-        hardware: Hardware tables with the device.
+        hardware: Hardware tables, which contain the device and its links.
         device: Name or alias of the device.
         per_host: Number of devices per host.
-        network: Network between hosts; its rate is that of one host (default None: the hosts are
-            not connected).
+        network: Network between hosts, with the rate of all ports of one host together (default
+            None: the hosts are not connected).
         dollars_per_hour: Price of one host in dollars per hour (default None: unknown).
     """
     described = hardware.device(device)
@@ -128,7 +128,7 @@ def network(hardware: Hardware, text: str) -> Link:
     """Return a network between hosts, found by its name or made from a rate.
 
     Args:
-        hardware: Hardware tables with the links.
+        hardware: Hardware tables, which contain the links.
         text: Name of a link, such as "infiniband-ndr", or rate, such as "25" (Gbit/s), "25g",
             "25 Gb/s" or "200Mbit/s".
 
@@ -149,7 +149,7 @@ def network(hardware: Hardware, text: str) -> Link:
 
 
 def ethernet(gbit: float) -> Link:
-    """Return an Ethernet network between hosts that has a given nominal rate.
+    """Return an Ethernet network with a given nominal rate.
 
     Args:
         gbit: Nominal rate of all ports of a host together, in Gbit/s.

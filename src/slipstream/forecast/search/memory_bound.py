@@ -32,11 +32,11 @@ class LowerBound:
     working: npt.NDArray[np.float64]
 
     def between(self, other: LowerBound, share: float) -> LowerBound:
-        """Return the lower bound at another micro-batch size, by linear interpolation.
+        """Return the lower bound of the activations at another micro-batch size.
 
-        The bytes of each operator grow linearly with the micro-batch size. At a larger micro-batch
-        size, a different operator may be the largest, so the extrapolated bytes are at most the
-        bytes of the largest operator.
+        The bytes of each operator grow linearly with the micro-batch size, so this bound and
+        `other` are extrapolated linearly. At a larger micro-batch size, a different operator may be
+        the largest. Its bytes then exceed the extrapolated bytes, which are still a lower bound.
 
         Args:
             other: Lower bound at a larger micro-batch size.
@@ -86,7 +86,7 @@ class PipelineCut:
     Args:
         rank_of: Pipeline rank of each block.
         numbers: Number of trained parameters of each rank.
-        activations: Bytes that each block writes in the forward pass and the backward pass reads.
+        activations: Bytes of the values of each block that stay in memory until the backward pass.
     """
 
     rank_of: npt.NDArray[np.int64]
@@ -94,12 +94,14 @@ class PipelineCut:
     activations: npt.NDArray[np.float64]
 
     def between(self, other: PipelineCut, share: float) -> PipelineCut:
-        """Return the cut at another micro-batch size, by linear interpolation.
+        """Return the parameters and activations at another micro-batch size.
+
+        The bytes of activations are interpolated linearly.
 
         Args:
-            other: Cut at a larger micro-batch size.
-            share: Position between the micro-batch sizes of this cut (0) and of `other` (1); a
-                position above 1 extrapolates.
+            other: Parameters and activations at a larger micro-batch size.
+            share: Position of the micro-batch size on a scale with the size of this value at 0 and
+                the size of `other` at 1; a position above 1 extrapolates.
         """
         return replace(
             self, activations=np.maximum(0.0, blend(self.activations, other.activations, share))
@@ -208,7 +210,7 @@ def shared_out(simulation: Simulation, strategy: Strategy) -> int:
     """Return the number of parameters in the layers whose parameters the replicas shard.
 
     Args:
-        simulation: Simulation with the parameters.
+        simulation: Simulation of the model, which contains the parameters.
         strategy: Strategy whose `layers` names the sharded parameters.
     """
     names = {name for name, choice in strategy.layers if choice is Agreement.SHARD}

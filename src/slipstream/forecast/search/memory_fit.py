@@ -24,9 +24,10 @@ _MOST_TYPES = 3
 
 
 def fit(trials: Trials, machine: HostType, hosts: int, global_batch: int) -> MemoryFit | None:
-    """Return whether plain replicas fit in memory, and the changes that make them fit.
+    """Return the memory that a replica of the model needs, and the changes that make it fit.
 
-    The result is None if the global batch is not a multiple of the number of devices.
+    The replica is not sharded and recomputes nothing. The result is None if the global batch is not
+    a multiple of the number of devices.
 
     Args:
         trials: Cached simulations of the model's strategies.
@@ -135,7 +136,10 @@ def shortages(
 
 
 def _cheapest(machine: HostType, fitting: Sequence[Plan]) -> str:
-    """Return text that names the cheapest hosts that suffice, or the fewest if no prices exist."""
+    """Return text that names the cheapest hosts that have enough memory.
+
+    If the price of `machine` is unknown, the text names the smallest sufficient number of hosts.
+    """
     alike = [plan for plan in fitting if plan.machine is machine]
     priced = machine.dollars_per_hour is not None
     best = min(fitting if priced else alike or fitting, key=_hourly)

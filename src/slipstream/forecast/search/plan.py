@@ -81,7 +81,7 @@ class Plan:
         limit: Factor that limits the step: "compute", "memory bandwidth", "network", "pipeline
             bubble", "host" or "input".
         others: Rejected strategies on the same hosts: the best strategy of each combination of
-            parallelism and memory-saving methods, except that of `strategy`.
+            parallelism and memory-saving methods. The combination of `strategy` is left out.
     """
 
     machine: HostType
@@ -129,7 +129,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFit:
-    """Whether replicas of the whole model fit in memory, and the changes that make them fit.
+    """Memory that a replica of the whole model needs, and the changes that make it fit.
 
     Args:
         machine: Type of every host.

@@ -61,13 +61,14 @@ class SearchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of a search.
+    """Ranked plans and rejected hosts, which a search returns.
 
     Args:
         plans: Plans, best first: cheapest if prices are known, else fastest.
         losses: Rejected hosts, with the reasons.
-        fit: Memory fit of replicas on the hosts of the first plan; None if there is no plan, or if
-            the replicas cannot divide the batch equally.
+        fit: Memory that a replica of the whole model needs on the hosts of the first plan, and
+            changes that make it fit; None if there is no plan, or if the replicas cannot divide the
+            batch equally.
         steps: Number of steps of the whole training; None if unknown.
     """
 
@@ -87,7 +88,7 @@ def search(
 ) -> Result:
     """Return ranked ways to train a model.
 
-    The call blocks for seconds, and for at most about a minute.
+    The call usually blocks for a few seconds, and for the largest models for about a minute.
 
     Args:
         request: Options of the forecast, and the values that were derived from them.

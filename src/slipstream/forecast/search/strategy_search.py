@@ -56,7 +56,7 @@ class BestStrategy:
         peak: Peak memory of the fullest device.
         alone: Samples per second of a single device that trains with the same micro-batch size.
         others: Rejected strategies: the best strategy of each combination of parallelism and
-            memory-saving methods, except that of `strategy`.
+            memory-saving methods. The combination of `strategy` is left out.
     """
 
     machine: HostType
@@ -74,7 +74,8 @@ class Infeasible:
 
     Args:
         why: Human-readable reason with the numbers.
-        memory: Whether the reason is too little memory, and not a batch that cannot be divided.
+        memory: Whether the reason is too little memory; otherwise the batch cannot be divided
+            equally among the devices.
     """
 
     why: str
@@ -159,11 +160,11 @@ class StrategySearch:
         machine: HostType,
         hosts: int,
     ) -> list[tuple[SimulatedStep, Strategy]]:
-        """Return plain data parallelism that chooses a gradient exchange for each layer.
+        """Return a data-parallel strategy that chooses a gradient exchange for each layer.
 
-        Plain data parallelism with the same exchange for all layers may be slow, or may not fit.
-        The result has at most one item. The result is empty if no strategy fits, or if the gradient
-        exchange takes only a small share of the step.
+        Data parallelism with the same gradient exchange for all layers may be slow, or may not fit.
+        The result is a list of one strategy with its simulated step. The list is empty if no such
+        strategy fits, or if the gradient exchange takes only a small share of the step.
         """
         limit = memory_bytes(machine)
         plain = [strategy for strategy in candidates if _is_plain(strategy)]

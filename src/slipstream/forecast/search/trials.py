@@ -229,7 +229,7 @@ class Trials:
             return False
 
     def known_fit(self, strategy: Strategy, machine: HostType) -> bool:
-        """Return False if an earlier call found that a strategy does not fit in memory."""
+        """Return False if an earlier call found that a strategy does not fit, otherwise True."""
         peak = self._peaks.get(_remembered(strategy))
         if peak is not None:
             return peak.reserved <= _room(machine)
@@ -305,7 +305,7 @@ class Trials:
         self._pace *= single.micro_batch / measured.rate / self.simulation(single).run(job).seconds
 
     def job(self, strategy: Strategy, machine: HostType) -> TrainingJob:
-        """Return the job that `Simulation.run` needs."""
+        """Return the description of a training run that `Simulation.run` needs."""
         return TrainingJob(
             workload=self._model.traced[0],
             strategy=strategy,
