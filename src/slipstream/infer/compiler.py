@@ -33,12 +33,13 @@ NUM_RUNS = 3
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A model that is ready for the search, and the facts that its package stores beside it.
+    """A model that is ready for the search, with its samples and further contents of its package.
 
     Args:
         imported: Imported model; its input is uint8 pixels if `CompileOptions.pixels` is set.
         samples: Samples of the search; None if there is no data.
-        reduction: Change of the model's outputs in the package, for example to the best labels.
+        reduction: Choice of the package's outputs: the best classes, selected boxes, or the model's
+            own outputs.
         reading: Description of the input that is made from image files; None if the package reads
             no image files.
         classes: Names of the classes; empty if they are unknown.
@@ -153,8 +154,9 @@ def _package(
 ) -> Package:
     """Return the package of the chosen candidate.
 
-    The candidate runs again. The runs give the outputs of the package's example, the sizes of
-    outputs, and the constants that the candidate's engine rounds.
+    The candidate runs again, on up to `NUM_RUNS` samples. The package stores the first sample with
+    its outputs, as an example. The runs also show the output sizes that the graph leaves unknown,
+    and which constants the candidate's engine rounds.
     """
     samples = source.samples
     samples = synthetic(source.imported.graph, NUM_RUNS) if samples is None else samples
@@ -181,7 +183,11 @@ def _package(
 def _run(
     inputs: list[Mapping[str, Array]], options: CompileOptions, result: SearchResult
 ) -> tuple[list[dict[str, Array]], Mapping[str, Small]]:
-    """Return a pair: the outputs of each run of the chosen candidate, and `Executable.small`."""
+    """Run the chosen candidate on each of several inputs.
+
+    Returns a pair: the outputs of each run, and the forms of the constants that the candidate's
+    engine rounds (see `Executable.small`).
+    """
     engine = engine_of(result.recipe.engine, options.large_bytes)
     executable = engine.prepare(result.graph, result.recipe, options.threads)
     try:

@@ -31,7 +31,7 @@ LABELS = ("label", "labels")
 
 
 def load_data(source: Any, graph: Graph, images: ImageOptions | None = None) -> Batches:
-    """Return the samples of a source for the inputs of a graph.
+    """Return the samples that a source contains, as arrays for the inputs of a graph.
 
     If a folder of images has sub-folders, the images in each sub-folder have one label. The label
     is the sub-folder's name if all names are numbers, otherwise the sub-folder's position in

@@ -24,7 +24,7 @@ class Machine(BaseModel):
     Args:
         processor: Model of the processor, as the system names it.
         cores: Number of cores that the measured process may use.
-        system: Name of the operating system's kernel, and the architecture.
+        system: Name and release of the operating system's kernel, and the processor architecture.
         versions: Versions of Python and of the packages that measurements depend on.
     """
 
@@ -62,8 +62,8 @@ def _version(name: str) -> str | None:
 def give_memory_back() -> None:
     """Return freed memory to the operating system.
 
-    glibc keeps freed blocks of less than 32 MiB for reuse. All freed blocks together can be as
-    large as all weights of a model.
+    Without this call, glibc keeps freed blocks of less than 32 MiB for reuse. Together, these
+    blocks can be as large as all weights of a model.
     """
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -46,11 +46,14 @@ class _Contender:
     seconds: list[float] = field(default_factory=list[float])
 
     def turn(self, least: float) -> None:
-        """Call the function repeatedly, and record the median time of a call.
+        """Call the function one to ten times, and record the median time of a call.
 
-        There are one to ten calls. No call begins later than `least` seconds after the first call.
         The first of several calls is not counted, because during this call the processor's caches
         still hold the data of other functions.
+
+        Args:
+            least: Time after the first call's beginning from which no further call begins, in
+                seconds.
         """
         calls: list[float] = []
         begin = now = time.perf_counter()
@@ -77,19 +80,18 @@ def interleave(
 ) -> dict[str, Timing]:
     """Time functions in turn, so that a disturbance of the machine affects all of them.
 
-    In every round each function has a turn of several calls; the order of the functions is reversed
-    from round to round. From the fifth round on, a function is dropped if even its best round took
-    more than `final` times the lowest median of all functions.
+    In every round, each function is called several times in succession (its turn). The order of the
+    functions is reversed from round to round. After the fifth round and each later round, a
+    function is dropped if even its best round took more than `final` times the lowest median.
 
     Args:
         runs: Functions without arguments, by name. Each function is called twice before it is
             timed.
         seconds: Duration of the measurement in seconds, warm-up included. There are at least five
             rounds, even if these take more than `seconds`.
-        most_rounds: Greatest number of rounds (default 200).
-        final: Limit for dropping a function, as a multiple of the lowest median, 1 or more (default
-            1.3). A function is dropped if its best round took longer than `final` times the lowest
-            median.
+        most_rounds: Largest number of rounds (default 200; fewer than five count as five).
+        final: Limit for dropping a function, as a multiple of the lowest median of all functions
+            that have not been dropped, 1 or more (default 1.3).
         turn: Duration in seconds after which no further call of a turn begins (default 0.1); 0
             gives one call per turn.
         tell: Function that is called after each round, with the share of the measurement that is

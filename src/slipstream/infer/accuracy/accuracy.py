@@ -1,7 +1,8 @@
 """Comparison of a candidate's outputs with the outputs of the reference (see `reference`).
 
-The measures are the signal-to-noise ratio, the percentage of equal answers, and the top-1 accuracy
-on labels. For unseen samples there are bounds, which hold with a confidence of 95 %.
+The measures are the signal-to-noise ratio, the percentage of equal predictions (predicted classes
+and integer outputs), and the top-1 accuracy on labels. For unseen samples, the signal-to-noise
+ratio and the top-1 loss have bounds that hold with a confidence of 95 %.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -32,7 +33,7 @@ ENOUGH = 8
 
 @dataclass
 class Powers:
-    """Signal and noise of one group of an output's numbers: a sum of squares for each sample.
+    """Signal and noise of one group of an output's channels, as a sum of squares per sample.
 
     Args:
         signal: Sums of the squared reference outputs, one sum per sample.
@@ -64,8 +65,8 @@ class Comparison:
     """The difference of one candidate's outputs from the reference's, over the samples so far.
 
     Args:
-        yardstick: Groups of an output's numbers that are compared together (default: each output is
-            one group).
+        yardstick: Division of each output into groups of channels; each group has a signal-to-noise
+            ratio of its own (default: each output is one group).
         powers: Signal and noise of each group, by the title of the group.
         samples: Number of samples that were compared.
         labelled: Number of labels of the compared samples.
@@ -74,8 +75,8 @@ class Comparison:
         changed: Number of labels that either the candidate or the reference predicts correctly, but
             not both.
         classes: Distinct labels of the compared samples.
-        answers: Number of answers, which are predicted classes and integer outputs.
-        same: Number of answers that equal the reference's.
+        answers: Number of compared predictions: predicted classes, and numbers of integer outputs.
+        same: Number of compared predictions that equal the reference's predictions.
     """
 
     yardstick: Yardstick = field(default_factory=Yardstick)
@@ -124,7 +125,7 @@ class Comparison:
             self.classes |= set(labels.tolist())
 
     def together(self, other: Comparison) -> Comparison:
-        """Return one comparison over the samples of two comparisons with the same yardstick."""
+        """Return the comparison over the samples of both comparisons, which share a yardstick."""
         both = Comparison(
             self.yardstick,
             samples=self.samples + other.samples,
@@ -163,7 +164,10 @@ class Comparison:
 
     @property
     def agreement(self) -> float | None:
-        """Percentage of answers that equal the reference's; None if no output has answers."""
+        """Percentage of predicted classes and integer outputs that equal the reference's.
+
+        The percentage is None if no output has classes or integers.
+        """
         return 100 * self.same / self.answers if self.answers else None
 
     @property
@@ -177,7 +181,7 @@ class Comparison:
     def most_loss(self) -> float | None:
         """Upper 95 % confidence bound of `top1_loss` for unseen samples; None without labels.
 
-        The bound is that of Agresti and Min (2005) for matched proportions, with one added change.
+        The bound follows Agresti and Min (2005) for matched proportions, with `changed` greater by 1.
         """
         loss = self.top1_loss
         if loss is None:
@@ -197,11 +201,12 @@ class Comparison:
 
 
 def _doubt(signal: Array, noise: Array) -> float:
-    """Return the factor by which the noise-to-signal ratio may be greater on unseen samples.
+    """Return a bound of the noise-to-signal ratio on unseen samples, as a multiple of this ratio.
 
-    The factor is the greater of two upper bounds. Student's bound is that of a ratio of two means,
-    from the residuals (Cochran, Sampling Techniques, 6.4). Cox's bound is that of the mean of a
-    log-normal distribution (Zhou and Gao, 1997). Cox's bound uses Kish's effective number of
+    The result is the greater of two upper bounds. Student's bound regards the ratio as a quotient
+    of two means, and estimates its error from the residuals of the noise (Cochran, Sampling
+    Techniques, 6.4). Cox's bound regards the ratios of the samples as log-normal, and bounds the
+    mean of their distribution (Zhou and Gao, 1997). Cox's bound uses Kish's effective number of
     samples (1965), because samples differ in signal. If some samples have many times the noise of
     others, Student's bound alone is too low; test_accuracy.py shows this on six distributions.
     """

@@ -26,8 +26,8 @@ class SampleSubset:
     """A subset of samples.
 
     Args:
-        samples: Samples of which the subset has some.
-        indices: Indices in `samples` of the subset's samples, in the order of the subset.
+        samples: Samples from which the subset is taken.
+        indices: Index in `samples` of each sample of the subset, in the order of the subset.
     """
 
     samples: Samples
@@ -44,7 +44,7 @@ class SampleSubset:
         return SampleSubset(self.samples, self.indices[:count])
 
     def turns(self, other: SampleSubset) -> SampleSubset:
-        """Return a subset that takes its samples in turn from this subset and from `other`."""
+        """Return a subset whose samples come alternately from this subset and from `other`."""
         longest = range(max(len(self), len(other)))
         pairs = (subset.indices[at : at + 1] for at in longest for subset in (self, other))
         return SampleSubset(self.samples, [index for pair in pairs for index in pair])
@@ -68,11 +68,12 @@ class Division:
 
     @staticmethod
     def of(samples: Samples) -> Division:
-        """Divide samples: a quarter calibrates, a quarter is held out, and the rest judges.
+        """Divide samples: a quarter for calibration, a quarter held out, and the rest for judging.
 
-        At most 64 samples calibrate. If there are fewer than 16 samples, all samples judge. The
-        samples are divided at random, because data is often sorted, for example by class or by
-        date. The seed is fixed, so the same data is always divided in the same way.
+        At most 64 samples are for calibration. Fewer than 16 samples are not divided: all of them
+        are for judging. The samples are divided at random, because data is often sorted, for
+        example by class or by date. The seed is fixed, so the same data is always divided in the
+        same way.
         """
         count = len(samples)
         if count < LEAST:

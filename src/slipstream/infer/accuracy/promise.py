@@ -21,13 +21,13 @@ class Accuracy(BaseModel):
             were too few or random.
         groups: Signal-to-noise ratio in dB by the name of an output. An output whose channels
             differ in magnitude has one ratio for each group of channels.
-        agreement: Percentage of answers (predicted classes and integer outputs) that equal the
-            model's; None if no output has answers.
+        agreement: Percentage of predicted classes and integer outputs that equal the model's; None
+            if no output has classes or integers.
         top1: Top-1 accuracy of the package in percent; None without labels.
         reference_top1: Top-1 accuracy of the model in float32 in percent; None without labels.
         top1_loss: Loss of top-1 accuracy in percentage points; None without labels.
-        samples: Number of samples of the measurement.
-        labelled: Number of labels of the samples of the measurement.
+        samples: Number of samples on which the difference was measured.
+        labelled: Number of labels that these samples have.
         data: Description of the samples, in words.
     """
 
@@ -111,7 +111,7 @@ def chance_note(comparison: Comparison) -> str:
     """Return a warning if the model itself is no better than chance, else "".
 
     A model seems no better than chance if, for example, the folders of images are not in the order
-    of its classes. There is no warning if the samples have no labels, or labels of only one class.
+    of the model's classes. There is no warning if the samples have no labels, or labels of only one class.
     """
     classes = len(comparison.classes)
     if classes < 2:

@@ -39,7 +39,8 @@ class ReferenceCases:
 
     Args:
         cases: Samples, each with the reference's outputs.
-        yardstick: Groups of an output's numbers that are compared together.
+        yardstick: Division of each output into groups of channels; each group has a signal-to-noise
+            ratio of its own.
     """
 
     cases: tuple[ReferenceCase, ...]
@@ -83,7 +84,7 @@ class Reference:
 
     @property
     def seconds(self) -> float:
-        """Shortest time in seconds in which `learn` read and ran a sample; 0 before that."""
+        """Shortest time in seconds in which `learn` read and ran a sample; 0 before `learn`."""
         return self._seconds
 
     def learn(
@@ -94,6 +95,8 @@ class Reference:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Run the reference on samples, to choose the yardstick and to measure the time of a run.
+
+        The yardstick divides each output into groups of channels, from the outputs of these runs.
 
         Args:
             samples: One or more samples.

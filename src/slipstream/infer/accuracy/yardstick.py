@@ -1,4 +1,4 @@
-"""The yardstick: the groups of an output's numbers, each with a signal-to-noise ratio of its own.
+"""The yardstick: groups of an output's channels, each with a signal-to-noise ratio of its own.
 
 One ratio over numbers of different magnitudes hides errors of the small numbers. If boxes in pixels
 and scores between 0 and 1 are in one array, the ratio can be good although all scores are wrong.
@@ -60,17 +60,17 @@ class ChannelGroup:
 
 @dataclass(frozen=True)
 class Yardstick:
-    """The groups of each output, and the axis along which its classes lie, if it has classes.
+    """The groups of channels of each output, and the axis of its classes, if it has classes.
 
     By default an output is one group.
 
-    Outputs of integers have no groups and no classes: each integer is an answer, which either
-    equals the reference's or does not.
+    Outputs of integers have no groups and no classes: each integer either equals the reference's
+    integer or does not.
 
     Args:
         groups: Groups that are compared separately, by the name of the output.
-        classes: Axis of the classes, by the name of the output, for outputs that are scores of
-            classes. The answer of an output of scores is the class with the highest score.
+        classes: Axis of the classes, by the name of the output, for outputs with a score for each
+            class. The predicted class is the class with the highest score.
     """
 
     groups: Mapping[str, tuple[ChannelGroup, ...]] = field(
@@ -112,9 +112,10 @@ class Yardstick:
     def agreements(
         self, outputs: Mapping[str, Array], reference: Mapping[str, Array]
     ) -> Iterator[tuple[int, int]]:
-        """Yield a pair for each output that has answers.
+        """Yield a pair of numbers for each output that has classes or integers.
 
-        The pair is the number of answers and the number of answers that equal the reference's.
+        The first number counts the predicted classes or the integers. The second number counts
+        those that equal the reference's.
         """
         for name, expected in reference.items():
             axis = self.classes.get(name)
@@ -130,10 +131,11 @@ class Yardstick:
 
 
 def _agreement(answers: Array, expected: Array) -> tuple[int, int]:
-    """Return a pair: the number of answers, and the number that equal the expected answers.
+    """Return a pair: the number of predicted classes, and the number that equal `expected`.
 
-    In a two-dimensional array each row is one answer, such as a line of text. Repetitions of a
-    class in a row count once (CTC, Graves 2006).
+    A row of a two-dimensional array is a sequence of classes, such as a line of text. The whole
+    sequence counts as one prediction, and repetitions of a class in it are merged (CTC, Graves
+    2006).
     """
     if expected.ndim != 2:
         return expected.size, int((answers == expected).sum())
@@ -204,7 +206,8 @@ def _parts(sizes: Array, gap: float) -> list[tuple[int, ...]]:
     """Return groups of channels of similar magnitude.
 
     The channels are sorted by magnitude. A group ends where the next magnitude is at least `gap`
-    times as large, if enough channels are left on both sides. Channels of magnitude 0 belong to the
+    times as large. There must be at least LEAST_CHANNELS channels, and LEAST_SHARE of all channels,
+    in the group and after it. Channels of magnitude 0 belong to the
     group of least magnitude.
     """
     order = np.argsort(sizes, kind="stable")

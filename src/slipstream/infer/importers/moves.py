@@ -39,7 +39,9 @@ class AxisOptions(Protocol):
 
 
 def axis_of(options: AxisOptions, name: str, default: int, rank: int) -> int:
-    """Return the axis that an option names, as a number from 0.
+    """Return the axis that the option `name` gives; a negative number counts from the last axis.
+
+    The result is a number from 0 to `rank` - 1.
 
     Raises:
         UsageError: If the axis does not exist.

@@ -29,7 +29,9 @@ CONTRIB = "com.microsoft"  # domain of ONNX Runtime's own operators, which other
 
 
 def read_onnx(source: Path | bytes) -> Graph:
-    """Return the graph of a model; operators are converted to versions that rewrites support.
+    """Return the graph of a model; a model of an old opset is converted to a newer opset.
+
+    The rewrites of graphs support opsets from `OLDEST_OPSET` on.
 
     Raises:
         UsageError: If the source is no ONNX model, or has operators that neither ONNX nor ONNX
@@ -54,8 +56,8 @@ def graph_of(model: ModelProto, large: Mapping[str, Array], what: str) -> Graph:
 
     Args:
         model: ONNX model, which the function changes.
-        large: Arrays of the model's inputs that are large constants, by name (see
-            `read_with_external`).
+        large: Arrays of large constants, by name. The model lists these constants as inputs (see
+            `read_with_external`); the graph has them as constants.
         what: Name of the model in error messages.
 
     Raises:

@@ -21,11 +21,11 @@ class Windows:
     """Windows of a pooling layer. Each list has one entry for every pooled axis.
 
     Args:
-        kernel: Sizes of a window in elements.
-        strides: Distances in elements from one window to the next.
-        pads: Numbers of padding elements at the beginning of each axis. If means count padding, as
-            many elements count at the end of each axis.
-        counts: Numbers of windows along each axis.
+        kernel: Size of a window along each axis, in elements.
+        strides: Distance from one window to the next along each axis, in elements.
+        pads: Padding at the beginning of each axis, in elements. If averages include padding, they
+            include the same number of padding elements at the end of each axis.
+        counts: Number of windows along each axis.
     """
 
     kernel: list[int]
@@ -34,7 +34,11 @@ class Windows:
     counts: list[int]
 
     def ends(self, sizes: Sequence[int]) -> list[int]:
-        """Return, for axes of `sizes`, the padding that the last windows need at the end."""
+        """Return the padding that the last window needs at the end of each axis, in elements.
+
+        Args:
+            sizes: Length of each axis, in elements.
+        """
         return [
             max((count - 1) * stride + window - size - pad, 0)
             for count, stride, window, size, pad in zip(
@@ -51,8 +55,8 @@ def pool(
     Args:
         windows: Windows along the axes after the channels.
         kind: Function that reduces each window to one number.
-        with_padding: Whether means count the padding of `windows.pads` (default True). Means never
-            count the part of a window that lies beyond the padding of `windows.pads`.
+        with_padding: Whether averages include the padding `windows.pads` (default True). Averages
+            never include the part of a window that lies beyond this padding.
     """
     sizes = builder.shape(x)[2:]
     ends = windows.ends(sizes)

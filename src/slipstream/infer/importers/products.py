@@ -15,9 +15,10 @@ def contracted(b: Builder, left: str, right: str, summed: Pairs, shared: Pairs) 
     """Multiply two values, and sum the products over pairs of axes, as `einsum` does.
 
     Args:
-        summed: Pairs (axis of the left operand, axis of the right operand) to sum over.
-        shared: Pairs (axis of the left operand, axis of the right operand) that become one axis of
-            the result, without a sum.
+        summed: Pairs of axes over which products are summed. A pair consists of an axis of the left
+            operand and an axis of the right operand.
+        shared: Pairs of axes, in the same form, each of which becomes one axis of the result
+            without a sum.
 
     Returns:
         Name of a value with the shared axes first, then the other axes of the left operand, then
@@ -41,7 +42,11 @@ def contracted(b: Builder, left: str, right: str, summed: Pairs, shared: Pairs) 
 
 
 class _Side:
-    """An operand of a product, each of whose axes is summed over, shared, or free."""
+    """An operand of a product.
+
+    An axis of the operand is a summed axis (`contract`), a shared axis (`batch`), or an axis of
+    this operand alone (`free`).
+    """
 
     def __init__(self, b: Builder, name: str, contract: list[int], batch: list[int]) -> None:
         self._b = b
@@ -62,9 +67,9 @@ class _Side:
         return [shape[axis] for axis in axes]
 
     def as_left(self) -> str:
-        """Arrange the operand as (batch, free, contract).
+        """Arrange the axes of a left operand: the shared, the free, then the summed axes.
 
-        The free axes stay separate if the operand has no batch axes.
+        The free axes are merged into one axis, but stay separate if there are no shared axes.
         """
         name = moves.transpose(self._b, self._name, [*self.batch, *self.free, *self.contract])
         free = self.sizes(self.free)
@@ -74,7 +79,7 @@ class _Side:
         return moves.reshape(self._b, name, [*self.sizes(self.batch), *free, depth])
 
     def as_right(self) -> str:
-        """Arrange the operand as (batch, contract, free)."""
+        """Arrange the axes of a right operand: the shared, the summed, then the free axes."""
         name = moves.transpose(self._b, self._name, [*self.batch, *self.contract, *self.free])
         depth, width = (math.prod(self.sizes(axes)) for axes in (self.contract, self.free))
         return moves.reshape(self._b, name, [*self.sizes(self.batch), depth, width])

@@ -1,4 +1,4 @@
-"""Proof of an import: the results of the graph are compared with the results of the model."""
+"""Check an import: compare the results of the imported graph with the results of the model."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ LEAST_DB = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """An imported graph, and how exactly its results equal those of the model.
+    """An imported graph, and how closely its results agree with the results of the model.
 
     Args:
         graph: Graph with fixed shapes.
-        snr_db: Signal-to-noise ratio in dB of the graph's results for the example inputs.
+        snr_db: Signal-to-noise ratio, in dB, of the graph's results against the model's results for
+            the example inputs.
     """
 
     graph: Graph
@@ -44,7 +45,9 @@ def prove(
     what: str,
     least_db: float = LEAST_DB,
 ) -> Proved:
-    """Run a graph on ONNX Runtime without rewrites; compare its results with the model's results.
+    """Run an imported graph, and compare its results with the results of the original model.
+
+    ONNX Runtime runs the graph as it was imported, without Slipstream's rewrites.
 
     Args:
         graph: Graph of ONNX operators.

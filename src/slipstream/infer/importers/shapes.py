@@ -12,10 +12,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Parse a text such as `image=1,3,224,224` as a name and its dimensions.
+    """Parse a string such as `image=1,3,224,224` into the name of an input and its dimensions.
 
     Raises:
-        UsageError: If the text has another form.
+        UsageError: If the string has another form.
     """
     name, equals_sign, sizes = text.rpartition("=")
     parts = sizes.split(",") if sizes else []

@@ -1,8 +1,9 @@
-"""Step of a model (a JAX primitive or a TensorFlow op), which a rule converts to ONNX operators.
+"""Steps of a model: JAX primitives or TensorFlow ops. Rules convert steps to ONNX operators.
 
-Broadcasting is delayed. Operands are in compact form: if all elements along an axis are equal, this
-axis has length 1. Element-wise operators read compact operands directly. For operators that are not
-element-wise, the elements along an axis of length 1 are repeated first.
+A rule is a function that adds the ONNX operators for one kind of step. Broadcasting is delayed:
+operands are in compact form, in which an axis along which elements would be repeated has length 1.
+Element-wise operators read compact operands directly. For operators that are not element-wise, the
+elements along an axis of length 1 are repeated first.
 """
 
 # NumPy's stubs do not state the types of many results.
@@ -85,25 +86,31 @@ class Step:
         return moves.expand(self.b, self.compact(at), self.operands[at].shape)
 
     def wide(self, at: int) -> str:
-        """Return the name of an operand in compact form, in a dtype that every engine has."""
+        """Return the name of an operand in compact form, in a dtype that every engine supports."""
         return moves.widened(self.b, self.compact(at))
 
     def wide_full(self, at: int) -> str:
-        """Return the name of an operand in its full shape, in a dtype that every engine has."""
+        """Return the name of an operand in full shape, in a dtype that every engine supports."""
         return moves.widened(self.b, self.full(at))
 
     def array(self, at: int) -> Array | None:
-        """Return an operand's elements in compact form; None if the operand is computed."""
+        """Return the elements of a known operand in compact form, or None.
+
+        The result is None if the operand is computed at run time.
+        """
         operand = self.operands[at]
         return plain(operand.value) if operand.is_known else None
 
     def whole_array(self, at: int) -> Array | None:
-        """Return an operand's elements in its full shape; None if the operand is computed."""
+        """Return the elements of a known operand in the operand's full shape, or None.
+
+        The result is None if the operand is computed at run time.
+        """
         array = self.array(at)
         return None if array is None else np.broadcast_to(array, self.operands[at].shape)
 
     def known(self, at: int) -> Array:
-        """Return the elements of an operand in its full shape.
+        """Return the elements of a known operand in the operand's full shape.
 
         Raises:
             Unimportable: If the operand is computed at run time.
@@ -114,7 +121,7 @@ class Step:
         return array
 
     def text(self, name: str, default: str = "") -> str:
-        """Return a parameter that is a text; TensorFlow stores texts as bytes."""
+        """Return a parameter as a string; TensorFlow stores strings as bytes."""
         value = self.params.get(name, default)
         return value.decode() if isinstance(value, bytes) else str(value)
 
@@ -123,10 +130,10 @@ Rule: TypeAlias = "Callable[[Step], str | list[str]]"
 
 
 def graph_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return the dtype that a graph uses for a dtype of a framework.
+    """Return the dtype that imported graphs use in place of a framework's dtype.
 
     Raises:
-        Unimportable: If no dtype of graphs corresponds to the framework's dtype.
+        Unimportable: If imported graphs have no such dtype.
     """
     name = str(dtype)
     if name in HALVES or name == "float64":
@@ -137,7 +144,7 @@ def graph_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def plain(value: Any) -> Array:
-    """Convert an array of a framework to a NumPy array of a dtype that graphs have."""
+    """Convert a framework's array to a NumPy array of a dtype that imported graphs use."""
     array = np.asarray(value)
     return np.asarray(array.astype(graph_dtype(array.dtype)))
 

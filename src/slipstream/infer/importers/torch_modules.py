@@ -87,9 +87,9 @@ def export(
     Args:
         source: A torch.nn.Module, which is put into eval mode, or a torch.export.ExportedProgram.
         example_inputs: Array or tensor; or several of them, as a sequence or as a dictionary by
-            argument name. If `example_inputs` is None, the inputs are the example in the exported
-            program, or random numbers in the given shapes.
-        shapes: Shapes of random inputs, by argument name.
+            argument name. If `example_inputs` is None, the exported program's own example inputs
+            are used. If it has none, random numbers are used.
+        shapes: Shapes of the random inputs, by argument name.
         large_bytes: Threshold in bytes for the total size of a module's parameters (default 1 GiB).
             If a module's parameters have at least `large_bytes` together, the exporter based on
             torch.export is tried first, because it does not copy parameters.
@@ -273,14 +273,17 @@ def _quietly(exporter: Callable[[], T]) -> T:
 
 
 def _first_line(error: Exception) -> str:
-    """Return the first line of an error's text that has letters, without terminal colours."""
+    """Return the first line of an error's message that is not blank, without terminal colours."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 
 
 def _missing_operators(module: Any, tensors: tuple[Any, ...]) -> list[str]:
-    """Return a module's operators that the TorchScript exporter lacks; [] if torch names none."""
+    """Return the operators of a module that the TorchScript exporter does not support.
+
+    Return [] if torch does not report such operators.
+    """
     try:
         from torch.onnx._internal.torchscript_exporter.utils import unconvertible_ops
 
@@ -295,7 +298,7 @@ def _missing_operators(module: Any, tensors: tuple[Any, ...]) -> list[str]:
 
 
 def _compared(graph: Graph, tensors: Mapping[str, Any], result: Any) -> float:
-    """Return in dB the signal-to-noise ratio of a graph's results, compared with the module's.
+    """Return the signal-to-noise ratio, in dB, of a graph's results against the module's results.
 
     Raises:
         UsageError: If the ratio is too low, or if the graph cannot be run.

@@ -124,11 +124,14 @@ class Frames:
         self._single: dict[str, dict[int, str]] = {}  # values with one frame, for nodes in cycles
 
     def input(self, name: str, value: str) -> None:
-        """Set the value of the graph that an input node stands for."""
+        """Set the name of the graph's value that has the frames of an input node."""
         self._whole[name] = value
 
     def add(self, name: str) -> str:
-        """Add all frames of a node that is in no cycle, and return the value's name."""
+        """Add the frames of a node to the graph, and return the name of the value with the frames.
+
+        The node must not be in a cycle.
+        """
         span = self._spans[name]
         if span == ALWAYS:
             self._check_constant(name)
@@ -162,7 +165,7 @@ class Frames:
     def _bound(self, names: list[str]) -> tuple[int, int]:
         """Return the first frame of a cycle, and the frame after the cycle's last frame.
 
-        Nodes of the cycle that are defined at all times are computed only for the cycle's frames.
+        The spans of the cycle's nodes that are defined at all times are reduced to these frames.
         """
         finite = [self._spans[name] for name in names if self._spans[name] != ALWAYS]
         begin = min((span.begin for span in finite), default=0)
@@ -260,7 +263,10 @@ class Frames:
     # ---- descriptors -----------------------------------------------------------------------
 
     def _window(self, descriptor: Descriptor, span: FrameSpan) -> str:
-        """Return a descriptor's frames in a span; it must be defined at all times in the span."""
+        """Return the name of a value with a descriptor's frames in a span.
+
+        The descriptor must be defined at every time in the span.
+        """
         match descriptor:
             case Reads(node):
                 return self._read(node, span)
@@ -321,7 +327,7 @@ class Frames:
         return self._builder.add("Gather", window, positions, axis=1)
 
     def _padded(self, source: Descriptor, span: FrameSpan) -> str:
-        """Return the frames of a source in a span, with zeros where the source is not defined."""
+        """Return the frames of a source in a span; a frame that the source lacks becomes zeros."""
         inside = span_of(source, self._spans, "").both(span)
         if inside != span and self._bounded.intersection(read_by(source)):
             raise UsageError(
@@ -338,7 +344,7 @@ class Frames:
         return self._builder.add("Pad", window, self._builder.constant("pads", pads))
 
     def _replaced(self, first: Descriptor, second: Descriptor, span: FrameSpan) -> str:
-        """Return frames of the first descriptor, and of the second where the first is undefined."""
+        """Return frames of `first`, or of `second` at times at which `first` has no frame."""
         inside = span_of(first, self._spans, "").both(span)
         if inside.is_empty:
             return self._window(second, span)
@@ -350,7 +356,7 @@ class Frames:
     # ---- checks ----------------------------------------------------------------------------
 
     def _dim(self, descriptor: Descriptor) -> int:
-        """Return the number of dimensions of a descriptor's frames; no node need be computed."""
+        """Return the number of dimensions of a descriptor's frames, without computing a node."""
         match descriptor:
             case Reads(name):
                 node = self._nodes[name]
@@ -425,9 +431,9 @@ class Frames:
 
 
 def _offsets(source: Descriptor | None, frames: int) -> list[tuple[str, int]]:
-    """Return pairs: a node that a descriptor reads relative to the current time, and the offset.
+    """Return the nodes that a descriptor reads at an offset from the current time.
 
-    The offset is a number of frames.
+    Each pair has the name of a node, and the offset in frames.
     """
     if isinstance(source, Reads):
         return [(source.node, frames)]

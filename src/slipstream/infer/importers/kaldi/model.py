@@ -4,7 +4,7 @@ A model consists of components, and of lines that describe nodes.
 
 The format of each component follows its Write method in
 https://github.com/kaldi-asr/kaldi/tree/master/src/nnet3. A binary file does not store the types of
-values, so this module lists the type that follows each token.
+values, so the table `TOKENS` gives the types of the values that follow each token.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Component:
     Args:
         name: Name of the component in the file.
         kind: Name of the component's class in Kaldi, which ends with "Component".
-        values: Values in the file, each by the token before it.
+        values: Values in the file; the key of a value is the token before it, without < and >.
         parts: Components that a CompositeComponent applies, in the order of their use (default
             none).
         is_known: Whether the values were read; False for unsupported kinds (default True).

@@ -82,7 +82,7 @@ class ScaledTerm:
 
 @dataclass(frozen=True)
 class Const:
-    """Frames of `dim` dimensions that all have the same value."""
+    """Frames in which all of the `dim` dimensions have the value `value`."""
 
     value: float
     dim: int
@@ -90,7 +90,7 @@ class Const:
 
 @dataclass(frozen=True)
 class Append:
-    """The dimensions of several descriptors, concatenated."""
+    """The frames of several descriptors, concatenated along the axis of the dimensions."""
 
     parts: tuple[Descriptor, ...]
 
@@ -142,7 +142,7 @@ def parse_nodes(lines: list[str], where: str) -> dict[str, KaldiNode]:
 
 
 def sources_of(descriptor: Descriptor) -> tuple[Descriptor, ...]:
-    """Return the parts of a descriptor that are descriptors themselves, without parts of parts."""
+    """Return the descriptors directly inside a descriptor, but not those nested deeper."""
     match descriptor:
         case Append(parts):
             return parts
@@ -155,7 +155,7 @@ def sources_of(descriptor: Descriptor) -> tuple[Descriptor, ...]:
 
 
 def parts_of(descriptor: Descriptor | None) -> Iterator[Descriptor]:
-    """Yield a descriptor, its parts that are descriptors, and their parts in turn."""
+    """Yield a descriptor, and all descriptors that are nested inside it at any depth."""
     if descriptor is not None:
         yield descriptor
         for source in sources_of(descriptor):
@@ -166,8 +166,8 @@ def read_by(descriptor: Descriptor | None, *, required_only: bool = False) -> It
     """Yield the names of the nodes that a descriptor reads.
 
     Args:
-        required_only: Whether to leave out nodes in IfDefined, whose frames may be missing (default
-            False).
+        required_only: Whether to leave out nodes that the descriptor reads inside of IfDefined,
+            because their frames may be missing (default False).
     """
     if isinstance(descriptor, Reads):
         yield descriptor.node

@@ -1,4 +1,4 @@
-"""The order in which nodes can be computed, cycles among nodes, and the frames of descriptors."""
+"""Find cycles among nodes, an order of computation, and the times at which nodes have frames."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FrameSpan:
     end: int
 
     def moved(self, frames: int) -> FrameSpan:
-        """Return the span, `frames` later; the span of all times stays the same."""
+        """Return the span that begins and ends `frames` later; `ALWAYS` stays the same."""
         if self == ALWAYS:
             return self
         return FrameSpan(self.begin + frames, self.end + frames)

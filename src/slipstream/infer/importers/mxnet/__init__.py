@@ -73,10 +73,10 @@ def _output(values: Mapping[int, list[str]], entry: tuple[int, int], where: str)
 
 
 def _outputs(symbol: Symbol, values: Mapping[int, list[str]]) -> dict[str, str]:
-    """Return the name of the value of each output, by the name of the output.
+    """Return the names of the output values; the key is the name that MXNet gives to the output.
 
-    As in MXNet, the output of a node is called `NODE_output`. If a node has several outputs, a
-    number follows the output's name.
+    MXNet calls the output of a node `NODE_output`. If a node has several outputs, a number follows
+    this name.
     """
     outputs: dict[str, str] = {}
     for (number, output), name in zip(symbol.heads, symbol.names, strict=True):

@@ -27,7 +27,10 @@ def _reshape(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
 
 
 def _reversed_codes(codes: list[int]) -> list[int]:
-    """Reverse the order of reshape codes; -4 stays before its two sizes, which are swapped."""
+    """Reverse a list of reshape codes (see `reshape_codes`).
+
+    The code -4 stays before its two sizes; the two sizes are swapped.
+    """
     groups: list[list[int]] = []
     at = 0
     while at < len(codes):

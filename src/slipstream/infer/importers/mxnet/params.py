@@ -28,7 +28,10 @@ DTYPES[BFLOAT16] = "<u2"
 
 
 def read_params(path: Path) -> dict[str, Array]:
-    """Read the arrays by name; names lose the prefix arg: (trained arrays) or aux: (others).
+    """Return the arrays by name.
+
+    In the file, the name of a trained array begins with "arg:", and the name of any other array
+    with "aux:"; both prefixes are removed.
 
     Raises:
         UsageError: If the file cannot be read, is damaged, or has sparse arrays.

@@ -96,7 +96,7 @@ def _with_scalar(op: str, *, is_first: bool = False) -> Convert:
 
 
 def _compared(op: str, *, by_scalar: bool) -> Convert:
-    """Return a rule for a comparison, whose result is 1.0 or 0.0."""
+    """Return a function that converts a comparison; the results are the floats 1.0 and 0.0."""
 
     def convert(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
         other = _scalar(builder, options, x[0]) if by_scalar else x[1]

@@ -171,7 +171,7 @@ def _embedding(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
 
 
 def indices(builder: Builder, x: str, size: int) -> str:
-    """Convert numbers to indices of an axis of length `size`, which are clipped to the axis."""
+    """Convert numbers to int64 indices, and clip the indices to the range 0 to `size` - 1."""
     integers = cast(builder, x, np.int64)
     ends = [builder.constant(name, np.int64(end)) for name, end in (("min", 0), ("max", size - 1))]
     return builder.add("Min", builder.add("Max", integers, ends[0]), ends[1])

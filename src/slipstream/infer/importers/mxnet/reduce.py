@@ -15,7 +15,10 @@ Convert = Callable[[Builder, SymbolOptions, list[str]], str]
 
 
 def _axes(builder: Builder, options: SymbolOptions, x: str) -> list[int]:
-    """Return the axes to reduce: `axis` (default all), or with `exclude` the axes not in `axis`."""
+    """Return the axes to reduce: the axes that the option `axis` lists (default: all axes).
+
+    If the option `exclude` is true, return the axes that `axis` does not list.
+    """
     rank = len(builder.shape(x))
     named = options.integers("axis")
     if any(not -rank <= axis < rank for axis in named):
@@ -49,7 +52,10 @@ def _norm(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
 
 
 def _arg(op: str) -> Convert:
-    """Return a rule for the position, as float32, of the first largest or smallest element."""
+    """Return a function that converts argmax or argmin.
+
+    The result is the position of the first largest or smallest element, as float32.
+    """
 
     def convert(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
         data, shape = x[0], builder.shape(x[0])

@@ -23,28 +23,28 @@ LOSSES = {  # only the first input of these operators is imported; the second in
 
 @dataclass(frozen=True)
 class SymbolOptions:
-    """Attributes of a node, as texts. Methods raise UsageError for an unsuitable text."""
+    """Attributes of a node, as strings. A method raises UsageError if a string cannot be parsed."""
 
     where: str
     texts: Mapping[str, str]
 
     def text(self, name: str, default: str) -> str:
-        """Return a word."""
+        """Return an option as a string, or `default` if the option is absent."""
         return self.texts.get(name, default)
 
     def has(self, name: str) -> bool:
-        """Return whether the option is present and not None."""
+        """Return whether the option is present and is not the string "None"."""
         return self.texts.get(name, "None") != "None"
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return a truth value."""
+        """Return an option as a truth value, or `default` if the option is absent."""
         text = self.texts.get(name, str(default))
         if text not in ("True", "False", "1", "0", "true", "false"):
             raise self._misfit(name, "True, False")
         return text in ("True", "1", "true")
 
     def integer(self, name: str, default: int) -> int:
-        """Return an integer; `default` replaces an absent option and None."""
+        """Return an option as an integer, or `default` if the option is absent or "None"."""
         text = self.texts[name] if self.has(name) else str(default)
         try:
             value = int(text)
@@ -55,21 +55,21 @@ class SymbolOptions:
         return value
 
     def number(self, name: str, default: float) -> float:
-        """Return a number."""
+        """Return an option as a float, or `default` if the option is absent or "None"."""
         try:
             return float(self.texts[name]) if self.has(name) else default
         except ValueError as error:
             raise self._misfit(name, "a number") from error
 
     def integers(self, name: str) -> list[int]:
-        """Return the integers of a text such as "(2, 2)" or "2"; [] if the option is absent."""
+        """Return the integers in an option such as "(2, 2)" or "2"; [] if the option is absent."""
         numbers = self.optional_integers(name)
         if None in numbers:
             raise self._misfit(name, "integers")
         return [item for item in numbers if item is not None]
 
     def optional_integers(self, name: str) -> list[int | None]:
-        """Return integers and None, as in "(None, 2)"; [] if the option is absent."""
+        """Return the items of an option such as "(None, 2)"; [] if the option is absent."""
         if not self.has(name):
             return []
         words = self.texts[name].strip("()[] ").split(",")
@@ -83,7 +83,7 @@ class SymbolOptions:
             raise self._misfit(name, "integers such as (2, 2)") from error
 
     def choice(self, name: str, allowed: Sequence[str]) -> str:
-        """Return one of the allowed words (default: the first)."""
+        """Return an option that must be one of the allowed words (default: the first word)."""
         text = self.texts.get(name, allowed[0])
         if text not in allowed:
             raise self._misfit(name, ", ".join(allowed))
@@ -105,7 +105,10 @@ class SymbolNode:
 
 @dataclass(frozen=True)
 class Symbol:
-    """A network: the nodes that its outputs need, by number, in an order of execution."""
+    """A network: the nodes on which its outputs depend, in an order in which they can run.
+
+    The key of a node is its number in the file.
+    """
 
     nodes: dict[int, SymbolNode]
     heads: list[tuple[int, int]]  # outputs of the network, as pairs like those of `inputs`

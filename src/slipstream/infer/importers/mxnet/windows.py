@@ -14,7 +14,11 @@ GLOBAL = {"max": "GlobalMaxPool", "avg": "GlobalAveragePool"}
 
 
 def _pooling(builder: Builder, options: SymbolOptions, x: list[str]) -> str:
-    """Pool; the number of windows is rounded down, or up in the convention `full`."""
+    """Add a pooling operator.
+
+    If the last window fits only partly into the image, it is left out; in MXNet's convention
+    `full`, it is kept.
+    """
     plain_layout(options)
     kind = options.choice("pool_type", ("max", "avg", "sum"))
     sizes = builder.shape(x[0])[2:]

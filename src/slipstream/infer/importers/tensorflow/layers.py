@@ -21,18 +21,21 @@ from slipstream.infer.importers.step import Rule, Step, Unimportable
 
 
 def _is_first(step: Step) -> bool:
-    """Return whether the op of TensorFlow already has the channel axis directly after the batch."""
+    """Return whether the channel axis of the TensorFlow op already follows the batch axis."""
     return step.text("data_format", "NHWC").startswith("NC")
 
 
 def _first(step: Step, name: str) -> str:
-    """Return an image or volume whose channel axis follows the batch axis."""
+    """Return the name of an operand whose channel axis follows the batch axis.
+
+    If the channel axis is elsewhere, add a Transpose.
+    """
     rank = len(step.b.shape(name))
     return name if _is_first(step) else moves.transpose(step.b, name, to_first(rank))
 
 
 def _back(step: Step, name: str) -> str:
-    """Return a result in the axis order of the TensorFlow op."""
+    """Return the name of a result whose axes have the order of the TensorFlow op."""
     rank = len(step.b.shape(name))
     return name if _is_first(step) else moves.transpose(step.b, name, to_last(rank))
 
@@ -48,7 +51,10 @@ def to_last(rank: int) -> list[int]:
 
 
 def _inner(step: Step, name: str, rank: int) -> list[int]:
-    """Return a parameter's numbers for the axes other than the batch and the channels."""
+    """Return a parameter such as the strides, without its numbers for batch and channels.
+
+    If the op lacks the parameter, all numbers are 1.
+    """
     sizes = [int(size) for size in step.params.get(name) or [1] * rank]
     if _is_first(step):
         return sizes[2:]
@@ -58,7 +64,10 @@ def _inner(step: Step, name: str, rank: int) -> list[int]:
 def _pads(
     step: Step, sizes: Sequence[int], reaches: Sequence[int], strides: Sequence[int]
 ) -> list[int]:
-    """Return the padding for ONNX. For SAME, the smaller half comes before the image."""
+    """Return the padding in the form of ONNX: first all beginnings of axes, then all ends.
+
+    If the padding mode is SAME and the padding is odd, the larger half is at the end of the axis.
+    """
     mode, rank = step.text("padding"), len(sizes) + 2
     if mode == "EXPLICIT":
         pairs = np.array(step.params["explicit_paddings"]).reshape(rank, 2)
@@ -88,7 +97,10 @@ def _convolution(step: Step) -> str:
 
 
 def _depthwise(step: Step) -> str:
-    """Convolve channel by channel. Filters are (height, width, channels, multiplier)."""
+    """Convolve channel by channel.
+
+    The filters have the shape (height, width, channels, multiplier).
+    """
     b, x = step.b, _first(step, step.full(0))
     height, width, channels, multiplier = b.shape(step.full(1))
     weight = moves.transpose(b, step.full(1), [2, 3, 0, 1])
@@ -114,7 +126,7 @@ def _convolved(step: Step, x: str, weight: str, group: int) -> str:
 
 
 def _transposed_convolution(step: Step) -> str:
-    """Add an op such as Conv2DBackpropInput.
+    """Convert an op such as Conv2DBackpropInput.
 
     The operands of the op are the sizes of the result, the filters and the input.
     """
@@ -230,7 +242,10 @@ def _rearranged(op: str) -> Rule:
 
 
 def _space_to_batch(step: Step) -> str:
-    """Split each image into several images, which have every n-th row and column of the image."""
+    """Split each image into several smaller images.
+
+    Each of the smaller images consists of every n-th row and every n-th column of the image.
+    """
     b, blocks = step.b, [int(size) for size in step.known(1)]
     count = len(blocks)
     pads = step.known(2).astype(int)
@@ -250,7 +265,10 @@ def _space_to_batch(step: Step) -> str:
 
 
 def _batch_to_space(step: Step) -> str:
-    """Merge several images into one image, of which each has every n-th row and column."""
+    """Merge several smaller images into one image.
+
+    Each of the smaller images becomes every n-th row and every n-th column of the result.
+    """
     b, blocks = step.b, [int(size) for size in step.known(1)]
     count = len(blocks)
     crops = step.known(2).astype(int)

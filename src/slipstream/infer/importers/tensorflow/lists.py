@@ -1,6 +1,6 @@
 """TensorFlow's lists of tensors; recurrent layers fill such lists in loops.
 
-The elements of a list are known at import time, so no list remains in the graph.
+At import time it is known which values a list contains, so no list remains in the graph.
 """
 
 # NumPy's stubs do not state the types of many results.

@@ -1,8 +1,8 @@
 """Importer of SavedModel folders, Keras models and their files, and TensorFlow functions.
 
-TensorFlow itself inlines weights and functions. Rules convert the remaining ops to ONNX operators;
-each type of op has its rule. On example inputs, the results of the graph are compared with the
-results of the model.
+TensorFlow itself inlines weights and functions. The remaining ops are converted to ONNX operators;
+for each type of op, a function (its rule) does this. On example inputs, the results of the graph
+are compared with the results of the model.
 """
 
 # TensorFlow has no stubs.
@@ -56,7 +56,7 @@ class _Signature:
 
 
 def is_tensorflow(source: object) -> bool:
-    """Return whether the object is a callable of Keras or TensorFlow; import neither of them."""
+    """Return whether an object is a callable of Keras or TensorFlow, without importing either."""
     homes = {kind.__module__.partition(".")[0] for kind in type(source).__mro__}
     return callable(source) and not homes.isdisjoint(("keras", "tensorflow"))
 
@@ -85,8 +85,8 @@ def import_tensorflow(
     """Return a model's graph with its signal-to-noise ratio, and notes about assumed shapes.
 
     Args:
-        source: Keras model, tf.function, or loaded SavedModel, of which the signature
-            `serving_default` or the only signature is imported.
+        source: Keras model, tf.function, or loaded SavedModel. From a SavedModel, the signature
+            `serving_default` is imported, or the only signature.
         example_inputs: Array; or several arrays, as a sequence in the order of the inputs or as a
             dictionary by input name. If `example_inputs` is None, the inputs are random numbers in
             the shapes that the model declares.
@@ -299,7 +299,7 @@ def _flat(tree: Any, names: Sequence[str]) -> dict[str, Any]:
 def _ordered(items: Mapping[str, Any]) -> dict[str, Any]:
     """Sort items by name; numbers in names are compared by value.
 
-    The order of a SavedModel's signature differs from one loading to the next.
+    Without sorting, the order of the items would differ between two loadings of a SavedModel.
     """
 
     def sort_key(name: str) -> list[tuple[int, str]]:

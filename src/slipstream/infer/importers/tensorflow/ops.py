@@ -153,7 +153,10 @@ def _select(step: Step) -> str:
 
 
 def _first_select(step: Step) -> str:
-    """Add Select, the predecessor of SelectV2; a vector as condition selects rows."""
+    """Convert Select, the predecessor of SelectV2.
+
+    If the condition is a vector, each of its elements chooses one row of the result.
+    """
     condition = step.full(0)
     condition_shape, rank = step.b.shape(condition), len(step.operands[1].shape)
     if len(condition_shape) == 1 and rank > 1:
@@ -236,7 +239,10 @@ def _along_last(op: str) -> Rule:
 
 
 def _swapped(step: Step, at: int, *names: str) -> str:
-    """Return an operand; swap its last two axes if a parameter in `names` is true."""
+    """Return the name of an operand.
+
+    The operand's last two axes are swapped if one of the parameters `names` is true.
+    """
     name = step.wide(at)
     if not any(step.params.get(flag, False) for flag in names):
         return name
@@ -250,7 +256,11 @@ def _matrix_product(step: Step) -> str:
 
 
 def _einsum(step: Step) -> str:
-    """Add an einsum, as a MatMul if it has two operands and no term repeats a letter."""
+    """Convert an einsum to MatMul if possible, else to ONNX's Einsum.
+
+    MatMul is possible if there are two operands, no term repeats a letter, and every letter of one
+    operand alone occurs in the output.
+    """
     text = step.text("equation").replace(" ", "")
     inputs, _, output = text.partition("->")
     terms = inputs.split(",")
@@ -276,7 +286,7 @@ def _einsum(step: Step) -> str:
 def _is_swapped(left: str, right: str, output: str) -> bool:
     """Return whether an einsum's result has axes of the right operand before those of the left.
 
-    Only the axes whose letter occurs in one operand alone are compared.
+    Axes that both operands have are not compared.
     """
     first = [output.index(c) for c in left if c in output and c not in right]
     second = [output.index(c) for c in right if c in output and c not in left]
@@ -284,7 +294,7 @@ def _is_swapped(left: str, right: str, output: str) -> bool:
 
 
 def _band(step: Step) -> str:
-    """Add MatrixBandPart, which keeps the main diagonal and its neighbours.
+    """Convert MatrixBandPart, which keeps the main diagonal and its neighbours.
 
     MatrixBandPart keeps `lower` diagonals below the main diagonal and `upper` diagonals above it.
     """

@@ -138,7 +138,11 @@ class TensorFlowReader:
         return self._functions[name]
 
     def _branch(self, op: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """Import the chosen branch; if inputs decide the choice, import both and select."""
+        """Import the branch that the condition chooses.
+
+        If the condition is only known at run time, import both branches, and add nodes that select
+        the results of one branch.
+        """
         condition_operand, *arguments = operands
         names = [op.get_attr(f"{name}_branch").name for name in ("then", "else")]
         if condition_operand.is_known:
@@ -154,7 +158,7 @@ class TensorFlowReader:
         return selected
 
     def _loop(self, op: Any, operands: Sequence[Operand]) -> list[Operand]:
-        """Unroll a loop whose condition is known in every iteration."""
+        """Unroll a loop; before every iteration, the condition must be known at import time."""
         condition, body = (op.get_attr(name).name for name in ("cond", "body"))
         size = len(self._function(body).get_operations())
         values, rounds = list(operands), 0

@@ -74,14 +74,14 @@ def _unpacked(step: Step) -> list[str]:
 
 
 def _split(step: Step) -> list[str]:
-    """Add Split, whose operands are an axis and the value to split."""
+    """Convert Split, whose operands are an axis and the value to split."""
     axis, count = int(step.known(0).reshape(())), int(step.params["num_split"])
     size = step.operands[1].shape[axis] // count
     return _parts(step, step.full(1), axis, [size] * count)
 
 
 def _split_by_sizes(step: Step) -> list[str]:
-    """Add SplitV, whose operands are a value, sizes (one may be -1) and an axis."""
+    """Convert SplitV, whose operands are a value, sizes (one may be -1) and an axis."""
     axis, sizes = int(step.known(2).reshape(())), _integers(step, 1)
     if -1 in sizes:
         length = step.operands[0].shape[axis]
@@ -155,7 +155,7 @@ def _strided(step: Step) -> str:
 
 
 def _per_axis(index: Sequence[Any], rank: int) -> list[Any]:
-    """Return a NumPy index as one slice or number for each of `rank` axes."""
+    """Expand a NumPy index to a list with one slice or number for each of the `rank` axes."""
     items = [item for item in index if item is not None]
     if Ellipsis in items:
         at = items.index(Ellipsis)
@@ -231,7 +231,7 @@ def _gathered_rows(step: Step) -> str:
 
 
 def _scattered(reduction: str) -> Rule:
-    """Return a rule for scatter ops such as TensorScatterUpdate."""
+    """Return a function that converts a scatter op such as TensorScatterUpdate."""
 
     def rule(step: Step) -> str:
         indices = moves.cast(step.b, step.full(1), np.int64)
@@ -241,7 +241,7 @@ def _scattered(reduction: str) -> Rule:
 
 
 def _one_hot(step: Step) -> str:
-    """Add OneHot.
+    """Convert OneHot.
 
     The operands of OneHot are the indices, the depth, the value at an index, and the value
     elsewhere.
