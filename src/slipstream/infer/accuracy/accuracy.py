@@ -181,7 +181,7 @@ class Comparison:
     def most_loss(self) -> float | None:
         """Upper 95 % confidence bound of `top1_loss` for unseen samples; None without labels.
 
-        The bound follows Agresti and Min (2005) for matched proportions, with `changed` greater by 1.
+        The bound follows Agresti and Min (2005) for matched proportions, with 1 added to `changed`.
         """
         loss = self.top1_loss
         if loss is None:
@@ -201,7 +201,7 @@ class Comparison:
 
 
 def _doubt(signal: Array, noise: Array) -> float:
-    """Return a bound of the noise-to-signal ratio on unseen samples, as a multiple of this ratio.
+    """Return the bound of the noise-to-signal ratio on unseen samples, divided by the ratio here.
 
     The result is the greater of two upper bounds. Student's bound regards the ratio as a quotient
     of two means, and estimates its error from the residuals of the noise (Cochran, Sampling

@@ -111,7 +111,8 @@ def chance_note(comparison: Comparison) -> str:
     """Return a warning if the model itself is no better than chance, else "".
 
     A model seems no better than chance if, for example, the folders of images are not in the order
-    of the model's classes. There is no warning if the samples have no labels, or labels of only one class.
+    of the model's classes. There is no warning if the samples have no labels, or labels of only one
+    class.
     """
     classes = len(comparison.classes)
     if classes < 2:
