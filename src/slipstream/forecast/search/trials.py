@@ -323,7 +323,7 @@ class Trials:
     def layered(self, strategy: Strategy, machine: HostType, room: float) -> Strategy:
         """Return a strategy with the fastest gradient exchange for each layer.
 
-        If no choice fits in `room`, the result is the original strategy.
+        If no combination of exchanges fits in `room`, the result is `strategy` itself.
 
         Args:
             strategy: Plain data parallelism.

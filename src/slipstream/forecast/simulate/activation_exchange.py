@@ -1,4 +1,4 @@
-"""Communication within the forward and backward pass, for which the next operator waits.
+"""Communication within the forward and backward pass; the next operator waits until it ends.
 
 Source: Liu, Zaharia, Abbeel 2023, "Ring attention", arXiv 2310.01889, for keys and values that
 circulate while attention reads them.
@@ -35,10 +35,12 @@ _SIZES = {"float16": 2, "bfloat16": 2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationExchange:
-    """Bytes that ranks exchange after each operator; the arrays have one entry per operator.
+    """Bytes that ranks exchange after each operator.
+
+    `sums`, `moves` and `rings` have one entry per operator.
 
     Args:
-        workload: Workload of one rank.
+        workload: Operators and tensors of one rank, for one micro-batch.
         sums: Bytes that tensor-parallel ranks sum in an all-reduce.
         moves: Bytes of tokens that are sent to experts, or returned from experts.
         rings: Bytes of keys and values that circulate between context-parallel ranks (ring
@@ -60,8 +62,8 @@ class ActivationExchange:
         """Return the bytes that ranks exchange after each operator of a workload.
 
         Args:
-            workload: Workload of one rank.
-            joints: Sums over tensor-parallel ranks, each computed after a certain operator.
+            workload: Operators and tensors of one rank, for one micro-batch.
+            joints: Sums over tensor-parallel ranks; each names the operator whose result is summed.
             expert_bytes: Bytes of tokens that are sent to experts, or returned from experts, by
                 operator index.
         """
@@ -146,7 +148,9 @@ class ActivationExchange:
                 waits[layer.backward] += seconds
 
     def repeated(self, job: TrainingJob, device: FloatArray) -> FloatArray:
-        """Return the seconds of each operator, including products that every replica repeats.
+        """Return the seconds of each operator, including work that all replicas repeat.
+
+        A weight gradient is repeated if each replica multiplies the gathered factors of all.
 
         Args:
             job: Job with its strategy.
@@ -167,6 +171,6 @@ class ActivationExchange:
 
 
 def _mapped(sizes: FloatArray, of: Callable[[float], float]) -> FloatArray:
-    """Apply a function to each size that is not 0."""
+    """Return the value of a function for each size in bytes; a size of 0 gives 0."""
     results = {size: of(size) for size in set(sizes.tolist()) if size}
     return np.array([results.get(size, 0.0) for size in sizes.tolist()])

@@ -25,7 +25,9 @@ def wire_bytes(job: TrainingJob) -> float:
 
 
 def coding_seconds(numbers: float, job: TrainingJob) -> float:
-    """Return the seconds in which a rank's CPU core encodes and decodes the rank's gradient part.
+    """Return the seconds in which a rank's CPU core encodes and decodes its part of a gradient.
+
+    The ranks of a host divide the gradient into equal parts.
 
     Args:
         numbers: Number of elements of the gradient.

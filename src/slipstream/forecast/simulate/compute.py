@@ -100,9 +100,9 @@ class Rates:
         gap_us: Time between two kernels in microseconds (default 5).
         winograd: Factor by which Winograd's algorithm reduces the FLOPs of fp32 convolutions of
             stride 1 (default 1.8).
-        depthwise: Share of `vector` that convolutions with one channel per group reach in fp32 with
-            64 lanes per processor. The share is twice as high in 16 bits, and proportional to the
-            channels per group (default 0.08).
+        depthwise: Share of `vector` that convolutions with one channel per group reach in fp32, if
+            a processor has 64 lanes (default 0.08). The share is twice as high in 16 bits. With c
+            channels per group, the share is c times as high.
         gather: Share of `memory` that embedding lookups reach (default 0.5).
     """
 
@@ -187,10 +187,10 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Operators of a device as NumPy columns, which give the time of all operators at once.
+    """Operators of a device as NumPy columns: one array for each property of the operators.
 
-    Columns up to `backward` have one entry per operator; columns from `owner` on have one entry per
-    matrix product.
+    All times are computed at once. Columns up to `backward` have one entry per operator; columns
+    from `owner` on have one entry per matrix product.
 
     Args:
         operators: Operators of a device, in order of execution.
@@ -201,7 +201,7 @@ class Work:
         composed: Factor on `bytes` if the framework runs a function such as GELU as several
             kernels.
         product: Whether the operator is a matrix product.
-        cheap: Share of the operator that selective checkpointing computes again.
+        cheap: Share of the operator's time that selective checkpointing repeats, 0 to 1.
         stays_wide: Whether some frameworks compute the operator in 32 bits even if products use 16
             bits.
         gather: Whether the operator looks up rows of an embedding.
@@ -397,7 +397,7 @@ def _whole_sizes(one: FloatArray, two: FloatArray, share: float) -> FloatArray:
 
 
 def loading_tflops(float32_tflops: float, processors: int) -> float:
-    """Return the TFLOP/s of a device that loads an operand for every multiplication.
+    """Return the TFLOP/s of depthwise convolutions, which load an operand per multiplication.
 
     Args:
         float32_tflops: Peak of the vector units in TFLOP/s, an upper bound of the result.

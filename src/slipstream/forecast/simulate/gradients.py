@@ -68,7 +68,7 @@ class GradientExchange:
     """Buckets of a workload's gradients and their exchange.
 
     Args:
-        workload: Workload of one tensor-parallel rank.
+        workload: Operators and tensors of one tensor-parallel rank, for one micro-batch.
         rank_of: Pipeline rank of each operator.
         experts: Names of the expert parameters; replicas divide the experts among themselves.
     """
@@ -120,14 +120,14 @@ class GradientExchange:
                 numbers, needed = 0.0, len(self._rank_of)
 
     def exchange(self, job: TrainingJob, ranks: Sequence[PassTimes], queues: Resources) -> float:
-        """Add the exchange to the network resources, and return when the next step may start.
+        """Schedule the gradient exchange, and return when the next step may start.
 
-        The result is in seconds since the start of the step.
+        The result is in seconds since the start of this step.
 
         Args:
             job: Job with its strategy and cluster.
             ranks: Times of the last micro-batch on each pipeline rank.
-            queues: Resources to which the exchange is added.
+            queues: Timelines of the network, to which the exchange is added.
         """
         strategy = job.strategy
         if strategy.data * strategy.context == 1:
@@ -179,10 +179,11 @@ def _across(
     queues: Resources,
     queue: str,
 ) -> float:
-    """Add an exchange during the next forward pass, and return the start of that forward pass.
+    """Schedule a gradient exchange that continues during the next forward pass.
 
-    Gradients of parameters that the forward pass reads first are sent first. The forward pass
-    starts late enough to never wait for a gradient.
+    Return the start of that forward pass in seconds since the start of the step. Gradients of
+    parameters that the forward pass reads first are sent first. The forward pass starts late enough
+    to never wait for a gradient.
     """
     left: list[tuple[int, float]] = []
     begin = rank.end
@@ -236,7 +237,9 @@ def gathered(job: TrainingJob, numbers: float) -> float:
 
 
 def replicas(job: TrainingJob, *, shared: bool = False) -> tuple[Dimension, ...]:
-    """Return the network dimensions of the group of ranks that replicate the same parameters.
+    """Return the dimensions of the group of ranks that replicate the same parameters.
+
+    The dimensions are the ranks within a host and the hosts; see `network.Dimension`.
 
     Args:
         job: Job with its strategy and cluster.
@@ -251,12 +254,12 @@ def replicas(job: TrainingJob, *, shared: bool = False) -> tuple[Dimension, ...]
 def served(num_bytes: float, job: TrainingJob) -> float:
     """Return the seconds of an exchange through parameter servers on the hosts.
 
-    The devices of a host first add their gradients. A host that is a server need not send its own
-    share. Hosts send and servers add at the same time, so the result is the longer of the two
-    durations.
+    The devices of a host first add their gradients. A host that is also a server does not send the
+    part of the gradients that it sums itself. Hosts send and servers add at the same time, so the
+    result is the longer of the two durations.
 
     Args:
-        num_bytes: Bytes on each rank.
+        num_bytes: Size in bytes of the gradients of each rank.
         job: Job with its cluster, in which the number of parameter servers is `strategy.servers`.
     """
     strategy, cluster, wire = job.strategy, job.cluster, job.wire
@@ -283,7 +286,7 @@ def served(num_bytes: float, job: TrainingJob) -> float:
 
 
 def is_apart(job: TrainingJob, name: str) -> bool:
-    """Return whether the replicas shard a parameter.
+    """Return whether the strategy shards the layer of a parameter over the replicas.
 
     Args:
         job: Job with its strategy.

@@ -36,16 +36,16 @@ from slipstream.units import GIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HybridLayer:
-    """Layer whose weight multiplies all rows of a batch, or embedding table with looked-up rows.
+    """Linear layer or embedding table whose gradient exchange can be chosen.
 
     Args:
         name: Name of the parameter.
         forward: Index of the operator in the forward pass.
         backward: Index of the operator that computes the gradient.
-        rows: Number of rows (samples or tokens) that a replica multiplies.
-        inputs: Number of input features of the product; 0 for a table, whose rows are looked up.
-        outputs: Number of output features of the product; for a table, number of elements in all
-            looked-up rows.
+        rows: Number of samples or tokens that a replica multiplies by the weight; 1 for a table.
+        inputs: Number of input features of the layer; 0 for a table, which multiplies nothing.
+        outputs: Number of output features of the layer; for a table, number of elements in all
+            rows that a replica looks up.
         elements: Number of elements of the weight.
         is_last: Whether the layer feeds the loss, so that its output can stay sharded (default
             False).
@@ -78,10 +78,11 @@ class HybridLayer:
         return replace(self, rows=rows, outputs=outputs)
 
     def traffic(self, choice: Agreement, ranks: int) -> tuple[float, float]:
-        """Return the elements gathered and the elements sent back in one forward or backward pass.
+        """Return two numbers of elements, which ranks exchange in one forward or backward pass.
 
-        The elements gathered are those of a gather's result (or of a scatter's input). The elements
-        sent back are those that a rank sends to all other ranks together.
+        The first number is the size of the tensor that a rank gathers from all ranks (or that it
+        scatters to them). The second number is the size of the results that a rank sends back to
+        all other ranks together.
 
         Args:
             choice: Gradient exchange of the layer.
@@ -139,14 +140,21 @@ def layers(workload: Workload) -> tuple[HybridLayer, ...]:
 
 
 def _oriented(product: Product, elements: int) -> tuple[int, int, int] | None:
-    """Return a product's rows, inputs and outputs; None if no operand has `elements` elements."""
+    """Return the numbers of rows, inputs and outputs of a product that reads a weight.
+
+    The weight is the operand with `elements` elements. If there is none, the result is None.
+    """
     if product.k * product.n == elements:
         return product.m, product.k, product.n
     return (product.n, product.k, product.m) if product.k * product.m == elements else None
 
 
 def _maker(workload: Workload, ready: int) -> int:
-    """Return the index of the product that computes the gradient that `ready` completes."""
+    """Return the index of the product that computes the gradient of a weight.
+
+    The operator `ready` completes that gradient. It is the product itself, or it comes after the
+    product in the same module.
+    """
     operators: Sequence[Operator] = workload.operators
     module = operators[ready].module
     for index in range(ready, -1, -1):
@@ -225,7 +233,7 @@ def choose(layers: Sequence[Sequence[Option]], memory_bytes: float) -> list[Opti
         memory_bytes: Memory for all layers together on one rank, in bytes.
 
     Raises:
-        UsageError: No choice of options fits in `memory_bytes`.
+        UsageError: No combination of options fits in `memory_bytes`.
     """
     flat = [option for layer in layers for option in layer]
     if not flat:
@@ -256,7 +264,7 @@ def shared_out(workload: Workload, strategy: Strategy) -> Workload:
     """Return the workload of a replica that stores only its shards of the sharded layers.
 
     Args:
-        workload: Workload of a rank.
+        workload: Operators and tensors of one rank, for one micro-batch.
         strategy: Strategy with its choices for layers.
     """
     names = {name for name, choice in strategy.layers if choice is Agreement.SHARD}

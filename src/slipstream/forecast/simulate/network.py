@@ -88,7 +88,9 @@ class Dimension:
 def dimensions(
     cluster: Cluster, wire: WireRates, size: int, stride: int = 1
 ) -> tuple[Dimension, ...]:
-    """Return the dimensions of a group of ranks.
+    """Return the dimensions of a group: its ranks within a host, then its hosts.
+
+    A dimension with a single rank or host is left out.
 
     Args:
         cluster: Cluster of the ranks; the ranks fill one host before the next host.
@@ -126,7 +128,7 @@ def reduce_scatter(num_bytes: float, group: Sequence[Dimension], wire: WireRates
     Args:
         num_bytes: Size of the whole tensor in bytes, which every rank has before a reduce-scatter
             or after an all-gather.
-        group: Dimensions of the group, innermost first.
+        group: Dimensions of the group: ranks within a host, then hosts.
         wire: Calibrated rates of communication.
     """
     if not group:
@@ -149,8 +151,8 @@ def all_reduce(num_bytes: float, group: Sequence[Dimension], wire: WireRates) ->
     recursive doubling. If network switches sum the data, hosts need no ring.
 
     Args:
-        num_bytes: Bytes on each rank.
-        group: Dimensions of the group, innermost first.
+        num_bytes: Size in bytes of the tensor that each rank contributes to the sum.
+        group: Dimensions of the group: ranks within a host, then hosts.
         wire: Calibrated rates of communication.
     """
     if not group:
@@ -175,7 +177,7 @@ def all_to_all(num_bytes: float, group: Sequence[Dimension], wire: WireRates) ->
 
     Args:
         num_bytes: Bytes that each rank sends to all ranks together.
-        group: Dimensions of the group, innermost first.
+        group: Dimensions of the group: ranks within a host, then hosts.
         wire: Calibrated rates of communication.
     """
     if not group:
@@ -192,14 +194,14 @@ def all_to_all(num_bytes: float, group: Sequence[Dimension], wire: WireRates) ->
 
 
 def send(num_bytes: float, cluster: Cluster, wire: WireRates, stride: int) -> float:
-    """Return the seconds of a message to a rank at a given distance, while all ranks send.
+    """Return the seconds of a message from one rank to another, while all other ranks send too.
 
     Args:
         num_bytes: Size of the message in bytes.
         cluster: Cluster of the ranks.
         wire: Calibrated rates of communication.
-        stride: Difference between the indices of the sender and the receiver, which are on
-            different hosts from `per_host` on.
+        stride: Difference between the rank indices of the sender and the receiver. If it is at
+            least `cluster.per_host`, they are on different hosts.
     """
     launch = wire.launch_us * 1e-6
     if stride < cluster.per_host or cluster.between is None:

@@ -47,8 +47,8 @@ def load(path: Path | None = None, *, over: Path | None = None) -> Parameters:
 
     Args:
         path: Path of a .toml file (default None: the file shipped with Slipstream).
-        over: Path of the user's .toml file, or of a folder of such files. Numbers in the tables
-            `rates`, `wire` and `runtimes` replace the numbers from `path` (default None).
+        over: Path of the user's .toml file, or of a folder of such files (default None: no such
+            file). Numbers in its tables `rates`, `wire` and `runtimes` replace those from `path`.
 
     Raises:
         ConfigError: A file cannot be read, or a name or value is not allowed.

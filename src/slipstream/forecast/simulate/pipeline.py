@@ -37,7 +37,7 @@ def schedule(
     Args:
         stages: Stages in the order of the model; interleaved stages of a rank take turns.
         micro_batches: Number of micro-batches, at least 1.
-        queues: Empty resources of a step, to which the tasks are added; rank 0 is "device 0".
+        queues: Empty timelines, to which the passes are added; rank 0 runs on "device 0".
         ranks: Number of pipeline ranks (default 0: the number of stages).
     """
     starts, spans = _run(tuple(stages), micro_batches, ranks or len(stages))
@@ -79,8 +79,8 @@ def steady_schedule(
     Args:
         stages: Stages in the order of the model; interleaved stages of a rank take turns.
         micro_batches: Number of micro-batches, at least 1. Micro-batches that are not simulated are
-            not added to the resources.
-        queues: Resources to which the simulated tasks are added.
+            not added to the timelines.
+        queues: Empty timelines, to which the simulated passes are added.
         ranks: Number of pipeline ranks (default 0: the number of stages).
     """
     ranks = ranks or len(stages)
@@ -102,8 +102,9 @@ def steady_schedule(
 def period(stages: Sequence[StageTimes]) -> float:
     """Return the seconds per micro-batch of a full pipeline.
 
-    Stage i of n starts micro-batch b only after stage i has run the backward pass of micro-batch b
-    + i - n.
+    On the last stage, a micro-batch starts only after the backward pass of the micro-batch before
+    it. On the stage before the last, it starts only after the backward pass of the micro-batch two
+    places before it, and so on.
 
     Args:
         stages: Stages in the order of the model, one for each rank.
@@ -147,7 +148,11 @@ def _passes_in_order(
 
 
 def _needs(kind: int, stages: int) -> int:
-    """Return the pass on a neighbouring stage, or on the same stage, for which a pass waits."""
+    """Return the number of the pass that must end before the pass `kind` can start.
+
+    Both passes have the same micro-batch. Numbers count the forward passes of all stages, then the
+    backward passes of all stages. Only the last stage's backward pass waits for the same stage.
+    """
     if kind < stages:
         return kind - 1
     return kind - stages if kind == 2 * stages - 1 else kind + 1

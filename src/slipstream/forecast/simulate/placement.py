@@ -101,7 +101,7 @@ def placed(
 
 
 def _crossing(workload: Workload, stage_of: list[int], stages: int) -> FloatArray:
-    """Return the bytes each stage sends: the size of the largest value that later stages read."""
+    """Return the bytes that each stage sends: its largest tensor that the next stage reads."""
     crossing = np.zeros(stages)
     born: dict[int, int] = {}
     for operator, stage in zip(workload.operators, stage_of, strict=True):

@@ -37,7 +37,7 @@ class ShardedBlock:
 def run(
     blocks: Sequence[ShardedBlock], micro_batches: int, overlap: float, queues: Resources
 ) -> float:
-    """Simulate micro-batches over gathered blocks and return the end of the step in seconds.
+    """Simulate a step that gathers each block's parameters before use; return its end in seconds.
 
     Args:
         blocks: Blocks in the order of the model.
@@ -45,7 +45,7 @@ def run(
             first few micro-batches are simulated, and all later ones take as long as the last
             simulated micro-batch.
         overlap: Share of the communication that overlaps with computation, 0 to 1.
-        queues: Resources to which the tasks are added.
+        queues: Timelines of the device and the network, to which the tasks are added.
     """
     passes = list(_passes(blocks, min(micro_batches, _STEADY)))
     visible = 1 - overlap

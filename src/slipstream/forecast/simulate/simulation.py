@@ -42,7 +42,12 @@ _MOST_PASSES = 4096
 
 
 class _OperatorTimes(NamedTuple):
-    """Seconds of each operator on the device (with waits for other ranks), and of each launch."""
+    """Times of the operators in seconds.
+
+    Args:
+        device: Time of each operator on the device, including waits for other ranks.
+        launches: Time in which the host launches each operator.
+    """
 
     device: FloatArray
     launches: FloatArray
@@ -50,14 +55,14 @@ class _OperatorTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Simulation:
-    """Prepared model, whose training step can be simulated with any calibrated parameters.
+    """Model divided among ranks, whose step can be simulated with any calibrated parameters.
 
     `Simulation.of` makes a simulation from a workload; `staged` and `resized` return variants.
 
     Args:
-        workload: Workload of one micro-batch on one rank, which has a tensor-parallel share and
-            some experts.
-        division: Division of the model among tensor-parallel ranks.
+        workload: Operators and tensors of one micro-batch on one rank, which has a share of each
+            tensor-parallel layer and some of the experts.
+        division: Result of the division of matrix products among tensor-parallel ranks.
         experts: Names of the parameters that expert-parallel ranks divide among themselves.
         num_parameters: Number of elements of all parameters of `workload`.
         work: Sizes and FLOPs of the operators.
@@ -96,13 +101,14 @@ class Simulation:
         Args:
             workload: Workload of one micro-batch of the whole model on one device.
             tensor: Number of tensor-parallel ranks (default 1).
-            sequence: Whether tensor-parallel ranks also divide, by tokens, operators outside the
-                pairs of matrix products that they divide (default False).
+            sequence: Whether to use sequence parallelism: tensor-parallel ranks then divide by
+                tokens the operators outside the pairs of divided matrix products, such as norms
+                (default False).
             expert: Number of ranks that divide the experts (default 1).
             flash: Whether attention is one fused kernel (default True).
             dropout: Whether dropout is applied to attention scores (default False).
-            softmax_of: Divisor of samples times heads that lets softmax run as one kernel; see
-                `unfused` (default 1).
+            softmax_of: Number by which samples times heads of a rank must be divisible, so that
+                softmax runs as one kernel; see `unfused` (default 1: always one kernel).
         """
         if not flash:
             workload = unfused(workload, dropout=dropout, softmax_of=softmax_of * tensor)
@@ -214,7 +220,7 @@ class Simulation:
     def _again(
         self, device: FloatArray, *, selective: bool
     ) -> tuple[npt.NDArray[np.int64], FloatArray]:
-        """Return the seconds of recomputation at the start of each block's backward pass."""
+        """Return the first backward operator of each block, and its seconds of recomputation."""
         backward = np.flatnonzero(self.work.backward)
         _, first = np.unique(self.block_of[backward], return_index=True)
         forward = np.zeros(self.blocks)
@@ -232,7 +238,8 @@ class Simulation:
     ) -> tuple[float, float, float]:
         """Simulate the pipeline and the exchange of complete gradients.
 
-        Return the end of the pipeline, the end of the exchange, and the seconds of a rank's passes.
+        Return three times in seconds: the end of the last backward pass, the end of the exchange,
+        and the duration of all forward and backward passes of one rank.
         """
         stages: list[StageTimes] = []
         forward = np.zeros(len(times.device))
@@ -302,7 +309,7 @@ class Simulation:
         return (self.num_parameters - self._apart(job)) / self.placement.ranks
 
     def _apart(self, job: TrainingJob) -> int:
-        """Return the number of parameters that the replicas shard by layer."""
+        """Return the number of parameters in layers that the strategy shards over replicas."""
         if not job.strategy.layers:
             return 0
         return sum(

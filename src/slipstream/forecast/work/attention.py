@@ -29,10 +29,9 @@ def unfused(workload: Workload, *, dropout: bool, softmax_of: int = 1) -> Worklo
     Args:
         workload: Workload with or without attention.
         dropout: Whether dropout is applied to attention scores.
-        softmax_of: Divisor of samples times heads that lets scale, mask and softmax run as one
-            kernel (default 1: always one kernel). If `softmax_of` does not divide samples times
-            heads, there are separate kernels for scale, for mask, for softmax in fp32 and for the
-            casts.
+        softmax_of: Number by which samples times heads must be divisible, so that scale, mask and
+            softmax run as one kernel (default 1: always one kernel). Otherwise there are separate
+            kernels for scale, for mask, for softmax in fp32 and for the casts.
     """
     if not any(operator.kind is OperatorKind.ATTENTION for operator in workload.operators):
         return workload

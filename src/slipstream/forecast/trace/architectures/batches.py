@@ -14,7 +14,7 @@ _integers = partial(torch.zeros, dtype=torch.int64)
 
 
 def images(batch: int, *, side: int) -> tuple[Tensor, ...]:
-    """Return images (batch, 3, side, side).
+    """Return images of shape (batch, 3, side, side).
 
     Args:
         batch: Number of images.
@@ -24,7 +24,7 @@ def images(batch: int, *, side: int) -> tuple[Tensor, ...]:
 
 
 def faces(batch: int) -> tuple[Tensor, ...]:
-    """Return images (batch, 3, 112, 112), and the index of the person on each image (batch).
+    """Return images of shape (batch, 3, 112, 112), and the index of the person on each image.
 
     Args:
         batch: Number of images.
@@ -33,7 +33,7 @@ def faces(batch: int) -> tuple[Tensor, ...]:
 
 
 def tokens(batch: int, *, length: int) -> tuple[Tensor, ...]:
-    """Return tokens (batch, length).
+    """Return token ids of shape (batch, length).
 
     Args:
         batch: Number of sequences.
@@ -43,7 +43,7 @@ def tokens(batch: int, *, length: int) -> tuple[Tensor, ...]:
 
 
 def masked(batch: int, *, length: int, predictions: int) -> tuple[Tensor, ...]:
-    """Return the arguments of `BertPretraining`.
+    """Return the arguments of `BertPretraining.forward`.
 
     Args:
         batch: Number of sequences.
@@ -56,7 +56,7 @@ def masked(batch: int, *, length: int, predictions: int) -> tuple[Tensor, ...]:
 
 
 def questions(batch: int, *, length: int) -> tuple[Tensor, ...]:
-    """Return the arguments of `BertAnswers`.
+    """Return the arguments of `BertAnswers.forward`.
 
     Args:
         batch: Number of sequences.
@@ -84,7 +84,7 @@ def translations(batch: int, *, length: int = 32) -> tuple[Tensor, ...]:
 
 
 def remembered(batch: int, *, size: TransformerSize) -> tuple[Tensor, ...]:
-    """Return the arguments of `TransformerXL`.
+    """Return the arguments of `TransformerXL.forward`.
 
     Args:
         batch: Number of sequences.
@@ -96,7 +96,7 @@ def remembered(batch: int, *, size: TransformerSize) -> tuple[Tensor, ...]:
 
 
 def clicks(batch: int, *, fields: int, dense: int = 13) -> tuple[Tensor, ...]:
-    """Return the arguments of `DLRM`.
+    """Return the arguments of `DLRM.forward`.
 
     Args:
         batch: Number of examples.
@@ -109,7 +109,7 @@ def clicks(batch: int, *, fields: int, dense: int = 13) -> tuple[Tensor, ...]:
 def wide_clicks(
     batch: int, *, wide: int = 2, fields: int = 26, dense: int = 13
 ) -> tuple[Tensor, ...]:
-    """Return the arguments of `WideDeep`.
+    """Return the arguments of `WideDeep.forward`.
 
     Args:
         batch: Number of examples.
@@ -121,7 +121,7 @@ def wide_clicks(
 
 
 def ratings(batch: int) -> tuple[Tensor, ...]:
-    """Return the arguments of `NeuMF`.
+    """Return the arguments of `NeuMF.forward`.
 
     Args:
         batch: Number of examples.

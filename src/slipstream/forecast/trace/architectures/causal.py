@@ -89,7 +89,7 @@ class CausalSize:
     dropout: float = 0.0
 
     def norm(self) -> nn.Module:
-        """Return a new norm for the tokens."""
+        """Return a new RMS norm or layer norm for the hidden states."""
         if self.root_mean_square:
             return nn.RMSNorm(self.hidden)
         return nn.LayerNorm(self.hidden, bias=self.norm_bias)
@@ -115,7 +115,7 @@ class CausalDecoder(nn.Module):
             self.head.weight = self.tokens.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return the mean loss of predicting `tokens`, which are int64 (b, t)."""
+        """Return the mean loss of predicting `tokens`, which are token ids, int64 (b, t)."""
         x = self.tokens(tokens)
         if self.places is not None:
             x = x + self.places.weight[: tokens.shape[1]]
@@ -147,10 +147,10 @@ class CausalBlock(nn.Module):
         self.drop = nn.Dropout(size.dropout)
 
     def forward(self, x: Tensor, angles: tuple[Tensor, Tensor] | None) -> Tensor:
-        """Return the tokens that the block computes.
+        """Return the hidden states after the block, (b, t, c) like `x`.
 
         Args:
-            x: Tokens (b, t, c).
+            x: Hidden states (b, t, c).
             angles: Cosines and sines of rotary embeddings (t, rotated elements of a head), or None.
         """
         normed = self.norm1(x)
@@ -182,7 +182,7 @@ class CausalAttention(nn.Module):
         """Return the result of attention, (b, t, c).
 
         Args:
-            x: Tokens (b, t, c).
+            x: Hidden states (b, t, c).
             angles: Cosines and sines of rotary embeddings (t, rotated elements of a head), or None.
         """
         heads = [product(x).unflatten(-1, (-1, self.size.head)) for product in self.qkv]
@@ -212,7 +212,7 @@ class Inner(nn.Module):
         self.down = linear(size.inner, size.hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the transformed tokens, (b, t, c) like `x`."""
+        """Return new hidden states, (b, t, c) like `x`."""
         if self.gate is None:
             return self.down(self.activation(self.up(x)))
         return self.down(self.activation(self.gate(x)) * self.up(x))
@@ -229,12 +229,12 @@ def _angles(x: Tensor, size: CausalSize) -> tuple[Tensor, Tensor]:
 
 
 def turned(x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-    """Return heads with rotary embeddings (Su et al., 2021, arXiv 2104.09864).
+    """Return queries or keys after rotation by their positions (RoPE, arXiv 2104.09864).
 
     As in the library `transformers`, the computation takes several operators, not one kernel.
 
     Args:
-        x: Heads (b, h, t, d).
+        x: Queries or keys (b, h, t, d).
         angles: Cosines and sines (t, e) with e <= d; elements of a head after the first e do not
             change.
     """

@@ -33,7 +33,8 @@ def conv_norm(
         padding: Number of pixels around the image (default None: half the kernel, which keeps the
             image size).
         groups: Number of groups of channels that are convolved separately (default 1).
-        activation: Function that makes the activation; None: no activation.
+        activation: Function that returns a new activation module, or None for no activation
+            (default ReLU).
     """
     height, width = kernel if isinstance(kernel, tuple) else (kernel, kernel)
     layers: list[nn.Module] = [

@@ -56,7 +56,7 @@ class NormedBlock(nn.Module):
         self.drop = nn.Dropout(size.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the tokens that the block computes, (batch, tokens, hidden) like `x`."""
+        """Return the hidden states after the block, (batch, tokens, hidden) like `x`."""
         x = self.norm1(x + self.drop(self.attention(x)))
         return self.norm2(x + self.drop(self.mlp(x)))
 
@@ -78,10 +78,10 @@ class Encoder(nn.Module):
         self.blocks = nn.Sequential(*(NormedBlock(size) for _ in range(size.layers)))
 
     def forward(self, tokens: Tensor, segments: Tensor) -> Tensor:
-        """Return the encoded tokens, (batch, length, hidden).
+        """Return the hidden states after the last block, (batch, length, hidden).
 
         Args:
-            tokens: Tokens, int64 (batch, length).
+            tokens: Token ids, int64 (batch, length).
             segments: Index of the sentence that contains each token, 0 or 1, int64 (batch, length).
         """
         places = self.places.weight[: tokens.shape[1]]
@@ -115,13 +115,13 @@ class BertPretraining(nn.Module):
         masked: Tensor,
         follows: Tensor,
     ) -> Tensor:
-        """Return the sum of the two mean losses.
+        """Return the mean loss of the masked tokens plus that of next-sentence prediction.
 
         Args:
-            tokens: Tokens, int64 (batch, length).
+            tokens: Token ids, int64 (batch, length).
             segments: Index of the sentence that contains each token, 0 or 1, int64 (batch, length).
             positions: Positions of the masked tokens, int64 (batch, predictions).
-            masked: Tokens before they were masked, int64 (batch, predictions).
+            masked: Ids of these tokens before they were masked, int64 (batch, predictions).
             follows: Whether the second sentence follows the first, int64 (batch), 0 or 1.
         """
         x = self.encoder(tokens, segments)
@@ -149,7 +149,7 @@ class BertAnswers(nn.Module):
         """Return the mean loss.
 
         Args:
-            tokens: Tokens, int64 (batch, length).
+            tokens: Token ids, int64 (batch, length).
             segments: Index of the sentence that contains each token, 0 or 1, int64 (batch, length).
             answers: Positions of the first and the last token of the answer, int64 (batch, 2).
         """

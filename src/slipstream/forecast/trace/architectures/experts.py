@@ -32,7 +32,7 @@ class Experts(nn.Module):
         self.down = nn.Parameter(torch.empty(experts, inner, hidden))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the transformed tokens, (batch, tokens, c) like `x`."""
+        """Return new hidden states, (batch, tokens, c) like `x`."""
         tokens = x.flatten(0, 1)
         chances = self.router(tokens).float().softmax(-1)
         shares, chosen = chances.topk(self.active, dim=-1)

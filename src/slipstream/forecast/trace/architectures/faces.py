@@ -116,7 +116,7 @@ class MarginSoftmax(nn.Module):
 
         Args:
             embeddings: Embeddings of faces (batch, embedding).
-            labels: Index of the centre of the person on each image, int64 (batch), among the
+            labels: Index of each face's class centre, int64 (batch). The index counts only the
                 centres that are used in the step.
         """
         centres = self.weight
@@ -172,7 +172,7 @@ class PartialFc(nn.Module):
 
         Args:
             embeddings: Embeddings of the faces of this rank (batch, embedding).
-            labels: Index of the centre of the person on each image, int64 (batch), among the
+            labels: Index of each face's class centre, int64 (batch). The index counts only the
                 centres that are used in the step.
         """
         targets = labels.repeat(self.ranks).unsqueeze(1)
@@ -214,7 +214,7 @@ def _apply(function: Any, *arguments: Any) -> Any:
 
 
 class _Own(torch.autograd.Function):
-    """The rows of a weight that belong to a rank, or a sample of these rows, with gradients."""
+    """Differentiable choice of the rows of a weight on one rank, or of a sample of them."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, rows: int, count: int) -> Tensor:
@@ -228,7 +228,7 @@ class _Own(torch.autograd.Function):
 
 
 class _Cosines(torch.autograd.Function):
-    """A product whose gradients are in fp32, although traces run backward passes under autocast."""
+    """Matrix product whose gradients are computed in fp32, even if autocast is on."""
 
     @staticmethod
     def forward(ctx: Any, faces: Tensor, centres: Tensor) -> Tensor:

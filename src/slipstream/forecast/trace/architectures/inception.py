@@ -139,7 +139,7 @@ def _square_to_long(inputs: int) -> Branches:
 
 
 def _long(inputs: int, width: int) -> Branches:
-    """Return the module of Inception v3 (figure 6) with 1x7 and 7x1, not 7x7 convolutions."""
+    """Return the module of Inception v3 (figure 6) with 1x7 and 7x1 instead of 7x7 kernels."""
     return Branches(
         conv_norm(inputs, 192),
         nn.Sequential(

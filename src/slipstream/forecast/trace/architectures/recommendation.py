@@ -126,8 +126,8 @@ class NeuMF(nn.Module):
     Args:
         users: Number of users.
         items: Number of items that users rate.
-        factors: Number of elements of the two embeddings, of users and of items, that are
-            multiplied element by element.
+        factors: Length of the user embedding and of the item embedding that are multiplied
+            element by element.
         layers: Widths of the layers, from the input to the last hidden layer.
         dropout: Dropout probability after each layer (default 0.5).
     """

@@ -103,7 +103,7 @@ class ResNet(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """A module whose output is added to the input, followed by a ReLU.
+    """The sum of the outputs of two modules, a main path and a shortcut, followed by a ReLU.
 
     Args:
         main: Module whose output is added to the output of `shortcut`.

@@ -11,7 +11,9 @@ from slipstream.forecast.trace.architectures.transformer import PreNormBlock, Tr
 
 
 class MaskedTokens(nn.Module):
-    """RoBERTa (arXiv 1907.11692) or DistilBERT (arXiv 1910.01108), trained on masked tokens only.
+    """RoBERTa (arXiv 1907.11692) or DistilBERT (arXiv 1910.01108).
+
+    The model predicts masked tokens, and not whether the second sentence follows the first.
 
     Args:
         size: Dimensions of the model.

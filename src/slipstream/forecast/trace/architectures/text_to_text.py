@@ -72,8 +72,8 @@ class TextToText(nn.Module):
         """Return the mean loss.
 
         Args:
-            read: Input tokens of the encoder, int64 (b, s).
-            written: Tokens that the decoder writes, int64 (b, t).
+            read: Token ids that the encoder reads, int64 (b, s).
+            written: Token ids that the decoder predicts, int64 (b, t).
         """
         memory = self.encoder(self.tokens(read), None)
         scores = self.head(self.decoder(self.tokens(written), memory))
@@ -81,7 +81,7 @@ class TextToText(nn.Module):
 
 
 class Stack(nn.Module):
-    """Blocks that share a table of attention biases by the distance between two tokens.
+    """Blocks that share a table of attention biases, with an entry per distance of two tokens.
 
     Args:
         size: Dimensions of the model.
@@ -98,11 +98,11 @@ class Stack(nn.Module):
         self.norm, self.drop = nn.RMSNorm(size.hidden), nn.Dropout(size.dropout)
 
     def forward(self, x: Tensor, memory: Tensor | None) -> Tensor:
-        """Return the tokens after the last norm.
+        """Return the hidden states after the last norm, (b, t, c) like `x`.
 
         Args:
-            x: Tokens (b, t, c).
-            memory: Output of the encoder (b, s, c), or None.
+            x: Embeddings of the tokens (b, t, c).
+            memory: Output of the encoder (b, s, c); None in the encoder itself.
         """
         places = torch.arange(x.shape[1], device=x.device)
         apart = (places - places.unsqueeze(1)).clamp(0, self.buckets - 1)

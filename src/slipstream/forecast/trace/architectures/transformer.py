@@ -95,7 +95,7 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(size.inner_width, size.hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the transformed tokens, (batch, tokens, hidden) like `x`."""
+        """Return new hidden states, (batch, tokens, hidden) like `x`."""
         inner = self.up(x)
         if self.gated:
             gate, value = inner.chunk(2, dim=-1)
@@ -120,7 +120,7 @@ class PreNormBlock(nn.Module):
         self.drop = nn.Dropout(size.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the tokens that the block computes, (batch, tokens, hidden) like `x`."""
+        """Return the hidden states after the block, (batch, tokens, hidden) like `x`."""
         x = x + self.drop(self.attention(self.norm1(x)))
         return x + self.drop(self.mlp(self.norm2(x)))
 
@@ -144,7 +144,7 @@ class Decoder(nn.Module):
             self.head.weight = self.tokens.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return the mean loss of predicting `tokens`, which are int64 (batch, length)."""
+        """Return the mean loss of predicting `tokens`: token ids, int64 (batch, length)."""
         x = self.tokens(tokens)
         if self.places is not None:
             x = x + self.places.weight[: tokens.shape[1]]

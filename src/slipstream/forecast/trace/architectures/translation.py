@@ -58,8 +58,8 @@ class Translator(nn.Module):
         """Return the mean loss, with labels smoothed by 0.1.
 
         Args:
-            source: Tokens of the source language, int64 (batch, length).
-            target: Tokens of the target language, int64 (batch, length).
+            source: Token ids of the source language, int64 (batch, length).
+            target: Token ids of the target language, int64 (batch, length).
         """
         memory = self.encoder(self._embed(source))
         x = self._embed(target)
@@ -97,9 +97,9 @@ class TransformerXL(nn.Module):
         """Return the mean loss, and the memory for the next step.
 
         Args:
-            tokens: Tokens that the model reads, int64 (batch, length).
-            targets: Tokens to predict, int64 (batch, length), as indices below the size of the
-                smallest part of the softmax.
+            tokens: Token ids that the model reads, int64 (batch, length).
+            targets: Token ids to predict, int64 (batch, length). Each id must be smaller than the
+                number of words in the smallest part of the softmax.
             memory: Inputs of the blocks in the previous step, (layers, batch, length, hidden).
         """
         length = tokens.shape[1] + memory.shape[2]
@@ -142,8 +142,8 @@ class AdaptiveWords(nn.Module):
         """Return the embeddings of tokens, (batch, length, hidden).
 
         Args:
-            tokens: Tokens, int64 (batch, length), as indices below the size of the smallest
-                cluster.
+            tokens: Token ids, int64 (batch, length). Each id must be smaller than the number of
+                words in the smallest cluster.
         """
         rows = tokens.flatten()
         x = self._projected(0, self.tables[0](rows))
@@ -154,14 +154,14 @@ class AdaptiveWords(nn.Module):
         return x.view(*tokens.shape, -1)
 
     def scores(self, number: int, rows: Tensor, more: Tensor | None, bias: Tensor) -> Tensor:
-        """Return scores (rows, words) of the words of a cluster, in float32.
+        """Return the scores of the words of a cluster for each token, float32 (rows, words).
 
         Args:
             number: Index of the cluster.
-            rows: Tokens (rows, hidden).
+            rows: Hidden states (rows, hidden), one row per token.
             more: Embeddings (words, hidden) that are scored in addition to those of the cluster, or
                 None.
-            bias: Biases (words).
+            bias: Bias of each score (words).
         """
         if self.projections:
             rows = rows @ cast(nn.Linear, self.projections[number]).weight
@@ -193,8 +193,8 @@ class AdaptiveSoftmax(nn.Module):
         """Return the mean loss.
 
         Args:
-            x: Tokens after the last block, (batch, length, hidden).
-            targets: Tokens to predict, int64 (batch, length).
+            x: Hidden states after the last block, (batch, length, hidden).
+            targets: Token ids to predict, int64 (batch, length).
             words: Embeddings that share their weights with the softmax.
         """
         rows, labels = x.flatten(0, 1), targets.flatten()
@@ -210,10 +210,10 @@ class AdaptiveSoftmax(nn.Module):
 
 
 def sinusoids(places: Tensor, width: int) -> Tensor:
-    """Return the sines and cosines of positions, (positions, width).
+    """Return the sines and cosines of positions, of shape (positions, width).
 
     Args:
-        places: Positions, float (positions).
+        places: One-dimensional float tensor of positions.
         width: Number of elements per token; an even number.
     """
     exponents = torch.arange(0, width, 2, device=places.device, dtype=torch.float32) / width
@@ -277,7 +277,7 @@ class _RecurrentBlock(nn.Module):
         return self.norm2(x + self.drop(self.mlp(x)))
 
     def _mixed(self, x: Tensor, memory: Tensor, places: Tensor, biases: Tensor) -> Tensor:
-        """Return the result of attention that scores content and distance (arXiv 1901.02860)."""
+        """Return the result of attention whose scores add terms for content and for distance."""
         tokens, remembered = x.shape[1], memory.shape[1]
         parts = _heads(self.qkv(torch.cat([memory, x], dim=1)), self.head)
         q, k, v = parts.chunk(3, dim=1)
@@ -303,11 +303,10 @@ def _joined(x: Tensor) -> Tensor:
 
 
 def _shifted(x: Tensor) -> Tensor:
-    """Return x (b, h, t, t + m) with its rows moved left: the first most, the last not at all.
+    """Return x (b, h, t, t + m) with row i of the t rows moved left by t - 1 - i columns.
 
-    A column of zeros in front makes each row of x longer by one element. If the memory of the
-    longer rows is read in rows of the old length, each row starts one column later than the row
-    before it (appendix B of the Transformer-XL paper).
+    First, a zero is put in front of each row. Then the first t elements of the matrix are dropped,
+    and the others are cut into rows of the old length (appendix B of the Transformer-XL paper).
     """
     batch, heads, rows, columns = x.shape
     padded = functional.pad(x, (1, 0)).view(batch, heads, columns + 1, rows)
