@@ -34,7 +34,8 @@ def engine_of(name: str, large_bytes: int = LARGE_BYTES) -> Engine:
     """Return the engine with a given name.
 
     Args:
-        name: Name in `ENGINES`, or "split" for recipes with parts.
+        name: Name in `ENGINES`, or "split" for the engine that runs each part of a graph on an
+            engine of its own.
         large_bytes: Threshold in bytes for the total size of a graph's constants (default 1 GiB).
             If a graph's constants have at least `large_bytes` together, the engine does not copy
             them.

@@ -1,4 +1,4 @@
-"""Conversion, for engines, of arrays whose dtypes ml_dtypes adds to NumPy."""
+"""Convert arrays for engines if the package ml_dtypes defines their dtypes, such as bfloat16."""
 
 # The stubs of onnxruntime and openvino leave their types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -27,7 +27,7 @@ OPENVINO_TYPES: dict[str, np.dtype[Any]] = {
 
 
 def ort_value(array: Array) -> Any:
-    """Return a value of ONNX Runtime with the numbers of an array of any dtype."""
+    """Return an OrtValue of ONNX Runtime with the numbers of an array of any dtype."""
     from onnxruntime import OrtValue
 
     if not is_added(array.dtype):
@@ -40,7 +40,7 @@ def ort_value(array: Array) -> Any:
 
 
 def array_of_ort_value(value: Any) -> Array:
-    """Return a new array with the numbers of a value of ONNX Runtime."""
+    """Return a new array with the numbers of an OrtValue of ONNX Runtime."""
     dtype = DTYPES.get(value.element_type())
     if dtype is None:
         return value.numpy()
@@ -49,7 +49,7 @@ def array_of_ort_value(value: Any) -> Array:
 
 
 def openvino_tensor(array: Array, port: Any) -> Any:
-    """Return the input for OpenVINO: the array, or a tensor if ml_dtypes adds the array's dtype."""
+    """Return an OpenVINO input: a tensor if the array's dtype is of ml_dtypes, else the array."""
     if port.get_element_type().get_type_name() not in OPENVINO_TYPES:
         return array
     import openvino

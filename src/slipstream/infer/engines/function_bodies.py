@@ -1,4 +1,4 @@
-"""Replacement of operators that an engine lacks by ONNX's definitions of these operators."""
+"""Replace each operator that an engine lacks with ONNX's definition of this operator."""
 
 # The stubs of onnx do not state the types of the methods of a schema.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -18,11 +18,11 @@ DOMAIN = "slipstream.functions"  # domain of the functions while they are expand
 
 
 def with_functions_expanded(graph: Graph, ops: Collection[str]) -> Graph:
-    """Return the graph in which ONNX's definitions of some operators replace these operators.
+    """Return the graph with each given operator replaced by ONNX's definition of it.
 
     Args:
-        graph: Graph, which is not changed. A graph that has none of the operators is returned
-            itself.
+        graph: Graph, which is not changed. If it has none of the operators, the result is the same
+            object.
         ops: Names of the operators to replace.
     """
     if not any(node.op in ops and not node.domain for node in graph.nodes):
@@ -43,7 +43,7 @@ def with_functions_expanded(graph: Graph, ops: Collection[str]) -> Graph:
 
 
 def _body(model: ModelProto, graph: Graph, node: NodeProto) -> FunctionProto:
-    """Return ONNX's definition of a node, for its attributes and the types of its inputs."""
+    """Return ONNX's definition of a node's operator, for the node's attributes and input types."""
     schema = defs.get_schema(node.op_type, graph.opsets.get("", 17))
     types: list[bytes] = []
     for name in node.input:

@@ -32,7 +32,7 @@ class Inductor(GraphEngine):
     """PyTorch's Inductor, for comparison only: a package cannot store the code that it generates.
 
     Args:
-        name: Name in recipes and on the command line.
+        name: Name of the engine in recipes and on the command line.
         device: Device on which the compiled module runs. Inputs and outputs are always in host
             memory.
         module: torch.nn.Module that takes the graph's inputs, in the graph's order, and returns the
@@ -52,7 +52,7 @@ class Inductor(GraphEngine):
         return replace(self, module=module)
 
     def available(self) -> str | None:
-        """Return what is missing, a GPU, torch or a module; None if nothing is missing."""
+        """Return None if torch, a module and (for CUDA) a GPU are there, else the reason."""
         reason = missing("torch", "pip install torch")
         if self.device == "cuda":
             reason = missing_gpu() or reason or _without_cuda()

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class Native(GraphEngine):
-    """Slipstream's kernels for graphs with at least one product that they can compute.
+    """Slipstream's kernels, for graphs with at least one product that the kernels can compute.
 
-    A product is a convolution, a product with a constant matrix, or attention.
+    A product is a convolution, a matrix product with a constant matrix, or attention.
     """
 
     name = "native"
@@ -38,7 +38,7 @@ class Native(GraphEngine):
     is_quick_to_prepare = True
 
     def available(self) -> str | None:
-        """Return what is missing, the kernels or ONNX Runtime; None if nothing is missing."""
+        """Return None if the kernels and ONNX Runtime are installed, else the reason."""
         try:
             from slipstream import _kernels  # noqa: F401  # pyright: ignore
         except ImportError as error:
@@ -95,7 +95,7 @@ def _has_halves() -> bool:
 
 
 class _Program:
-    """A program and a pool of runners. Each call has its own runner, so calls need not wait."""
+    """A graph that is ready to run. Each call takes a runner of its own, so no call waits."""
 
     def __init__(self, graph: Graph, recipe: Recipe, threads: int) -> None:
         from slipstream.infer.native.operations import OPERATIONS

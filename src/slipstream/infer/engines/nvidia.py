@@ -24,7 +24,7 @@ class OnnxRuntimeOnGpu(GraphEngine):
     """ONNX Runtime on the first GPU; inputs and outputs are in host memory, as for every engine.
 
     Args:
-        name: Name in recipes and on the command line.
+        name: Name of the engine in recipes and on the command line.
         providers: ONNX Runtime's names of the execution providers; the preferred provider comes
             first.
         settings: Settings of the preferred provider, for each precision that it supports.
@@ -35,7 +35,7 @@ class OnnxRuntimeOnGpu(GraphEngine):
     settings: Mapping[Precision, Mapping[str, str]]
 
     def available(self) -> str | None:
-        """Return what is missing, a GPU or ONNX Runtime for GPUs; None if nothing is missing."""
+        """Return None if there are a GPU and ONNX Runtime for GPUs, else the reason."""
         reason = missing_gpu() or missing("onnxruntime", INSTALL)
         if reason is not None:
             return reason

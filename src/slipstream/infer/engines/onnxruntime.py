@@ -50,7 +50,7 @@ class OnnxRuntime(GraphEngine):
     """ONNX Runtime with its kernels for CPUs, which have no bf16.
 
     Args:
-        name: Name in recipes and on the command line.
+        name: Name of the engine in recipes and on the command line.
         file_bytes: Threshold in bytes for the total size of a graph's constants (default 1 GiB). If
             a graph's constants have at least `file_bytes` together, they are written to a temporary
             file (in `TMPDIR`) and mapped into memory. Smaller constants are copied once, when a
@@ -65,7 +65,7 @@ class OnnxRuntime(GraphEngine):
         return replace(self, file_bytes=large_bytes)
 
     def available(self) -> str | None:
-        """Return None, or a message that ONNX Runtime is not installed."""
+        """Return None if ONNX Runtime is installed, else a message that it is not."""
         return missing("onnxruntime")
 
     def precisions(self) -> tuple[Precision, ...]:
@@ -95,8 +95,9 @@ class OnnxRuntime(GraphEngine):
 def graph_session(graph: Graph, threads: int, *, optimise: bool = False) -> Session:
     """Return a session of a graph of standard ONNX operators.
 
-    Only the engine's optimisations copy large constants. Without optimisations, every run passes
-    the large matrices as inputs, so that ONNX Runtime does not convert them.
+    ONNX Runtime copies large constants only if it optimises the graph. It may also convert
+    constants, but not inputs. Without optimisations, every run therefore passes the large matrices
+    as inputs.
 
     Args:
         graph: Graph to run.

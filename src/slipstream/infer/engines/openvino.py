@@ -55,7 +55,7 @@ class OpenVino(GraphEngine):
     name = "openvino"
 
     def available(self) -> str | None:
-        """Return None, or a message that OpenVINO is not installed."""
+        """Return None if OpenVINO is installed, else a message that it is not."""
         return missing("openvino")
 
     def precisions(self) -> tuple[Precision, ...]:
@@ -124,8 +124,8 @@ def _settings(recipe: Recipe, threads: int) -> dict[str, Any]:
 def _read(graph: Graph) -> tuple[Any, Sequence[Array]]:
     """Return a pair: OpenVINO's model of a graph in standard operators, and the large constants.
 
-    The model keeps reading the arrays of the large constants. OpenVINO's own reader would copy the
-    constants, and accepts at most 2 GiB.
+    The model does not copy the arrays of the large constants, so the arrays must live as long as
+    the model. OpenVINO's own reader would copy the constants, and accepts at most 2 GiB.
     """
     bare, large = bare_graph(graph, _is_readable)
     try:
@@ -145,9 +145,9 @@ def _read(graph: Graph) -> tuple[Any, Sequence[Array]]:
 def _name_inputs(model: Any, graph: Graph) -> None:
     """Give the inputs of OpenVINO's model the names that the graph gives them.
 
-    If operators that do nothing follow an input, OpenVINO drops the input's name and calls it by
-    the name of their result, which no caller knows. OpenVINO's model and the graph have their
-    inputs in the same order.
+    If an input is read by operators that do nothing, OpenVINO drops the input's name, and calls the
+    input by the name of the operators' result. Callers do not know this name. OpenVINO's model and
+    the graph have their inputs in the same order.
 
     Raises:
         UnsupportedError: an input of OpenVINO's model does not clearly belong to one input of the
@@ -166,7 +166,7 @@ def _name_inputs(model: Any, graph: Graph) -> None:
 
 
 def _is_readable(array: Array) -> bool:
-    """Tell whether OpenVINO can read an array in place: not if ml_dtypes adds its dtype."""
+    """Tell whether OpenVINO reads an array in place: if it has several axes and no bfloat16."""
     return array.ndim > 1 and array.dtype != BFLOAT16
 
 
@@ -210,8 +210,9 @@ class _Compiled(UnprofiledExecutable):
 
         Args:
             models: Compiled models, one per stream.
-            large: Arrays of the constants that the models keep reading.
-            small: Forms of the constants that OpenVINO rounds, by name, as in `Executable`.
+            large: Arrays of the large constants, which the models read without a copy.
+            small: Form of each constant that OpenVINO rounds, by the constant's name (see
+                `Executable.small`).
         """
         self.small = small
         self._models, self._large = list(models), large

@@ -2,10 +2,10 @@
 
 Each entry of `DEFECTS` names the test that shows the error (`onnx.backend.test`, ONNX 1.23). A
 graph with an operator in `DEFECTS` is refused. The comparison of engines may miss wrong results,
-because they may be wrong only on inputs that are not among the samples. Three deviations concern
-only equal or halfway numbers, so `DEFECTS` leaves them out: the choice of TopK between equal
-numbers, the treatment of boxes that overlap by exactly the limit, and the direction in which
-DynamicQuantizeLinear rounds halves.
+because they may be wrong only on inputs that are not among the samples. `DEFECTS` leaves out three
+deviations that concern only ties: which of several equal numbers TopK chooses, the treatment of
+boxes that overlap by exactly the limit, and the direction in which DynamicQuantizeLinear rounds
+halves.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ def _is_to_or_from_double(graph: Graph, node: Node) -> bool:
 
 
 def _is_to_small_float8(graph: Graph, node: Node) -> bool:
-    """Return whether a cast to float8 must turn numbers beyond its range into its largest number."""
+    """Return whether OpenVINO may be wrong in a cast to float8 of numbers beyond float8's range.
+
+    The result is True for every cast to float8e4m3fn, and for a saturating cast to float8e5m2.
+    """
     dtype = graph.value(node.output).dtype
     clips = bool(node.get("saturate", 1))
     return dtype == FLOAT8_E4M3FN or (dtype == FLOAT8_E5M2 and clips)
@@ -88,7 +91,7 @@ def _has_window_outside(graph: Graph, node: Node) -> bool:
 
 
 def _is_of_nothing(graph: Graph, node: Node) -> bool:
-    """Tell whether an axis of the input is empty."""
+    """Tell whether an axis of the input has length 0."""
     return 0 in (graph.shape(node.inputs[0]) or ())
 
 

@@ -9,7 +9,7 @@ from slipstream.infer.graph.graph import Graph, Node
 
 
 def _is_compared_maximum(graph: Graph, node: Node) -> bool:
-    """Return whether the node is a maximum of floats that another node may compare with infinity.
+    """Return whether the node is a ReduceMax of floats whose result Equal or IsInf reads.
 
     For elements that are all minus infinity, ReduceMax of OpenVINO returns the least finite number.
     In attention, all scores of a row are minus infinity if the mask hides everything in the row.
@@ -24,9 +24,10 @@ def _is_compared_maximum(graph: Graph, node: Node) -> bool:
 
 
 def with_right_maxima(graph: Graph) -> Graph:
-    """Return the graph in which compared maxima are also right if all elements are -inf.
+    """Return the graph in which the maximum of elements that are all -inf is -inf.
 
-    The maximum m of x becomes `Where(ReduceMin(x == -inf), -inf, m)`.
+    Only maxima that Equal or IsInf reads are replaced. The maximum m of x becomes
+    `Where(ReduceMin(x == -inf), -inf, m)`.
     """
     wrong = [node for node in graph.nodes if _is_compared_maximum(graph, node)]
     if not wrong:
@@ -41,7 +42,7 @@ def with_right_maxima(graph: Graph) -> Graph:
 
 
 def _right_maximum(graph: Graph, node: Node) -> list[Node]:
-    """Return the nodes that replace a maximum; add their constants and values to the graph."""
+    """Return the nodes that replace a ReduceMax; add the constant that they read to the graph."""
     x, output = node.inputs[0], node.output
     dtype = graph.value(x).dtype
     infinity = graph.constant(f"{output}/infinity", np.array(-np.inf, dtype))

@@ -15,7 +15,10 @@ from slipstream.infer.graph.graph import Array, Graph, Node
 
 
 def with_replacements(graph: Graph) -> Graph:
-    """Return the graph without TensorScatter and without two operators of `ai.onnx.ml`."""
+    """Return the graph with TensorScatter, ArrayFeatureExtractor and Binarizer replaced.
+
+    A node is kept if a dtype or shape that its replacement depends on is unknown.
+    """
     if not any((node.domain, node.op) in REPLACEMENTS for node in graph.nodes):
         return graph
     result = graph.copy()
@@ -28,7 +31,7 @@ def with_replacements(graph: Graph) -> Graph:
 
 
 def _tensor_scatter(graph: Graph, node: Node) -> list[Node]:
-    """Return the nodes that replace TensorScatter, or the node itself if its shape is unknown."""
+    """Return the nodes that replace TensorScatter, or the node itself if a shape is unknown."""
     cache, update, *first = [name for name in node.inputs if name]
     shape, length = graph.value(update).fixed, graph.value(cache).fixed
     if shape is None or length is None:
@@ -76,7 +79,10 @@ def _binarizer(graph: Graph, node: Node) -> list[Node]:
 
 
 def _array_feature_extractor(graph: Graph, node: Node) -> list[Node]:
-    """Return nodes that choose elements along the last axis; a vector becomes a matrix."""
+    """Return nodes that choose elements along the last axis of the input.
+
+    If the input has only one axis, the output has the shape (1, number of chosen elements).
+    """
     x, positions = node.inputs
     flat, chosen = (graph.fresh(f"{node.output}/{name}") for name in ("flat", "chosen"))
     everything = graph.constant(f"{node.output}/everything", np.array([-1], np.int64))

@@ -22,21 +22,21 @@ class Recipe(BaseModel):
 
     Args:
         engine: Name of the engine, one of `ENGINES` or "split".
-        precision: Precision of convolutions, matrix products and attention (default "fp32"). In
-            int8, activations and weights are bytes. In int8-dynamic, the activations and weights of
-            matrix products are bytes, and every call computes the ranges of its own activations. In
-            int8-weights, only weights are bytes.
+        precision: Precision of the products, which are convolutions, matrix products and attention
+            (default "fp32"). In int8, activations and weights are bytes. In int8-dynamic, the
+            activations and weights of matrix products are bytes, and every call computes the ranges
+            of its own activations. In int8-weights, only weights are bytes.
         rewrites: True (the default) if the graph went through Slipstream's rewrites; False if it is
             still the imported graph.
         streams: Number of calls that run at the same time, each on its share of the threads
             (default 1, which gives the least latency).
-        ranges: Least and greatest real number that a value can represent in int8, by the name of
-            the value. A value that has no range stays in floating point.
+        ranges: Pair of real numbers by the name of a value: the least and the greatest number that
+            the value's int8 form can represent. A value that has no range stays in floating point.
         shifts: Numbers to add to the bias of a product in int8 or int8-dynamic, one per output
             channel, by the name of the product's output. The shifts cancel the mean error that
             rounding the weights causes.
-        rest: Precision, in an int8 recipe, of the products whose inputs have no range (default
-            "fp32"). "int8-dynamic" applies to matrix products only.
+        rest: Precision of the products whose inputs have no range, if `precision` is "int8"
+            (default "fp32"). "int8-dynamic" applies to matrix products only.
         parts: Parts of the graph in execution order, each with its recipe, for the engine "split".
     """
 
@@ -82,9 +82,9 @@ class Executable(Protocol):
 
     @property
     def small(self) -> Mapping[str, Small]:
-        """Forms of the constants that the engine converts to fewer bits, by the constant's name.
+        """Form of each constant that the engine converts to fewer bits, by the constant's name.
 
-        Other nodes may read the same constant at full precision.
+        The engine may convert a constant for one node, and not for another node that reads it too.
         """
         ...
 
@@ -97,7 +97,7 @@ class Executable(Protocol):
         ...
 
     def close(self) -> None:
-        """Release threads and memory; `run` must not be running. Closing twice does nothing."""
+        """Release threads and memory; no `run` may be in progress. A second call does nothing."""
         ...
 
 
@@ -108,8 +108,8 @@ class Small(BaseModel):
         dtype: Type of the converted numbers. For int8, each channel has a scale, which follows from
             the channel's largest number.
         axis: Axis of the channels (default 0).
-        of_bytes: Whether the engine multiplies the int8 numbers by other quantised numbers (default
-            True) or by floats (False); see `Weights.quantise`.
+        of_bytes: Whether the engine multiplies the int8 numbers by bytes (default True) or by
+            floats (False); see `Weights.quantise`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -124,7 +124,7 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """Name in recipes and on the command line."""
+        """Name of the engine in recipes and on the command line."""
         ...
 
     @property
@@ -163,7 +163,7 @@ class Engine(Protocol):
         ...
 
     def with_module(self, module: Any) -> Engine:
-        """Return an engine for a model's PyTorch module; an engine for graphs returns itself."""
+        """Return an engine for a model's PyTorch module; an engine for graphs returns `self`."""
         ...
 
     def with_large_bytes(self, large_bytes: int) -> Engine:
@@ -195,7 +195,7 @@ class Engine(Protocol):
 
 
 class GraphEngine:
-    """Base class of engines, with the traits of an engine that runs any graph."""
+    """Base class of engines, whose attributes fit an engine for imported and rewritten graphs."""
 
     is_packable = True
     runs_rewritten = True
@@ -217,7 +217,7 @@ class GraphEngine:
 
 
 class UnprofiledExecutable:
-    """Base class of executables whose engine does not measure its steps."""
+    """Base class of executables that do not measure the time of each step."""
 
     def profile(self, inputs: Mapping[str, Array]) -> dict[str, float]:
         """See `Executable`."""

@@ -19,7 +19,7 @@ from slipstream.infer.graph.parts import pieces
 
 
 class Split(GraphEngine):
-    """The engine of recipes that have parts."""
+    """Engine that runs each part of a graph on the engine that the recipe names for the part."""
 
     name = "split"
 
@@ -56,7 +56,10 @@ class Split(GraphEngine):
 
 
 class _Chain(UnprofiledExecutable):
-    """The parts of a graph. A part reads inputs of the graph and outputs of earlier parts."""
+    """The prepared parts of a graph, which run one after the other.
+
+    A part reads inputs of the graph and outputs of earlier parts.
+    """
 
     def __init__(self, parts: Sequence[Executable], outputs: Sequence[str]) -> None:
         self._parts, self._outputs = parts, outputs

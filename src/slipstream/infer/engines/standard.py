@@ -71,7 +71,8 @@ def compress_weights(graph: Graph) -> Graph:
 def compressed_axis(graph: Graph, node: Node) -> int | None:
     """Return the axis of the output channels in a product's weights.
 
-    The result is None if the node is no product, or if its weights are computed or small.
+    The result is None if the node is no product, or if its weights cannot be compressed, for
+    example because they are computed or small.
     """
     if node.domain or node.op not in ("Conv", "Gemm", "MatMul"):
         return None

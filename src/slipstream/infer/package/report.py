@@ -45,8 +45,8 @@ class Candidate(BaseModel):
             reference's; 200 if they are equal.
         top1_loss: Loss of top-1 accuracy in percentage points; None without labels.
         top1: Top-1 accuracy in percent; None without labels.
-        agreement: Percentage of answers (predicted classes and integer outputs) that equal the
-            reference's; None if no output has answers.
+        agreement: Percentage of predicted classes and integer outputs that equal the reference's;
+            None if no output has classes or integers.
         samples: Number of samples on which the candidate's outputs were compared (default 0).
         median_ms: Median of the time of one call in milliseconds. With several streams, the time of
             simultaneous calls is divided by the number of calls.

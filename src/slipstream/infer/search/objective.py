@@ -40,9 +40,9 @@ class Objective:
             channels must have. In int8, the lower 95 % confidence bound of the ratio for unseen
             samples must reach `snr_db`. The default is 20, but there is no limit if labels alone
             prove that the loss is within the budget.
-        agreement: Percentage of answers that must equal the model's own answers (default 95). The
-            percentage applies if there are no labels, and an output gives classes or their
-            probabilities.
+        agreement: Percentage of predicted classes and integer outputs that must equal the model's
+            own (default 95). The percentage applies if there are no labels, and an output gives
+            classes or their probabilities.
         seconds: Time limit of the search in seconds (default 300). A step that has begun is
             finished even if the time is over.
         most_rounds: Greatest number of timing rounds per candidate, 5 or more (default 200).
