@@ -50,7 +50,7 @@ def text(content: Mapping[str, Any]) -> str:
 
 
 def _tables(name: str, value: Any) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return pairs of a TOML header and the table below it."""
+    """Return each TOML header with the table that is written below the header."""
     if isinstance(value, list):
         rows = cast("list[Mapping[str, Any]]", value)
         return [(f"[[{name}]]", row) for row in rows]

@@ -106,7 +106,7 @@ def _least_squares(
     A negative latency becomes 0, and the rate is fitted again.
 
     Args:
-        ways: For each sample, the number of steps and the number of bytes that a rank sends.
+        ways: Numbers of steps and of bytes that a rank sends, as a pair for each sample.
         samples: Timed all-reduces.
     """
     seconds = np.array([sample.seconds for sample in samples])

@@ -37,7 +37,7 @@ _APART = 1 << 60
 
 @dataclass(slots=True, eq=False)
 class SegmentPool:
-    """The pieces that serve either the small or the large requests of one stream.
+    """The pieces of memory for either the small or the large requests of one stream.
 
     `free` is the sorted list of free pieces as (size, address, piece). `last` is the last piece of
     the expandable segment.
@@ -52,7 +52,7 @@ class SegmentPool:
 
 @dataclass(slots=True, eq=False)
 class SegmentPiece:
-    """A part of a segment; `size` is in bytes, a multiple of 512.
+    """A part of a segment of device memory; `size` is in bytes, a multiple of 512.
 
     Callers keep a piece until they free the piece; only the allocator changes pieces.
     """
@@ -91,7 +91,7 @@ class Allocator:
         self._growing = 0
 
     def allocate(self, num_bytes: int, stream: int = 0) -> SegmentPiece:
-        """Return a piece for a request.
+        """Return a piece of memory that is large enough for a request.
 
         Args:
             num_bytes: Requested size in bytes, at least 0; a piece of size 0 has no address.

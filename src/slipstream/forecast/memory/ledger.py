@@ -30,7 +30,7 @@ class MemoryStream(enum.IntEnum):
 
 
 class Holding(NamedTuple):
-    """A piece of the allocator that is in use, with its purpose."""
+    """A piece of device memory that is in use, with its purpose."""
 
     use: Use
     piece: SegmentPiece
@@ -41,7 +41,7 @@ class FullError(Exception):
 
 
 class Ledger:
-    """An allocator that records the purpose of its pieces.
+    """An allocator that records the purpose for which each piece of memory is used.
 
     Args:
         allocator: Allocator from which nothing has been allocated yet.

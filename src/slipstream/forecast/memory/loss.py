@@ -10,7 +10,7 @@ _SOFTMAX, _BACK = "_log_softmax", "_log_softmax_backward_data"
 
 
 def with_shared_loss(workload: Workload) -> Workload:
-    """Return a workload with the extra tensor of a loss whose classes are sharded.
+    """Return a workload with the extra tensor that a loss with sharded classes stores.
 
     The backward pass of the loss stores the rank's shard of the class probabilities in a separate
     tensor.

@@ -294,7 +294,7 @@ class _ReplayedRank:
             self._ledger.give(*held.values())
 
     def _end(self, held: dict[int, Holding], index: int) -> None:
-        """Free the values that die before an operator."""
+        """Free the values that the operators from `index` on no longer use."""
         for value in self._deaths[index]:
             if value in held:
                 self._ledger.give(held.pop(value))

@@ -70,7 +70,7 @@ def sizes(workload: Workload, strategy: Strategy, *, master: bool) -> tuple[Size
 
 
 def gradient_owners(workload: Workload) -> dict[int, int]:
-    """Return a mapping from each gradient's value to its parameter, or to -1 if that is unknown.
+    """Return the parameter of each gradient, by the gradient's value; -1 if it is unknown.
 
     Gradients are the values that the backward pass creates and never frees. The gradient of a
     parameter is recognised when it is complete: it is then the newest gradient that has the size of

@@ -17,9 +17,9 @@ class RepeatedModule:
         name: Path of the module, which begins with the class of the model, such as "GPT.blocks.3".
         parameters: Indices of the module's parameters in the workload.
         forward: Range of the module's operators in the forward pass.
-        backward: Range of the backward operators that belong to the module; empty if there are
-            none. A backward operator belongs to the module whose parameters it uses. It also
-            belongs to the module if it uses values that no later module reads in the forward pass.
+        backward: Range from the first to the last operator after the forward pass that uses a
+            parameter or an inner value of the module; empty if there are none. An inner value is
+            created by the module and is not read by later modules in the forward pass.
     """
 
     name: str

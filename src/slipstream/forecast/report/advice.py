@@ -44,7 +44,7 @@ def memory(num_bytes: float) -> str:
 
 
 def remedies(fit: MemoryFit) -> list[tuple[str, str]]:
-    """Return the memory and the step time with each change that makes replicas fit, as texts."""
+    """Return two texts for each change that makes the model fit: the memory and the step time."""
     return [
         (
             memory(remedy.num_bytes),

@@ -300,7 +300,7 @@ def scaled(interval: Interval, factor: float) -> Interval:
 
 
 def _behind(first: Plan, further: Sequence[Plan]) -> str:
-    """Return a line with the number, cost and speed of the plans that the table leaves out."""
+    """Return text that counts the plans after the table, and compares their cost and speed."""
     slower = sum(plan.seconds_per_step.value >= first.seconds_per_step.value for plan in further)
     count = f"{len(further)} more plans that fit" if len(further) > 1 else "1 more plan that fits"
     if first.machine.dollars_per_hour is None:

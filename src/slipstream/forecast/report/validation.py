@@ -26,8 +26,8 @@ def validation_page(report: ValidationReport, intervals: Intervals, name: str) -
 
     Args:
         report: Measurements from a table, each with its forecast.
-        intervals: Factors of the prediction intervals; the page says how many measurements lie in
-            the intervals.
+        intervals: Factors from a forecast to its prediction interval; the page says how many
+            measurements lie in the intervals.
         name: Name of the table, for the title.
     """
     count, missed = len(report.judged), len(report.unread)

@@ -129,7 +129,7 @@ def _experts(shape: ModelShape, data: int) -> list[int]:
 def refinements(
     strategy: Strategy, shape: ModelShape, hosts: int, allowed: Allowed
 ) -> list[list[Strategy]]:
-    """Return alternatives to a strategy in several lists; each list changes one property.
+    """Return lists of alternatives to a strategy; each list varies a different property.
 
     Args:
         strategy: Strategy that fits in memory.

@@ -21,7 +21,7 @@ _SURE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class LowerBound:
-    """Activations of one micro-batch that are alive even with activation checkpointing.
+    """Activations of a micro-batch that are in memory even with activation checkpointing.
 
     Args:
         inputs: Bytes that each block reads from earlier blocks.

@@ -93,7 +93,7 @@ def search(
     Args:
         request: Options of the forecast, and the values that were derived from them.
         parameters: Calibrated parameters.
-        intervals: Factors of the prediction intervals.
+        intervals: Factors from a forecast to its prediction interval.
         progress: Callback that receives the name of the hosts that are tried now, the number of
             completed search steps, and the total number of search steps (default: none).
         better: Callback that receives each plan that is better than all plans found before it
@@ -174,7 +174,7 @@ def _least_bytes(request: SearchRequest) -> float:
 def _promise(
     request: SearchRequest, parameters: Parameters, needed: float, machine: HostType, hosts: int
 ) -> tuple[bool, float]:
-    """Return a sort key: hosts with enough memory come first, sorted by cost per FLOP."""
+    """Return a key that sorts hosts with enough memory first, and then by cost per FLOP."""
     devices = hosts * machine.cluster.per_host
     rate, _ = peak(machine.cluster.device, DTYPES[machine.precision], parameters.rates)
     price = machine.dollars_per_hour
@@ -188,7 +188,7 @@ def _better(
     outcome: Plan | Infeasible,
     report: Callable[[Plan], None],
 ) -> Plan | None:
-    """Return the better of two plans; if that is the new plan, report it."""
+    """Return the better of two plans; call `report` if the new plan is better."""
     if isinstance(outcome, Infeasible) or _misses(outcome, request):
         return best
     if best is not None and _rank(best) <= _rank(outcome):

@@ -52,7 +52,8 @@ class BestStrategy:
         machine: Type of every host.
         hosts: Number of hosts.
         strategy: Parallelism over the devices of the hosts.
-        step: Simulated step, in which every micro-batch is simulated.
+        step: Simulated step of the strategy; its `spans` contain the tasks of every micro-batch,
+            unless there are more than 4096 passes.
         peak: Peak memory of the fullest device.
         alone: Samples per second of a single device that trains with the same micro-batch size.
         others: Rejected strategies: the best strategy of each combination of parallelism and
@@ -191,8 +192,8 @@ class StrategySearch:
     ) -> tuple[Other, ...]:
         """Return the best candidate of each kind (see `_kind`), except the kind of the chosen one.
 
-        The best candidate of a kind is the fastest of the kind. If no candidate was simulated, the
-        best candidate is the one that needs the least memory.
+        The best candidate of a kind is the fastest of the kind. If no candidate of the kind was
+        simulated, the best candidate is the one that needs the least memory.
         """
         best: dict[object, Other] = {}
         limit = memory_bytes(machine)

@@ -363,7 +363,7 @@ def _stages(strategy: Strategy) -> _Stages:
 
 
 def _used(strategy: Strategy, cluster: Cluster) -> tuple[object, ...]:
-    """Return the properties of a cluster on which the step time of a strategy depends.
+    """Return the properties of a cluster that influence the step time of a strategy.
 
     The step time on a single host does not depend on the network.
     """
@@ -375,7 +375,7 @@ def _used(strategy: Strategy, cluster: Cluster) -> tuple[object, ...]:
 
 
 def _remembered(strategy: Strategy) -> Strategy:
-    """Return a cache key: the strategy, with defaults for properties without effect on memory."""
+    """Return the strategy as a cache key, with defaults for properties that do not affect memory."""
     return replace(strategy, across=False, servers=0, codec="none")
 
 
