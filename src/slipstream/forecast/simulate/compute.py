@@ -138,7 +138,7 @@ class Runtime:
         compute: Factor on the time of matrix products (default 1).
         depthwise: Factor on the time of depthwise convolutions (default 1).
         batch_norm: Factor on the time of batch norms, which read their input twice (default 1).
-        half_batch_norm: Factor on the time of batch norms in 16 bits (default 1).
+        half_batch_norm: Value of `batch_norm` for batch norms in 16 bits (default 1).
         flash: Whether attention is one fused kernel that stores no scores (default True).
         overlap: Share of the communication that overlaps with the backward pass, 0 to 1 (default
             0.9).
@@ -209,7 +209,7 @@ class Work:
         half: Whether the operator computes in 16 bits.
         backward: Whether the operator belongs to the backward pass.
         owner: Index of the operator to which the product belongs.
-        batch: Number of products of the same size.
+        batch: Number of products of this size that one batched product computes.
         m: Number of rows of the result.
         n: Number of columns of the result.
         k: Length of the summed dimension.

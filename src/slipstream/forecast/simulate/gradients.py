@@ -90,7 +90,7 @@ class GradientExchange:
         Args:
             rank: Index of the pipeline rank.
             bucket_bytes: Size at which a bucket is full, in bytes of fp32 gradients.
-            apart: Names of parameters that are exchanged separately.
+            apart: Names of parameters that are exchanged separately, outside the buckets.
         """
         key = rank, bucket_bytes, apart
         if key not in self._buckets:

@@ -223,7 +223,7 @@ def options(
 
 
 def choose(layers: Sequence[Sequence[Option]], memory_bytes: float) -> list[Option]:
-    """Return one option per layer, such that all fit in memory and the total time is least.
+    """Return one option per layer: those with the least total time that fit in memory together.
 
     The function solves an integer program with one 0-1 variable per layer and option. The call
     blocks for some milliseconds if there are hundreds of layers.
@@ -265,7 +265,7 @@ def shared_out(workload: Workload, strategy: Strategy) -> Workload:
 
     Args:
         workload: Operators and tensors of one rank, for one micro-batch.
-        strategy: Strategy with its choices for layers.
+        strategy: Strategy, which states the layers that replicas shard.
     """
     names = {name for name, choice in strategy.layers if choice is Agreement.SHARD}
     if not names:

@@ -43,8 +43,7 @@ class TrainingJob:
         gradient_bytes: Bytes per gradient element that replicas exchange (default 4).
         channels_first: Whether images are stored channels first, which matrix units do not support
             (default False).
-        fp8: Whether linear layers multiply in 8 bits, in a model whose products use 16 bits
-            (default False).
+        fp8: Whether the linear layers of a 16-bit model multiply in 8 bits (default False).
         pace: Factor on the times of device and host: the measured time of a step on a single
             device, divided by the forecast (default 1.0: not measured).
         input_rate: Samples per second that one host reads and decodes (default None: unlimited).

@@ -44,7 +44,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireRates:
-    """Latencies, and the shares of link rates that communication reaches, fitted to measurements.
+    """Reached shares of link rates, and latencies of collectives, both fitted to measurements.
 
     Args:
         inside: Reached share of the link rate within a host, 0 to 1 (default 0.72).

@@ -35,7 +35,7 @@ def schedule(
     """Simulate the schedule, and return when each rank's last backward pass starts and ends.
 
     Args:
-        stages: Stages in the order of the model; interleaved stages of a rank take turns.
+        stages: Stages in the order of the model; stage i runs on rank i modulo `ranks`.
         micro_batches: Number of micro-batches, at least 1.
         queues: Empty timelines, to which the passes are added; rank 0 runs on "device 0".
         ranks: Number of pipeline ranks (default 0: the number of stages).
@@ -77,7 +77,7 @@ def steady_schedule(
     Once the pipeline is full, every group of `ranks` micro-batches takes the same time.
 
     Args:
-        stages: Stages in the order of the model; interleaved stages of a rank take turns.
+        stages: Stages in the order of the model; stage i runs on rank i modulo `ranks`.
         micro_batches: Number of micro-batches, at least 1. Micro-batches that are not simulated are
             not added to the timelines.
         queues: Empty timelines, to which the simulated passes are added.

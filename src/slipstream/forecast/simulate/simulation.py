@@ -163,12 +163,13 @@ class Simulation:
         )
 
     def run(self, job: TrainingJob, *, every_micro_batch: bool = False) -> SimulatedStep:
-        """Return the durations of a step of a job.
+        """Simulate a training step of a job, and return its durations.
 
         Args:
             job: Job with the workload and the degrees of parallelism of this simulation.
             every_micro_batch: Whether every micro-batch is simulated, so that the spans contain all
-                tasks (default False). A step with more than 4096 passes always skips micro-batches.
+                tasks (default False). A step in which micro-batches times pipeline ranks exceed
+                4096 always skips micro-batches.
         """
         strategy, cluster = job.strategy, job.cluster
         if job.runtime.graphs:

@@ -66,7 +66,11 @@ class Branches(nn.Module):
         self.branches = nn.ModuleList(branches)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the joined channels of all branches for x (batch, channels, height, width)."""
+        """Return the outputs of all branches, concatenated by channel.
+
+        Args:
+            x: Input of every branch (batch, channels, height, width).
+        """
         return torch.cat([branch(x) for branch in self.branches], dim=1)
 
 

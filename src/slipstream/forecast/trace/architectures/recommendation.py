@@ -82,10 +82,10 @@ class WideDeep(nn.Module):
         vocabulary: Number of rows of the table that all deep fields share.
         wide_vocabulary: Number of rows of the wide table, which has width 1 (default 0:
             `vocabulary` rows).
-        width: Width of the deep embedding.
+        width: Number of elements of an embedding of the deep part.
         hidden: Width of a hidden layer.
         layers: Number of hidden layers.
-        fields: Number of deep fields.
+        fields: Number of fields of the deep part; each looks up one embedding.
         dense: Number of dense features of an example (default 13).
         dropout: Dropout probability after each hidden layer (default 0.5).
     """
