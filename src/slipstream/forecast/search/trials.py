@@ -375,7 +375,7 @@ def _used(strategy: Strategy, cluster: Cluster) -> tuple[object, ...]:
 
 
 def _remembered(strategy: Strategy) -> Strategy:
-    """Return the strategy as a cache key, with defaults for properties that do not affect memory."""
+    """Return the strategy as a cache key, without properties that do not affect memory."""
     return replace(strategy, across=False, servers=0, codec="none")
 
 
