@@ -10,6 +10,7 @@ import torch
 from torch.distributed.distributed_c10d import Work
 from torch.nn import Parameter
 
+from slipstream.torch.cuda.work import CudaWork
 from slipstream.torch.process_group import SlipstreamProcessGroup
 
 
@@ -35,8 +36,10 @@ class Gradients:
 
     def __init__(self, parameters: Sequence[Parameter], keeps_losses: bool) -> None:
         sizes = [parameter.numel() for parameter in parameters]
-        self.buffer = torch.zeros(sum(sizes), dtype=parameters[0].dtype)
-        self.residual = torch.zeros_like(self.buffer) if keeps_losses else None
+        first = parameters[0]
+        self.buffer = torch.zeros(sum(sizes), dtype=first.dtype, device=first.device)
+        # On the CPU even for a GPU, because the engine encodes there.
+        self.residual = torch.zeros_like(self.buffer, device="cpu") if keeps_losses else None
         parts = torch.split(self.buffer, sizes)
         self.views = {
             parameter: part.view_as(parameter)
@@ -80,6 +83,7 @@ class Bucket:
         self._present: set[Parameter] = set()  # parameters that had a gradient in this step
         self._accumulating: set[Parameter] = set()  # their new gradients are added to the averages
         self._work: Work | None = None
+        self._last_work: Work | None = None  # also after the bucket was finished
 
     @property
     def is_full(self) -> bool:
@@ -96,7 +100,11 @@ class Bucket:
         return self._views[parameter]
 
     def fill(self, parameter: Parameter) -> None:
-        """Move the gradient of a parameter, once autograd has computed it, into the bucket."""
+        """Move the gradient of a parameter, once autograd has computed it, into the bucket.
+
+        On a GPU, autograd accumulates all gradients on one stream: the one on which the hooks of
+        the parameters were installed.
+        """
         self._begin()
         view, gradient = self._views[parameter], parameter.grad
         if gradient is None or gradient.data_ptr() == view.data_ptr():
@@ -119,7 +127,7 @@ class Bucket:
 
     def launch(self, group: SlipstreamProcessGroup, codec: str) -> None:
         """Begin to average the bucket's gradients over all ranks; does not block."""
-        self._work = group.average_encoded(
+        self._work = self._last_work = group.average_encoded(
             self.buffer, codec, self.residual, priority=self.priority
         )
         self.phase = Phase.REDUCING
@@ -129,12 +137,18 @@ class Bucket:
         return self._work is None or self._work.is_completed()
 
     def finish(self) -> None:
-        """Block until the averages are complete."""
+        """Block until the averages are complete; on a GPU the current stream waits instead."""
         if self._work is not None:
             self._work.wait()
             self._work = None
         if self.phase is Phase.REDUCING:
             self.phase = Phase.REDUCED
+
+    def block(self) -> None:
+        """Block the CPU until the engine uses neither gradients nor losses of the last launch."""
+        if isinstance(self._last_work, CudaWork):
+            self._last_work.block()
+        self.finish()
 
     def expose(self, without: frozenset[Parameter]) -> None:
         """Set the gradients of all parameters to the averages, and those of `without` to None."""

@@ -34,6 +34,8 @@ from slipstream.comm.tuning import Tuning
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.torch.buckets import Bucket, Phase, cut, gradients_of
 from slipstream.torch.compression import check_codec, uses_error_feedback
+from slipstream.torch.cuda.kinds import KINDS
+from slipstream.torch.cuda.updates import updates_on
 from slipstream.torch.process_group import SlipstreamProcessGroup, own_group
 from slipstream.torch.waiting import no_longer_wait, wait_when_read
 
@@ -65,7 +67,8 @@ def overlap(
     normalization, are not synchronized.
 
     Args:
-        model: Model on the CPU.
+        model: Model on the CPU or on one GPU. On a GPU no call blocks: streams wait for averages
+            and updates. Bucket sizes are not tuned there.
         optimizer: Optimizer of the model's parameters. The optimizer must update each parameter
             independently, like all optimizers of torch.optim except LBFGS.
         group: Process group over which gradients are averaged, which must be one of Slipstream
@@ -83,19 +86,14 @@ def overlap(
 
     Raises:
         UsageError: The group belongs to another backend, or no parameter is trained.
-        UnsupportedError: The model is not on the CPU.
+        UnsupportedError: The model is neither on the CPU nor on one GPU.
     """
     group = own_group(dist.group.WORLD if group is None else group)
     check_codec(codec, tuple(CODECS))
     keeps_losses = uses_error_feedback(codec, error_feedback)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise UsageError("no parameter of the model requires a gradient; there is nothing to train")
-    elsewhere = next((p for p in model.parameters() if not p.is_cpu), None)
-    if elsewhere is not None:
-        raise UnsupportedError(
-            f"overlap of a model on {elsewhere.device}; allowed: models on the CPU; wrap this one"
-            " in DistributedDataParallel, whose gradients `compress` encodes"
-        )
+    device = _device_of(model)
     in_model = {id(parameter) for parameter in model.parameters()}
     optimized = [p for param_group in optimizer.param_groups for p in param_group["params"]]
     if strangers := sum(id(parameter) not in in_model for parameter in optimized):
@@ -108,11 +106,28 @@ def overlap(
             dist.broadcast(tensor.detach(), group_src=0, group=group)
     fusion = Knob(
         "bucket bytes",
-        _BUCKET_SIZES if bucket_bytes is None else [],
+        _BUCKET_SIZES if bucket_bytes is None and device.type == "cpu" else [],
         bucket_bytes or _BUCKET_BYTES,
     )
     wire = Wire(group, codec, keeps_losses)
     return Overlap(model, optimizer, wire, fusion, across_steps)
+
+
+def _device_of(model: Module) -> torch.device:
+    """Return the device of a model's parameters.
+
+    Raises:
+        UnsupportedError: There are several devices, or their kind has no engine.
+    """
+    devices = {parameter.device for parameter in model.parameters()}
+    device = next(iter(devices))
+    if len(devices) > 1 or device.type not in ("cpu", *KINDS):
+        names = ", ".join(sorted(map(str, devices)))
+        raise UnsupportedError(
+            f"overlap of a model on {names}; allowed: one device, which is the CPU or a CUDA GPU;"
+            " move the model, or wrap it in DistributedDataParallel"
+        )
+    return device
 
 
 class Wire(NamedTuple):
@@ -157,6 +172,7 @@ class Overlap:
         self._names = {parameter: name for name, parameter in model.named_parameters()}
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._gradients = gradients_of(trained, wire.keeps_losses)
+        self._updates = updates_on(trained[0].device)
         self._fuse()
         self.tuning = wire.group.make_tuning([fusion])
         self._next = 0  # index of the bucket to send next
@@ -193,7 +209,7 @@ class Overlap:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the codec's rounding errors by parameter name; ranks have different errors."""
-        self.wait()
+        self._block()
         residuals = {
             self._names[parameter]: gradients.losses(parameter).clone()
             for gradients in self._gradients
@@ -204,12 +220,18 @@ class Overlap:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load the rounding errors that this rank saved; bucket sizes may have changed since."""
-        self.wait()
+        self._block()
         for gradients in self._gradients:
             for parameter in gradients.views if gradients.residual is not None else ():
                 losses = state["residuals"].get(self._names[parameter])
                 if losses is not None:
                     gradients.losses(parameter).copy_(losses)
+
+    def _block(self) -> None:
+        """Wait, and block until the engine has written all rounding errors."""
+        self.wait()
+        for bucket in self._buckets:
+            bucket.block()
 
     # Fusion of gradients.
 
@@ -241,6 +263,7 @@ class Overlap:
         bucket = self._bucket_of[parameter]
         if bucket.options is not None:
             self._finish(bucket)
+        self._updates.wait()
 
     def settle_gradient(self, parameter: Parameter) -> None:
         """Block until the parameter has its averaged gradient."""
@@ -255,6 +278,7 @@ class Overlap:
             self._finish(bucket)
             if not bucket.dropped:
                 bucket.expose(self._used.unused())
+        self._updates.wait()
 
     # The training steps.
 
@@ -269,6 +293,7 @@ class Overlap:
         bucket = self._bucket_of[parameter]
         if bucket.options is not None:
             self._finish(bucket)
+        self._updates.wait()
         with torch.no_grad(), _without_waiting():
             bucket.fill(parameter)
         self._launch()
@@ -306,6 +331,7 @@ class Overlap:
         if all(bucket.phase is Phase.IDLE for bucket in self._buckets):
             with _without_waiting():
                 return self._step()  # no backward pass since the last step
+        self._updates.follow()
         for group in self._optimizer.param_groups:
             self._record_options(group)
         for bucket in self._buckets:
@@ -335,7 +361,7 @@ class Overlap:
 
     def _update(self, bucket: Bucket) -> None:
         """Wait for a bucket, and make the pending optimizer step for its parameters."""
-        with torch.no_grad(), _without_waiting():
+        with torch.no_grad(), _without_waiting(), self._updates.updating():
             bucket.finish()
             if bucket.options is None:
                 return
@@ -356,6 +382,7 @@ class Overlap:
 
         A pending update still uses the gradients that are being averaged.
         """
+        self._updates.wait()
         with torch.no_grad(), _without_waiting():
             for bucket in self._buckets:
                 if not set_to_none:
