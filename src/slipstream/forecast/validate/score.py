@@ -102,7 +102,7 @@ class ValidationReport:
         return {name: _score(group, 0) for name, group in sorted(groups.items())}
 
     def sources(self) -> dict[str, Score]:
-        """Return the errors of each source; `Score.rows` also counts the rows that were not read."""
+        """Return the errors of each source; `Score.rows` also counts rows that were not read."""
         missed: dict[str, int] = {}
         for row in self.unread:
             missed[row.source] = missed.get(row.source, 0) + 1
