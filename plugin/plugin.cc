@@ -1,5 +1,8 @@
 #include "plugin.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -15,6 +18,19 @@ std::uint32_t random_epoch() {
   return epoch;
 }
 
+/// A job of 8 hosts with 8 GPUs opens thousands of connections, and many systems allow 1024 files
+/// unless a process asks for more. NCCL asks only in the process that makes its unique id.
+void raise_file_limit(const Log& log) {
+  constexpr rlim_t kEnough = 65536;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t allowed = std::min(limit.rlim_max, kEnough);
+  if (limit.rlim_cur >= allowed) return;
+  const rlim_t before = std::exchange(limit.rlim_cur, allowed);
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  log(LogLevel::kInfo, "this process may now open ", allowed, " files; it was ", before);
+}
+
 }  // namespace
 
 void Plugin::init(Logger logger) {
@@ -22,6 +38,7 @@ void Plugin::init(Logger logger) {
   const std::lock_guard lock(starting_);
   if (state_ != nullptr) return;
   const Options options = Options::from_environment();
+  raise_file_limit(log_);
   auto devices = find_devices(options, log_);
   log_(LogLevel::kInfo, "every connection has ", options.num_streams, " streams; ",
        options.num_threads, " threads help NCCL's");

@@ -15,8 +15,9 @@ constexpr char kName[] = "Slipstream";
 constexpr int kMaxComms = 65536;
 constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 40U;  // the most that NCCL accepts
 
+/// Never destroyed: at exit, NCCL's threads go on calling us after the destructors of statics.
 Plugin& plugin() {
-  static Plugin instance;
+  static Plugin& instance = *new Plugin;
   return instance;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -9,6 +10,7 @@ namespace slipstream::nccl {
 class Comm;
 
 /// Threads that move the data of comms beside NCCL's own thread. Each comm belongs to one of them.
+/// Every communicator of NCCL adds its comms from a thread of its own.
 class Workers {
  public:
   explicit Workers(std::uint32_t num_threads);
@@ -23,7 +25,7 @@ class Workers {
  private:
   class Worker;
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::uint64_t num_added_ = 0;
+  std::atomic<std::uint64_t> num_added_ = 0;
 };
 
 }  // namespace slipstream::nccl

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "world.h"
@@ -219,6 +220,25 @@ TEST_P(Trouble, AMessageThatIsTooLargeFails) {
   EXPECT_EQ(wait_for_failure(net, sending), Result::kInvalidUsage);
   EXPECT_TRUE(has_logged("message 0 has 11 bytes, but the receiver has room for 10"));
   EXPECT_EQ(wait_for_failure(net, receiving), Result::kRemoteError);
+}
+
+TEST_P(Trouble, ManyConnectionsRaiseTheLimitOfFiles) {
+  Process process("open many", nullptr, {"SLIPSTREAM_CONNECT_TIMEOUT=5"});
+  EXPECT_EQ(process.wait(), 0) << process.read_line();
+}
+
+TEST_P(Trouble, ThreadsMayUseThePluginWhileTheProcessExits) {
+  Process process("exit early", nullptr);
+  EXPECT_EQ(process.wait(), 0);
+}
+
+/// Each communicator of NCCL has a thread that connects.
+TEST_P(Trouble, SeveralThreadsMayConnectAtOnce) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([this] { const Pair pair(net); });
+  }
+  for (std::thread& each : threads) each.join();
 }
 
 TEST_P(Trouble, ARunWithoutAKeySaysWhatToDo) {

@@ -14,13 +14,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <iostream>
-#include <random>
 
 namespace slipstream::nccl::test {
 namespace {
 
 constexpr std::size_t kMostNoise = std::size_t{64} << 20U;
+
+}  // namespace
 
 std::string as_hex(const HandleBytes& handle) {
   std::string text;
@@ -39,8 +39,6 @@ HandleBytes from_hex(const std::string& text) {
   }
   return handle;
 }
-
-}  // namespace
 
 bool until(const std::function<bool()>& step) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
@@ -227,41 +225,6 @@ int Process::wait(const std::function<void()>& step) {
   });
   id_ = -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-int play(const std::string& role) {
-  const char* const threads = std::getenv("SLIPSTREAM_NCCL_THREADS");
-  const Net net(11, threads == nullptr ? 0 : std::atoi(threads));
-  if (net.init() != Result::kSuccess) {
-    std::cout << logged() << std::flush;
-    return 3;
-  }
-  void* comm = nullptr;
-  void* request = nullptr;
-  auto result = Result::kSuccess;
-  if (role == "send") {
-    HandleBytes handle = from_hex(std::getenv("TEST_HANDLE"));
-    while (comm == nullptr && result == Result::kSuccess) result = net.connect(handle, &comm);
-    if (result != Result::kSuccess) {
-      std::cout << logged() << std::flush;
-      return 1;
-    }
-    auto* const data = const_cast<std::byte*>(noise(kMostNoise).data());
-    net.send(comm, data, 1, &request);
-    net.send(comm, data, kMostNoise, &request);
-  } else {
-    HandleBytes handle{};
-    void* listening = nullptr;
-    net.listen(handle, &listening);
-    std::cout << as_hex(handle) << std::endl;
-    while (comm == nullptr) net.accept(listening, &comm, nullptr);
-    static std::vector<std::byte> room(kMostNoise);
-    net.receive(comm, room.data(), room.size(), &request);
-    std::cout << "posted" << std::endl;
-  }
-  int done = 0;
-  while (result == Result::kSuccess && done == 0) result = net.test(request, &done, nullptr);
-  return result == Result::kSuccess ? 0 : 2;
 }
 
 }  // namespace slipstream::nccl::test

@@ -53,6 +53,10 @@ Result wait_for_failure(const Net& net, void* request);
 /// The first `bytes` of 64 MiB of noise, from `offset` on.
 std::span<const std::byte> noise(std::size_t bytes, std::size_t offset = 0);
 
+/// A handle as a text, for another process.
+std::string as_hex(const HandleBytes& handle);
+HandleBytes from_hex(const std::string& text);
+
 /// The port of a handle's first endpoint.
 std::uint16_t port_of(const HandleBytes& handle);
 /// The sockets of this process that are connected to a port.
@@ -80,7 +84,7 @@ class Process {
   int output_ = -1;
 };
 
-/// The other side of Process: plays the role, and returns the exit code.
+/// The other side of Process (roles.cc): plays the role, and returns the exit code.
 int play(const std::string& role);
 
 }  // namespace slipstream::nccl::test
