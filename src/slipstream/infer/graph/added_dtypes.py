@@ -44,7 +44,7 @@ def from_unsigned(array: Array, dtype: str) -> Array:
 
 
 def stored_bytes(array: Array) -> Array:
-    """Return one row of uint8: the bytes in which ONNX stores an array of a dtype of ml_dtypes."""
+    """Return a 1-D uint8 array: the bytes in which ONNX stores an array of a dtype of ml_dtypes."""
     numbers = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     bits = _bits(array.dtype)
     if bits >= 8:

@@ -1,9 +1,9 @@
 """The cost of a graph (operations, bytes and their ratio), computed without running the graph.
 
-A product (convolution, matrix product, attention) counts two operations for each multiplication and
-its addition. A node that is no product counts one operation per element of its outputs. The bytes
-of a node are those of its inputs and outputs: each input is read once, and each output is written
-once.
+In a product (convolution, matrix product, attention), each multiplication counts as two operations
+together with its addition. In any other node, each output element counts as one operation; nodes
+that mostly move numbers (see `MOVES`) count as none. The bytes of a node are those of its inputs
+and outputs: each input is read once, and each output is written once.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -61,8 +61,9 @@ class Analysis:
 
     Args:
         nodes: Costs of the nodes, in the graph's order; a value of unknown shape has 0 bytes.
-        dead: First outputs of nodes that no output of the graph needs.
-        duplicates: First outputs of nodes that repeat the computation of an earlier node.
+        dead: Nodes that no output of the graph needs, each by the name of its first output.
+        duplicates: Nodes that repeat the computation of an earlier node, each by the name of its
+            first output.
     """
 
     nodes: tuple[NodeCost, ...]
@@ -71,7 +72,7 @@ class Analysis:
 
     @property
     def flops(self) -> int:
-        """Operations of all products."""
+        """Number of operations of all products together."""
         return sum(node.flops for node in self.nodes if node.is_product)
 
     @property
@@ -121,13 +122,13 @@ def _bytes(graph: Graph, name: str) -> int:
 
 
 def _convolution(graph: Graph, node: Node) -> int:
-    """Return the operations: each output element sums a window in all channels of its group."""
+    """Return the number of operations: an output element sums a window in its group's channels."""
     weights = graph.shape(node.inputs[1])
     return 0 if weights is None else 2 * _elements(graph, node.output) * math.prod(weights[1:])
 
 
 def _transposed_convolution(graph: Graph, node: Node) -> int:
-    """Return the operations: each input element adds to a window of its group's channels."""
+    """Return the number of operations: input elements add to windows in their group's channels."""
     weights = graph.shape(node.inputs[1])
     return 0 if weights is None else 2 * _elements(graph, node.inputs[0]) * math.prod(weights[1:])
 
@@ -141,7 +142,10 @@ def _matrix_product(graph: Graph, node: Node) -> int:
 
 
 def _attention(graph: Graph, node: Node) -> int:
-    """Return the operations of both products of attention; the number of heads does not matter."""
+    """Return the number of operations of both matrix products of attention.
+
+    The result does not depend on the number of heads.
+    """
     queries, keys = graph.shape(node.inputs[0]), graph.shape(node.inputs[1])
     return 0 if queries is None or keys is None else 4 * math.prod(queries) * keys[-2]
 
@@ -168,11 +172,10 @@ def _dead(graph: Graph) -> tuple[str, ...]:
 
 
 def _duplicates(graph: Graph) -> tuple[str, ...]:
-    """Return the outputs of nodes that are equal to an earlier node.
+    """Return the name of the first output of each node that is equal to an earlier node.
 
-    Equal nodes have the same operator, attributes and inputs.
-
-    Values that are duplicates of each other count as the same input.
+    Equal nodes have the same operator, attributes and inputs. Two inputs count as the same if equal
+    nodes compute them.
     """
     same: dict[str, str] = {}
     first: dict[tuple[object, ...], Node] = {}

@@ -106,7 +106,7 @@ class Graph:
         constants: Arrays of the constants, by the constant's name.
         values: Dtypes and shapes of the results of nodes, by name, as far as they are known.
         opsets: Versions of the operator sets, by domain.
-        name: Name of the graph.
+        name: Name of the graph in ONNX files and in error messages (default "graph").
     """
 
     inputs: dict[str, Value]
@@ -143,8 +143,8 @@ class Graph:
     def uses(self) -> dict[str, list[Node]]:
         """Return the nodes that read each value, by the name of the value.
 
-        A node that reads a value twice is listed twice. That a value is an output of the graph does
-        not count as a read.
+        A node that reads a value twice is listed twice. A value that no node reads is not in the
+        result, even if it is an output of the graph.
         """
         readers: dict[str, list[Node]] = {}
         for node in self.nodes:
@@ -185,7 +185,7 @@ class Graph:
         return name
 
     def constant(self, stem: str, array: Array) -> str:
-        """Add a constant, and return its name, which `fresh` makes from the stem."""
+        """Add a constant and return its name: the stem, or the stem and a number (see `fresh`)."""
         name = self.fresh(stem)
         self.constants[name] = array
         return name
@@ -198,8 +198,7 @@ class Graph:
     def rename(self, names: Mapping[str, str]) -> None:
         """Replace names in the inputs of all nodes.
 
-        The list of graph outputs keeps its names, so callers rename the output of a node if
-        necessary.
+        Outputs of nodes and outputs of the graph keep their names; callers rename them if needed.
         """
         for node in self.nodes:
             node.inputs = [names.get(name, name) for name in node.inputs]

@@ -147,7 +147,7 @@ def bare_graph(
 
 
 def _large(graph: Graph) -> dict[str, Array]:
-    """Return the constants that are too large to be shapes, by name, as C-contiguous arrays."""
+    """Return constants of more than LARGEST_SHAPE elements, by name, as C-contiguous arrays."""
     return {
         name: np.asarray(array, order="C")
         for name, array in graph.read_constants().items()

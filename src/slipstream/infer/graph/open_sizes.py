@@ -1,4 +1,4 @@
-"""Complete the shapes of a graph's outputs: runs of the graph show the sizes.
+"""Fill in the unknown sizes of a graph's outputs, as runs of the graph show them.
 
 A size that depends on the numbers of an input, such as the number of boxes, stays open (None).
 """
@@ -17,15 +17,15 @@ COUNTING = frozenset(("Compress", "NonMaxSuppression", "NonZero", "StringSplit",
 
 
 def with_output_shapes(graph: Graph, runs: Sequence[Mapping[str, Array]]) -> Graph:
-    """Return a copy of a graph in which unknown sizes of outputs are filled in from runs.
+    """Return a copy of a graph whose unknown output sizes are taken from outputs of runs.
 
     Args:
-        graph: Graph, which is not changed. Sizes may be unknown, because shape inference does not
-            follow every If and Loop.
-        runs: Outputs of one or more runs, by name.
+        graph: Graph, which is not changed. Sizes of its outputs may be unknown, because shape
+            inference does not follow every If and Loop.
+        runs: Output arrays of one or more runs of the graph, by the name of the output.
 
     Returns:
-        The copy. A size that the graph lacks is taken from the runs. The size is None if it depends
+        The copy. An unknown output size becomes the size in the runs. It becomes None if it depends
         on the numbers of an input, or if it differs between runs.
     """
     values: dict[str, Value] = {}
@@ -52,7 +52,7 @@ def _shape(
 
 
 def _is_counted(graph: Graph, name: str) -> bool:
-    """Return whether an output depends on a node whose operator is in `COUNTING`."""
+    """Return whether an output depends on an operator of `COUNTING`, whose output sizes vary."""
     producers = graph.producers()
     left, seen = [name], {name}
     while left:

@@ -37,8 +37,9 @@ def part_of(graph: Graph, nodes: Sequence[Node]) -> Graph:
 def cuts(graph: Graph) -> list[str]:
     """Return the names of the values at which the graph can be cut, in execution order.
 
-    A cut is a value: of all values computed before the cut, later nodes read only this value. A cut
-    is float32, has a fixed shape, and is neither an input nor an output of the graph.
+    A cut is a value. The nodes after a cut read this value, and no input of the graph and no other
+    value that was computed earlier. A cut is float32, has a fixed shape, and is neither an input
+    nor an output of the graph.
     """
     last = {name: at for at, node in enumerate(graph.nodes) for name in node.reads()}
     for name in graph.outputs:

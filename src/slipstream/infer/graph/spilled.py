@@ -21,9 +21,9 @@ ALIGNMENT = 64  # bytes
 def spilled(graph: Graph, beside: Graph) -> Graph:
     """Return a graph whose constants are mapped from a file.
 
-    Small constants, and constants that the graph `beside` contains too, stay in memory. The file is
-    in the folder for temporary files (`TMPDIR`). The file has no name, and is deleted with the
-    arrays.
+    Small constants, and constants whose arrays are also in the graph `beside`, stay in memory. The
+    file is in the folder for temporary files (`TMPDIR`). The file has no name, and is deleted with
+    the arrays.
     """
     shared = {id(array) for array in beside.constants.values()}
     names = [

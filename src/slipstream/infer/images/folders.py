@@ -106,7 +106,8 @@ def _are_numbers(names: Sequence[str]) -> bool:
 def _labelled(folder: Path, names: Sequence[str]) -> list[tuple[Path, int | None]]:
     """Return every image with its label.
 
-    The labels take turns, so that the first images of the list represent all labels about equally.
+    Images of different labels alternate, so that the first images of the list represent all labels
+    about equally.
     """
     if not names:
         return [(path, None) for path in _images(folder)]

@@ -182,7 +182,7 @@ _large = threading.Lock()  # held while a large file is decoded
 
 @contextmanager
 def _room(rows: int, columns: int) -> Generator[None]:
-    """Refuse an image that is too large to be decoded; admit only one large image at a time."""
+    """Hold a lock while a large image is decoded; refuse an image with too many pixels."""
     pixels = rows * columns
     if pixels > MOST_PIXELS:
         raise TooManyPixelsError(
@@ -201,7 +201,7 @@ def bytes_of(data: bytes | bytearray | memoryview) -> bytes:
 def per_channel(values: tuple[float, ...], channels: int) -> Array:
     """Return the values as a float32 array: one number for all channels, or one per channel.
 
-    For a grey image, the mean of the numbers replaces numbers for several channels.
+    If the image is grey and there are numbers for several channels, their mean is returned.
     """
     if len(values) not in (1, channels):
         if channels != 1:

@@ -88,7 +88,7 @@ def load_model(
             the file beside the model file).
         large_bytes: Threshold in bytes for the total size of a module's parameters (default 1 GiB).
             If the parameters of a PyTorch module have at least `large_bytes` together, the import
-            copies them as rarely as possible.
+            first tries an exporter that does not copy them.
 
     Raises:
         UsageError: If the model cannot be imported; the message lists every operator at fault.

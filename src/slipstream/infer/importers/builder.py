@@ -90,8 +90,7 @@ class Builder:
         """Return the finished graph.
 
         Args:
-            outputs: Name of the value that each output of the graph returns, by the name of the
-                output.
+            outputs: Name of the value that becomes an output of the graph, by the output's name.
 
         Raises:
             UsageError: If there is no output.

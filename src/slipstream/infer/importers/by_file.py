@@ -24,7 +24,7 @@ def read_by_file(path: Path, weights: Path | None, shapes: Shapes) -> Read | Non
         path: Model file: .prototxt, -symbol.json, .mdl, .raw or .nnet3.
         weights: File of the weights: .caffemodel or .params (default: the file of the same name
             beside the model). If several .params files have the model's name, the default is the
-            last of them.
+            last of them in alphabetical order.
         shapes: Input shapes, by name.
 
     Returns:

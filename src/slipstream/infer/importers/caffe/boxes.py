@@ -25,7 +25,7 @@ CODES = {"1": "CORNER", "2": "CENTER_SIZE"}  # by their numbers in caffe.proto
 
 
 def _prior_box(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
-    """Compute prior boxes around every cell of the first blob; the unit is the image's size.
+    """Compute prior boxes around every cell of the first blob, as fractions of the image.
 
     The second blob is the image. The result has the shape (1, 2, cells * boxes * 4). Along its
     second axis, the result has first the corners x, y, x, y of each box, then the variance of each

@@ -58,7 +58,7 @@ FOR_TRAINING = (
 class CaffeLayer:
     """A layer of a network, with its name, fields, weights, and the blobs that it reads and writes.
 
-    The newer file format defines the names in `type`; older names are converted.
+    `type` is the type's name in the newer file format. Names of the older format are converted.
     """
 
     name: str

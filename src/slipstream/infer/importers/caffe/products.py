@@ -20,7 +20,7 @@ BATCH_NORM_EPSILON = 1e-5  # Caffe's default
 
 
 def pair(options: Message, names: tuple[str, str, str], default: int, least: int) -> list[int]:
-    """Return a window's property for height and width.
+    """Return [height, width] of a window's property, for example of its size or its stride.
 
     The file stores one number for height and width together, or one number for each.
     """
@@ -166,9 +166,10 @@ def _bias(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 
 
 def _stored_shape(builder: Builder, options: Message, x: str) -> tuple[int, ...]:
-    """Return the shape of a stored blob.
+    """Return the shape in which a stored blob broadcasts to x.
 
-    The shape has the sizes of `num_axes` axes of x from `axis` on, and then ones.
+    The shape begins with the sizes of the `num_axes` axes of x from `axis` on. For each later axis
+    of x, it has a 1.
     """
     shape = builder.shape(x)
     axis = axis_of(options, "axis", 1, len(shape))
@@ -206,7 +207,7 @@ def _prelu(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
 def _normalize(builder: Builder, layer: CaffeLayer, x: list[str]) -> str:
     """Divide by a Euclidean norm, like SSD.
 
-    The norm is that of each pixel's channels, or that of the whole image.
+    The norm is computed over the channels of each pixel, or over the whole image.
     """
     layer.only(x, 1)
     options = layer.message.message("norm_param")

@@ -36,11 +36,11 @@ class Token:
 
 @dataclass
 class Message:
-    """The fields of a message by name, each with all its values; words and strings are text.
+    """The fields of a message by name: for each field, the list of its values.
 
-    Each method that reads a field returns its default if the field is absent, and raises UsageError
-    if the value has another type. If a field occurs more than once, the last value counts, as in
-    protobuf.
+    A value is a text (a word, a number or a string) or a nested message. A method that reads a
+    field returns a default value if the field is absent, and raises UsageError if the field's value
+    has another type. If a field occurs more than once, the last value counts, as in protobuf.
     """
 
     where: str
@@ -66,7 +66,7 @@ class Message:
         return result
 
     def texts(self, name: str) -> list[str]:
-        """Return all values of a field as text, as the file has them."""
+        """Return all values of a field as text, without conversion."""
         values = self.fields.get(name, [])
         result = [item for item in values if isinstance(item, str)]
         if len(result) != len(values):
@@ -74,12 +74,12 @@ class Message:
         return result
 
     def text(self, name: str, default: str = "") -> str:
-        """Return a string."""
+        """Return the value of a text field."""
         texts = self.texts(name)
         return texts[-1] if texts else default
 
     def choice(self, name: str, allowed: Sequence[str]) -> str:
-        """Return an allowed word (default: the first); a number stands for the word's position."""
+        """Return one of `allowed` (default: the first); a number in the file is an index in it."""
         text = self.text(name, allowed[0])
         if text.isdecimal() and int(text) < len(allowed):
             text = allowed[int(text)]
@@ -88,7 +88,7 @@ class Message:
         return text
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return a truth value."""
+        """Return the value of a boolean field."""
         words = {"true": True, "True": True, "t": True, "1": True}
         words |= {"false": False, "False": False, "f": False, "0": False}
         text = self.text(name, str(default))
@@ -101,7 +101,7 @@ class Message:
         return [self._integer(name, text) for text in self.texts(name)]
 
     def integer(self, name: str, default: int) -> int:
-        """Return an integer."""
+        """Return the value of an integer field."""
         texts = self.texts(name)
         return self._integer(name, texts[-1]) if texts else default
 
@@ -110,7 +110,7 @@ class Message:
         return [self._number(name, text) for text in self.texts(name)]
 
     def number(self, name: str, default: float) -> float:
-        """Return a number."""
+        """Return the value of a numeric field."""
         texts = self.texts(name)
         return self._number(name, texts[-1]) if texts else default
 

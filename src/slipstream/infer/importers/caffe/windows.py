@@ -16,7 +16,7 @@ REGIONS = ("ACROSS_CHANNELS", "WITHIN_CHANNEL")
 
 
 def kind(layer: CaffeLayer) -> str:
-    """Return the layer's type; "Pooling of STOCHASTIC" marks pooling that is not supported."""
+    """Return the layer's type; stochastic pooling, not supported, is "Pooling of STOCHASTIC"."""
     if layer.type == "Pooling":
         pool = layer.message.message("pooling_param").choice("pool", POOLS)
         return "Pooling" if pool != "STOCHASTIC" else "Pooling of STOCHASTIC"

@@ -31,12 +31,12 @@ HALVED_DB = 20.0
 
 
 def is_function(source: object) -> bool:
-    """Return, without importing JAX, whether the object is callable but no class."""
+    """Return whether the object is callable and not a class, without importing JAX."""
     return callable(source) and not isinstance(source, type)
 
 
 def import_function(function: Callable[..., Any], example_inputs: object, what: str) -> Proved:
-    """Return the graph of a function, and how exactly its results equal the function's.
+    """Return the graph of a function, and how closely the results of both agree (in dB).
 
     Args:
         function: Pure function of arrays or trees of arrays, jitted or not. Parameters from the

@@ -22,11 +22,14 @@ from slipstream.infer.importers.step import Operand, Rule, Step, Unimportable, c
 class _GatherWindows:
     """Windows of an operand that gather reads, or that scatter writes.
 
+    In the array of indices, the last axis holds the numbers of one window's start.
+
     Args:
         step: Equation of the gather or scatter.
-        axes: Axes of the operand along which an index gives the window's start. The axes that have
-            a column in the indices come first, the batch axes last.
-        dropped: Axes of the operand that the shape of a window leaves out.
+        axes: Axes of the operand along which the windows have different starts. First come the axes
+            whose starts are columns of the indices, in the order of the columns, then the batch
+            axes.
+        dropped: Axes of the operand that the result of gather, or the updates of scatter, lack.
         sizes: Window sizes along all axes of the operand.
         batching: Pairs of axes: a batch axis of the operand, and the same axis of the indices.
     """
@@ -39,26 +42,26 @@ class _GatherWindows:
 
     @property
     def rest(self) -> list[int]:
-        """Axes without an index; a window has all positions along these axes."""
+        """Axes of the operand that are not in `axes`; every window begins at 0 along them."""
         return [axis for axis in range(len(self.sizes)) if axis not in self.axes]
 
     @property
     def wide(self) -> list[int]:
-        """Axes along which windows have an index and are longer than 1."""
+        """Those of `axes` along which the windows are longer than 1."""
         return [axis for axis in self.axes if self.sizes[axis] > 1]
 
     @property
     def batch(self) -> tuple[int, ...]:
-        """Number of windows along each axis of the indices."""
+        """Number of windows along each axis of the indices except the last."""
         return self.step.operands[1].shape[:-1]
 
     @property
     def order(self) -> list[int]:
-        """The operand's axes: first the axes with an index, then the others."""
+        """All axes of the operand: first `axes`, then `rest`."""
         return [*self.axes, *self.rest]
 
     def columns(self) -> list[Operand]:
-        """Return the int64 starts of all windows, as one operand for each axis in `axes`."""
+        """Return one operand for each axis in `axes`: the int64 starts of all windows along it."""
         step, b, indices = self.step, self.step.b, self.step.operands[1]
         columns: list[Operand] = []
         indices_array = step.whole_array(1)
@@ -82,7 +85,10 @@ class _GatherWindows:
         return self.step.operands[0].shape[axis] - self.sizes[axis]
 
     def places(self, columns: Sequence[Operand]) -> str:
-        """Return the name of an array (..., len(axes)): the positions of all windows' elements."""
+        """Return the name of an array that has the position of each element of each window.
+
+        Its shape is `batch`, then the windows' sizes along `wide`, then len(axes).
+        """
         b = self.step.b
         shape = [*self.batch, *(self.sizes[axis] for axis in self.wide)]
         parts: list[str] = []
@@ -178,7 +184,10 @@ def _mode(step: Step) -> str:
 
 
 def _arranged(windows: _GatherWindows, taken: str, offsets: list[int]) -> str:
-    """Reorder the axes of gathered elements: (batch, wide, rest) to those of gather's result."""
+    """Return gathered elements with their axes in the order of gather's result.
+
+    The axes of `taken` are those of `windows.batch`, then `windows.wide`, then `windows.rest`.
+    """
     step = windows.step
     window_axes = [axis for axis in range(len(windows.sizes)) if axis not in windows.dropped]
     labels: list[Any] = [None] * len(step.shape)
@@ -242,7 +251,10 @@ def _scatter(reduction: str) -> Rule:
 
 
 def _updates(windows: _GatherWindows, positions: list[int]) -> str:
-    """Return the updates of a scatter, with their axes in the order (batch, wide, rest)."""
+    """Return the updates of a scatter, with their axes reordered.
+
+    The axes are those of `windows.batch`, then `windows.wide`, then `windows.rest`.
+    """
     step, b = windows.step, windows.step.b
     window_axes = [axis for axis in range(len(windows.sizes)) if axis not in windows.dropped]
     positions_by_axis = dict(zip(window_axes, positions, strict=True))
@@ -260,7 +272,7 @@ def _updates(windows: _GatherWindows, positions: list[int]) -> str:
 
 
 def _scattered(windows: _GatherWindows, updates: str, reduction: str) -> str:
-    """Scatter the updates. In the result, the axes that have an index come first.
+    """Scatter the updates; the axes of the result are in the order `windows.order`.
 
     Windows outside the operand are written to extra rows, which are cut off afterwards.
     """

@@ -162,7 +162,7 @@ def _clamp(step: Step) -> str:
 
 
 def _select(step: Step) -> str:
-    """Select the case whose number the first operand contains, as bool or int32."""
+    """Select a case; the first operand, bool or int32, contains the case's number."""
     which = step.compact(0)
     cases = [
         step.wide(at) if step.dtype != np.bool_ else step.compact(at) for at in range(1, step.count)

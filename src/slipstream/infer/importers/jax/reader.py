@@ -67,7 +67,7 @@ class JaxReader:
         return Operand(self._b.input(name, aval.shape, dtype), tuple(aval.shape))
 
     def named(self, operand: Operand) -> str:
-        """Return the name of a value: an operand, repeated to its full shape."""
+        """Return the name of a graph value that is the operand, broadcast to its full shape."""
         name = operand.value
         if operand.is_known:
             name = self._b.constant("constant", plain(operand.value))
@@ -253,7 +253,7 @@ def _repeated(equation: Any, operand: Operand, shape: tuple[int, ...]) -> Operan
 
 
 def _full_array(operand: Operand) -> Any:
-    """Return an operand's array, which JAX broadcasts to its full shape, also for random keys."""
+    """Return an operand's array, broadcast to its full shape; JAX broadcasts random keys, too."""
     import jax
 
     if np.shape(operand.value) == operand.shape:

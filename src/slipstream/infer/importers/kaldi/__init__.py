@@ -129,9 +129,9 @@ def _with_parts(component: Component) -> list[Component]:
 
 
 def _fixed_inputs(nodes: list[KaldiNode]) -> dict[str, int]:
-    """Return the fixed time of each input that nodes read at one fixed time only.
+    """Return the fixed time of each input that has one, by the name of the input.
 
-    An input has a fixed time if all nodes that read the input read it at the same time.
+    An input has a fixed time if all nodes that read it read the same frame at all times.
     """
     times: dict[str, set[int | None]] = {}
     for node in nodes:
@@ -147,7 +147,10 @@ def _fixed_inputs(nodes: list[KaldiNode]) -> dict[str, int]:
 
 
 def _times(source: Descriptor | None) -> list[tuple[str, int | None]]:
-    """Return the nodes that a descriptor reads, each with its fixed time, or None for all times."""
+    """Return a pair for each node that a descriptor reads: the node's name and a fixed time.
+
+    The time is None if the frame that the descriptor reads depends on the current time.
+    """
     if source is None:
         return []
     if isinstance(source, (At, Reads)):
@@ -186,7 +189,7 @@ def _context(
     model: KaldiModel,
     inputs: Mapping[str, tuple[int, ...]],
 ) -> tuple[int, int]:
-    """Return on how many earlier and on how many later input frames an output frame depends.
+    """Return how many earlier and how many later input frames an output frame depends on.
 
     Frames that only optional parts of descriptors read are not counted.
     """

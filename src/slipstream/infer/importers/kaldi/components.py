@@ -36,7 +36,7 @@ class Layers:
         self._constants: dict[tuple[str, str], str] = {}
 
     def constant(self, component: Component, name: str, make: Callable[[], npt.ArrayLike]) -> str:
-        """Return the name of a component's constant; `make` makes its array at the first call."""
+        """Return the name of a component's constant; the first call adds the array of `make()`."""
         key = (component.name, name)
         if key not in self._constants:
             self._constants[key] = self.builder.constant(name, make())
@@ -67,7 +67,7 @@ Convert = Callable[[Layers, Component, str], str]
 
 
 def weights(component: Component) -> tuple[Array, Array]:
-    """Return the matrix, with one row for each output, and the bias (an empty array for none)."""
+    """Return the matrix, with one row for each output, and the bias, which may be empty."""
     if component.kind == "LinearComponent":
         return component.array("Params"), np.zeros(0, np.float32)
     matrix, bias = component.array("LinearParams"), component.array("BiasParams")
@@ -232,7 +232,7 @@ def _lstm(layers: Layers, component: Component, x: str) -> str:
         return layers.cut(x, number * dim, number * dim + dim, 2)
 
     def gate(name: str, number: int, cell: str) -> str:
-        """Compute a gate (i, f or o) from its input and its row of weights times the cell."""
+        """Compute a gate (i, f or o): sigmoid(input + cell * weights of the gate)."""
         row = "ifo".index(name)
         peephole = layers.constant(component, f"weight_{name}", lambda: params[row])
         total = builder.add("Add", part(number), builder.add("Mul", cell, peephole))
