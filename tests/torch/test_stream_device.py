@@ -22,6 +22,6 @@ def test_like_nccl(run_on_device: Run, name: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("run_on_device", ["slipstream"], indirect=True)
-@pytest.mark.parametrize("name", ["failures", "host_wait", "overlapped"])
+@pytest.mark.parametrize("name", ["callbacks", "failures", "host_wait", "release", "overlapped"])
 def test_only_slipstream(run_on_device: Run, name: str) -> None:
     run_on_device(2, f"{name}.py")
