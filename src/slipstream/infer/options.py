@@ -1,4 +1,4 @@
-"""Options of a compilation, in one object that the command line or a caller makes."""
+"""Options of a compilation, in one object. The command line or a Python caller makes the object."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class CompileOptions(Objective):
 
     Args:
         threads: Number of threads of one call (default: all cores that this process may use).
-        example_inputs: Example arrays for a module or function, in the order of its arguments or by
-            argument name.
+        example_inputs: Example arrays for a model that is a Python object, such as a PyTorch module
+            or a function, in the order of its arguments or by argument name.
         shapes: Shapes for inputs whose dimensions the model leaves open, by input name.
         weights: File of the weights, such as net.caffemodel, if the model does not contain them
             (default: the file beside the model).
@@ -31,15 +31,17 @@ class CompileOptions(Objective):
             "package.module:loader" or an iterable; see `slipstream.infer.data.load_data`. Without
             samples, int8 is not tried.
         images: Options for reading a folder of images (default `ImageOptions()`).
-        pixels: Whether the package takes pixels as cameras and decoders give them (default False).
-            Pixels are uint8 (n, height, width, channels). A package that takes pixels also takes
-            image files of any size, reads them according to `images`, and normalises the pixels in
-            its graph. The samples must be uint8 pixels, too.
-        top: Number of classes with the highest scores (default: all scores are returned). If `top`
-            is given, the package returns only the `labels` and `scores` of the best classes.
-        boxes: Rules that select the best boxes that do not overlap (default None: all boxes are
-            returned). If rules are given, the package returns only the selected `boxes`, with their
-            `scores`, `labels` and `counts`. See `slipstream.infer.outputs.boxes.with_boxes`.
+        pixels: Whether the input of the package is raw pixels, as a camera or an image decoder
+            gives them: uint8 of the shape (n, height, width, channels) (default False). Such a
+            package also takes image files of any size, reads them according to `images`, and
+            normalises the pixels in its graph. The samples must be raw pixels, too.
+        top: Number of classes to return (default None: the scores of all classes are returned). If
+            `top` is given, the package returns only the `labels` and `scores` of the classes with
+            the highest scores.
+        boxes: Rules that select the boxes with the highest scores, and leave out boxes that overlap
+            them (default None: all boxes are returned). If rules are given, the package returns
+            only the selected `boxes`, with their `scores`, `labels` and `counts`. See
+            `slipstream.infer.outputs.boxes.with_boxes`.
     """
 
     threads: int = field(default_factory=usable_cores)

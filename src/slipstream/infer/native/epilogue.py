@@ -23,16 +23,16 @@ def epilogue(
 ) -> kernels.Epilogue:
     """Return the epilogue of a kernel: sum * scale + bias, then the tail, then the conversion.
 
-    Scales and zero points of uint8 need no extra operations: they become part of numbers that the
-    kernel multiplies and adds anyway.
+    Scales and zero points of uint8 need no extra operations: they are folded into the factors and
+    addends that the epilogue applies anyway.
 
     Args:
         tail: Operators that are fused into the kernel.
-        scale: Factor for each output channel, which turns a sum of quantised products into a real
-            number.
-        bias: Number for each output channel, which is added to the channel's sums.
+        scale: One factor per output channel. It turns the channel's sums of quantised products into
+            real numbers.
+        bias: One number per output channel. It is added to the channel's scaled sums.
         output: Format in which the result is stored.
-        addend: Format of the value that the tail adds; None means float32.
+        addend: Format of the tail's addend (see `Tail`); None means float32.
     """
     stretch, shift = 1.0, 0.0
     if isinstance(output, Bytes):

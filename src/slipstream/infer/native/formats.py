@@ -21,7 +21,10 @@ SMALLEST_MATRIX = 1024
 
 @dataclass(frozen=True)
 class Bytes:
-    """uint8 with a scale > 0 and a zero in [0, 255]: real = scale * (byte - zero)."""
+    """The format uint8 with a scale > 0 and a zero point from 0 to 255.
+
+    A byte stands for the real number scale * (byte - zero).
+    """
 
     scale: float
     zero: int
@@ -70,18 +73,22 @@ class Weights:
 
     @staticmethod
     def quantise(real: Array, *, of_bytes: bool = True) -> Weights:
-        """Quantise weights symmetrically: the largest weight of each output channel becomes 127.
+        """Quantise weights symmetrically.
 
-        On x86 without VNNI, products of bytes are added in pairs in 16 bits, which can overflow. On
-        x86 without VNNI, the scale is increased until the sums of two and of four neighbouring
-        weights of one sign are small enough. Neighbours are weights of consecutive input channels.
-        The last channel of a tap (a position in the kernel) is followed by the first channel of the
-        next tap. ONNX Runtime and OpenVINO multiply with the same instruction, which can overflow.
+        In each output channel, the weight with the largest absolute value becomes 127 or -127.
+
+        On x86 without VNNI, the products of two neighbouring weights with bytes are added in 16
+        bits, which can overflow. There, the scale is increased until the sum of two neighbouring
+        weights of the same sign is small enough. For faster kernels, this also holds for the sum of
+        two such pairs that are four weights apart. Neighbours are weights of consecutive input
+        channels. The last channel of a tap (a position in the kernel) is followed by the first
+        channel of the next tap. ONNX Runtime and OpenVINO use the same instruction, so their sums
+        can overflow, too.
 
         Args:
             real: Float weights of shape (output channels, input channels, ...taps).
-            of_bytes: Whether the weights are multiplied by bytes (default True) or by floats
-                (False). Products with floats cannot overflow.
+            of_bytes: Whether the weights will be multiplied by quantised inputs (bytes, default
+                True) or by float inputs (False). Products with floats cannot overflow.
         """
         last = np.moveaxis(real, 1, -1)
         rows = last.reshape(len(real), -1).astype(np.float32, copy=False)

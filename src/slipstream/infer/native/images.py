@@ -23,7 +23,10 @@ from slipstream.infer.native.stages import ACTIVATIONS, Stage, Tail
 
 
 def squeeze_excite(lowering: Lowering, stage: Stage) -> None:
-    """Plan SqueezeExcite: x times one factor per channel; two layers compute the factors."""
+    """Plan SqueezeExcite, which multiplies every channel of its input by a factor.
+
+    Two small linear layers compute the factors from the means of the channels.
+    """
     node = stage.node
     source, output = node.inputs[0], stage.output
     batch, channels = lowering.shape(source)[:2]
@@ -44,10 +47,10 @@ def squeeze_excite(lowering: Lowering, stage: Stage) -> None:
 
 
 def _reader_multiplies(lowering: Lowering, source: str, output: str) -> bool:
-    """Tell whether multiplying the reader's weights is cheaper than multiplying x by the factors.
+    """Tell whether the node that reads the result should multiply its weights by the factors.
 
-    Multiplying the weights is cheaper if only a 1 x 1 convolution reads the result, and if the
-    convolution has at most as many output channels as x has pixels.
+    This is cheaper than multiplying `source` by the factors, if only a 1 x 1 convolution reads the
+    result, and if the convolution has at most as many output channels as `source` has pixels.
     """
     graph, format_ = lowering.graph, lowering.format(source)
     readers = graph.uses().get(output, [])
@@ -144,7 +147,10 @@ def _converted(lowering: Lowering, source: str, output: str) -> None:
 
 
 def normalise(lowering: Lowering, stage: Stage) -> None:
-    """Plan Pixels: turn the bytes of a decoded image into normalised numbers of any format."""
+    """Plan Pixels, which turns the bytes of a decoded image into normalised numbers.
+
+    The numbers are stored in the format of the output.
+    """
     node = stage.node
     inputs = list(lowering.graph.inputs)
     shape = lowering.shape(node.inputs[0])

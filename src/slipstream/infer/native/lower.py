@@ -94,13 +94,13 @@ def lower(
     Args:
         graph: Graph whose shapes are fixed.
         formats: Format of each value that is not stored as float32.
-        operations: Functions that plan an operator, by the operator's name. The arguments of each
+        operations: Function that plans an operator, by the operator's name. The arguments of each
             function are the lowering and a stage.
         shifts: Numbers to add to the bias of a product whose weights are rounded to int8, by the
-            name of the product's output (default none).
+            name of the product's output (default none). They cancel the mean error of the rounding.
         is_dynamic: Whether products of float32 values with large matrices are computed in int8
-            (default False). If True, each call measures the range of each row of a value that is
-            multiplied.
+            (default False). If True, every call measures the range of each row of such a value, and
+            quantises the row to this range.
     """
     lowering = plan(graph, formats, operations, is_dynamic=is_dynamic)
     lowering.shifts = shifts or {}

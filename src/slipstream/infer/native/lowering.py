@@ -31,22 +31,23 @@ class Lowering:
     Args:
         graph: Graph that is lowered.
         formats: Format of each value that is not stored as float32.
-        is_dynamic: Whether products with large matrices are computed in int8, for which each call
-            measures the ranges (default False).
-        needs: Memory that each value needs, by name.
-        views: Values that share the memory of another value (the base), by name. An entry has the
-            name of the base, and the function that turns the base's location into the value's
-            location.
-        splits: Names of all outputs of the Split that computes a value, by the name of the value.
-        gates: Names of factors: the key is the name of a value, and the operator that reads the
-            value multiplies its weights by the factors.
-        emits: Pairs for the planned operators: the name of the value that the operator computes,
-            and the function that makes the operator's steps.
+        is_dynamic: Whether products with large matrices are computed in int8, with ranges that each
+            call measures (default False).
+        needs: Memory that each value needs, by the value's name.
+        views: Values that share the memory of another value (the base). The key is the name of the
+            value. The item is the name of the base, and a function that turns the base's location
+            into the value's location.
+        splits: Names of all outputs of a Split, by the name of each of these outputs.
+        gates: Names of the factors that SqueezeExcite computes, by the name of SqueezeExcite's
+            result. The convolution that reads the result multiplies its weights by the factors.
+        emits: One pair per planned operator: the name of the value that the operator computes, and
+            the function that adds the operator's steps to the program.
         locations: Location of each value in memory, by name; locations are known after planning.
         constants: Arrays of the graph's constants that the caller passes as buffers.
-        small: Forms of the weights that were rounded, by the name of the constant.
+        small: Number formats of the weights that are not stored as float32, by the name of the
+            graph's constant.
         shifts: Numbers to add to the biases of products with rounded weights, by the name of the
-            product's output.
+            product's output. They cancel the mean error of the rounding.
         program: Program to which the steps are added.
         steps: Names of the values that the steps of the program compute, one per step.
     """
@@ -99,12 +100,13 @@ class Lowering:
         return self.needs[base].format if base in self.needs else self.formats.get(name)
 
     def write(self, name: str, shape: Sequence[int] | None = None, *, floats: bool = False) -> str:
-        """Reserve memory for `name`, the result of the operator being planned; return the name.
+        """Reserve memory for a result of the operator that is being planned; return its name.
 
         Args:
             name: Name of the value that the operator writes.
             shape: Shape of the value that is written (default: its shape in the graph).
-            floats: True to store float32, even if `formats` has another format (default False).
+            floats: Whether to store float32 even if `formats` gives the value another format
+                (default False).
         """
         format_ = None if floats else self.formats.get(name)
         sizes = tuple(self.shape(name) if shape is None else shape)
@@ -117,7 +119,10 @@ class Lowering:
         return name
 
     def _has_odd_parts(self, name: str) -> bool:
-        """Tell whether a Split of the value makes a part with an odd number of channels."""
+        """Tell whether a Split of the value has an output with an odd number of channels.
+
+        The outputs of a Split may be split again; these parts count, too.
+        """
         parts = [
             part
             for node in self.graph.nodes
@@ -127,7 +132,7 @@ class Lowering:
         return any(pixels(self.shape(part))[3] % 2 or self._has_odd_parts(part) for part in parts)
 
     def read(self, name: str, border: Border | None = None) -> str:
-        """Record that the operator being planned reads `name`, and return the name.
+        """Record that the operator that is being planned reads `name`, and return the name.
 
         Args:
             name: Name of the value that the operator reads.
@@ -181,7 +186,9 @@ class Lowering:
         )
 
     def merge_into(self, part: str, target_name: str, begin: int, end: int) -> bool:
-        """Place a computed value inside a larger value, so that Concat need not copy it.
+        """Place a computed value (the part) inside the result of a Concat (the target).
+
+        The part is then computed in its place, so Concat need not copy it.
 
         Kernels write 16 channels at a time. So the part must begin at a multiple of 16 channels,
         and must end at a multiple of 16 channels or at the end of the target. A part that already
@@ -189,7 +196,7 @@ class Lowering:
 
         Args:
             part: Name of the value that an earlier step computes.
-            target_name: Name of the larger value that contains the part.
+            target_name: Name of the target.
             begin: First channel of the part in the target.
             end: Channel of the target after the last channel of the part.
 
@@ -211,7 +218,12 @@ class Lowering:
         return True
 
     def emit_later(self, name: str, emit: Emit) -> None:
-        """Complete the plan of the operator that computes `name`; `emit` makes its steps later."""
+        """Complete the plan of the operator that computes `name`.
+
+        Args:
+            name: Name of the value that the operator computes.
+            emit: Function that adds the operator's steps to the program, after planning.
+        """
         self.emits.append((name, emit))
 
     # ---- making steps ----------------------------------------------------------------------

@@ -57,8 +57,8 @@ class Location:
             from a pixel to the next pixel.
         format: Format of the numbers; None means float32.
         shape: Shape of the value in the graph.
-        order: Order of the axes, if they are transposed after the value is computed (default ():
-            they are not transposed).
+        order: Permutation that turns the axes in memory into the axes of `shape` (default (): the
+            axes are not permuted).
     """
 
     buffer: int
@@ -86,7 +86,7 @@ class Location:
         return tuple(plain[axis] for axis in self.order) or plain
 
     def turned(self, order: Sequence[int]) -> Location:
-        """Return the location with another axis order; only copy steps can read the result."""
+        """Return the same memory with permuted axes; only copy steps can read such a location."""
         shape = tuple(self.shape[axis] for axis in order)
         return replace(self, shape=shape, order=tuple(order))
 
@@ -105,7 +105,10 @@ class Location:
 
 
 def pixels(shape: Sequence[int]) -> tuple[int, int, int, int]:
-    """Return the sizes (batch, rows, columns, channels) of a value that has a shape of the graph.
+    """Return the sizes in memory, (batch, rows, columns, channels), of a value.
+
+    Args:
+        shape: Shape of the value in the graph.
 
     Raises:
         UnsupportedError: the shape has no dimension, or more than four.
@@ -123,7 +126,7 @@ def pixels(shape: Sequence[int]) -> tuple[int, int, int, int]:
 
 @dataclass
 class Need:
-    """The memory that a value needs, and the steps during which it needs it."""
+    """The memory that a value needs, and the first and the last operator that use the memory."""
 
     shape: tuple[int, ...]
     format: Format
@@ -154,7 +157,7 @@ def arrange(needs: Iterable[tuple[str, Need]]) -> tuple[dict[str, Location], int
     """Return a pair: the location of each value by name, and the total size in bytes.
 
     Values are placed in the order of their sizes, the largest first. A value gets the lowest
-    address that is free during all steps that need the value.
+    address that is free from the first to the last operator that uses the value.
     """
     locations: dict[str, Location] = {}
     taken: list[tuple[int, int, Need]] = []  # begin and end of the memory, and its value

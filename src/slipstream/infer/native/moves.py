@@ -19,8 +19,8 @@ from slipstream.infer.native.stages import Stage
 def concat(lowering: Lowering, stage: Stage) -> None:
     """Plan Concat.
 
-    If possible, an operand of Concat is computed directly in the memory of the result; otherwise it
-    is copied.
+    If possible, an operand of Concat is computed directly in the memory of the result; otherwise
+    the operand is copied.
     """
     node = stage.node
     shape = lowering.shape(stage.output)
@@ -50,7 +50,10 @@ def channels_of(shape: Sequence[int]) -> int:
 
 
 def _with_splits_joined(lowering: Lowering, names: Sequence[str]) -> list[str]:
-    """Return the names; where all outputs of a Split are listed, put the Split's input."""
+    """Return the names, but replace the outputs of a Split by the Split's input.
+
+    Outputs are replaced only if all of them are listed, in order.
+    """
     result: list[str] = []
     at = 0
     while at < len(names):
@@ -92,8 +95,8 @@ def split(lowering: Lowering, stage: Stage) -> None:
 def relayout(lowering: Lowering, stage: Stage) -> None:
     """Plan Reshape, Flatten, Squeeze, Unsqueeze or Transpose as one copy with strides.
 
-    A Transpose that only the caller reads needs no step, because copying the output to the caller
-    transposes it.
+    If the result of a Transpose is an output of the graph that no node reads, the Transpose needs
+    no step of its own: copying the output to the caller's array transposes it.
     """
     if stage.node.op == "Transpose":
         _transpose(lowering, stage)
@@ -134,7 +137,7 @@ def _transpose(lowering: Lowering, stage: Stage) -> None:
 
 
 def _common(before: Sequence[int], after: Sequence[int]) -> list[int]:
-    """Return the fewest sizes into which the dimensions of both shapes can be cut.
+    """Return the fewest sizes that give both shapes if neighbouring sizes are multiplied.
 
     For example, the sizes of (6, 4) and (2, 12) are (2, 3, 4), because 6 = 2 * 3 and 12 = 3 * 4.
     """
@@ -153,7 +156,7 @@ def _common(before: Sequence[int], after: Sequence[int]) -> list[int]:
 
 
 def _refined(shape: Sequence[int], strides: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """Return the strides, one per size, of a tensor whose dimensions are cut into `sizes`."""
+    """Return one stride for each of `sizes`, into which the dimensions of a tensor are divided."""
     result: list[int] = []
     remaining_sizes = list(sizes)[::-1]
     for size, stride in zip(shape[::-1], strides[::-1], strict=True):

@@ -35,7 +35,10 @@ def constant_of(lowering: Lowering, node: Node, index: int) -> Array:
 
 
 def bias_of(lowering: Lowering, node: Node, index: int, channels: int) -> Array:
-    """Return the constants of an input, one per channel; zeros if the input is absent."""
+    """Return a bias, which must be a constant, with one number per channel.
+
+    If the node has no such input, return zeros.
+    """
     if len(node.inputs) <= index or not node.inputs[index]:
         return np.zeros(channels, np.float32)
     bias = constant_of(lowering, node, index)
@@ -47,9 +50,10 @@ def bias_of(lowering: Lowering, node: Node, index: int, channels: int) -> Array:
 
 
 def constant_operand(lowering: Lowering, node: Node) -> tuple[str, Array]:
-    """Return a pair: the name of the computed operand, and the constant operand.
+    """Return the operands of a node that has one computed operand and one constant operand.
 
-    The constant operand is one number, or one number per channel.
+    The pair consists of the name of the computed operand, and the array of the constant. The
+    constant is one number, or one number per channel.
     """
     source, other = node.inputs
     if source in lowering.graph.constants:
@@ -69,7 +73,10 @@ def constant_operand(lowering: Lowering, node: Node) -> tuple[str, Array]:
 
 
 def read_tail(lowering: Lowering, tail: Tail) -> Format:
-    """Record that the tail's operands are read; return the format of the value that it adds."""
+    """Record that the tail's operands are read; return the format of the tail's addend.
+
+    If the tail has no addend, return None.
+    """
     if tail.factor is not None and lowering.format(lowering.read(tail.factor)) is not None:
         raise UnsupportedError("the native engine reads factors as float32")
     if tail.addend is None:
@@ -79,7 +86,7 @@ def read_tail(lowering: Lowering, tail: Tail) -> Format:
 
 @dataclass(frozen=True)
 class Gate:
-    """Factors for a convolution's input channels; they multiply the convolution's weights."""
+    """Factors for a convolution's input channels, by which its weights are multiplied."""
 
     factors: str  # name of the factors
     room: str  # name of the memory for the multiplied weights
@@ -104,7 +111,7 @@ def operands_of(
         tail: Operators that are fused into the kernel.
         window: Function that selects the part of the input that the kernel reads (default: all).
         part: Function that selects the part of the output that the kernel computes (default: all).
-            The function selects the same part of the value that the tail adds.
+            It is also applied to the tail's addend.
         gate: Factors by which the kernel multiplies the input channels (default none).
         ranges: Name of the value that has the range of each row of the input; every call measures
             these ranges (default None: all rows have the range of the input's format).
@@ -135,7 +142,10 @@ def fill_border(lowering: Lowering, source: str, border: Border) -> None:
 
 
 def window_of(lowering: Lowering, node: Node, size: Sequence[int]) -> tuple[kernels.Window, Border]:
-    """Return a pair: the window of a convolution or pooling, and the border that the node reads."""
+    """Return the window of a convolution or pooling, and the border of its input.
+
+    The border consists of the pixels around the input that the windows reach.
+    """
     stride = [int(i) for i in node.get("strides", [1, 1])]
     dilation = [int(i) for i in node.get("dilations", [1, 1])]
     before, after = lowering.shape(node.inputs[0])[2:], lowering.shape(node.output)[2:]

@@ -1,4 +1,4 @@
-"""For each operator, the function that plans the memory and the steps that the operator needs."""
+"""Table that gives, for each operator, the function that plans the operator's memory and steps."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Rewrite the heads of detectors so that their outputs stay in our kernels' channels-last order.
+"""Rewrite the last layers of detectors (heads) so that they suit the channels-last order in memory.
 
-A detector's head is a convolution. A Reshape divides the channel axis of the convolution's result
-into two axes, and a Transpose moves the second of these two axes to the end. If the channel axis is
-already the last axis, the Transpose moves contiguous runs of numbers, not single numbers.
+A detector's head is a convolution, followed by a Reshape and a Transpose. The Reshape divides the
+channel axis of the convolution's result into two axes, and the Transpose moves the second of these
+two axes to the end. The rewrite makes the channel axis the last axis before the Reshape. The
+Transpose then moves contiguous runs of numbers, not single numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ CUT = [0, 1, 3, 4, 2]  # order of a head's Transpose: (n, a, b, h, w) to (n, a, 
 
 
 def channels_last(graph: Graph) -> Graph:
-    """Return a graph with rewritten heads of detectors; it computes the same as `graph`."""
+    """Return a copy of a graph in which the heads of detectors are rewritten.
+
+    The copy computes the same results as `graph`.
+    """
     result = graph.copy()
     uses, producers = result.uses(), result.producers()
     for transpose in list(result.nodes):

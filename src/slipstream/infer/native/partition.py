@@ -1,9 +1,9 @@
-"""Split a graph into a head, the body that our kernels compute, and a tail.
+"""Split a graph into its beginning (head), its middle (body), and its end (tail).
 
-ONNX Runtime computes the head and the tail. A head has, for example, look-ups and masks before the
-first product (convolution, matrix product or attention). A tail has, for example, the computation
-of a detector's boxes after the last product. The operators in head and tail work on few numbers, or
-on unusual shapes.
+Our kernels compute the body, and ONNX Runtime computes the head and the tail. The head has, for
+example, look-ups and masks before the first product (convolution, matrix product or attention). The
+tail has, for example, the computation of a detector's boxes after the last product. The operators
+in the head and in the tail work on few numbers, or on unusual shapes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ PRODUCTS = frozenset({"Conv", "ConvTranspose", "Linear", "Gemm", "Attention"})
 
 @dataclass(frozen=True)
 class Parts:
-    """Three consecutive graphs. ONNX Runtime computes head and tail; both may be missing."""
+    """Three consecutive graphs. ONNX Runtime computes `head` and `tail`; each of them can be None.
+
+    Our kernels compute `body`.
+    """
 
     head: Graph | None
     body: Graph
@@ -42,7 +45,7 @@ def partition(
 
     Args:
         graph: Graph that is split.
-        operations: Functions that plan an operator, by the operator's name.
+        operations: Function that plans an operator, by the operator's name.
         formats: Format of each value that is not stored as float32 (default: all are float32).
 
     Raises:
@@ -100,13 +103,13 @@ class _Links:
         self.uses = graph.uses()
 
     def before(self, node: Node) -> dict[int, Node]:
-        """Return a node and all nodes on which it depends, by `id`."""
+        """Return a node and all nodes on which it depends; the key of a node is its `id`."""
         return _closure(
             node, lambda n: [self.producers[i] for i in n.reads() if i in self.producers]
         )
 
     def after(self, node: Node) -> dict[int, Node]:
-        """Return a node and all nodes that depend on it, by `id`."""
+        """Return a node and all nodes that depend on it; the key of a node is its `id`."""
         return _closure(node, lambda n: [m for o in n.outputs for m in self.uses.get(o, [])])
 
 

@@ -73,7 +73,10 @@ def _bounds_are_constant(lowering: Lowering, node: Node) -> bool:
 
 
 def _constant_addend(lowering: Lowering, node: Node) -> str | None:
-    """Return the name of an Add's constant operand if it has the result's shape, else None."""
+    """Return the name of an Add's constant operand, or None.
+
+    Only a constant that has the shape of the result counts.
+    """
     shape = lowering.shape(node.output)
     for name in node.inputs:
         constant = lowering.graph.constants.get(name)
@@ -83,7 +86,7 @@ def _constant_addend(lowering: Lowering, node: Node) -> str | None:
 
 
 def multiply(lowering: Lowering, stage: Stage) -> None:
-    """Plan Mul by one number per channel, which is a constant or a computed value."""
+    """Plan Mul by one number per channel; the numbers are constants or a computed value."""
     node = stage.node
     first, second = node.inputs
     if _is_pixel(lowering.shape(first)) and first not in lowering.graph.constants:
@@ -107,7 +110,10 @@ def multiply(lowering: Lowering, stage: Stage) -> None:
 
 
 def _is_pixel(shape: Sequence[int]) -> bool:
-    """Tell whether a batch element of this shape has one pixel; matrices (batch, channels) do."""
+    """Tell whether the images in a value of this shape have one pixel.
+
+    The rows of a matrix (batch, channels) count as images with one pixel.
+    """
     return len(shape) in (2, 4) and pixels(shape)[1:3] == (1, 1)
 
 

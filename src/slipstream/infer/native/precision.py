@@ -18,7 +18,10 @@ GIVE_FLOAT32 = frozenset({"Softmax"})
 
 
 def storable(graph: Graph) -> list[str]:
-    """Return the names of inputs and stage results that could be uint8, in execution order."""
+    """Return the names of the values that could be stored as uint8, in execution order.
+
+    The values are inputs of the graph and results of stages.
+    """
     stages = stages_of(graph)
     useful: set[str] = set()
     excluded = set(graph.outputs)
@@ -48,10 +51,11 @@ def is_large(graph: Graph, node: Node) -> bool:
 
 
 def attended(graph: Graph) -> list[str]:
-    """Return the names of attention's queries, keys and values that could be bfloat16.
+    """Return the names of attention's queries, keys and values that could be stored as bfloat16.
 
     Such a query, key or value is the result of a product, or a part of a product's result, and only
-    attention reads it. A result that is split comes before its parts.
+    attention reads it. If a Split divides a result into parts, the list has the result, then the
+    parts.
     """
     stages, uses = stages_of(graph), graph.uses()
     alone = {name for name, readers in uses.items() if len(readers) == 1}
@@ -76,7 +80,7 @@ def attended(graph: Graph) -> list[str]:
 def joined(
     graph: Graph, ranges: Mapping[str, tuple[float, float]]
 ) -> dict[str, tuple[float, float]]:
-    """Return the ranges; all inputs of a Concat and its output get a common range.
+    """Return the ranges, changed so that the inputs and the output of each Concat have one range.
 
     Values with the same range have the same format, so Concat need not convert the inputs.
     """

@@ -43,10 +43,10 @@ class _DenseProduct:
     Args:
         source: Name of the value that is multiplied.
         matrix: Weights (output channels, kernel rows, kernel columns, input channels).
-        bias: Number for each output channel, which is added to the channel's sums.
-        axis: Axis of the output channels in the graph's constant of the weights.
+        bias: One number per output channel. It is added to the channel's sums.
+        axis: Axis of the output channels in the weights as the graph stores them.
         window: Window of the convolution (default: one tap, which suits a matrix product).
-        border: Pixels around the source that windows reach (default none).
+        border: Numbers of pixels around the source that the windows also read (default none).
         ranges: Name of the value that has the range of each row of the source (default None: all
             rows have the range of the source's format).
     """
@@ -109,7 +109,7 @@ def linear(lowering: Lowering, stage: Stage) -> None:
 
 
 def _quantised(lowering: Lowering, source: str) -> tuple[str, str]:
-    """Return two names: that of the quantised input, and that of the ranges of the input's rows.
+    """Return the names of two values: the quantised input, and the ranges of the input's rows.
 
     Each row is quantised to uint8 between its least and its greatest number. The first product that
     reads the input plans the step that quantises it. Other products of the same input share the
@@ -151,7 +151,7 @@ def _dense(lowering: Lowering, stage: Stage, product: _DenseProduct) -> None:
 
 
 def _become_bytes(lowering: Lowering, name: str) -> bool:
-    """Tell whether all readers of a value are products that quantise this value."""
+    """Tell whether only large matrix products, which quantise their input, read a value."""
     readers, graph = lowering.graph.uses().get(name, []), lowering.graph
     return name not in graph.outputs and all(is_large(graph, node) for node in readers)
 
@@ -167,7 +167,10 @@ def _shifted(lowering: Lowering, stage: Stage, format_: Format, bias: Array) -> 
 
 
 def _gate(lowering: Lowering, source: str, output: str, matrix: Array) -> Gate | None:
-    """Return the factors by which a convolution's weights are multiplied, or None."""
+    """Return the factors by which a convolution multiplies its weights (see `Lowering.gates`).
+
+    If SqueezeExcite does not compute such factors for `source`, return None.
+    """
     if source not in lowering.gates:
         return None
     channels = -(-matrix.shape[0] // 16) * 16
@@ -200,7 +203,10 @@ def _depthwise(
 
 
 def packed(format_: Format, matrix: Array, bias: Array) -> tuple[Array, Array, Array]:
-    """Return the results of `for_bytes`; the weights are rows in the format of the input."""
+    """Return the results of `for_bytes`, with weights in the format that the kernel multiplies.
+
+    The weights are int8 if the input is uint8; otherwise they have the format of the input.
+    """
     numbers, scale, bias = for_bytes(format_, matrix, bias)
     if isinstance(format_, Bytes):
         return numbers, scale, bias
@@ -215,9 +221,9 @@ def packed(format_: Format, matrix: Array, bias: Array) -> tuple[Array, Array, A
 
 
 def for_bytes(format_: Format, weights: Array, bias: Array) -> tuple[Array, Array, Array]:
-    """Return the weights, the scale of each output channel, and the bias for an input's format.
+    """Return the weights, scales and bias that a product needs if its input has a given format.
 
-    The scale turns a sum of products into a real number.
+    There is one scale per output channel. It turns a sum of products into a real number.
 
     If the input is uint8, the weights are int8. The zero point of the input adds a constant to
     every sum, and the bias compensates for this constant.
@@ -233,5 +239,5 @@ def for_bytes(format_: Format, weights: Array, bias: Array) -> tuple[Array, Arra
 
 
 def _rows(weights: Array) -> Array:
-    """Return a row of weights for each output channel, without a copy if possible."""
+    """Return the weights as a matrix with one row per output channel, if possible as a view."""
     return np.asarray(weights, np.float32).reshape(len(weights), -1)

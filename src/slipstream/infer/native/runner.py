@@ -22,7 +22,7 @@ from slipstream.infer.native.partition import partition
 
 
 class Runner:
-    """A compiled graph; one call runs at a time, because all calls share the worker threads."""
+    """A compiled graph. Calls run one at a time, because all calls share the worker threads."""
 
     def __init__(
         self,
@@ -66,14 +66,18 @@ class Runner:
         return {name: values[name] for name in self._outputs}
 
     def profile(self, inputs: Mapping[str, Array]) -> list[tuple[str, str, float]]:
-        """Return a triple (kernel, value, seconds) for every step of our kernels."""
+        """Return a triple for every step of our kernels.
+
+        The triple has the name of the kernel, the name of the value that the step computes, and the
+        time in seconds.
+        """
         buffers, _ = self._buffers(self._with_head(inputs))
         seconds = self.compiled.program.profile(buffers, self._workers)
         names = self.compiled.program.names
         return list(zip(names, self.compiled.steps, seconds, strict=True))
 
     def _with_head(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the inputs, and the values that ONNX Runtime computes before our kernels run."""
+        """Return the inputs, and the results of the graph's head, which ONNX Runtime computes."""
         return {**inputs, **({} if self._head is None else self._head.run(inputs))}
 
     def _buffers(self, values: Mapping[str, Array]) -> tuple[list[Array], dict[str, Array]]:
@@ -83,7 +87,10 @@ class Runner:
 
 
 def _dtype(body: Graph, name: str) -> np.dtype[Any]:
-    """Return an input's dtype in our kernels' part: uint8 if the graph has uint8, else float32."""
+    """Return the dtype in which our kernels read an input.
+
+    The dtype is uint8 if the input is uint8 in the graph, else float32.
+    """
     return np.dtype(np.uint8 if body.inputs[name].dtype == np.uint8 else np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Group the nodes of a graph into stages, each of which one kernel computes.
+"""Group the nodes of a graph into stages; one kernel computes one stage.
 
 A stage is an operator and the additions and activations that follow it. The kernel applies the
 additions and activations to the operator's result before the result is written.
@@ -42,9 +42,10 @@ WITH_TAIL = (
 class Tail:
     """Operators that a kernel applies to its result before the result is written.
 
-    The tail computes activation(value [* factor + offset] [+ addend]) [+ addend], limited to [low,
-    high]. The factor is a computed value with one number per channel, and requires a batch of 1.
-    The offset is a constant.
+    The tail computes activation(value [* factor + offset] [+ addend]) [+ addend], and limits the
+    result to the range from low to high. The addend is added before or after the activation (see
+    `after`). The factor is a computed value with one number per channel; a factor is possible only
+    if the batch has length 1. The offset is a constant with one number per channel.
     """
 
     factor: str | None = None
@@ -59,7 +60,7 @@ class Tail:
 
     @property
     def cuts(self) -> bool:
-        """Whether the tail ends in a clip."""
+        """Whether the tail limits its result, as Clip or Relu does."""
         return bool(np.isfinite(self.low) or np.isfinite(self.high))
 
     @property
@@ -70,7 +71,10 @@ class Tail:
 
 @dataclass
 class Stage:
-    """A node, and the later nodes that the node's kernel computes, too; the last gives `output`."""
+    """A node, and the later nodes that the same kernel computes.
+
+    `output` is the name of the last node's result.
+    """
 
     node: Node
     output: str
@@ -110,7 +114,10 @@ def _only_reader(graph: Graph, uses: dict[str, list[Node]], value: str) -> Node 
 
 
 def _fuse_own(graph: Graph, node: Node, tail: Tail) -> None:
-    """If a stage's first node is an activation, a clip or an addition, put it into the tail."""
+    """Put a stage's first node into the tail if it is an activation, a clip or an addition.
+
+    An addition of a constant is not put into the tail.
+    """
     if node.op == "Add" and not any(name in graph.constants for name in node.inputs):
         tail.addend = node.inputs[1]
     elif node.op in ACTIVATIONS or node.op in CLIPS:
@@ -118,7 +125,7 @@ def _fuse_own(graph: Graph, node: Node, tail: Tail) -> None:
 
 
 def _fuse(graph: Graph, node: Node, stage: Stage) -> bool:
-    """Fuse `node` into the tail of a stage; return False if the stage's kernel cannot apply it."""
+    """Fuse `node` into a stage's tail; return False if the stage's kernel cannot apply `node`."""
     tail = stage.tail
     if tail.is_linear and (_fuse_factor(graph, node, stage) or _fuse_offset(graph, node, stage)):
         return True
@@ -136,7 +143,7 @@ def _fuse(graph: Graph, node: Node, stage: Stage) -> bool:
 
 
 def _fuse_factor(graph: Graph, node: Node, stage: Stage) -> bool:
-    """Fuse a Mul by computed numbers, one per channel; return False if this is impossible."""
+    """Fuse a Mul by computed numbers, one per channel, into a tail; return False if impossible."""
     if node.op != "Mul" or stage.node.op not in WITH_FACTOR or stage.tail.factor is not None:
         return False
     other = node.inputs[1] if node.inputs[0] == stage.output else node.inputs[0]
@@ -150,7 +157,10 @@ def _fuse_factor(graph: Graph, node: Node, stage: Stage) -> bool:
 
 
 def _fuse_offset(graph: Graph, node: Node, stage: Stage) -> bool:
-    """Fuse an Add of constants, one per channel, after a factor; return False if impossible."""
+    """Fuse an Add of constants, one per channel, into a tail; return False if impossible.
+
+    The Add must follow a Mul that is already fused as the tail's factor.
+    """
     if node.op != "Add" or stage.tail.factor is None or stage.tail.offset is not None:
         return False
     other = node.inputs[1] if node.inputs[0] == stage.output else node.inputs[0]

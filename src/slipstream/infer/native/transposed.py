@@ -38,14 +38,14 @@ from slipstream.infer.native.stages import Stage
 
 @dataclass(frozen=True)
 class AxisPhase:
-    """The output positions along one axis that use the same taps of the kernel.
+    """The outputs along one axis that are computed with the same taps of the kernel.
 
     Args:
         first: Index of the phase's first output.
         count: Number of outputs of the phase; each output is `stride` after the previous output.
-        taps: Indices of the kernel's taps, in the order of the inputs that the taps multiply.
-        begin: Index of the input that the first tap reads for the first output; it is negative in
-            the border.
+        taps: Indices of the taps. Consecutive taps multiply consecutive inputs.
+        begin: Index of the input that the first tap multiplies for the first output. The index is
+            negative if this input is in the border.
     """
 
     first: int
@@ -60,7 +60,7 @@ class AxisPhase:
 
 
 def phases_of(size: int, kernel: int, stride: int, before: int) -> list[AxisPhase]:
-    """Return the phases of an axis.
+    """Return the phases of an output axis (see `AxisPhase`).
 
     Output o is the sum of tap k times input i, over all taps k for which i = (o + before - k) /
     stride is an integer.
@@ -69,7 +69,8 @@ def phases_of(size: int, kernel: int, stride: int, before: int) -> list[AxisPhas
         size: Number of outputs along the axis.
         kernel: Number of taps along the axis.
         stride: Stride of the convolution.
-        before: Padding in front of the first output.
+        before: Padding at the beginning of the axis, as in the node's `pads`: the number of outputs
+            that are left out before the first output.
     """
     phases: list[AxisPhase] = []
     for first in range(min(stride, size)):
@@ -152,7 +153,10 @@ class _PhaseConvolution:
         return kernels.Window((len(self.rows.taps), len(self.columns.taps)), (1, 1), (1, 1), (0, 0))
 
     def weights(self, kernel: Array) -> Array:
-        """Return the phase's taps of a kernel [in, out, rows, columns], or zeros if it has none."""
+        """Return the phase's taps of a kernel [in, out, rows, columns].
+
+        If the kernel has no taps for the phase, return zeros.
+        """
         height, width = kernel.shape[2:]
         if self.rows.taps[0] >= height or self.columns.taps[0] >= width:
             sizes = len(self.rows.taps), len(self.columns.taps)

@@ -30,11 +30,11 @@ CHOSEN_FIELDS = 6  # numbers per box if the model selects boxes itself: 4 corner
 
 @dataclass(frozen=True)
 class Detections:
-    """Values of a graph that contain boxes and their scores.
+    """Names of the graph's values that contain boxes and scores.
 
     Args:
-        boxes: Name of the value with the corners, (n, number, 4).
-        scores: Name of the value with the scores, (n, classes, number).
+        boxes: Name of the value with the corners of the boxes, of shape (n, number, 4).
+        scores: Name of the value with the scores, of shape (n, classes, number).
         number: Number of boxes per image.
     """
 
@@ -50,12 +50,14 @@ class BoxLayout:
     Args:
         name: Name of the layout in options and messages.
         description: Shapes and contents of the outputs, as text for messages.
-        fits: Function of the outputs' shapes that returns whether the outputs can have this layout.
-        scores: Function of the outputs' arrays that returns the scores of all boxes.
-        read: Function that adds nodes which compute corners and scores from the outputs.
-        is_sure: Function of the outputs' arrays that returns whether they prove this layout
-            (default: always True). A layout whose scores come from a sigmoid or softmax needs
-            `is_sure`, because such scores are always between 0 and 1.
+        fits: Function that takes the shapes of the outputs, and returns whether the outputs can
+            have this layout.
+        scores: Function that takes the arrays of the outputs, and returns the scores of all boxes.
+        read: Function that adds nodes to the graph; the nodes compute corners and scores from the
+            outputs.
+        is_sure: Function that takes the arrays of the outputs, and returns whether they prove this
+            layout (default: always True). A layout whose scores come from a sigmoid or softmax
+            needs `is_sure`, because such scores are always between 0 and 1.
     """
 
     name: str
@@ -114,7 +116,7 @@ def detect_layout(
     """Return the layout of a model's outputs.
 
     Args:
-        name: Name of a layout, or AUTO to detect it.
+        name: Name of a layout, or "auto" to detect the layout.
         shapes: Shapes of the outputs.
         described: Description of the outputs, for error messages.
         examples: Arrays of the outputs by name, one mapping for each example input.
@@ -155,9 +157,9 @@ def _hint(shapes: Shapes) -> str:
 
 
 def _has_rows(least: int) -> Callable[[Shapes], bool]:
-    """Return a test whether there is one output with enough fields per box.
+    """Return a function that tells whether a model has one output with enough fields per box.
 
-    A box has enough fields if the shorter of the last two axes has `least` or more.
+    There are enough fields if the shorter of the last two axes has the length `least` or more.
     """
     return lambda shapes: len(shapes) == 1 and len(shapes[0]) == 3 and min(shapes[0][1:]) >= least
 
@@ -167,10 +169,11 @@ def _rows(array: Array) -> Array:
 
 
 def _read_rows(first: int) -> Callable[[Ending, Sequence[str], Shapes], Detections]:
-    """Return a reader of rows that consist of centre, size, and, from `first` on, class scores.
+    """Return a function for `BoxLayout.read`, which reads one row of fields per box.
 
-    A field between the size and the class scores is the objectness; the scores are multiplied by
-    it.
+    The fields are the centre, the size, and the class scores, which begin at the field `first`. If
+    there is a field between the size and the class scores, it is the objectness. The class scores
+    are then multiplied by the objectness.
     """
 
     def read(write: Ending, outputs: Sequence[str], shapes: Shapes) -> Detections:
@@ -202,12 +205,15 @@ def _has_two_in_rows(shapes: Shapes) -> bool:
 
 
 def _has_none(shapes: Shapes) -> bool:
-    """Return whether the shapes fit DETR, which has two classes or more (the last: "no object")."""
+    """Return whether the shapes fit DETR.
+
+    DETR has at least two classes; its last class means "no object".
+    """
     return _has_two_in_rows(shapes) and shapes[_order(shapes)[1]][2] > 1
 
 
 def _order(shapes: Shapes) -> tuple[int, int]:
-    """Return a pair: the index of the output with boxes, and that of the output with scores."""
+    """Return the index of the output with boxes, and the index of the output with scores."""
     return (0, 1) if shapes[0][2] == 4 else (1, 0)
 
 
@@ -225,9 +231,10 @@ def _read_ssd(write: Ending, outputs: Sequence[str], shapes: Shapes) -> Detectio
 
 
 def _read_detr(op: str, last: int) -> Callable[[Ending, Sequence[str], Shapes], Detections]:
-    """Return a reader of DETR's boxes (centre and size) and logits; `op` makes scores of logits.
+    """Return a function for `BoxLayout.read`, which reads boxes (centre and size) and logits.
 
-    The classes from index `last` on are left out, because DETR's last class means "no object".
+    The ONNX operator `op` turns the logits into scores. The classes from index `last` on are left
+    out, because DETR's last class means "no object".
     """
 
     def read(write: Ending, outputs: Sequence[str], shapes: Shapes) -> Detections:

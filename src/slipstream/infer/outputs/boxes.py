@@ -1,9 +1,9 @@
 """Reduce a detector's boxes by non-maximum suppression.
 
-Boxes that overlap a box with a higher score are removed. Standard ONNX nodes at the end of the
-graph remove boxes, so every engine can run the graph. All outputs have fixed shapes, and are padded
-if an image has too few boxes. The module `box_layouts` converts the model's own outputs to corners
-and scores.
+Boxes that overlap a box with a higher score are removed. Standard ONNX nodes, which are added at
+the end of the graph, do this, so every engine can run the graph. All outputs have fixed shapes, and
+are padded if an image has too few boxes. The module `box_layouts` converts the model's own outputs
+to corners and scores.
 """
 
 # NumPy's stubs do not state element types.
@@ -61,8 +61,9 @@ def with_boxes(graph: Graph, options: BoxOptions) -> Graph:
         options: Rules that select boxes.
 
     Returns:
-        A graph with four outputs. `boxes`, float32 (n, most, 4), has left, top, right and bottom in
-        the units of the model. `scores`, float32 (n, most), are sorted, the highest first.
+        A graph with four outputs. `boxes`, float32 (n, most, 4), has the left, top, right and
+        bottom of each box, in the model's own units (such as pixels). `scores`, float32 (n, most),
+        are sorted, the highest first.
         `labels`, int64 (n, most), are the classes. `counts`, int64 (n,), is the number of selected
         boxes of each image. The rows after the selected boxes are padding: their coordinates and
         scores are 0, and their labels are -1. A box that is selected for several classes is
@@ -110,7 +111,7 @@ def with_boxes(graph: Graph, options: BoxOptions) -> Graph:
 
 
 def shapes_of(graph: Graph) -> Shapes:
-    """Return the shapes of a graph's outputs; () if any output is not float32."""
+    """Return the shapes of a graph's outputs; return () if any output is not float32."""
     kinds = {graph.value(name).dtype for name in graph.outputs}
     if kinds != {np.dtype(np.float32)}:
         return ()

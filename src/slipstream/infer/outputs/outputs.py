@@ -52,9 +52,10 @@ def with_top(graph: Graph, count: int) -> Graph:
 
 
 def with_room(graph: Graph) -> Graph:
-    """Return a copy of the graph in which no value has a name that new outputs get.
+    """Return a copy of the graph in which the names of new outputs are free.
 
-    Values that have the name of a new output are renamed.
+    New outputs are called `boxes`, `scores`, `labels` and `counts`. Values that have one of these
+    names are renamed.
 
     Raises:
         UsageError: an input of the graph has the name of a new output.
@@ -75,7 +76,7 @@ def with_room(graph: Graph) -> Graph:
 
 
 class Ending:
-    """Builder that appends nodes to a copy of a graph; `with_room` makes the copy."""
+    """Builder that appends nodes to a copy of a graph, in which names of new outputs are free."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = with_room(graph)
@@ -97,7 +98,11 @@ class Ending:
         return self.constant("numbers", np.array(values, np.int64))
 
     def done(self, outputs: dict[str, tuple[type[np.generic], tuple[int, ...]]]) -> Graph:
-        """Set the graph's outputs, given as dtype and shape by name, and return the graph."""
+        """Set the graph's outputs, and return the graph.
+
+        Args:
+            outputs: Dtype and shape of each output, by the output's name.
+        """
         self.graph.outputs = list(outputs)
         for name, (dtype, shape) in outputs.items():
             self.graph.values[name] = Value(np.dtype(dtype), shape)

@@ -20,8 +20,8 @@ class OutputReduction:
     """Choice of a package's outputs: the best classes, selected boxes, or the model's own outputs.
 
     Args:
-        top: Number of classes to output (default None: outputs are not reduced to classes).
-        boxes: Rules that select boxes (default None: outputs are not reduced to boxes).
+        top: Number of classes to output (default None: the best classes are not selected).
+        boxes: Rules that select boxes (default None: boxes are not selected).
     """
 
     top: int | None = None
@@ -41,7 +41,9 @@ class OutputReduction:
         return graph if self.boxes is None else with_boxes(graph, self.boxes)
 
     def prepare(self, imported: Imported) -> Imported:
-        """Return the model; rename those of its values that have the name of a new output.
+        """Return the model, with the names of the new outputs free.
+
+        Values of the model that have one of these names are renamed.
 
         Call `prepare` before the search, because the search refers to values by name.
 

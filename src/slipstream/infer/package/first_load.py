@@ -1,4 +1,4 @@
-"""Load a new package for the first time, in another process than the process that made it.
+"""Load a new package for the first time, not in the process that made it, but in a new process.
 
     python -m slipstream.infer.package.first_load model.slip
 
@@ -33,7 +33,7 @@ def try_package(path: Path) -> None:
 
 
 def main(path: Path) -> None:
-    """Load the package and run its example; exit with an error if the results are wrong."""
+    """Load the package and run its example; exit with an error if this fails."""
     from slipstream.infer.run.session import load
 
     try:

@@ -42,8 +42,9 @@ class Member(BaseModel):
 class Members:
     """The members of a package's file.
 
-    The file stays open as long as this object exists. So reads see the file that was opened, even
-    if another file has replaced it. Several threads may use one object at the same time.
+    The file stays open as long as this object exists. All methods therefore read the file that was
+    opened, even if another file has replaced it. Several threads may use one object at the same
+    time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,7 +54,7 @@ class Members:
             path: File of the package.
 
         Raises:
-            UsageError: the file does not exist, or is no zip file like those of packages.
+            UsageError: the file does not exist, or is not a zip file in the form of a package.
         """
         self.path = path
         self._infos: dict[str, zipfile.ZipInfo] = {}
@@ -132,10 +133,10 @@ class Members:
             return dict(zip(members, threads.map(self.read, members), strict=True))
 
     def _bytes(self, name: str) -> Array:
-        """Return the bytes of a member without a check of them.
+        """Return the bytes of a member, unchecked.
 
-        Callers check the SHA-256 of the bytes. A check of the zip's CRC as well would take a fifth
-        of the time of loading.
+        Callers check the SHA-256 or the CRC of the bytes. If the CRC were checked in addition to
+        the SHA-256, this would take a fifth of the loading time.
         """
         try:
             return self._read(name)
@@ -159,7 +160,7 @@ class Members:
 
 
 def _inspected(path: Path, archive: zipfile.ZipFile, file_size: int) -> dict[str, zipfile.ZipInfo]:
-    """Return the zip's directory, after checks that need no member."""
+    """Check the directory of the zip, without reading a member, and return the directory."""
     infos = {info.filename: info for info in archive.infolist()}
     if len(infos) != len(archive.infolist()):
         raise damaged(path, "two members have the same name")
@@ -195,5 +196,5 @@ def _inspect(path: Path, info: zipfile.ZipInfo, file_size: int) -> None:
 
 
 def damaged(path: Path, reason: str) -> UsageError:
-    """Return the error for a file that `write` cannot have made."""
+    """Return the error for a file that `package.write` cannot have written in this form."""
     return UsageError(f"{path} is damaged, or was made by something else: {reason}; {REMEDY}")

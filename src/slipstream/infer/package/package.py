@@ -5,13 +5,13 @@
 - source.onnx (in place of model.onnx): the graph as it was imported, if the recipe runs that graph.
 - weights-0.bin and so on: the large constants, which ONNX calls external data. The constants are
   int8, bfloat16 or float16 if the recipe's engine computes with such numbers.
-- check.npz: one input and its results; after loading, this machine must compute the same results.
+- check.npz: one input and its results; the machine that loads it must compute the same results.
 - report.json: the candidates that were tried, and the reason for the choice.
 
-Packages of earlier versions may have members blobs/..., which OpenVINO had compiled; these members
-are not read. Members are not compressed. Any tool for ONNX can read the model once the zip is
-unpacked. Nothing in a package is executed or unpickled, and each member is checked before it is
-used.
+Packages of earlier versions may have members blobs/..., which contain models that OpenVINO had
+compiled; these members are not read. Members are not compressed. Any tool for ONNX can read the
+model once the zip is unpacked. Nothing in a package is executed or unpickled, and each member is
+checked before it is used.
 """
 
 from __future__ import annotations
