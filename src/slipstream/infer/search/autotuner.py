@@ -181,7 +181,7 @@ class Autotuner:
     # ---- timing --------------------------------------------------------------------------------
 
     def time(self, trials: Sequence[Trial], end: float) -> None:
-        """Time candidates in turn until the share `end` of the search time has passed.
+        """Time candidates alternately until the share `end` of the search time has passed.
 
         If the time does not suffice for all candidates, only the fastest candidates are timed, so
         that each timed candidate has enough rounds.

@@ -2,9 +2,9 @@
 
 Each candidate has the weights in a form of its own, so that all candidates together take several
 times the memory of the model. In the search of a large model, a candidate is closed before the next
-candidate is prepared. Because only one candidate is in memory, candidates are not timed in turn,
-and no mixed precision is searched for. Parts of the model are not timed, and the speed-up by each
-rewrite is not measured.
+candidate is prepared. Because only one candidate is in memory, candidates are not timed
+alternately, and no mixed precision is searched for. Parts of the model are not timed, and the
+speed-up by each rewrite is not measured.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The search for the engine, precision and graph that run a model best on this machine.
 
 The outputs of every candidate are compared with the reference: ONNX Runtime runs the imported graph
-in float32 without optimisations. Candidates within the accuracy budget are timed in turn, and the
-best candidate is chosen.
+in float32 without optimisations. Candidates within the accuracy budget are timed alternately, in
+several rounds, and the best candidate is chosen.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ def search(
         imported: Imported model.
         objective: Objective and limits of the search.
         samples: Samples (default None: random inputs replace the samples, and int8 is not tried). A
-            quarter of the samples, 64 at most, calibrates int8. A quarter of the samples is held
-            out to measure the accuracy of the chosen candidate. All candidates are compared on the
-            remaining samples. At least 16 samples are needed for int8.
+            quarter of the samples, 64 at most, is used to calibrate int8. A quarter of the samples
+            is held out to measure the accuracy of the chosen candidate. All candidates are compared
+            on the remaining samples. At least 16 samples are needed for int8.
         tell: Function that is called with the current step, and with the share of the search time
             that has passed.
         limit: Time limit of the search (default: `objective.seconds` from the call on).

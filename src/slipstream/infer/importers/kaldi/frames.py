@@ -78,7 +78,7 @@ def spans_of(
         inputs: Span of frames of each input, by name.
 
     Raises:
-        UsageError: If nodes cannot be computed, because each needs its own results.
+        UsageError: If a node needs its own results, directly or by way of other nodes.
     """
     required = {name: list(read_by(nodes[name].source, required_only=True)) for name in edges}
     spans = dict(inputs)
@@ -103,7 +103,7 @@ def spans_of(
 class Frames:
     """A builder that adds the frames of nodes to a graph; values have the shape (1, frames, dim).
 
-    A node that is defined at all times has one frame; it reads only values that never change.
+    A node that is defined at all times reads only values that never change, so it gets one frame.
     """
 
     def __init__(
