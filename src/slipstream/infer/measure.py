@@ -1,4 +1,4 @@
-"""Times of several functions that do the same work; the functions run in turn."""
+"""Measure the times of several functions that do the same work. The functions run in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations that move elements.
+"""Operations that only move elements, such as Transpose, Slice and Pad.
 
 An operation on a constant is computed immediately; an operation on another value adds a node. Each
 function returns the name of the result in the builder's graph. If an operation changes nothing, the
@@ -87,7 +87,7 @@ def cast(b: Builder, name: str, dtype: npt.DTypeLike) -> str:
 
 
 def expand(b: Builder, name: str, shape: Sequence[int]) -> str:
-    """Repeat axes of length 1 up to a shape of the same rank."""
+    """Repeat the elements along axes of length 1, up to a shape of the same rank."""
     sizes = tuple(int(size) for size in shape)
     return name if sizes == b.shape(name) else b.add("Expand", name, numbers(b, "shape", sizes))
 
@@ -191,7 +191,7 @@ def concatenate(b: Builder, names: Sequence[str], axis: int) -> str:
 
 
 def is_wide(dtype: np.dtype[Any]) -> bool:
-    """Return whether every engine can compute with a dtype (float32, int32, int64)."""
+    """Return whether a dtype is float32, int32 or int64, which every engine supports."""
     return dtype.name in WIDE
 
 

@@ -1,4 +1,4 @@
-"""Calls of the user's code; messages about its errors show only the user's own lines."""
+"""Call the user's code. Messages about errors in this code show only the user's own lines."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class _DenseProduct:
 
     Args:
         source: Name of the value that is multiplied.
-        matrix: Weights (output channels, kernel rows, kernel columns, input channels).
+        matrix: Weights of shape (output channels, kernel rows, kernel columns, input channels).
         bias: One number per output channel. It is added to the channel's sums.
         axis: Axis of the output channels in the weights as the graph stores them.
         window: Window of the convolution (default: one tap, which suits a matrix product).

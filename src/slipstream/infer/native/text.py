@@ -45,7 +45,10 @@ def layer_norm(lowering: Lowering, stage: Stage) -> None:
 
 
 def attention(lowering: Lowering, stage: Stage) -> None:
-    """Plan Slipstream's Attention (q, k, v[, mask]) of (batch, tokens, heads x channels)."""
+    """Plan Slipstream's own operator Attention, whose inputs are q, k, v, and perhaps a mask.
+
+    The shape of q, k and v is (batch, tokens, heads * channels).
+    """
     node = stage.node
     if not is_ours(node, "Attention"):
         raise UnsupportedError("the native engine has Slipstream's own Attention, not ONNX's")
@@ -77,7 +80,10 @@ def attention(lowering: Lowering, stage: Stage) -> None:
 
 
 def _mask(lowering: Lowering, stage: Stage) -> str:
-    """Return the name of the mask for all heads, of shape (batch or 1, queries or 1, keys)."""
+    """Return the name of the mask, which is the same for all heads.
+
+    Its shape is (batch or 1, queries or 1, keys).
+    """
     source = lowering.read(stage.node.inputs[3])
     shape = (1,) * (4 - len(lowering.shape(source))) + lowering.shape(source)
     if len(shape) != 4 or shape[1] != 1 or lowering.format(source) is not None:

@@ -1,4 +1,4 @@
-"""Layouts in which detectors return boxes and scores; recognition of the layout of a model.
+"""Layouts in which detectors return boxes and scores, and functions that recognise a layout.
 
 A model does not state its layout. The shapes of a model's outputs exclude some layouts. The model's
 results for a few inputs exclude more layouts, because scores are between 0 and 1.

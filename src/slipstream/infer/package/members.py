@@ -112,11 +112,11 @@ class Members:
         self._listed = listed
 
     def names(self, prefix: str) -> list[str]:
-        """Return the names of the members that begin with `prefix`."""
+        """Return the member names that begin with `prefix`."""
         return [name for name in self._listed if name.startswith(prefix)]
 
     def read(self, name: str) -> Array:
-        """Return the bytes of a member: uint8 (n,). Blocks.
+        """Return the bytes of a member, as a uint8 array with one axis. Blocks.
 
         Raises:
             UsageError: the bytes do not have the SHA-256 that the manifest lists.

@@ -137,15 +137,15 @@ class Component:
         return f"{self.name} ({self.kind})"
 
     def array(self, token: str) -> Array:
-        """Return a matrix or vector; raise UsageError if it is missing."""
+        """Return the matrix or vector after a token; raise UsageError if the token is missing."""
         return self._value(token)
 
     def integer(self, token: str) -> int:
-        """Return an integer; raise UsageError if it is missing."""
+        """Return the integer after a token; raise UsageError if the token is missing."""
         return self._value(token)
 
     def number(self, token: str, default: float) -> float:
-        """Return a number, or `default` if it is missing."""
+        """Return the number after a token, or `default` if the token is missing."""
         return self.values.get(token, default)
 
     def _value(self, token: str) -> Any:

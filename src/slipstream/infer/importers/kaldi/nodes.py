@@ -1,4 +1,4 @@
-"""The nodes of an nnet3 model, and descriptors: they select the frames that a node reads.
+"""The nodes of an nnet3 model, and their descriptors. A descriptor selects the frames to read.
 
 Descriptors are documented in https://kaldi-asr.org/doc/dnn3_code_data_types.html.
 """
@@ -231,7 +231,7 @@ class _Parser:
         self._at = 0
 
     def parse(self) -> Descriptor:
-        """Parse the whole text."""
+        """Parse the whole text as one descriptor."""
         descriptor = self._descriptor(0)
         if self._at != len(self._tokens):
             raise self._trouble(self._text)
@@ -251,7 +251,7 @@ class _Parser:
             raise self._trouble(self._text)
 
     def _has(self, mark: str) -> bool:
-        """Consume the next token if it equals `mark`, and return whether it did."""
+        """Return whether the next token equals `mark`; if so, consume the token."""
         is_next = self._tokens[self._at : self._at + 1] == [mark]
         self._at += is_next
         return is_next

@@ -48,7 +48,7 @@ class KaldiStream:
         return word.decode("ascii", errors="replace")
 
     def line(self) -> str:
-        """Read up to the end of the line."""
+        """Read and return the rest of the current line, without spaces at its ends."""
         end = self.data.find(b"\n", self.at)
         if end < 0:
             raise DamagedFileError("the file ends inside the configuration")
@@ -64,13 +64,13 @@ class KaldiStream:
         self.at = position + len(mark) + self.is_binary
 
     def integer(self) -> int:
-        """Read an integer of 32 or 64 bits."""
+        """Read an integer; in a binary file, it has 32 or 64 bits."""
         if self.is_binary:
             return int(self._sized({4: "<i", 8: "<q", 0xFC: "<I", 0xF8: "<Q"}))
         return int(self._parsed(int))
 
     def number(self) -> float:
-        """Read a number of 32 or 64 bits."""
+        """Read a floating-point number; in a binary file, it has 32 or 64 bits."""
         if self.is_binary:
             return float(self._sized({4: "<f", 8: "<d"}))
         return self._parsed(float)

@@ -1,4 +1,4 @@
-"""Importer of MXNet: NAME-symbol.json has the network's nodes, NAME-0000.params its arrays."""
+"""Importer of MXNet. NAME-symbol.json has the nodes, and NAME-0000.params has the arrays."""
 
 from __future__ import annotations
 

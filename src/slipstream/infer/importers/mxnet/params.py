@@ -98,7 +98,7 @@ class _Reader:
         return shape
 
     def _many(self, count: int, least: int) -> range:
-        """Return a range over `count` items, each of which takes at least `least` bytes.
+        """Return a range over `count` items; one item has at least `least` bytes in the file.
 
         Raises:
             DamagedFileError: If the file is too short for `count` items.
