@@ -80,7 +80,7 @@ class Lowering:
         """Return the shape of a value.
 
         Raises:
-            UnsupportedError: a dimension is not fixed.
+            UnsupportedError: the graph does not fix all dimensions of the shape.
         """
         if name in self.needs:
             return self.needs[name].shape
@@ -175,7 +175,7 @@ class Lowering:
         Args:
             name: Name of the value that is declared.
             base: Name of the value whose memory is shared.
-            how: Function that turns the location of `base` into the location of `name`.
+            how: Function that takes the location of `base`, and returns the location of `name`.
         """
         self.views[name] = (base, how)
 
@@ -191,8 +191,8 @@ class Lowering:
         The part is then computed in its place, so Concat need not copy it.
 
         Kernels write 16 channels at a time. So the part must begin at a multiple of 16 channels,
-        and must end at a multiple of 16 channels or at the end of the target. A part that already
-        lies inside another value is not placed, because a value has only one location.
+        and must end at a multiple of 16 channels or at the end of the target. If the part already
+        lies inside another value, it is not placed, because a value has only one location.
 
         Args:
             part: Name of the value that an earlier step computes.

@@ -54,7 +54,7 @@ class BoxOptions:
 
 
 def with_boxes(graph: Graph, options: BoxOptions) -> Graph:
-    """Return a graph that outputs the selected boxes instead of all boxes.
+    """Return a graph that outputs the selected boxes in place of the model's own outputs.
 
     Args:
         graph: Graph whose outputs have one of the `LAYOUTS`; it is not changed.
