@@ -91,7 +91,8 @@ class Executable(Protocol):
     def profile(self, inputs: Mapping[str, Array]) -> dict[str, float]:
         """Return the time in seconds of each step of one run, by the name of the step's output.
 
-        Blocks like `run`. The result is empty if the engine does not measure its steps; see
+        A step is the call of one kernel, for one or more nodes of the graph. `profile` blocks like
+        `run`. The result is empty if the engine does not measure its steps; see
         `Engine.measures_steps`.
         """
         ...
