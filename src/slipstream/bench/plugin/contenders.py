@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import shutil
 import socket
@@ -78,6 +79,8 @@ class Plugin:
                     continue
             if requests and self._net.is_done(requests[0]):
                 requests.popleft()
+            else:
+                os.sched_yield()  # as NCCL's thread does if nothing has progressed
 
     def close(self) -> None:
         """Close the comm."""

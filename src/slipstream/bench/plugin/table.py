@@ -78,6 +78,6 @@ def _caption() -> str:
     return (
         f"limit: the size at {GOODPUT} of the rate of the link. 1 socket / this: the time of one"
         " plain socket divided by the time of this contender. Ranks test the plugin's requests"
-        " without a pause, as NCCL's thread does, so they use a whole core; plain sockets wait in"
+        " without a pause, and only yield their core, as NCCL's thread does. Plain sockets wait in"
         f" the kernel.\n{environment_line()}"
     )
