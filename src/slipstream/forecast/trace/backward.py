@@ -30,9 +30,10 @@ class Forward:
     Args:
         name: Name of the model.
         samples: Number of samples in the micro-batch.
-        steps: Operators in order of execution.
-        tensors: Types of all values, by name of the value.
-        parameters: Public name of each parameter, by the name of its value.
+        steps: Operators of the forward pass, in order of execution.
+        tensors: Shape and dtype of each tensor, by tensor name.
+        parameters: Name of each parameter that users see, such as "fc.weight", by the parameter's
+            key in `tensors`.
         inputs: Names of the model's inputs.
         outputs: Names of the model's outputs.
         buffer_bytes: Bytes of state that is not trained, such as the running means of batch norms.
@@ -61,7 +62,7 @@ def with_backward(forward: Forward) -> Workload:
 
 
 class _Passes:
-    """The forward pass of all steps, followed by the backward pass of the steps with gradients."""
+    """Builder of a workload: forward operators, then the backward operators in reverse order."""
 
     def __init__(self, forward: Forward) -> None:
         self._forward = forward
@@ -106,7 +107,7 @@ class _Passes:
         return sum(self._tensors[name].num_bytes for name in names)
 
     def _run(self, step: ForwardStep) -> None:
-        """Run an operator of the forward pass."""
+        """Append a forward operator to the workload; a view only shares the memory of its input."""
         tape = self._tape
         if not self._needs.isdisjoint(step.inputs):
             self._needs.update(name for name in step.outputs if self._tensors[name].is_float)
@@ -128,7 +129,7 @@ class _Passes:
         )
 
     def _begin(self) -> None:
-        """Make the gradients of the outputs; all elements of these gradients are 1."""
+        """Append operators that fill the gradients of the model's outputs with ones."""
         outputs = [name for name in self._forward.outputs if name in self._needs]
         if not outputs:
             raise UsageError(
@@ -149,15 +150,15 @@ class _Passes:
         targets: Sequence[str],
         products: tuple[Product, ...] = (),
     ) -> None:
-        """Run an operator that makes gradients.
+        """Append an operator of the backward pass, which writes gradients.
 
         Args:
-            step: Operator of the forward pass to which the new operator belongs.
-            name: Name of the operator.
-            inputs: Inputs as pairs: the name of a value that has the size of the input, and the
-                index of the input's memory.
-            targets: Names of the values whose gradients the operator makes.
-            products: Products that the operator computes.
+            step: Forward operator whose backward pass contains the new operator.
+            name: Name of the new operator.
+            inputs: Tensors that the operator reads, as pairs: the name of a tensor of the same
+                size, and the index of the memory to read.
+            targets: Names of the tensors whose gradients the operator writes.
+            products: Matrix products that the operator computes (default: none).
         """
         made = [self._tape.fresh(target) for target in targets]
         reads = [memory for _, memory in inputs]
@@ -177,7 +178,7 @@ class _Passes:
             self._add(step, target, gradient)
 
     def _add(self, step: ForwardStep, name: str, gradient: int) -> None:
-        """Record a gradient of a value, and add an earlier gradient of the value to it."""
+        """Store the gradient of a tensor; if the tensor already has a gradient, store their sum."""
         before = self._gradients.pop(name, None)
         if before is None:
             self._gradients[name] = gradient
@@ -188,7 +189,7 @@ class _Passes:
             self._ready[name] = len(self._tape.operators) - 1
 
     def _reverse(self, step: ForwardStep) -> None:
-        """Run the backward pass of an operator if one of its outputs has a gradient."""
+        """Append the backward operators of a forward operator if a gradient flows through it."""
         gradients = [
             (name, self._gradients[name]) for name in step.outputs if name in self._gradients
         ]
@@ -210,7 +211,7 @@ class _Passes:
     def _multiply(
         self, step: ForwardStep, gradients: Sequence[tuple[str, int]], targets: Sequence[str]
     ) -> None:
-        """Make the gradients: a matrix product for each factor, and a sum for each addend."""
+        """Append a matrix product for the gradient of each factor, and a sum for that of a bias."""
         multiplied: set[str] = set()
         for term in step.terms:
             for_left, for_right = _halves(term.product)
@@ -238,7 +239,7 @@ class _Passes:
 
 
 def _gradients(step: ForwardStep, targets: Sequence[str]) -> Iterable[Product]:
-    """Yield the products of a backward pass that runs as a single operator."""
+    """Yield the matrix products of an operator's backward pass that runs as one kernel."""
     if step.kind is OperatorKind.ATTENTION:
         # The backward pass computes the scores once more.
         yield step.terms[0].product
@@ -249,7 +250,7 @@ def _gradients(step: ForwardStep, targets: Sequence[str]) -> Iterable[Product]:
 
 
 def _halves(product: Product) -> tuple[Product, Product]:
-    """Return the products that compute the gradients of the left and the right factor."""
+    """Return the matrix products for the gradients of a product's left and right factor."""
     return (
         replace(product, n=product.k, k=product.n),
         replace(product, m=product.n, n=product.k, k=product.m),

@@ -80,7 +80,7 @@ def read(path: Path) -> Config:
         path: Path of the file or the folder.
 
     Raises:
-        ConfigError: The file cannot be read or is no JSON object.
+        ConfigError: The file cannot be read, or its content is not a JSON object.
     """
     file = path / "config.json" if path.is_dir() else path
     try:

@@ -1,4 +1,4 @@
-"""Conversions of modules whose parameters are fake tensors."""
+"""Conversions, such as `.half()`, of modules whose parameters are tensors without memory."""
 
 # PyTorch's parameters and hooks are only partly typed.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 @contextlib.contextmanager
 def conversions() -> Generator[None]:
-    """Allow factories to convert the modules that they make, for example by `.half()`.
+    """Allow the user's functions to convert the modules that they make, for example by `.half()`.
 
-    To convert a fake parameter, PyTorch swaps the parameter with a converted copy. PyTorch's swap
-    of two parameters fails if the fake mode has a weak reference to either parameter, which is the
-    case after the first operator. In the context of `conversions`, a new parameter replaces the old
-    parameter. Modules that shared the old parameter share the new parameter.
+    To convert a parameter, PyTorch swaps the parameter with a converted copy. The swap fails for
+    fake tensors (tensors without memory): after the first operator, PyTorch's fake mode holds weak
+    references to them. While this context is open, the converted copy replaces the parameter
+    instead. Modules that shared the old parameter then share the converted copy.
     """
     before = nn.Module._apply
     replaced: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}

@@ -40,7 +40,7 @@ def _mpt(config: Config) -> CausalSize:
 
 
 def _common(config: Config, **more: Any) -> CausalSize:
-    """Return the size of a decoder from keys that most configs share; `more` replaces fields."""
+    """Return a decoder's dimensions from common keys of a config; `more` overrides dimensions."""
     hidden, heads = config.number("hidden_size"), config.number("num_attention_heads")
     fields: dict[str, Any] = {
         "hidden": hidden,

@@ -20,9 +20,10 @@ def architecture(
 ) -> Architecture:
     """Return the architecture that the user's function makes.
 
-    The arguments of the module come from the attribute `inputs(batch)` of the function, or from a
-    second function that `text` names after a comma. If both are missing, the module gets a single
-    argument, which is int64 tokens (batch, tokens) or a tensor (batch, *shape).
+    A second function, which gets the number of samples, can make the arguments of the module:
+    either the attribute `inputs` of the user's function, or the function that `text` names after a
+    comma. Without a second function, the module gets a single argument: int64 tokens of shape
+    (batch, tokens), or a tensor of shape (batch, *shape).
 
     Args:
         text: Module or file, ":", name of the function, and optionally "," and the name of a second
@@ -95,7 +96,7 @@ def _made(text: str, make: Callable[..., Any]) -> nn.Module:
 
 
 def _called(text: str, inputs: Callable[[int], Any], batch: int) -> tuple[Any, ...]:
-    """Return the arguments that the user's function makes for a batch."""
+    """Return the module's arguments, which the user's function makes for a batch size."""
     arguments = inputs(batch)
     if isinstance(arguments, tuple | list):
         return tuple(cast("Sequence[Any]", arguments))
@@ -108,7 +109,7 @@ def _called(text: str, inputs: Callable[[int], Any], batch: int) -> tuple[Any, .
 
 
 def zeros(batch: int, *, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """Return one tensor (batch, *shape).
+    """Return a tuple of one tensor of zeros, of shape (batch, *shape).
 
     Args:
         batch: Number of samples.

@@ -39,7 +39,8 @@ def architecture(path: Path, tokens: int | None = None) -> Architecture:
             8192).
 
     Raises:
-        ConfigError: The file is unreadable, has an unknown type, or lacks a number.
+        ConfigError: The file is unreadable, has an unknown `model_type`, or lacks a required
+            number.
         UsageError: The model has fewer positions than `tokens`, or does not read text.
     """
     config = read(path)
@@ -67,7 +68,7 @@ def _decoder(name: str, config: Config, tokens: int | None) -> Architecture:
 
 
 def _length(config: Config, tokens: int | None, places: int, *, learned: bool) -> int:
-    """Return the number of tokens in a sequence; learned position embeddings limit this number."""
+    """Return the number of tokens in a sequence, at most that of learned position embeddings."""
     if tokens is None:
         return min(places, MOST_TOKENS)
     if learned and tokens > places:

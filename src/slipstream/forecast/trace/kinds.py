@@ -24,7 +24,7 @@ def kind_of(name: str, products: Sequence[Product]) -> OperatorKind:
 
     Args:
         name: Name of the operator in ATen, without its overload.
-        products: Products that `products_of` returned.
+        products: Matrix products of the operator, as `products_of` returns them.
     """
     if "attention" in name:
         return OperatorKind.ATTENTION
@@ -44,9 +44,9 @@ def kind_of(name: str, products: Sequence[Product]) -> OperatorKind:
 
 
 def _is_narrow(first: Product, *for_weight: Product) -> bool:
-    """Return whether a convolution's groups have few channels.
+    """Return whether a convolution has several groups of few channels each.
 
-    Of the product that computes the weight's gradient, only the columns are compared, because its
+    The product that computes the weight's gradient is judged by its number of columns only: its
     summed dimension is the number of pixels, which depends on the batch.
     """
     few = DEPTHWISE_CHANNELS * 9
@@ -96,14 +96,14 @@ def _convolution_backward(args: Sequence[Any], outputs: Sequence[Any]) -> tuple[
 
 
 def _window(weight: Any, stride: Sequence[int]) -> int:
-    """Return the number of pixels in a convolution window, or 1 if a stride is not 1."""
+    """Return `Product.window`: a convolution window's number of pixels, or 1 for strides over 1."""
     return math.prod(weight.shape[2:]) if all(step == 1 for step in stride) else 1
 
 
 def _conv_product(
     source: Any, weight: Any, output: Any, transposed: bool, groups: int, window: int
 ) -> Product:
-    """Return the product that a convolution computes over its windows."""
+    """Return the matrix product that is equivalent to a convolution; each pixel is a row."""
     pixels = source if transposed else output
     m = pixels.shape[0] * math.prod(pixels.shape[2:])
     taps = math.prod(weight.shape[2:])
@@ -132,7 +132,7 @@ def _attention_of(tensors: Sequence[Any], fill: float) -> tuple[Product, Product
 
 
 def _both(product: Product) -> tuple[Product, Product]:
-    """Return two products, which compute the gradients of the factors of a product."""
+    """Return the matrix products for the gradients of a product's left and right factor."""
     return (
         replace(product, n=product.k, k=product.n),
         replace(product, m=product.n, n=product.k, k=product.m),

@@ -1,4 +1,4 @@
-"""One forward and backward pass of a module on fake tensors."""
+"""One forward and backward pass of a module on fake tensors, which have no memory."""
 
 # PyTorch's hooks are not typed.
 # pyright: reportUnknownMemberType=false
@@ -36,7 +36,7 @@ def trace(
 
     Args:
         make: Function that makes the module; the weights of the module take no memory.
-        inputs: Function that makes the arguments of one call.
+        inputs: Function that makes the arguments with which the module is called.
         name: Human-readable name of the model.
         samples: Number of samples in the arguments that `inputs` makes.
         autocast: Dtype of mixed precision (default None: no autocast).
@@ -90,7 +90,11 @@ def _run(
 
 
 def _watch(module: torch.nn.Module, recorder: Recorder) -> dict[str, int]:
-    """Return a dict that a backward pass fills with the operator that completes each gradient."""
+    """Return a dict that the backward pass fills.
+
+    The dict maps the name of a parameter to the index of the operator that completes the
+    parameter's gradient.
+    """
     ready: dict[str, int] = {}
     for key, parameter in module.named_parameters():
         if parameter.requires_grad:

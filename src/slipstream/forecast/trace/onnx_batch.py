@@ -36,11 +36,11 @@ class Batch:
 def bind(
     inputs: Sequence[ValueInfoProto], batch: Batch
 ) -> tuple[dict[str, tuple[int, ...]], Fraction]:
-    """Return the shapes of a model's inputs, and the ratio of the micro-batch to the model's batch.
+    """Return the shape of each input by name, and the number of samples over the file's batch size.
 
     Args:
         inputs: Inputs of the model; the first dimension of the first input is the batch.
-        batch: Sizes for open dimensions.
+        batch: Number of samples, and sizes for the model's other open dimensions.
 
     Raises:
         UsageError: A dimension stays open, or the batch contradicts the inputs.
@@ -74,7 +74,7 @@ def bind(
 
 
 def _dimensions(item: ValueInfoProto) -> tuple[int | str, ...]:
-    """Return the size of each dimension, or a name for the dimension if its size is open."""
+    """Return the size of each dimension of an input; an open dimension has a name as its size."""
     kind = item.type.tensor_type
     if not item.type.HasField("tensor_type") or not kind.HasField("shape"):
         raise UsageError(
@@ -91,7 +91,7 @@ def _dimensions(item: ValueInfoProto) -> tuple[int | str, ...]:
 def _of_batch(
     shapes: Mapping[str, tuple[int | str, ...]], samples: int
 ) -> tuple[dict[str, int], Fraction]:
-    """Return the sizes of open batch dimensions, and the ratio of `samples` to the batch size."""
+    """Return the sizes of open batch dimensions, and `samples` divided by the file's batch size."""
     first = next((shape[0] for shape in shapes.values() if shape), 1)
     size = samples if isinstance(first, str) else first
     # Exporters name the first dimension of each input differently unless the user names it.

@@ -26,14 +26,15 @@ _HALVES = {"fp16": "float16", "bf16": "bfloat16"}
 def workload(
     model: ModelProto, name: str, batch: Batch, *, precision: str = "fp32", whole: bool = False
 ) -> Workload:
-    """Return the workload of a micro-batch.
+    """Return the workload of a model's forward and backward pass on a micro-batch.
 
     Args:
-        model: Model that `read` returned.
+        model: ONNX model without its large constants, as `onnx_graph.read` returns it.
         name: Human-readable name of the model.
-        batch: Number of samples, and sizes for open dimensions that are not the number of samples.
-        precision: Precision of products: "fp32" (default), "tf32", "fp16" or "bf16". With "fp16"
-            and "bf16", the factors of products are cast.
+        batch: Number of samples, and sizes for the model's other open dimensions, such as the
+            sequence length.
+        precision: Precision of matrix products: "fp32" (default), "tf32", "fp16" or "bf16". With
+            "fp16" and "bf16", the factors of products are cast to 16 bits.
         whole: Whether all floating-point numbers are in 16 bits, parameters included (default
             False).
 
@@ -80,7 +81,7 @@ def _steps(
 
 
 def _trained(graph: ShapedGraph) -> dict[str, str]:
-    """Return the public name of each parameter; a renamed parameter gets its module's name."""
+    """Return each parameter's name for users; a name with "::" becomes the name MODULE.weight."""
     names: dict[str, str] = {}
     stored = {key for key in graph.stored if graph.tensors[key].is_float}
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""Fusion of steps into the kernels that PyTorch runs, and the casts of autocast."""
+"""Fusion of forward operators into the kernels that PyTorch runs, and the casts of autocast."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def with_biases(
     trained: Collection[str],
     tensors: dict[str, TensorType],
 ) -> list[ForwardStep]:
-    """Return steps in which a product adds its bias, unless a further step reads the plain product.
+    """Fuse each addition of a bias into its matrix product, if nothing else reads the product.
 
     Args:
-        steps: Steps in order of execution.
+        steps: Operators of the forward pass, in order of execution.
         outputs: Names of the model's outputs.
         trained: Names of the parameters.
-        tensors: Types of all values, by name of the value.
+        tensors: Shape and dtype of each tensor, by tensor name.
     """
     readers = Counter(name for step in steps for name in step.inputs)
     made: dict[str, int] = {}
@@ -60,16 +60,16 @@ def _is_row(tensor: TensorType, width: int) -> bool:
 def with_functions(
     steps: Sequence[ForwardStep], outputs: Collection[str], tensors: dict[str, TensorType]
 ) -> list[ForwardStep]:
-    """Return steps in which a function of one value, such as GELU or a norm, is one kernel.
+    """Fuse operators that together compute one function of one tensor, such as GELU or a norm.
 
-    Elementwise operators and reductions over rows join the steps before them if the joined steps
-    read only one value besides parameters and constants. The backward pass of the kernel reads that
-    value again.
+    An elementwise operator, or a reduction, is fused with the operators that make its inputs if the
+    fused kernel reads only one tensor besides parameters and constants. The backward pass of the
+    kernel reads that tensor again.
 
     Args:
-        steps: Steps in order of execution.
+        steps: Operators of the forward pass, in order of execution.
         outputs: Names of the model's outputs.
-        tensors: Types of all values, by name of the value.
+        tensors: Shape and dtype of each tensor, by tensor name.
     """
     groups = _Groups(tensors)
     for index, step in enumerate(steps):
@@ -99,7 +99,7 @@ def with_functions(
 
 
 class _Groups:
-    """Groups of steps; each group is one function of one value."""
+    """Groups of operators; each group computes one function of one tensor."""
 
     def __init__(self, tensors: dict[str, TensorType]) -> None:
         self._tensors = tensors
@@ -110,7 +110,7 @@ class _Groups:
         self._first: dict[int, int] = {}
 
     def take(self, index: int, step: ForwardStep) -> None:
-        """Group a step with its inputs' steps if all inputs are functions of the same value."""
+        """Group an operator with those that make its inputs, if all depend on only one tensor."""
         moving = [name for name in step.inputs if not self._tensors[name].fixed]
         origins = [self._made[name] for name in moving if name in self._made]
         roots = {root for _, root in origins}
@@ -130,7 +130,7 @@ class _Groups:
         self._made.update(dict.fromkeys(step.outputs, (first, root)))
 
     def members(self, index: int) -> Sequence[int]:
-        """Return the steps in the group of a step, or only that step if it has no group."""
+        """Return the indices of the operators in an operator's group, or its own if it has none."""
         return self._members.get(self._first.get(index, -1), [index])
 
 
@@ -139,7 +139,7 @@ def _roots(origins: Sequence[tuple[int, str]]) -> set[str]:
 
 
 def _joined(steps: Sequence[ForwardStep], outputs: Sequence[str]) -> ForwardStep:
-    """Return one step that does the work of several steps."""
+    """Return one operator that does the work of several operators."""
     made = {name for step in steps for name in step.outputs}
     inputs = [name for step in steps for name in step.inputs if name not in made]
     reduces = any(step.name in _REDUCES for step in steps)
@@ -163,15 +163,15 @@ def _has(steps: Sequence[ForwardStep], name: str) -> bool:
 def with_casts(
     steps: Sequence[ForwardStep], tensors: dict[str, TensorType], half: str
 ) -> list[ForwardStep]:
-    """Return steps whose products read 16 bits; each value is cast once, before its first product.
+    """Cast each factor of a matrix product to 16 bits, once for all products that read it.
 
-    All steps except products keep the dtype of their inputs: 16 bits if all inputs that depend on
-    data are in 16 bits.
+    Any other operator computes in 16 bits if all its floating-point inputs, except parameters and
+    constants, are in 16 bits.
 
     Args:
-        steps: Steps in order of execution.
-        tensors: Types of all values, by name of the value; the call changes dtypes and adds the
-            copies that casts make.
+        steps: Operators of the forward pass, in order of execution.
+        tensors: Shape and dtype of each tensor, by tensor name; the call changes dtypes and adds
+            the 16-bit copies.
         half: Name of the 16-bit dtype: "float16" or "bfloat16".
     """
     cast_steps: list[ForwardStep] = []
@@ -191,7 +191,7 @@ def with_casts(
 def _cast(
     step: ForwardStep, tensors: dict[str, TensorType], half: str, cast_steps: list[ForwardStep]
 ) -> ForwardStep:
-    """Return a step whose inputs are in 16 bits; append the missing casts to `cast_steps`."""
+    """Return an operator with 16-bit inputs; append the missing casts to `cast_steps`."""
     names: dict[str, str] = {}
     for name in step.inputs:
         if tensors[name].dtype != "float32":

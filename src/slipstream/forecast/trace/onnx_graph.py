@@ -55,11 +55,11 @@ class ShapedGraph:
 
     Args:
         nodes: Operators that run on the device, in order of execution.
-        tensors: Types of all values, by name of the value.
-        stored: Names of the initialisers (stored values), in the order of the file.
+        tensors: Shape and dtype of each tensor, by tensor name.
+        stored: Names of the initialisers (tensors stored in the file), in the order of the file.
         inputs: Names of the model's inputs.
         outputs: Names of the model's outputs.
-        constants: Values that are known before the model runs and are not trained, by name.
+        constants: Tensors that are known before the model runs and are not trained, by name.
     """
 
     nodes: tuple[OnnxNode, ...]
@@ -77,7 +77,7 @@ def read(path: Path) -> ModelProto:
         path: Path of an .onnx file; separate files of weights are not read.
 
     Raises:
-        UsageError: The file cannot be read or is no ONNX model.
+        UsageError: The file cannot be read, or is not an ONNX model.
     """
     try:
         model = onnx.load(str(path), load_external_data=False)

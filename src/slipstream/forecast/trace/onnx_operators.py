@@ -1,4 +1,4 @@
-"""Conversion of ONNX operators to the steps of PyTorch, with the values that the steps save."""
+"""Conversion of ONNX operators to PyTorch's, with the tensors that the backward pass needs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _SETTINGS = {
 
 
 def trained_inputs(node: OnnxNode) -> tuple[str, ...]:
-    """Return the inputs of an operator that could be parameters.
+    """Return the names of the inputs of an operator that may be parameters of the model.
 
     Args:
         node: Operator of a graph.
@@ -61,14 +61,14 @@ def step_of(
     constants: Mapping[str, npt.NDArray[Any]],
     root: str,
 ) -> ForwardStep:
-    """Return the step that PyTorch would run for an operator.
+    """Return the operator that PyTorch would run for an ONNX operator.
 
     Args:
         node: Operator of a graph.
-        tensors: Types of all values, by name of the value. The function adds the types of values
-            that PyTorch saves for the backward pass.
-        constants: Values that are known before the model runs, by name.
-        root: Name of the outermost module.
+        tensors: Shape and dtype of each tensor, by tensor name. The function adds the tensors that
+            PyTorch saves for the backward pass.
+        constants: Tensors that are known before the model runs, by name.
+        root: Name of the outermost module, with which the module path of the operator begins.
 
     Raises:
         UsageError: The operator multiplies integers, as in quantised models.
@@ -118,7 +118,7 @@ def _is_view(
 def _beside(
     output: str, dtype: str, tensors: dict[str, TensorType]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of an operator's two outputs, and the name of the saved output."""
+    """Add a second output, which the backward pass reads; return both names, and this name."""
     first = tensors[output]
     tensors[f"{output}:kept"] = TensorType(first.shape, dtype, first.times)
     return (output, f"{output}:kept"), (f"{output}:kept",)

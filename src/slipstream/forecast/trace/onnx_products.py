@@ -20,7 +20,7 @@ def terms_of(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
 
     Args:
         node: Operator of a graph.
-        tensors: Types of all values, by name of the value.
+        tensors: Shape and dtype of each tensor, by tensor name.
 
     Raises:
         UsageError: The operator is an Einsum of more than two inputs, or with an ellipsis.
@@ -30,7 +30,7 @@ def terms_of(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
 
 
 def _term(product: Product, left: str, right: str, tensors: _Tensors) -> Term:
-    """Return a matrix product whose batch size is that of the micro-batch, not of the graph."""
+    """Return a matrix product with the size of the micro-batch for the batch size of the file."""
     times = tensors[right if tensors[left].fixed else left].times
     if tensors[right].fixed:
         product = replace(product, m=_scaled(product.m, times))

@@ -1,7 +1,7 @@
 """Shapes of all values of an ONNX model, for given sizes of its open dimensions.
 
-The nodes are visited in order of execution. Values that depend only on shapes and constants are
-computed; of all other values, only the shape is inferred. The shape of a Reshape's result is
+The operators are visited in order of execution. Tensors that depend only on shapes and constants
+are computed; of all other tensors, only the shape is inferred. The shape of a Reshape's result is
 therefore known even if the model computes that shape.
 """
 
@@ -35,22 +35,24 @@ def settle(model: ModelProto, batch: Batch) -> ShapedGraph:
     """Return the graph of a model for a given batch, in which every shape is known.
 
     The first dimension of the inputs is the batch. An open first dimension gets the number of
-    samples. If the first dimension has a size, the size of every value that depends on inputs is
-    multiplied by the ratio of samples to that size.
+    samples. If the file fixes the first dimension, the shapes stay as in the file. The number of
+    samples divided by the fixed size then becomes the factor `TensorType.times` of every tensor
+    that depends on inputs.
 
     Args:
-        model: Model that `read` returned.
-        batch: Number of samples, and sizes for open dimensions that are not the number of samples.
+        model: ONNX model without its large constants, as `onnx_graph.read` returns it.
+        batch: Number of samples, and sizes for the model's other open dimensions, such as the
+            sequence length.
 
     Raises:
         UsageError: A dimension stays open, `batch` contradicts the model, or an operator is
-            unknown, has no shape, or branches.
+            unknown, has an output of unknown shape, or is a branch or a loop.
     """
     return _Walk(model, batch).run()
 
 
 class _Walk:
-    """One walk through the nodes of a model."""
+    """Builder of a `ShapedGraph`, which visits each operator of a model once."""
 
     def __init__(self, model: ModelProto, batch: Batch) -> None:
         self._model, self._batch = model, batch

@@ -1,4 +1,4 @@
-"""Named architectures, traced in the precision in which a framework trains them."""
+"""Traces of architectures, found by name, in the precision in which a framework trains them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def traced(
     precision: str = "fp32",
     whole: bool = False,
 ) -> Workload:
-    """Return the workload of a named architecture.
+    """Trace an architecture that is found by its name, and return its workload.
 
     Args:
         name: Name or alias of the architecture, as in `architectures.names.find`.
         samples: Number of samples in the micro-batch, at least 1.
         sizes: Keyword arguments of the function that makes the architecture.
         inputs: Keyword arguments of the function that makes a batch for the architecture.
-        precision: Precision of products: "fp32" (default), "tf32", "fp16" or "bf16"; "fp16" and
-            "bf16" use autocast.
+        precision: Precision of matrix products: "fp32" (default), "tf32", "fp16" or "bf16"; "fp16"
+            and "bf16" use autocast.
         whole: Whether the whole module is in 16 bits, without autocast (default False).
 
     Raises:

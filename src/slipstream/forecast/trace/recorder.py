@@ -1,4 +1,4 @@
-"""A record of each operator that PyTorch dispatches, and of the memory it makes and frees."""
+"""Record of the operators that PyTorch dispatches, and of the memory that they make and free."""
 
 # PyTorch's dispatch modes are not typed.
 # pyright: reportUnknownMemberType=false
@@ -22,10 +22,10 @@ _NEVER = -1
 
 
 class Recorder(TorchDispatchMode):
-    """A dispatch mode in which a model runs once, on tensors without memory.
+    """PyTorch dispatch mode that records the operators of a model on tensors without memory.
 
     Args:
-        modules: Tracker of the module that is running.
+        modules: PyTorch's tracker, which knows which module runs at present.
 
     The attribute `phase` is the phase (forward or backward) of the operators that run next.
     """
@@ -59,10 +59,10 @@ class Recorder(TorchDispatchMode):
         return result
 
     def _drops(self, func: Any, inputs: list[torch.Tensor], reads: tuple[int, ...]) -> bool:
-        """Return whether an operator only makes the mask of a dropout, and is not to be recorded.
+        """Return whether an operator only makes the mask of a dropout, so that it is not recorded.
 
-        On a device, dropout is one kernel, whose mask has one byte per element. PyTorch dispatches
-        four operators for one dropout during a trace.
+        In a trace, PyTorch dispatches four operators for one dropout; the recorder keeps one of
+        them. A device runs dropout as one kernel, whose mask has one byte per element.
         """
         name = func._schema.name.split("::")[-1]
         if name == "bernoulli_":
@@ -74,11 +74,12 @@ class Recorder(TorchDispatchMode):
         return name == "div_" and reads[0] in self._masks
 
     def value(self, tensor: torch.Tensor, born: int = _BEFORE) -> int:
-        """Return the index of the memory that contains a tensor's elements.
+        """Return the index, in the result of `values`, of the memory that holds a tensor.
 
         Args:
             tensor: Any tensor.
-            born: Index of the operator that makes the memory, if the memory has no index yet.
+            born: Index of the operator that makes the memory (default: made before the step);
+                ignored if the memory already has an index.
         """
         storage = tensor.untyped_storage()
         index = self._indices.get(storage)
@@ -91,7 +92,7 @@ class Recorder(TorchDispatchMode):
         return index
 
     def values(self) -> tuple[TensorValue, ...]:
-        """Return all recorded memory, with the operators that made and freed each piece."""
+        """Return the size of each piece of memory, and the operators that made and freed it."""
         return tuple(TensorValue(*value) for value in self._values)
 
     def _free(self, index: int) -> None:

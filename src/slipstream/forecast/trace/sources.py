@@ -31,7 +31,7 @@ from slipstream.forecast.work.workload import Workload
 
 
 class Tracer(Protocol):
-    """A function that traces a micro-batch of a model."""
+    """A function that traces a model at a given micro-batch size."""
 
     def __call__(
         self, samples: int, *, precision: Precision = "fp32", whole: bool = False
@@ -43,7 +43,8 @@ class Tracer(Protocol):
 
         Args:
             samples: Number of samples in the micro-batch, at least 1.
-            precision: Precision of products (default "fp32"); "fp16" and "bf16" use autocast.
+            precision: Precision of matrix products (default "fp32"); "fp16" and "bf16" use
+                autocast.
             whole: Whether all floating-point numbers are in 16 bits, parameters included (default
                 False).
 
@@ -60,8 +61,9 @@ class Source:
     Args:
         name: Human-readable name of the model.
         unit: Name for one sample: "image", "sequence", "token" or "example".
-        trace: Function that traces a micro-batch.
-        made: Functions that make the module and a batch; None for a model in an ONNX file.
+        trace: Function that traces the model at a given micro-batch size.
+        made: Architecture, with functions that make the module and a batch of inputs; None for a
+            model in an ONNX file.
         tokens: Number of tokens in a sample; None if a sample has no tokens.
     """
 
@@ -77,7 +79,7 @@ class Source:
         Language models train in 16 bits; all other models use autocast.
 
         Args:
-            precision: Precision of products.
+            precision: Precision of matrix products.
         """
         return precision in ("fp16", "bf16") and self.unit in ("sequence", "token")
 
@@ -89,7 +91,7 @@ def source(
     dtype: str = "float32",
     tokens: int | None = None,
 ) -> Source:
-    """Return the model that a text names.
+    """Return the model that a user names.
 
     Args:
         text: Name of the model, in one of four forms: a function that makes a module,
@@ -97,10 +99,10 @@ def source(
             Face or its folder; or the name of an architecture. A function can define the arguments
             of its module: as an attribute, `make.inputs(batch)`, or as a second function of the
             same module, "package.module:make,inputs".
-        shape: Shape of one sample, (channels, height, width) of images. The shape may be set for
-            functions that define no inputs, for ONNX files with open dimensions, and for
-            architectures that read images.
-        dtype: Element type of the tensor that has `shape`, by PyTorch's name (default "float32").
+        shape: Shape of one sample; the shape of an image is (channels, height, width). The shape
+            may be set for functions that define no inputs, for ONNX files with open dimensions, and
+            for architectures that read images.
+        dtype: PyTorch's name of the element type of the input that has `shape` (default "float32").
         tokens: Number of tokens in a sequence (default None: the number that the model is trained
             with).
 
@@ -150,7 +152,7 @@ def _onnx(path: Path, shape: Sequence[int] | None, tokens: int | None) -> Source
 # The cache has four entries, because the workload of a large model takes ten megabytes.
 @lru_cache(maxsize=4)
 def _named_source(text: str, shape: tuple[int, ...] | None, tokens: int | None) -> Source:
-    """Return a named architecture that caches its traces for the next forecast."""
+    """Return an architecture that is found by its name, and that caches its last traces."""
     named = _traced(_named(text, shape, tokens))
     return replace(named, trace=lru_cache(maxsize=4)(named.trace))
 
@@ -178,7 +180,7 @@ def _named(text: str, shape: tuple[int, ...] | None, tokens: int | None) -> Arch
 
 
 def _of_length(architecture: Architecture, tokens: int) -> Architecture:
-    """Return a copy of an architecture whose sequences have the given length."""
+    """Return a copy of an architecture that reads sequences of a given number of tokens."""
     if "length" not in inspect.signature(architecture.inputs).parameters:
         raise UsageError(f"{architecture.name} reads no sequences; leave the number of tokens out")
     if architecture.name.startswith("bert-") and tokens > BERT_BASE.positions:
@@ -233,7 +235,7 @@ def _tokens(architecture: Architecture) -> int | None:
 def _inputs(
     make: Callable[..., tuple[Any, ...]], samples: int, dtype: torch.dtype | None
 ) -> tuple[Any, ...]:
-    """Return the arguments for a batch; cast floating-point tensors to `dtype` if it is set."""
+    """Return the module's arguments; cast floating-point tensors to `dtype` if it is set."""
     return tuple(
         x.to(dtype) if dtype and isinstance(x, torch.Tensor) and x.is_floating_point() else x
         for x in make(samples)

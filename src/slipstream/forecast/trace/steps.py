@@ -16,15 +16,15 @@ _FLOATS = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """The shape and type of a value of a graph.
+    """The shape and element type of a tensor in a model's graph.
 
     Args:
         shape: Size of each dimension.
         dtype: Name of the element type, such as "float32".
-        times: Factor on the number of elements (default 1). For a value that depends on inputs, the
-            factor is the number of samples of the micro-batch divided by the batch size of the
-            graph.
-        fixed: Whether the value is independent of the model's inputs (default False).
+        times: Factor by which the tensor is larger than `shape` (default 1). For a tensor that
+            depends on the model's inputs, the factor is the number of samples of the micro-batch
+            divided by the batch size in `shape`.
+        fixed: Whether the tensor is independent of the model's inputs (default False).
     """
 
     shape: tuple[int, ...]
@@ -44,7 +44,7 @@ class TensorType:
 
     @property
     def is_float(self) -> bool:
-        """Whether the value can have a gradient."""
+        """Whether the element type is floating-point, so that the tensor can have a gradient."""
         return self.dtype in _FLOATS
 
 
@@ -58,7 +58,7 @@ class Back(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A product and the names of its factors; "" stands for a factor that the operator computes."""
+    """A matrix product and its factors' names; a factor that the operator itself computes is ""."""
 
     product: Product
     left: str
@@ -74,7 +74,7 @@ class ForwardStep:
         module: Path of the module that runs the operator.
         kind: Kind of the operator, which determines what share of a device's peak rates the
             operator reaches.
-        terms: Products that the operator computes.
+        terms: Matrix products that the operator computes (default: none).
         inputs: Names of the inputs; the factors of the products come last.
         outputs: Names of the outputs.
         saved: Names of inputs and outputs that the backward pass of the operator reads.
@@ -96,5 +96,5 @@ class ForwardStep:
 
     @property
     def of(self) -> str:
-        """Name of the value whose dtype is the dtype of the computation."""
+        """Name of the tensor whose element type is the type in which the operator computes."""
         return self.terms[0].left if self.terms else self.outputs[0]

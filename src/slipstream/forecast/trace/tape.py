@@ -17,15 +17,15 @@ from slipstream.forecast.work.workload import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """An operator to append to a tape.
+    """An operator to append to a `Tape`, the list of recorded operators.
 
     Args:
-        step: Step of the forward pass to which the operator belongs.
+        step: Forward operator: this operator itself, or the one whose gradients this one computes.
         name: Name of the operator.
         phase: Forward or backward pass.
-        products: Products that the operator computes.
-        reads: Indices of the memory that the operator reads.
-        writes: Indices of the memory that the operator writes.
+        products: Matrix products that the operator computes (default: none).
+        reads: Indices, in the result of `Tape.values`, of the memory that the operator reads.
+        writes: Indices, in the result of `Tape.values`, of the memory that the operator writes.
         moved: Bytes that the operator reads and writes.
     """
 
@@ -39,10 +39,10 @@ class Entry:
 
 
 class Tape:
-    """Operators in the order in which they run. The class is not thread-safe.
+    """Recorded operators, in the order in which they run. The class is not thread-safe.
 
     Args:
-        tensors: Types of all values of the model, by name of the value.
+        tensors: Shape and dtype of each tensor of the model, by tensor name.
 
     The attribute `operators` contains the operators that were appended so far.
     """
@@ -56,23 +56,23 @@ class Tape:
         self._indices: dict[str, int] = {}
 
     def value(self, name: str) -> int:
-        """Return the index of a value's memory; memory that no operator makes predates the step."""
+        """Return the index of a tensor's memory; a new tensor counts as made before the step."""
         if name not in self._indices:
             self._indices[name] = len(self._values)
             self._values.append((self._tensors[name].num_bytes, -1))
         return self._indices[name]
 
     def make(self, name: str) -> int:
-        """Return the index of new memory for a named value that the next operator makes."""
+        """Add memory for a named tensor that the next operator writes, and return its index."""
         self._indices[name] = self.fresh(name)
         return self._indices[name]
 
     def view(self, name: str, base: str) -> None:
-        """Record that a value is a view of another value."""
+        """Record that one tensor is a view of another, and shares its memory."""
         self._indices[name] = self.value(base)
 
     def fresh(self, name: str) -> int:
-        """Return the index of new memory that has the size of a named value."""
+        """Add memory of the size of a named tensor, and return the index of the memory."""
         self._values.append((self._tensors[name].num_bytes, len(self.operators)))
         return len(self._values) - 1
 
@@ -96,7 +96,7 @@ class Tape:
         )
 
     def values(self, staying: set[int], to_the_end: set[int]) -> tuple[TensorValue, ...]:
-        """Return all pieces of memory, with the operators that make and free them.
+        """Return the size of each piece of memory, and the operators that make and free it.
 
         Args:
             staying: Indices of memory that outlives the step.
