@@ -1,1 +1,1 @@
-"""Benchmark of the negotiation of one order of tensors, beside a central coordinator."""
+"""Comparison of Slipstream's negotiation of the order of tensors with a central coordinator."""

@@ -1,8 +1,8 @@
-"""Two ways to agree on one order of tensors: our negotiator, and a coordinator on rank 0.
+"""Two methods by which ranks agree on one order of tensors: Slipstream's, and a coordinator.
 
-The coordinator works like Horovod's coordinator, but over our engine. In each cycle every rank
-sends the names, types and shapes of its submitted tensors to rank 0. Rank 0 counts the received
-names, and broadcasts the names of the tensors that all ranks have submitted.
+The coordinator is rank 0. It works like Horovod's coordinator, but Slipstream sends its messages.
+In each cycle every rank sends the names, types and shapes of its submitted tensors to rank 0. Rank
+0 counts the received names, and broadcasts the names of the tensors that all ranks have submitted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LIMIT_SECONDS = 60.0  # time limit in seconds for one agreement
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Work of a contender on this rank so far.
+    """Rounds and messages that a method has needed on this rank so far.
 
     Args:
         exchanges: Number of rounds of negotiation.
@@ -41,13 +41,16 @@ class Effort:
 
 
 class NegotiationContender(ABC):
-    """A way to agree on one order of tensors; all ranks construct the same contenders."""
+    """A measured method by which ranks agree on one order of tensors.
+
+    All ranks construct the same methods, in the same order.
+    """
 
     name: str
 
     @abstractmethod
     def prepare(self, names: Sequence[str]) -> None:
-        """Prepare tensors before the clock starts, without communication."""
+        """Describe tensors for `negotiate` before the clock starts, without communication."""
 
     @abstractmethod
     def negotiate(self, names: Sequence[str]) -> list[str]:
@@ -55,15 +58,15 @@ class NegotiationContender(ABC):
 
     @abstractmethod
     def effort(self) -> Effort:
-        """Return the work of this contender so far."""
+        """Return the rounds and messages that this rank has needed so far."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close the contender, together with all other ranks."""
+        """Free this object's resources; all ranks must call this method."""
 
 
 class Ours(NegotiationContender):
-    """Our decentralised negotiation.
+    """Slipstream's negotiation, which has no coordinator.
 
     Args:
         group: Group of all ranks.
@@ -78,7 +81,7 @@ class Ours(NegotiationContender):
         self._negotiator = Negotiator(group, NegotiatorConfig(cycle_seconds=cycle_seconds))
 
     def prepare(self, names: Sequence[str]) -> None:
-        """Prepare tensors before the clock starts, without communication."""
+        """Describe tensors for `negotiate` before the clock starts, without communication."""
         for name in names:
             self._tensors[name] = Tensor(name, _core.DType.FLOAT32, (ELEMENTS,))
 
@@ -96,17 +99,17 @@ class Ours(NegotiationContender):
         return ready
 
     def effort(self) -> Effort:
-        """Return the work of this contender so far."""
+        """Return the rounds and messages that this rank has needed so far."""
         stats = self._negotiator.stats()
         return Effort(stats.rounds, stats.messages)
 
     def close(self) -> None:
-        """Close the contender, together with all other ranks."""
+        """Free this object's resources; all ranks must call this method."""
         self._negotiator.close()
 
 
 class Coordinator(NegotiationContender):
-    """Coordinator on rank 0, which gathers names from all ranks and broadcasts the ready names.
+    """Negotiation by rank 0, which gathers names from all ranks and broadcasts the ready names.
 
     Args:
         group: Group of all ranks.
@@ -122,7 +125,7 @@ class Coordinator(NegotiationContender):
         self._names: dict[str, str] = {}
 
     def prepare(self, names: Sequence[str]) -> None:
-        """Prepare tensors before the clock starts, without communication."""
+        """Describe tensors for `negotiate` before the clock starts, without communication."""
         for name in names:
             request = f"{name} allreduce sum float32[{ELEMENTS}]"
             self._requests[name] = request
@@ -183,7 +186,7 @@ class Coordinator(NegotiationContender):
         return 2 * others + 2 * per_broadcast
 
     def effort(self) -> Effort:
-        """Return the work of this contender so far."""
+        """Return the rounds and messages that this rank has needed so far."""
         return self._effort
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The job of the ranks in the benchmark of negotiation, and its results."""
+"""Settings and results of the ranks in the negotiation benchmark."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ CASES = (NEW, KNOWN, ONE_BY_ONE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NegotiateJob:
-    """Job that every rank runs.
+    """Settings of a run of the negotiation benchmark, the same on every rank.
 
     Args:
         tensors: Number of tensors; every rank submits them in its own order.
-        rounds: Number of rounds of the measurement. In each round, every contender negotiates the
-            cases in `CASES`: new tensors, the same tensors again, and some of them one by one in
-            the same order on all ranks.
+        rounds: Number of rounds of the measurement. Each round times every method in three cases:
+            all tensors are new, all tensors are known, and some tensors are submitted one by one.
+            In the last case, all ranks submit in the same order.
         cycle_seconds: Shortest time in seconds between the starts of consecutive rounds of our
             negotiation.
         output: Path of the file to which rank 0 writes the results.
@@ -51,17 +51,18 @@ class NegotiateJob:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Negotiated:
-    """Results of one contender, by round of the measurement.
+    """Results of one negotiation method in one case.
 
-    Each value is the maximum over all ranks. In the case `ONE_BY_ONE`, values are per tensor.
+    Each field from `seconds` on has one value for each round of the measurement. Each value is the
+    maximum over all ranks. In the case `ONE_BY_ONE`, values are per tensor.
 
     Args:
-        contender: Name of the contender.
+        contender: Name of the negotiation method, from `CONTENDERS`.
         case: Name of the case, from `CASES`.
-        seconds: Seconds until every rank knew that all tensors were ready.
-        exchanges: Number of rounds of negotiation, per round of the measurement.
-        messages: Number of messages that one rank sent and received, per round of the measurement.
-        sent_bytes: Bytes that one rank sent, including headers, per round of the measurement.
+        seconds: Times in seconds until every rank knew that all tensors were ready.
+        exchanges: Numbers of rounds of negotiation that were needed.
+        messages: Numbers of messages that one rank sent and received.
+        sent_bytes: Bytes that one rank sent, including headers.
     """
 
     contender: str
@@ -73,7 +74,7 @@ class Negotiated:
 
     @property
     def median(self) -> float:
-        """Median of the seconds over the rounds."""
+        """Median of `seconds` over the rounds of the measurement."""
         return statistics.median(self.seconds)
 
 

@@ -32,7 +32,7 @@ class NegotiateSpec:
     Args:
         ranks: Sizes of the measured groups in ranks, each at least 2.
         tensors: Number of tensors of 1 KB, at least 1; every rank submits them in its own order.
-        rounds: Number of rounds, at least 1; every contender has one turn in each.
+        rounds: Number of rounds, at least 1; each round measures every method once.
         cycle_seconds: Shortest time in seconds between the starts of consecutive rounds of our
             negotiation, at least 0 (default 0).
         scaling: Path of the program `negotiate_bench` (default None: the program is not run).
@@ -62,10 +62,10 @@ class NegotiateSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScalingRow:
-    """Result of `negotiate_bench`: one round of negotiation among ranks that are threads.
+    """Cost of a round of negotiation among threads, measured by the program `negotiate_bench`.
 
     Args:
-        ranks: Number of ranks.
+        ranks: Number of ranks, each of which is a thread.
         delay_seconds: Delay of every message in seconds.
         seconds: Seconds of a round of negotiation.
         messages: Number of messages that one rank sends and receives in a round.
@@ -83,7 +83,7 @@ class NegotiateReport:
 
     Args:
         spec: Settings of the measurement.
-        results: Results of the contenders, by number of ranks.
+        results: Results of the negotiation methods, by number of ranks.
         scaling: Results of `negotiate_bench`; empty if the program was not run.
     """
 

@@ -1,6 +1,6 @@
 """One rank of the negotiation benchmark: python -m slipstream.bench.negotiate.rank JOB.
 
-Contenders take turns in each round of the measurement.
+In each round of the measurement, the negotiation methods take turns.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SECONDS, EXCHANGES, MESSAGES, SENT_BYTES = range(4)
 
 
 def measure(job: NegotiateJob, contenders: list[NegotiationContender]) -> list[Negotiated]:
-    """Measure all contenders, which takes seconds.
+    """Measure all negotiation methods, which takes seconds.
 
     Args:
-        job: Job of all ranks.
-        contenders: Contenders, in the same order on all ranks.
+        job: Settings, the same on all ranks.
+        contenders: Negotiation methods, in the same order on all ranks.
 
     Returns:
-        A result for each contender and case.
+        A result for each negotiation method and case.
     """
     turns: dict[tuple[str, str], list[list[float]]] = {}
     for number in range(job.rounds + 1):
@@ -56,7 +56,11 @@ def measure(job: NegotiateJob, contenders: list[NegotiationContender]) -> list[N
 
 
 def _turn(contender: NegotiationContender, batches: list[list[str]]) -> list[float]:
-    """Negotiate batches of tensors; return each batch's values, the maximum over all ranks."""
+    """Negotiate one batch of tensors after another, and return four values, averaged per batch.
+
+    The values are the seconds, the rounds of negotiation, the messages, and the sent bytes. Each
+    value is the maximum over all ranks.
+    """
     effort, sent = contender.effort(), _sent_bytes()
     comm.barrier()
     start = time.perf_counter()
@@ -97,10 +101,10 @@ def _result(name: str, case: str, turns: list[list[float]]) -> Negotiated:
 
 
 def main(text: str) -> None:
-    """Run a job together with the other ranks.
+    """Measure together with the other ranks; rank 0 writes the results.
 
     Args:
-        text: Text of the job, from `NegotiateJob.as_text`.
+        text: Settings as JSON text, from `NegotiateJob.as_text`.
     """
     job = NegotiateJob.from_text(text)
     gc.disable()  # a garbage collection in one rank would make all ranks wait

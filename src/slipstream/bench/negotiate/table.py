@@ -16,7 +16,7 @@ from slipstream.units import format_bytes, format_seconds
 
 
 def tables(report: NegotiateReport) -> list[Table]:
-    """Return a table of the contenders, and a table of `negotiate_bench` if it was run."""
+    """Return a table of the negotiation methods, and a table of `negotiate_bench` if it was run."""
     return [_contenders(report), *([_scaling(report)] if report.scaling else [])]
 
 

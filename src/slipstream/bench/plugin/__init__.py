@@ -1,1 +1,1 @@
-"""Benchmark of the NCCL plugin, beside plain sockets as NCCL uses them."""
+"""Comparison of the NCCL plugin with plain sockets, which are used as NCCL uses them."""

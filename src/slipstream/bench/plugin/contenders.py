@@ -1,4 +1,4 @@
-"""The contenders: the plugin with a number of streams, and plain sockets."""
+"""The compared ways to send a message: the NCCL plugin, and plain sockets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class PluginContender(Protocol):
-    """A way to send a message from the sender to the receiver."""
+    """A measured way to send a message from one rank to the other."""
 
     @property
     def name(self) -> str:
@@ -35,20 +35,21 @@ class PluginContender(Protocol):
         ...
 
     def move(self, data: Bytes, request_bytes: int) -> None:
-        """Send or receive a message, in requests of at most `request_bytes`; blocks."""
+        """Send or receive a message in requests of at most `request_bytes`; wait for its end."""
 
     def close(self) -> None:
         """Close all connections."""
 
 
 class Plugin:
-    """The plugin with a number of streams.
+    """The NCCL plugin with a given number of TCP connections (streams) for data.
 
     Args:
         group: Group of both ranks.
-        library: Path of the plugin.
-        streams: Number of streams that carry segments.
-        folder: Folder for a copy of the plugin, which has options of its own.
+        library: Path of the plugin's file.
+        streams: Number of TCP connections that carry the parts of a message.
+        folder: Folder into which the plugin's file is copied. Each copy reads its own number of
+            streams from the environment.
     """
 
     def __init__(self, group: Group, library: Path, streams: int, folder: Path) -> None:
@@ -65,7 +66,7 @@ class Plugin:
         self._comm = net.connect(shared.tobytes()) if self._sends else net.accept(listening)
 
     def move(self, data: Bytes, request_bytes: int) -> None:
-        """Send or receive a message."""
+        """Send or receive a message in requests of at most `request_bytes`; wait for its end."""
         start = self._net.send if self._sends else self._net.receive
         address, offset, size = data.ctypes.data, 0, data.nbytes
         requests: deque[int] = deque()
@@ -88,7 +89,7 @@ class Plugin:
 
 
 class Sockets:
-    """Plain sockets, among which each request is divided evenly, as NCCL's socket transport does.
+    """Plain sockets, over which each request is split evenly, as in NCCL's socket transport.
 
     One socket is NCCL's default; NCCL_SOCKET_NTHREADS and NCCL_NSOCKS_PERTHREAD choose more.
 
@@ -107,7 +108,7 @@ class Sockets:
             each.setblocking(False)
 
     def move(self, data: Bytes, request_bytes: int) -> None:
-        """Send or receive a message."""
+        """Send or receive a message in requests of at most `request_bytes`; wait for its end."""
         event = selectors.EVENT_WRITE if self._sends else selectors.EVENT_READ
         with selectors.DefaultSelector() as selector:
             for each, parts in zip(self._sockets, self._parts(data, request_bytes), strict=True):
@@ -125,7 +126,7 @@ class Sockets:
             each.close()
 
     def _parts(self, data: Bytes, request_bytes: int) -> list[deque[memoryview]]:
-        """Return the parts of all requests that each socket moves, in order."""
+        """Split all requests over the sockets; return each socket's parts, in order of sending."""
         shares: list[deque[memoryview]] = [deque() for _ in self._sockets]
         for offset in range(0, data.nbytes, request_bytes):
             request = data[offset : offset + request_bytes].data
@@ -135,7 +136,7 @@ class Sockets:
         return shares
 
     def _go_on(self, end: socket.socket, parts: deque[memoryview]) -> None:
-        """Move as much of a socket's first part as possible."""
+        """Send or receive as much of the first part as possible; remove the bytes from `parts`."""
         moved = end.send(parts[0]) if self._sends else end.recv_into(parts[0])
         if not moved:
             raise InternalError("the other rank has closed a plain socket")
@@ -145,7 +146,7 @@ class Sockets:
 
 
 def _connected(group: Group, address: str, count: int) -> list[socket.socket]:
-    """Return the sockets between the ranks in the same order on both."""
+    """Connect the two ranks, and return the sockets; both ranks return them in the same order."""
     port = np.zeros(1, dtype=np.int64)
     if group.rank == RECEIVER:
         with socket.create_server((address, 0)) as server:

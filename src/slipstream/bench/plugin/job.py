@@ -1,4 +1,4 @@
-"""The job of the two ranks in the benchmark of the NCCL plugin, and its results."""
+"""Settings and results of the two ranks in the benchmark of the NCCL plugin."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ RECEIVER, SENDER = 0, 1  # ranks
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PluginJob:
-    """Job that both ranks run.
+    """Settings of a run of the plugin benchmark, the same on both ranks.
 
     Args:
         sizes: Sizes of the messages in bytes.
-        request_bytes: Largest size of one request; larger messages are several requests.
-        streams: Numbers of streams of the plugin, one contender for each.
-        sockets: Numbers of plain sockets, one contender for each.
-        rounds: Number of rounds; in each, every contender sends every message once.
+        request_bytes: Largest size of one request in bytes; larger messages are split.
+        streams: Numbers of TCP connections with which the plugin is measured.
+        sockets: Numbers of plain sockets that are measured in place of the plugin.
+        rounds: Number of rounds. In each round, the plugin with each number of connections and each
+            number of plain sockets send a message of every size once.
         output: Path of the file to which rank 0 writes the results.
     """
 
@@ -34,21 +35,21 @@ class PluginJob:
     output: str
 
     def as_text(self) -> str:
-        """Return the text that `from_text` reads."""
+        """Return the job as JSON text, which `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> PluginJob:
-        """Return the job of a text that `as_text` wrote."""
+        """Return the job from the JSON text of `as_text`."""
         return cls(**with_tuples(json.loads(text)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PluginSamples:
-    """Results of one contender and size, by round.
+    """Times of messages of one size that were sent in one way, one message per round.
 
     Args:
-        contender: Name of the contender.
+        contender: Name of the way, such as "1 plain socket" or "plugin, 8 streams".
         size: Size of the message in bytes.
         seconds: Times in seconds until both ranks were done.
         sender_cpu: Processor times of the sender in seconds.
@@ -63,7 +64,7 @@ class PluginSamples:
 
     @property
     def median(self) -> float:
-        """Median of the seconds over the rounds."""
+        """Median of `seconds` over the rounds."""
         return statistics.median(self.seconds)
 
 

@@ -1,4 +1,4 @@
-"""Measurement of the NCCL plugin between two hosts of a lab, or on this machine.
+"""Measurement of the NCCL plugin between two simulated hosts, or on this machine.
 
     report = measure(PluginSpec(lab=LabSpec(hosts=2, rate="1gbit", flow_rate="250mbit")), print)
 
@@ -32,13 +32,14 @@ class PluginSpec:
     """Settings of a measurement of the NCCL plugin.
 
     Args:
-        lab: Lab with two hosts of one rank (default None: two processes of this machine).
+        lab: Description of two simulated hosts with one rank each (default None: two processes of
+            this machine).
         sizes: Sizes of the messages in bytes, at least 1.
-        request_bytes: Largest size of one request, at least 1; larger messages are several
-            requests. NCCL's are at most 1 MiB.
-        streams: Numbers of streams of the plugin, 1 to 64 each.
-        sockets: Numbers of plain sockets, 1 to 64 each.
-        rounds: Number of rounds, at least 1; every contender has one turn in each.
+        request_bytes: Largest size of one request in bytes, at least 1; larger messages are split.
+            The requests of NCCL have at most 1 MiB.
+        streams: Numbers of TCP connections with which the plugin is measured, 1 to 64 each.
+        sockets: Numbers of plain sockets that are measured in place of the plugin, 1 to 64 each.
+        rounds: Number of rounds, at least 1; each round measures everything once.
     """
 
     lab: LabSpec | None = None
@@ -71,14 +72,14 @@ class PluginReport:
 
     Args:
         spec: Settings of the measurement.
-        samples: Results by size and contender.
+        samples: Results, one for each size and each way to send, sorted by size.
     """
 
     spec: PluginSpec
     samples: tuple[PluginSamples, ...]
 
     def of(self, contender: str, size: int) -> PluginSamples:
-        """Return the result of a contender.
+        """Return the result for one way to send and one size of message.
 
         Raises:
             KeyError: there is no such result.
@@ -89,11 +90,11 @@ class PluginReport:
         raise KeyError(f"{contender} with {size} bytes")
 
     def times_faster(self, samples: PluginSamples) -> float:
-        """Return the time of one plain socket divided by that of a result."""
+        """Return the median time of one plain socket divided by the median time of `samples`."""
         return self.of("1 plain socket", samples.size).median / samples.median
 
     def limit_share(self, samples: PluginSamples) -> float | None:
-        """Return the share of the link's payload rate that a result has; None without a lab."""
+        """Return the measured rate divided by the link's payload rate; None without a lab."""
         if self.spec.lab is None:
             return None
         rate = host_bits_per_second(self.spec.lab) * GOODPUT
@@ -101,7 +102,7 @@ class PluginReport:
 
 
 def measure(spec: PluginSpec, on_note: OnNote) -> PluginReport:
-    """Run the measurement, and block for seconds to minutes.
+    """Run the measurement, which takes seconds to minutes.
 
     Args:
         spec: Settings of the measurement.
@@ -109,7 +110,7 @@ def measure(spec: PluginSpec, on_note: OnNote) -> PluginReport:
 
     Raises:
         ConfigError: this installation has no plugin.
-        UnsupportedError: the lab cannot be made.
+        UnsupportedError: the simulated hosts cannot be made.
         SlipstreamError: a rank failed.
     """
     plugin_library()
@@ -147,5 +148,5 @@ def _run_here(program: list[str]) -> None:
 
 
 def _sorted(spec: PluginSpec, samples: list[PluginSamples]) -> list[PluginSamples]:
-    """Return samples by size; the contenders of a size keep their order."""
+    """Return samples sorted by size; samples of the same size keep their order."""
     return sorted(samples, key=lambda each: spec.sizes.index(each.size))

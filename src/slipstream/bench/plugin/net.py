@@ -1,4 +1,4 @@
-"""The net plugin, opened and called as NCCL does it."""
+"""The NCCL plugin in Python: it is loaded and called in the same way as by NCCL."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _FUNCTIONS = {
 
 @_LOGGER
 def _log(level: int, _parts: int, _file: bytes, _line: int, _format: bytes, text: bytes) -> None:
-    """Print warnings; the plugin passes one text to its format."""
+    """Print a warning; `text` is the message, the only argument of the plugin's format."""
     if level <= WARNING:
         print(text.decode(errors="replace"), file=sys.stderr)
 
 
 class Net:
-    """A plugin that reads its options from the environment when the object is made.
+    """A loaded plugin, which reads its options from the environment when it is loaded.
 
     Args:
         library: Path of the plugin's file. Each loaded file reads the environment once. So a
@@ -63,7 +63,7 @@ class Net:
         self._call("init", _log)
 
     def listen(self) -> tuple[bytes, int]:
-        """Return the handle and the address of a listening comm."""
+        """Start to listen; return a handle for the sender, and the address of the new comm."""
         handle, comm = ctypes.create_string_buffer(HANDLE_BYTES), _POINTER()
         self._call("listen", 0, handle, ctypes.byref(comm))
         return handle.raw, comm.value or 0
@@ -98,7 +98,7 @@ class Net:
         return request.value or 0
 
     def is_done(self, request: int) -> bool:
-        """Move data, and return whether a request is done; then it may not be used any more."""
+        """Move data, and return whether a request is done; a finished request is freed."""
         done = ctypes.c_int(0)
         self._call("test", request, ctypes.byref(done), None)
         return bool(done.value)

@@ -1,6 +1,6 @@
 """One rank of the benchmark of the NCCL plugin: python -m slipstream.bench.plugin.rank JOB.
 
-Contenders take turns in each round.
+In each round, the plugin and the plain sockets take turns.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ NOISE_BYTES = 999_983  # a prime, so that no two segments of a message are equal
 
 
 def measure(job: PluginJob, contenders: list[PluginContender]) -> list[PluginSamples]:
-    """Measure all contenders, and block for seconds.
+    """Measure all ways to send messages, which takes seconds.
 
     Args:
-        job: Job of both ranks.
-        contenders: Contenders in the same order on both ranks.
+        job: Settings, the same on both ranks.
+        contenders: Ways to send messages, in the same order on both ranks.
     """
     turns: dict[tuple[str, int], list[tuple[float, float, float]]] = defaultdict(list)
     for number in range(job.rounds + 1):
@@ -58,7 +58,7 @@ def measure(job: PluginJob, contenders: list[PluginContender]) -> list[PluginSam
 def _turn(
     contender: PluginContender, size: int, request_bytes: int, number: int
 ) -> tuple[float, float, float]:
-    """Return the seconds of one message, and the processor seconds of sender and receiver."""
+    """Move one message; return the seconds, and the processor seconds of sender and receiver."""
     data = _message(size, number)
     expected: Bytes = np.array(data)
     if comm.rank() == RECEIVER:
@@ -77,16 +77,16 @@ def _turn(
 
 
 def _message(size: int, number: int) -> Bytes:
-    """Return the bytes of a message, which differ from round to round and from place to place."""
+    """Return `size` random bytes, which differ between rounds and within a message."""
     noise = np.random.default_rng(number).integers(0, 256, NOISE_BYTES, dtype=np.uint8)
     return np.resize(noise, size)
 
 
 def main(text: str) -> None:
-    """Run a job together with the other rank.
+    """Measure together with the other rank; the receiver writes the results.
 
     Args:
-        text: Text of the job, from `PluginJob.as_text`.
+        text: Settings as JSON text, from `PluginJob.as_text`.
     """
     job = PluginJob.from_text(text)
     group, address = comm.init(), detect_launcher().master_addr

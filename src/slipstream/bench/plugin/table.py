@@ -18,7 +18,7 @@ from slipstream.units import format_bytes, format_seconds
 
 
 def tables(report: PluginReport) -> list[Table]:
-    """Return a table with a row for each size and contender."""
+    """Return a table with a row for each size of message and each way to send it."""
     spec = report.spec
     where = "two processes of this machine" if spec.lab is None else describe_lab(spec.lab)
     table = make_table(
