@@ -41,13 +41,13 @@ class Samples(Protocol):
 
 
 class Batches:
-    """Samples made of items; a sample joins as many items as the graph's batch size.
+    """Samples that are made from a user's items; an item has the inputs of one batch element.
 
-    The last items are left out if they are too few for a batch. An item that already has the batch
-    dimension is a sample by itself.
+    A sample joins as many items as the graph's batch size. The last items are left out if they are
+    too few for a batch. An item that already has the batch dimension is a sample by itself.
 
     Args:
-        count: Number of items, from which samples are made.
+        count: Number of items.
         item: Function that returns the item with a given index.
         graph: Graph whose inputs the samples fill.
         origin: Source of the items, for error messages.

@@ -5,7 +5,8 @@
 - source.onnx (in place of model.onnx): the graph as it was imported, if the recipe runs that graph.
 - weights-0.bin and so on: the large constants, which ONNX calls external data. The constants are
   int8, bfloat16 or float16 if the recipe's engine computes with such numbers.
-- check.npz: one input and its results; the machine that loads it must compute the same results.
+- check.npz: the inputs of one run and the outputs; a machine that loads the package runs these
+  inputs, and must compute nearly the same outputs.
 - report.json: the candidates that were tried, and the reason for the choice.
 
 Packages of earlier versions may have members blobs/..., which contain models that OpenVINO had
@@ -52,8 +53,8 @@ class Tensor(BaseModel):
     Args:
         name: Name of the input or output in the graph.
         dtype: NumPy's name of the dtype.
-        shape: Sizes of the dimensions; -1 stands for a size that depends on the numbers of an
-            input.
+        shape: Sizes of the dimensions; -1 stands for a size that is known only after a run, because
+            it depends on the elements of an input.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,7 +65,7 @@ class Tensor(BaseModel):
 
 
 class Reading(BaseModel):
-    """Description of a model's input that is made from image files of any size.
+    """Description of how image files of any size are converted to an input of a model.
 
     Args:
         input: Name of the input, which is uint8 (n, height, width, channels).
@@ -87,13 +88,13 @@ class Manifest(BaseModel):
         graph: Name of the package's member that contains the graph to run.
         inputs: Inputs of the model.
         outputs: Outputs of the model.
-        images: Description of the input that is made from image files (default None: there is no
-            such input).
-        classes: Names of the classes, in the order of their numbers (default: empty; the names are
-            unknown).
-        recipe: Recipe by which an engine runs the model.
+        images: Description of the input that accepts image files (default None: no input accepts
+            them).
+        classes: Names of the classes, in the order of the class indices (default: empty; the names
+            are unknown).
+        recipe: Engine, precisions and options with which the graph is run.
         threads: Number of threads for which the recipe was chosen.
-        accuracy: Accuracy that the package promises.
+        accuracy: Measured difference of the package's outputs from the imported model's in float32.
         machine: Machine on which the model was compiled.
         members: Size and SHA-256 of every member except the manifest itself, by name.
     """
@@ -119,7 +120,7 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Check:
-    """One input, and the results that the compiled model gave for this input."""
+    """The inputs of one run, and the outputs that the compiled model computed from them."""
 
     inputs: dict[str, Array]
     outputs: dict[str, Array]
@@ -133,9 +134,10 @@ class Package:
         manifest: Description of the package; `write` fills in the list of members.
         make_graph: Function that returns the graph to run; it returns the same graph at every call.
         report: Report of the compilation.
-        check: One input, and the results for this input.
-        small: Forms of the constants that are stored in fewer bits, because the engine rounds these
-            constants anyway, by name (default none; a package that was read from a file has none).
+        check: The inputs of one run, and the outputs.
+        small: Types of fewer bits in which `write` stores constants, by the constant's name. The
+            engine rounds these constants anyway. The default is empty, and a package that was read
+            from a file has an empty mapping, too.
     """
 
     manifest: Manifest
@@ -146,7 +148,7 @@ class Package:
 
     @property
     def graph(self) -> Graph:
-        """The graph that the engine runs, as the recipe says.
+        """The graph that the recipe runs: either the rewritten or the imported graph.
 
         If the package was read from a file, the graph is read at the first use. Reading raises
         UsageError if the member is no graph, or if the graph's inputs and outputs are not those of
@@ -156,7 +158,7 @@ class Package:
 
 
 def tensors(graph: Graph, names: list[str] | tuple[str, ...]) -> tuple[Tensor, ...]:
-    """Return descriptions of values of a graph, in the form that a manifest contains."""
+    """Return the name, dtype and shape of each of the graph's values `names`, for a manifest."""
     values = [(name, graph.value(name)) for name in names]
     return tuple(
         Tensor(

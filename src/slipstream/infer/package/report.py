@@ -31,7 +31,8 @@ class Candidate(BaseModel):
 
     Args:
         engine: Name of the engine.
-        precision: Precision in which the engine runs products; None if the engine was not tried.
+        precision: Precision of convolutions, matrix products and attention; None if the engine was
+            not tried.
         rewrites: Whether the candidate runs the rewritten graph (default True) or the imported
             graph (False).
         streams: Number of calls that run at the same time (default 1).
@@ -82,7 +83,7 @@ class Candidate(BaseModel):
 
     @property
     def title(self) -> str:
-        """Name of the candidate for people: engine, precision and streams."""
+        """Name of the candidate in tables and messages: engine, precision and streams."""
         precision = f"{self.precision}+{self.rest}" if self.kept else self.precision
         words = [self.engine, *([precision] if precision else [])]
         if self.streams > 1:
@@ -91,7 +92,7 @@ class Candidate(BaseModel):
 
 
 class Segment(BaseModel):
-    """The times of one part of the model, which was measured by itself.
+    """The times of one part of the model; every part is timed separately.
 
     Args:
         end: Name of the value at which the part ends; "" for the last part.
@@ -128,21 +129,21 @@ class Report(BaseModel):
     """Report of a compilation.
 
     Args:
-        origin: Source of the model.
+        origin: Description of the model's source, for example the path of its file.
         machine: Machine on which the candidates were measured.
         threads: Number of threads of every candidate.
         target: Quantity that the search minimised or maximised: latency, throughput or memory.
-        allowed: Accuracy budget, in words.
-        accuracy: Accuracy that the chosen candidate promises.
-        data: Inputs on which results were compared, in words.
+        allowed: Description of the accuracy that each candidate had to reach.
+        accuracy: Measured difference of the chosen candidate's outputs from the imported model's in
+            float32 (default None: the report does not contain it).
+        data: Description of the inputs on which the outputs were compared.
         notes: Sentences about assumptions and omissions of the compilation.
         nodes_before: Number of nodes of the imported graph.
         nodes_after: Number of nodes of the rewritten graph.
         rewrites: Effects of the rewrites that matched.
         candidates: All candidates of the search: first the chosen candidate, then the others,
             sorted by time.
-        segments: Times of the model's parts (default: none, because the model cannot be cut or only
-            one engine can run it).
+        segments: Times of the model's parts (default: empty; the parts were not timed).
         choice: Sentence that gives the reason for the choice.
         seconds: Duration of the import and of the search in seconds.
         search_seconds: Duration in seconds of the search alone, which `--search-time` limits; None
@@ -170,7 +171,7 @@ class Report(BaseModel):
 
     @property
     def chosen(self) -> Candidate:
-        """The candidate that was chosen."""
+        """The candidate whose recipe the package contains."""
         return next(item for item in self.candidates if item.state is State.CHOSEN)
 
 
@@ -246,7 +247,10 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _segments_line(segments: Sequence[Segment]) -> str:
-    """Return a line about the model's parts: the fastest candidates, and the sum of their times."""
+    """Return a line: in how many parts each candidate is the fastest, and the total time.
+
+    The total is the sum of the least times of all parts.
+    """
     fastest = [min(item.ms, key=lambda title: item.ms[title]) for item in segments]
     wins = ", ".join(f"{name} in {fastest.count(name)}" for name in dict.fromkeys(fastest))
     best = sum(min(item.ms.values()) for item in segments)

@@ -28,10 +28,10 @@ LEAST_OPSET = 13  # the first opset with scales per channel and with bfloat16
 
 
 def compress_constants(graph: Graph, small: Mapping[str, Small]) -> Graph:
-    """Return a copy of a graph that computes the constants in `small` from smaller constants.
+    """Return a copy of a graph that stores the constants in `small` with fewer bits.
 
-    Constants with more than one reader stay as they are. All constants stay as they are if the
-    opset is too old.
+    A new node restores each of these constants to float32. A constant keeps its type if several
+    nodes read it. All constants keep their types if the opset is older than 13.
     """
     if graph.opsets.get("", 1) < LEAST_OPSET:
         return graph
@@ -57,7 +57,7 @@ def compress_constants(graph: Graph, small: Mapping[str, Small]) -> Graph:
 
 
 def restore_constants(graph: Graph) -> Graph:
-    """Undo `compress_constants`: return the graph with its constants in float32 (rounded)."""
+    """Undo `compress_constants`: return the graph with float32 constants, which stay rounded."""
     constants, nodes, parts = dict(graph.constants), list[Node](), set[str]()
     for node in graph.nodes:
         restored = _restored(node, [constants.get(name) for name in node.inputs])

@@ -35,7 +35,8 @@ Pieces: TypeAlias = "Sequence[bytes | memoryview]"  # consecutive pieces of a fi
 def graph_files(graph: Graph, name: str) -> dict[str, Pieces]:
     """Return the files of a graph: the ONNX model, called `name`, and files of large constants.
 
-    Slipstream's own operators stay in the model, and large constants are not copied.
+    Slipstream's own operators are written as such, not expanded into operators of ONNX. The result
+    refers to the memory of the large constants, which are not copied.
     """
     model, large = split_model(graph)
     files: list[list[bytes | memoryview]] = []
@@ -113,7 +114,7 @@ def _take_large_constants(
 
 
 def _external_array(item: TensorProto, weights: Mapping[str, Array], label: str) -> Array:
-    """Return the array of a constant, which uses the memory of the file's content."""
+    """Return the array of a constant; the array shares the memory of the file's content."""
     entries = {entry.key: entry.value for entry in item.external_data}
     file = weights.get(entries.get("location", ""))
     if file is None:

@@ -1,6 +1,6 @@
 """Compute matrix products in int8; every call measures the ranges of the inputs.
 
-In ONNX, DynamicQuantizeLinear measures one range for all numbers of a value, and MatMulInteger
+In ONNX, DynamicQuantizeLinear measures one range for all elements of a tensor, and MatMulInteger
 multiplies. ONNX Runtime runs the nodes of each product as one kernel.
 """
 
@@ -52,9 +52,10 @@ def insert_dynamic(graph: Graph) -> Graph:
 
 
 def matrix_axis(graph: Graph, node: Node) -> int | None:
-    """Return the axis of the output channels in a product's constant matrix.
+    """Return the axis of the output channels in the constant matrix of a MatMul or Gemm.
 
-    The result is None if the node is no product, or if int8 does not suit it.
+    The result is None for other operators, for a matrix that is no large float32 constant, and for
+    a Gemm that transposes its input or scales its terms.
     """
     if node.domain or node.op not in ("Gemm", "MatMul"):
         return None

@@ -1,9 +1,9 @@
 """Calibrate int8: observe values of a graph on sample inputs, and choose a range for each value.
 
 ONNX Runtime runs the graph with the observed values as outputs, in two passes over the samples. The
-first pass finds the least and the greatest number of each value. The second pass counts a histogram
-between the least and the greatest number. A range is chosen from the histogram by one of four
-methods.
+first pass finds the least and the greatest element of each value. The second pass counts a
+histogram between the least and the greatest element. A range is chosen from the histogram by one
+of four methods.
 """
 
 # NumPy's stubs leave the element types of arrays open.
@@ -36,16 +36,17 @@ LEAST_BIN = 2.0**-20  # width as a share of the largest number: eight float32 nu
 
 @dataclass
 class Histogram:
-    """Histogram of the numbers of one value of a graph, in BINS bins of equal width.
+    """Histogram of the elements of one value (a tensor of a graph), in BINS bins of equal width.
 
     Args:
-        low: Least number in the samples so far.
-        high: Greatest number in the samples so far.
-        is_known: Whether the range follows from the graph, so that no method chooses another range.
-        is_finite: Whether all numbers so far are finite; int8 cannot represent infinity or NaN.
-        counts: Count of the numbers in each bin.
+        low: Least element in the samples so far.
+        high: Greatest element in the samples so far.
+        is_known: Whether the operator that computes the value limits it to a known range, so that
+            no method chooses another range.
+        is_finite: Whether all elements so far are finite; int8 cannot represent infinity or NaN.
+        counts: Number of elements in each bin.
         samples: Number of samples that were added so far.
-        sums: Sums, one per channel, of the means of the channel in all samples.
+        sums: Sum over all samples, one for each channel, of the channel's mean in the sample.
     """
 
     low: float = np.inf
@@ -57,7 +58,7 @@ class Histogram:
     sums: Array = field(default_factory=lambda: np.zeros(1))
 
     def widen(self, values: Array) -> None:
-        """Extend the range so that it contains the numbers of one sample."""
+        """Extend the range from `low` to `high` so that it contains the elements of one sample."""
         self.is_finite = self.is_finite and bool(np.isfinite(values).all())
         if not self.is_finite:
             return
@@ -68,7 +69,7 @@ class Histogram:
         self.samples += 1
 
     def count(self, values: Array) -> None:
-        """Count the numbers of one sample; all of them must be within the range."""
+        """Add the elements of one sample to the bins; all must lie between `low` and `high`."""
         if self.is_finite:
             # Edges of bins get the dtype of the numbers; in 16 bits neighbours can be equal.
             values = values.astype(np.float32) if values.itemsize < 4 else values
@@ -138,7 +139,7 @@ def observe(
 
 
 def _known(graph: Graph, names: Sequence[str]) -> dict[str, Histogram]:
-    """Return the histograms of values whose ranges follow from the graph."""
+    """Return the histograms of the values whose operator limits them to a known range."""
     nodes = (node for node in graph.nodes if node.op == "Pixels" and node.output in names)
     return {node.output: Histogram(*range_of(node), is_known=True) for node in nodes}
 
@@ -170,7 +171,7 @@ def _percentile(histogram: Histogram) -> tuple[float, float]:
 def _candidates(histogram: Histogram) -> list[tuple[float, float]]:
     """Return 65 ranges: the full range, and ever shorter ranges, down to a fifth of the full range.
 
-    The 65 and the fifth are chosen by hand, not measured.
+    The number of ranges and the length of the shortest range are chosen by hand, not measured.
     """
     shares = np.linspace(1.0, 0.2, 65)
     return [(histogram.low * share, histogram.high * share) for share in shares]

@@ -21,8 +21,9 @@ WEIGHTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 def insert(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
     """Return the quantised graph in standard ONNX operators.
 
-    Every value in `ranges` is rounded to 256 levels before nodes read it. The weights of products
-    that read a rounded value become int8, with one scale per output channel.
+    Every value in `ranges` is rounded to 256 levels before nodes read it. The weights of matrix
+    products and convolutions that read a rounded value become int8, with one scale per output
+    channel.
     """
     result = expand(graph)
     rounded = {name: f"{name}:rounded" for name in ranges}
@@ -56,9 +57,10 @@ def _pair(graph: Graph, name: str, rounded: str, format_: Bytes) -> tuple[Node, 
 
 
 def weights_axis(graph: Graph, node: Node) -> int | None:
-    """Return the axis of the output channels in a product's constant weights.
+    """Return the axis of the output channels in a node's constant weights.
 
-    The result is None if the node is not a product, or if its weights cannot become int8.
+    The result is None if the node is no matrix product or convolution, or if its weights cannot
+    become int8.
     """
     weights_float32 = graph.constants.get(node.inputs[1]) if node.op in WEIGHTS else None
     if (
@@ -89,6 +91,6 @@ def _round_weights(graph: Graph, node: Node) -> None:
 
 
 def _shared(graph: Graph, name: str, array: Array) -> str:
-    """Return the name of a constant; at the first use, add the constant to the graph."""
+    """Add a constant unless the graph already has one of this name; return the name."""
     graph.constants.setdefault(name, np.ascontiguousarray(array))
     return name

@@ -1,8 +1,9 @@
 """Compute and correct the mean error of products whose weights are rounded to int8.
 
-The rounding error of a weight is the same for every sample, and the mean of its input is not zero.
-So every output channel has a constant mean error: the sum over its weights of the weight's error
-times the mean of the weight's input. A change of the bias corrects the mean error (Nagel et al.,
+Products are matrix products and convolutions. The rounding error of a weight is the same for every
+sample, and the mean of the numbers that the weight multiplies is not zero. So every output channel
+has a constant mean error: the sum, over the channel's weights, of the weight's error times the mean
+of the numbers that it multiplies. A change of the bias corrects the mean error (Nagel et al.,
 "Data-Free Quantization Through Weight Equalization and Bias Correction", 2019). Unlike in the paper
 of Nagel et al., the means are measured on samples.
 """
@@ -25,7 +26,9 @@ DIGITS = 6  # significant digits of a shift in a recipe; float32 has about seven
 
 
 def shifts_of(graph: Graph, means: Mapping[str, Array]) -> dict[str, tuple[float, ...]]:
-    """Return the mean errors of the output channels of products, by the name of the output.
+    """Return a shift for each output channel of the products, by the name of the product's output.
+
+    A shift is the number to add to the bias to cancel the mean error of the channel.
 
     Args:
         graph: Graph whose products are corrected: matrix products, and dense or depthwise
@@ -52,7 +55,10 @@ def shifts_of(graph: Graph, means: Mapping[str, Array]) -> dict[str, tuple[float
 
 
 def _matrix(graph: Graph, node: Node) -> Array | None:
-    """Return a product's weights (output channels, input channels, taps); None for other nodes."""
+    """Return a product's weights as an array (output channels, input channels, taps).
+
+    The result is None if the node is no product, or if its weights cannot be corrected.
+    """
     if node.op not in ("Conv", "Linear", "Gemm") or len(node.inputs) < 2:
         return None
     weights, shape = graph.constants.get(node.inputs[1]), graph.shape(node.inputs[0])
@@ -69,13 +75,14 @@ def _matrix(graph: Graph, node: Node) -> Array | None:
 def shifted(
     graph: Graph, shifts: Mapping[str, Sequence[float]], is_bytes: Container[str] | None = None
 ) -> Graph:
-    """Return a copy of the graph; the biases of products in int8 contain the shifts.
+    """Return a copy of the graph, with shifts added to the biases of the products in int8.
 
     Args:
         graph: Graph to copy.
-        shifts: Numbers to add, one per output channel, by the name of the product's output.
-        is_bytes: Names of the values in int8 (default None: all values that are multiplied by a
-            large matrix).
+        shifts: Numbers to add to a product's bias, one per output channel, by the name of the
+            product's output.
+        is_bytes: Names of the values in int8; the products that read them are in int8 (default
+            None: all products with a large constant matrix are in int8).
     """
     result = graph.copy()
     for node in result.nodes:

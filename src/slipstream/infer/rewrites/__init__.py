@@ -59,11 +59,11 @@ REWRITES: tuple[Rewrite, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The effect of one rewrite on a graph, summed over all rounds.
+    """The effect of one rewrite on a graph, summed over all times that it was applied.
 
     Args:
         name: Name of the rewrite.
-        matches: Number of matches that were rewritten.
+        matches: Number of places in the graph that the rewrite changed.
         nodes_before: Number of nodes in the graph before the rewrite first ran.
         nodes_after: `nodes_before` minus the number of nodes that the rewrite saved.
     """
@@ -107,7 +107,7 @@ class _Course:
         self.applied: dict[str, Applied] = {}
 
     def run(self, rewrites: Sequence[Rewrite]) -> None:
-        """Apply rewrites in turn until no rewrite finds a match."""
+        """Apply all rewrites one after another, and repeat this until no rewrite finds a match."""
         while sum(self._apply(item) for item in rewrites):
             self.graph = infer_shapes(self.graph)
 

@@ -18,7 +18,7 @@ CUBIC = 0.044715  # factor of x^3 in GELU's approximation by tanh: Hendrycks and
 
 
 def _pair(editor: Editor, node: Node, scale: float) -> list[tuple[str, str]]:
-    """Return the pairs (x, y) and (y, x) if the node computes scale * x * y, else no pair."""
+    """Return the pairs (x, y) and (y, x) if the node computes `scale` * x * y, else no pair."""
     number, values = factors_of(editor, node)
     if not is_close(number, scale) or len(values) != 2:
         return []
@@ -27,7 +27,7 @@ def _pair(editor: Editor, node: Node, scale: float) -> list[tuple[str, str]]:
 
 
 def _silu(editor: Editor, node: Node) -> Replacement:
-    """Match x * Sigmoid(x)."""
+    """Replace x * Sigmoid(x) by slipstream.Silu(x)."""
     for x, gate in _pair(editor, node, 1):
         sigmoid = editor.only(gate, "Sigmoid")
         if sigmoid is not None and sigmoid.inputs[0] == x:
@@ -39,7 +39,7 @@ def _silu(editor: Editor, node: Node) -> Replacement:
 
 
 def _hard_swish(editor: Editor, node: Node) -> Replacement:
-    """Match x * HardSigmoid(x), or x * Clip(x + 3, 0, 6) / 6."""
+    """Replace x * HardSigmoid(x), or x * Clip(x + 3, 0, 6) / 6, by HardSwish(x)."""
     if editor.opset < HARD_SWISH_OPSET:
         return None
     matched = [x for x, gate in _pair(editor, node, 1) if _is_hard_sigmoid(editor, gate, x)]
@@ -67,7 +67,7 @@ def _clipped(editor: Editor, name: str) -> str | None:
 
 
 def _hard_sigmoid(editor: Editor, node: Node) -> Replacement:
-    """Match Clip(x + 3, 0, 6) / 6 without a factor x."""
+    """Replace Clip(x + 3, 0, 6) / 6 by HardSigmoid(x)."""
     number, values = factors_of(editor, node)
     x = _clipped(editor, values[0]) if is_close(number, 1 / 6) and len(values) == 1 else None
     if x is None:
@@ -79,7 +79,10 @@ def _hard_sigmoid(editor: Editor, node: Node) -> Replacement:
 
 
 def _gelu(editor: Editor, node: Node) -> Replacement:
-    """Match x * 0.5 * (1 + e), where e is Erf(x / sqrt(2)) or Tanh(sqrt(2 / pi) (x + c x^3))."""
+    """Replace x * 0.5 * (1 + e) by slipstream.Gelu(x).
+
+    The term e is Erf(x / sqrt(2)) or Tanh(sqrt(2 / pi) (x + 0.044715 x^3)).
+    """
     for x, gate in _pair(editor, node, 0.5):
         inner = plus(editor, gate, 1)
         if inner is None:
@@ -124,7 +127,7 @@ def _other_term(editor: Editor, name: str, x: str) -> str | None:
 
 
 def _is_cubic(editor: Editor, name: str, x: str, exponent: int) -> bool:
-    """Return whether the value is 0.044715 times x to the power of `exponent`."""
+    """Return whether the value is 0.044715 * x^n, where n is `exponent`."""
     scale, values = factors(editor, name)
     return is_close(scale, CUBIC) and sum(_degree(editor, value, x) for value in values) == exponent
 

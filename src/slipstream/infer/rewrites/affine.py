@@ -1,8 +1,8 @@
 """Linear layers, and the folding of scales and shifts into the weights and biases of layers.
 
 `slipstream.Linear(x, weight[K, N], bias[N])` is x @ weight + bias for x of any rank; the bias is
-optional. If constants scale and shift the output channels of a convolution or linear layer, this
-costs nothing, because the layer's weights and bias can be changed instead.
+optional. Constants that scale and shift the output channels of a convolution or linear layer cost
+no time, because they are folded into the layer's weights and bias.
 """
 
 # NumPy's stubs do not state the types of many results.
@@ -90,7 +90,8 @@ class AffineLayer:
         """Return the layer's weights, scaled per output channel, in the weights' own dtype.
 
         Args:
-            scale: One factor per output channel, or one factor for all, of shape [channels] or [1].
+            scale: One factor per output channel, of shape [channels], or one factor for all output
+                channels, of shape [1].
         """
         scale = np.broadcast_to(scale, (self.num_channels,))
         match self.node.op:
@@ -114,8 +115,8 @@ class AffineLayer:
 def layer_of(editor: Editor, name: str) -> AffineLayer | None:
     """Return the layer that computes a value, if the layer's weights and bias are constants.
 
-    The result is None if no such layer computes the value, or if the value is not read exactly
-    once.
+    The result is None if no such layer computes the value, if several nodes read the value, or if
+    the value is an output of the graph.
     """
     node = editor.only(name, *LAYERS)
     if node is None:
@@ -129,7 +130,7 @@ def layer_of(editor: Editor, name: str) -> AffineLayer | None:
 
 
 def _with(editor: Editor, layer: AffineLayer, scale: Array, shift: Array, output: str) -> Node:
-    """Return a node for the layer whose output channels are scaled and then shifted."""
+    """Return the layer's node with `scale` and `shift` folded into its weights and bias."""
     old = layer.node
     weight = old.inputs[1]
     if (scale != 1).any():
@@ -186,7 +187,7 @@ def _lone_batch_norm(editor: Editor, node: Node) -> Replacement:
 
 
 def _absorb(editor: Editor, node: Node) -> Replacement:
-    """Match Mul, Add, Sub or Div by one number per output channel."""
+    """Fold a Mul, Add, Sub or Div by one number per output channel into the layer before it."""
     matched = operands(editor, node)
     layer = None if matched is None else layer_of(editor, matched.value)
     channels = (
@@ -209,7 +210,7 @@ def _absorb(editor: Editor, node: Node) -> Replacement:
 
 
 def _per_channel(editor: Editor, layer: AffineLayer, constant: Array) -> Array | None:
-    """Return a constant as float64 [channels] or [1], or None if it varies within a channel."""
+    """Return a constant as float64 [channels] or [1]; None if its numbers differ in a channel."""
     is_linear = kind(layer.node) == LINEAR
     rank = editor.rank(layer.node.output) if is_linear else layer.weight.ndim
     if constant.ndim > 1 and (rank is None or constant.ndim > rank):

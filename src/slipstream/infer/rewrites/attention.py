@@ -23,14 +23,16 @@ ATTENTION = "slipstream.Attention"
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The position of an operand (q, k or v) in a value (batch, tokens, parts * heads * size).
+    """The place of an operand (q, k or v) of attention in a tensor of the graph.
+
+    The tensor has the shape (batch, tokens, parts * heads * size).
 
     Args:
-        source: Name of the value that contains the operand.
+        source: Name of the tensor that contains the operand.
         heads: Number of heads.
         size: Number of channels of a head.
-        part: Index of the operand among the parts of the value (default 0).
-        parts: Number of operands that the value contains (default 1), for example 3 if it contains
+        part: Index of the operand among the parts of the tensor (default 0).
+        parts: Number of operands that the tensor contains (default 1), for example 3 if it contains
             q, k and v.
         scale: Factor by which the operand is multiplied (default 1).
     """
@@ -45,11 +47,11 @@ class Heads:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The input of the softmax, which is scale q k^T + mask.
+    """The scores scale q k^T + mask, which an attention's softmax reads.
 
     Args:
-        query: Position of the queries q in a value.
-        key: Position of the keys k in a value.
+        query: Place of the queries q in a tensor of the graph.
+        key: Place of the keys k in a tensor of the graph.
         scale: Factor by which the product of queries and keys is multiplied.
         mask: Name of the mask that is added to the scaled product; None if there is no mask.
     """
@@ -61,7 +63,10 @@ class Scores:
 
 
 def _attention(editor: Editor, node: Node) -> Replacement:
-    """Match Reshape(Transpose(MatMul(Softmax(...), v))), with the nodes that the Softmax reads."""
+    """Replace Reshape(Transpose(MatMul(Softmax(scores), v))) by slipstream.Attention.
+
+    The scores must have a form that `_scores` accepts.
+    """
     order = editor.only(node.inputs[0], "Transpose")
     product = None if order is None else editor.only(order.inputs[0], "MatMul")
     if order is None or product is None or order.get("perm") != [0, 2, 1, 3]:
@@ -85,7 +90,10 @@ def _attention(editor: Editor, node: Node) -> Replacement:
 
 
 def _fits(editor: Editor, node: Node, scores: Scores, value: Heads) -> bool:
-    """Return whether q, k and v have the same heads, and the node's output has the shape of q."""
+    """Return whether the node's output has the shape of q (batch, tokens, heads * size).
+
+    The number of heads, and the size of a head, must also be the same for q, k and v.
+    """
     sizes = {(heads.heads, heads.size) for heads in (scores.query, scores.key, value)}
     result, tokens = editor.value(node.output).shape, editor.value(scores.query.source).shape
     if len(sizes) > 1 or result is None or tokens is None or len(result) != 3:
@@ -94,7 +102,7 @@ def _fits(editor: Editor, node: Node, scores: Scores, value: Heads) -> bool:
 
 
 def _scores(editor: Editor, name: str) -> Scores | None:
-    """Match scale q k^T, or scale q k^T + mask."""
+    """Return q, k, scale and mask if a value is scale q k^T, perhaps plus a mask; else None."""
     matched = _product(editor, name)
     node = editor.only(name, "Add")
     if matched is not None or node is None:
@@ -127,7 +135,7 @@ def _product(editor: Editor, name: str) -> Scores | None:
 
 
 def _scaled(editor: Editor, name: str) -> tuple[float, str]:
-    """Return a value's scalar factor, or 1, and the name of the value without the factor."""
+    """Return the scalar factor of a value (1 if it has none), and the name of the other factor."""
     node = editor.only(name, "Mul", "Div")
     if node is None:
         return 1.0, name
@@ -142,10 +150,10 @@ def _scaled(editor: Editor, name: str) -> tuple[float, str]:
 
 
 def _heads(editor: Editor, name: str, *, is_turned: bool = False) -> Heads | None:
-    """Return where an operand of attention lies, or None if the value is not such an operand.
+    """Return the place in the graph of an operand of attention; None if the value is no operand.
 
-    The shape of the operand is (batch, heads, tokens, size), or (batch, heads, size, tokens) if
-    `is_turned`.
+    The value must have the shape (batch, heads, tokens, size), or, if `is_turned`, the shape
+    (batch, heads, size, tokens) of transposed keys.
     """
     scale, name = _scaled(editor, name)
     if is_turned:
@@ -165,7 +173,10 @@ def _heads(editor: Editor, name: str, *, is_turned: bool = False) -> Heads | Non
 
 
 def _side_by_side(editor: Editor, order: Node, perm: list[int]) -> Heads | None:
-    """Match Transpose(Reshape(x)) with x (batch, tokens, heads * size); return the position."""
+    """Return the place of an operand Transpose(Reshape(x)), or None.
+
+    The tensor x has the shape (batch, tokens, heads * size).
+    """
     split = editor.only(order.inputs[0], "Reshape")
     if split is None or order.get("perm") != perm:
         return None
@@ -179,7 +190,10 @@ def _side_by_side(editor: Editor, order: Node, perm: list[int]) -> Heads | None:
 
 
 def _part(editor: Editor, name: str) -> Heads | None:
-    """Match a part of a value x (batch, tokens, parts * heads * size); return the position."""
+    """Return the place of an operand that is one of several parts of a tensor, or None.
+
+    The tensor has the shape (batch, tokens, parts * heads * size).
+    """
     matched = _selected(editor, name)
     if matched is None:
         return None
@@ -198,10 +212,9 @@ def _part(editor: Editor, name: str) -> Heads | None:
 
 
 def _selected(editor: Editor, name: str) -> tuple[int, str] | None:
-    """Return a pair for a value selected from a source: the index, and the source's name.
+    """Return i and the name of s if a value is s[i], the element of s at one constant index.
 
-    The index counts along the first axis of the source. The result is None if the value is not
-    selected by one index.
+    The index counts along the first axis of s. The result is None for any other value.
     """
     node = editor.only(name, "Gather", "Squeeze", "Reshape")
     if node is None:
@@ -233,7 +246,7 @@ def _drops_first(editor: Editor, node: Node) -> bool:
 
 
 def _sliced(editor: Editor, node: Node) -> tuple[int, str] | None:
-    """Return a pair for a Slice of one index of the first axis: index, and name of the source."""
+    """Return i and the name of s if a Slice computes s[i : i + 1] on the first axis, else None."""
     arrays = [editor.constant(name) for name in node.inputs[1:]]
     numbers = [array.tolist() for array in arrays if array is not None]
     if len(numbers) != len(arrays) or len(numbers) < 3 or any(len(item) > 1 for item in numbers):
@@ -243,7 +256,10 @@ def _sliced(editor: Editor, node: Node) -> tuple[int, str] | None:
 
 
 def _operands(editor: Editor, heads: tuple[Heads, Heads, Heads]) -> tuple[list[str], list[Node]]:
-    """Return the names of q, k and v, and the Split nodes that take them out of joint values."""
+    """Return the names of q, k and v, and the Split nodes that compute them.
+
+    A tensor that contains only one operand needs no Split.
+    """
     splits: dict[str, Node] = {}
     names: list[str] = []
     for item in heads:

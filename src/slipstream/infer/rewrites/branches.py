@@ -1,4 +1,4 @@
-"""Replacement of If nodes whose condition is constant by the nodes of the selected branch."""
+"""If nodes with a constant condition are replaced by the nodes of the selected branch."""
 
 # The stubs of onnx do not state all types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -38,7 +38,7 @@ def _take(editor: Editor, node: Node) -> Replacement:
 
 
 def _reads_inside(node: Node, names: Mapping[str, str]) -> bool:
-    """Return whether a subgraph of the node reads a value that was renamed in `names`."""
+    """Return whether a subgraph of the node reads a value that gets a new name in `names`."""
     renamed = {old for old, new in names.items() if old != new}
     return any(
         isinstance(attribute, Subgraph) and not renamed.isdisjoint(attribute.reads)

@@ -54,7 +54,10 @@ def _merge_duplicates(graph: Graph) -> int:
 
 
 def _key(node: Node) -> Hashable:
-    """Return a key that nodes with equal outputs share; None for operators in `MAY_DIFFER`."""
+    """Return a key that is the same for two nodes with equal outputs.
+
+    The result is None for operators whose outputs may differ for equal inputs (`MAY_DIFFER`).
+    """
     if node.op in MAY_DIFFER:
         return None
     inputs = sorted(node.inputs) if node.op in COMMUTATIVE else node.inputs
@@ -70,7 +73,7 @@ def _frozen(value: object) -> str:
 
 
 def _merge_constants(graph: Graph) -> None:
-    """Merge equal constants. A merge does not count as a match, as no node goes."""
+    """Merge equal constants. A merge does not count as a match, because no node is removed."""
     fixed = set(graph.outputs)
     for node in graph.nodes:
         for attribute in node.attributes.values():
@@ -152,7 +155,7 @@ def _slice(editor: Editor, node: Node) -> Replacement:
 
 
 def _neutral(editor: Editor, node: Node) -> Replacement:
-    """Match an operation without effect, such as adding 0 or multiplying by 1."""
+    """Remove an operation without effect, such as adding 0 or multiplying by 1."""
     matched = operands(editor, node)
     neutral = 0 if node.op in ("Add", "Sub") else 1
     if matched is None or (matched.constant != neutral).any():
@@ -224,10 +227,10 @@ def _merge_reshapes(editor: Editor, node: Node) -> Replacement:
 
 
 def _transpose_of_batches(editor: Editor, node: Node) -> Replacement:
-    """Match Reshape(Transpose(Reshape(x))) that swaps the last two axes of x.
+    """Replace Reshape(Transpose(Reshape(x))) by Transpose(Reshape(x)) if it swaps two axes.
 
-    The first Reshape only merges the leading axes into one axis; the second Reshape only splits
-    that axis again.
+    The two axes are the last axes of x. In the replaced chain, the first Reshape only merges the
+    leading axes into one axis; the second Reshape only splits that axis again.
     """
     order = editor.only(node.inputs[0], "Transpose")
     inner = None if order is None else editor.only(order.inputs[0], "Reshape")

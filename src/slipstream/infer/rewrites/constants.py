@@ -61,7 +61,7 @@ def _fold(editor: Editor, node: Node) -> Replacement:
 
 
 def _cast_like(editor: Editor, node: Node) -> Replacement:
-    """Match CastLike, which casts a constant to the type of another value."""
+    """Replace a CastLike of a constant by a constant of the type of the second input."""
     array, dtype = editor.constant(node.inputs[0]), editor.value(node.inputs[1]).dtype
     if array is None or dtype is None or editor.is_output(node.output):
         return None
@@ -78,7 +78,7 @@ def _grows_too_large(editor: Editor, node: Node, arrays: dict[str, Array]) -> bo
 def _size(editor: Editor, node: Node, output: str) -> int | None:
     """Return an upper bound of an output's size in bytes; None if no bound is known.
 
-    The result is 0 for an output of unknown shape whose inputs are small.
+    The result is 0 if the shape of the output is unknown and the inputs of the node are small.
     """
     first = editor.constant(node.inputs[0])
     if first is None:
@@ -149,9 +149,10 @@ def _fold_shape(editor: Editor, node: Node) -> Replacement:
 
 
 def _fixed_target(editor: Editor, node: Node) -> Replacement:
-    """Match a Reshape whose computed target shape can be replaced by a constant.
+    """Replace the computed target shape of a Reshape by a constant.
 
-    A size in the constant is a number, 0 (the input's size), or -1 (inferred, at most once).
+    Each entry of the constant is a fixed size, 0 (copied from the input), or -1 (inferred). Only
+    one entry may be -1.
     """
     data, target_shape = node.inputs
     entries = _entries(editor, target_shape)
@@ -168,7 +169,7 @@ def _fixed_target(editor: Editor, node: Node) -> Replacement:
 
 
 def _copied(sizes: list[int], dimensions: Sequence[Entry] | None) -> list[int]:
-    """Return a Reshape's target; 0 (copy) replaces -1 (infer) if both give the same size."""
+    """Return a Reshape's target shape, with -1 (infer) changed to 0 (copy) if both are equal."""
     at = sizes.index(-1) if sizes.count(-1) == 1 else len(sizes)
     if dimensions is None or at >= len(dimensions) or isinstance(dimensions[at], int):
         return sizes

@@ -3,9 +3,9 @@
 A rule looks at one node and returns the replacement of this node.
 
 A rule reads the graph through an `Editor`, which keeps track of the producer and the readers of
-each value. The replacement must compute the outputs of the replaced node. A node whose outputs only
-the replaced node read is removed, too. Outputs of the graph, and values that another node reads,
-always stay.
+each value. The replacement must compute the outputs of the replaced node. Nodes whose outputs no
+node reads after the replacement are removed, too. Outputs of the graph, and values that another
+node reads, always stay.
 """
 
 # NumPy's stubs do not state the types of many results.
@@ -85,14 +85,17 @@ class Editor:
         return id(node) not in self._gone
 
     def producer(self, name: str, *kinds: str) -> Node | None:
-        """Return the node that computes the value if its kind is in `kinds` (default: any)."""
+        """Return the node that computes a value; None if the node's kind is not in `kinds`.
+
+        Without `kinds`, any kind is accepted. The result is None if no node computes the value.
+        """
         node = self._producers.get(name)
         return node if node is not None and (not kinds or kind(node) in kinds) else None
 
     def only(self, name: str, *kinds: str) -> Node | None:
-        """Return the node that computes the value if only one node reads the value, else None.
+        """Return the node that computes a value, like `producer`, if only one node reads the value.
 
-        The result is also None for an output of the graph.
+        The result is None if several nodes read the value, or if it is an output of the graph.
         """
         return self.producer(name, *kinds) if self.is_private(name) else None
 
@@ -155,7 +158,7 @@ class Editor:
         return name
 
     def put(self, replacement: Replacement, *, instead_of: Node) -> bool:
-        """Replace a node by what its rule returned; return whether the graph changed."""
+        """Replace a node by the result of a rule; return whether the graph changed."""
         if replacement is None:
             return False
         if isinstance(replacement, str):
@@ -166,7 +169,7 @@ class Editor:
         return True
 
     def merge(self, node: Node, other: Node) -> bool:
-        """Remove a node whose outputs an earlier node computes too; return whether this worked.
+        """Remove a node whose outputs equal those of an earlier node; return whether it is removed.
 
         The node stays if one of its outputs is an output of the graph or is read by a subgraph.
         """

@@ -23,7 +23,7 @@ FLOAT32 = 1  # ONNX's number for the type
 
 
 def expand(graph: Graph, keep: Collection[str] = ()) -> Graph:
-    """Return a copy of the graph in which operators of `slipstream` not in `keep` are expanded."""
+    """Return a copy of the graph; expand operators of `slipstream`, except those in `keep`."""
     result = graph.copy()
     editor = Editor(result)
     for node in list(result.nodes):

@@ -38,7 +38,7 @@ def _before(editor: Editor, node: Node) -> Replacement:
 
 
 def _through(editor: Editor, node: Node) -> Replacement:
-    """Move a Mul by a number from behind an Add of a constant, or another Mul, to before it."""
+    """Move a Mul by a number before the Add of a constant, or the other Mul, that it follows."""
     matched = operands(editor, node)
     if matched is None or matched.constant.size != 1 or matched.constant.ndim > 1:
         return None
@@ -60,7 +60,10 @@ def _through(editor: Editor, node: Node) -> Replacement:
 
 
 def _ends_in_layer(editor: Editor, name: str) -> bool:
-    """Return whether a layer computes a value, perhaps with a Mul and Adds after the layer."""
+    """Return whether a value is the output of a layer.
+
+    A Mul by a computed value, and Adds of constants, may follow the layer.
+    """
     if editor.only(name, *LAYERS):
         return True
     node = editor.only(name, "Add", "Mul")

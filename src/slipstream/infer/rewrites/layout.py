@@ -48,8 +48,7 @@ class _Moved:
         editor: Editor of the graph.
         node: The node as it is before the move.
         order: Attribute `perm` of the Transpose.
-        before: Nodes that bring the node's other operands into the axis order from before the
-            Transpose.
+        before: Reshapes that undo the Transpose for the node's other operands.
     """
 
     editor: Editor
@@ -58,7 +57,7 @@ class _Moved:
     before: list[Node] = field(default_factory=list[Node])
 
     def inner(self, name: str) -> str | None:
-        """Return an operand in the axis order before the Transpose.
+        """Undo the Transpose for one operand, and return the name of the result.
 
         The result is None if another Transpose would be necessary.
         """
@@ -82,7 +81,7 @@ class _Moved:
         return self.editor.add_constant(f"{self.node.output}_moved", array)
 
     def _reshaped(self, name: str) -> str | None:
-        """Reshape an operand to the axis order before the Transpose; return the result's name.
+        """Undo the Transpose for one operand by a Reshape, and return the name of the result.
 
         The result is None if the Transpose reorders axes that are longer than 1.
         """
@@ -111,7 +110,7 @@ class _Moved:
         """Return the node, moved before the Transpose, and new Transposes of its outputs.
 
         Args:
-            inputs: Operands in the axis order before the Transpose.
+            inputs: Names of the operands for which the Transpose is undone.
             attributes: New values of the node's attributes that change (default none).
             order: Attribute `perm` of the new Transposes (default: `perm` of the old Transpose).
         """
@@ -156,7 +155,7 @@ def _clip(moved: _Moved) -> Replacement:
 
 
 def _along(moved: _Moved) -> Replacement:
-    """Move an operator that has the attribute `axis` and one or several operands."""
+    """Move an operator with the attribute `axis`, such as Concat, before the Transpose."""
     rank = len(moved.order)
     default = {"Concat": None, "Split": 0}.get(moved.node.op, -1)
     axis = moved.node.get("axis", default)
@@ -170,7 +169,10 @@ def _along(moved: _Moved) -> Replacement:
 
 
 def _whole(moved: _Moved, name: str) -> str | None:
-    """Return an operand in the axis order before the Transpose, or None if it may broadcast."""
+    """Undo the Transpose for one operand, like `inner`, and keep all axes of a constant.
+
+    The result is None if a constant has not as many axes as the Transpose.
+    """
     array = moved.editor.constant(name)
     if array is None:
         return moved.inner(name)
@@ -203,7 +205,10 @@ def _slice(moved: _Moved) -> Replacement:
 
 
 def _reduction(moved: _Moved) -> Replacement:
-    """Move a reduction; no Transpose follows if the remaining axes keep their order."""
+    """Move a reduction before the Transpose.
+
+    No Transpose follows the reduction if the remaining axes keep their order.
+    """
     node, editor, order = moved.node, moved.editor, moved.order
     over, inner = axes(editor, node), moved.inner(node.inputs[0])
     if over is None or inner is None:
@@ -233,7 +238,7 @@ RULES: dict[str, Callable[[_Moved], Replacement]] = {
 
 
 def _images(graph: Graph) -> set[str]:
-    """Return the outputs of convolutions and pools, and of the movable nodes that read them."""
+    """Return the names of outputs of convolutions and pools, and of movable nodes after these."""
     matched: set[str] = set()
     for node in graph.nodes:
         if kind(node) in SOURCES or (kind(node) in RULES and not matched.isdisjoint(node.inputs)):
@@ -242,7 +247,11 @@ def _images(graph: Graph) -> set[str]:
 
 
 def _order(editor: Editor, node: Node, images: set[str]) -> list[int] | None:
-    """Return `perm` of the Transpose to channels last whose output the node reads, or None."""
+    """Return the attribute `perm` of a Transpose whose output the node reads.
+
+    The Transpose must turn one of `images` from channels first to channels last. The result is None
+    if the node reads no output of such a Transpose.
+    """
     for name in node.inputs:
         before = editor.producer(name, "Transpose")
         if before is None or before.inputs[0] not in images:

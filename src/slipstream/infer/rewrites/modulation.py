@@ -50,7 +50,7 @@ class ModulatedProduct:
 
 
 def _modulated_conv(editor: Editor, node: Node) -> Replacement:
-    """Match Conv or ConvTranspose of one group, and the computation of its weights."""
+    """Replace a modulated Conv or ConvTranspose (of one group) by one with constant weights."""
     bias = None if len(node.inputs) < 3 else editor.constant(node.inputs[2])
     if (len(node.inputs) > 2 and bias is None) or node.get("group", 1) != 1:
         return None
@@ -71,7 +71,10 @@ def _modulated_conv(editor: Editor, node: Node) -> Replacement:
 
 
 def _layout(editor: Editor, name: str) -> tuple[list[Node], str]:
-    """Return the nodes that only change a value's layout, last first, and the value they read."""
+    """Return the chain of nodes that change only the layout of a value, and the chain's input.
+
+    The nodes are in reverse order: the node that computes the value comes first.
+    """
     node = editor.only(name, "Transpose", *RESHAPES)
     if node is None or editor.shape(name) is None:
         return [], name
@@ -106,7 +109,7 @@ def _axis(editor: Editor, matched: ModulatedProduct, axis: int, layout: list[Nod
 
 
 def _weights(editor: Editor, name: str) -> ModulatedProduct | None:
-    """Match W s, or W s / sqrt(sum((W s)^2) + epsilon)."""
+    """Return W, s and epsilon for a value W s, or W s / sqrt(sum((W s)^2) + epsilon); else None."""
     node = editor.only(name, "Mul")
     plain = None if node is None else _styled(editor, node)
     if node is None or plain is not None:
@@ -124,7 +127,10 @@ def _weights(editor: Editor, name: str) -> ModulatedProduct | None:
 
 
 def _styled(editor: Editor, node: Node) -> ModulatedProduct | None:
-    """Match the product of a constant and a vector that scales the constant along one axis."""
+    """Return W and s if the node computes W s, where s scales W along one axis; else None.
+
+    W must be a constant.
+    """
     shape = editor.shape(node.output)
     for constant, style in (node.inputs, node.inputs[::-1]):
         weight = editor.constant(constant)
@@ -139,16 +145,18 @@ def _styled(editor: Editor, node: Node) -> ModulatedProduct | None:
 def _long_axis(shape: tuple[int, ...] | None, rank: int) -> int | None:
     """Return the only axis that is longer than 1.
 
-    The axis is counted as if ones stood in front of the shape, so that it had `rank` sizes.
-
-    The result is None if no axis, or more than one axis, is longer than 1.
+    To count axes, the shape is extended to `rank` sizes by leading ones, as broadcasting does. The
+    result is None if no axis, or more than one axis, is longer than 1.
     """
     long = [axis for axis, size in enumerate(shape or ()) if size > 1]
     return long[0] + rank - len(shape) if shape is not None and len(long) == 1 else None
 
 
 def _norm(editor: Editor, name: str, product: str) -> tuple[float, int] | None:
-    """Match 1 / sqrt(sum(product^2) + epsilon); return epsilon and the axis that stays."""
+    """Return epsilon and an axis if a value is 1 / sqrt(sum(product^2) + epsilon); else None.
+
+    The axis is the only long axis of the product that is not summed.
+    """
     inner = inverse_root(editor, name)
     matched = None if inner is None else plus_epsilon(editor, inner)
     total = None if matched is None else editor.only(reshaped(editor, matched[0]), "ReduceSum")

@@ -46,7 +46,10 @@ class Normalised:
 
 
 def _normalised(editor: Editor, node: Node) -> Normalised | None:
-    """Match x / sqrt(mean(x^2) + epsilon), as a Div by the root or as a Mul by 1 / root."""
+    """Return x, axes and epsilon if a node computes x / sqrt(mean(x^2) + epsilon); else None.
+
+    The node may be a Div by the root, or a Mul by 1 / root.
+    """
     if node.op == "Div":
         root = editor.only(node.inputs[1], "Sqrt")
         orders = [] if root is None else [(node.inputs[0], root.inputs[0])]
@@ -114,7 +117,10 @@ def _rms_norm(editor: Editor, node: Node) -> Replacement:
 
 
 def _scaled_norm(editor: Editor, node: Node) -> Replacement:
-    """Match Mul or Add, after a normalisation, of a constant that is the same for all vectors."""
+    """Fold a Mul or Add of a constant into the scale or the bias of the normalisation before it.
+
+    The constant must be the same for all vectors that are normalised.
+    """
     matched = operands(editor, node)
     norm = None if matched is None else editor.only(matched.value, *NORMS)
     scale = None if norm is None else editor.constant(norm.inputs[1])
@@ -133,7 +139,7 @@ def _scaled_norm(editor: Editor, node: Node) -> Replacement:
 
 
 def _over(constant: Array, scale: Array, rank: int | None) -> Array | None:
-    """Return a constant in the shape of the scale, or None if it varies along other axes."""
+    """Return a constant in the scale's shape; None if it varies along axes that the scale lacks."""
     if rank is None or constant.ndim > rank:
         return None
     trailing = constant.shape[max(0, constant.ndim - scale.ndim) :]

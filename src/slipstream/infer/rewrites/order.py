@@ -1,4 +1,4 @@
-"""An activation after a change of layout moves before this change, next to its layer."""
+"""Activations after a Transpose or Reshape move before it, so that they directly follow a layer."""
 
 from __future__ import annotations
 

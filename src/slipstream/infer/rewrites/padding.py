@@ -17,7 +17,7 @@ from slipstream.infer.rewrites.editor import Editor, Replacement, rewrite
 
 
 def _zeros(editor: Editor, name: str) -> tuple[Node, list[int]] | None:
-    """Return a pair: the Pad that computes a value, and its padding as a convolution's `pads`.
+    """Return the Pad that computes a value, and its padding in the form of the attribute `pads`.
 
     The result is None unless the Pad only adds zeros, along the axes that come after the channels.
     """

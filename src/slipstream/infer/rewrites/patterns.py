@@ -51,7 +51,7 @@ def is_close(number: float | None, expected: float) -> bool:
 
 
 def plus(editor: Editor, name: str, expected: float) -> str | None:
-    """Return x if a value, read once, is x plus the expected number; else None."""
+    """Return x if a value is x plus the expected number, and only one node reads it; else None."""
     node = editor.only(name, "Add")
     for one, other in _orders(node):
         if is_close(editor.scalar(other), expected):
@@ -67,9 +67,9 @@ def _orders(node: Node | None) -> list[tuple[str, str]]:
 
 
 def factors(editor: Editor, name: str) -> tuple[float, list[str]]:
-    """Return a value's scalar factor (1 if it has none), and the names of the other factors.
+    """Split a product into its scalar factor (1 if it has none) and the names of other factors.
 
-    If a factor is itself a product and is read once, it is divided into its factors.
+    A factor that is itself a product, and that only one node reads, is split, too.
     """
     node = editor.only(name, "Mul", "Div")
     return (1.0, [name]) if node is None else factors_of(editor, node)
@@ -95,7 +95,7 @@ def factors_of(editor: Editor, node: Node) -> tuple[float, list[str]]:
 
 
 def squared(editor: Editor, name: str) -> str | None:
-    """Return x if a value, read once, is the square of x; else None."""
+    """Return x if a value is the square of x, and only one node reads the value; else None."""
     node = editor.only(name, "Mul", "Pow")
     if node is None:
         return None
@@ -105,7 +105,7 @@ def squared(editor: Editor, name: str) -> str | None:
 
 
 def inverse_root(editor: Editor, name: str) -> str | None:
-    """Return x if a value, read once, is 1 / sqrt(x); else None."""
+    """Return x if a value is 1 / sqrt(x), and only one node reads the value; else None."""
     node = editor.only(name, "Div", "Reciprocal")
     if node is None or (node.op == "Div" and not is_close(editor.scalar(node.inputs[0]), 1)):
         return None
@@ -114,7 +114,10 @@ def inverse_root(editor: Editor, name: str) -> str | None:
 
 
 def plus_epsilon(editor: Editor, name: str) -> tuple[str, float] | None:
-    """Return x and epsilon if a value, read once, is x plus a constant epsilon; else None."""
+    """Return x and epsilon if a value is x plus a constant epsilon, else None.
+
+    The result is also None if several nodes read the value.
+    """
     node = editor.only(name, "Add")
     for one, other in _orders(node):
         epsilon = editor.scalar(other)
@@ -147,7 +150,7 @@ def reshaped(editor: Editor, name: str) -> str:
 
 
 def target(old: Value, new: Value) -> Array | None:
-    """Return the target shape of a Reshape from one shape to another; None if it is unknown."""
+    """Return the second input of a Reshape that turns `old` into `new`; None if it is unknown."""
     if old.shape is None or new.shape is None:
         return None
     sizes: list[int] = []

@@ -33,7 +33,7 @@ def _shifted(editor: Editor, name: str) -> tuple[str, int] | None:
 
 
 def _softmax(editor: Editor, node: Node) -> Replacement:
-    """Match exp(x - max(x)) / sum(exp(x - max(x)))."""
+    """Replace exp(x - max(x)) / sum(exp(x - max(x))) by Softmax(x)."""
     power, total = node.inputs
     exp = editor.producer(power, "Exp")
     axis = _reduced(editor, total, "ReduceSum", power)
@@ -44,7 +44,7 @@ def _softmax(editor: Editor, node: Node) -> Replacement:
 
 
 def _log_softmax(editor: Editor, node: Node) -> Replacement:
-    """Match x - max(x) - log(sum(exp(x - max(x))))."""
+    """Replace x - max(x) - log(sum(exp(x - max(x)))) by LogSoftmax(x)."""
     shifted, logarithm = node.inputs
     log = editor.only(logarithm, "Log")
     total = None if log is None else editor.producer(log.inputs[0], "ReduceSum")
@@ -61,7 +61,10 @@ def _log_softmax(editor: Editor, node: Node) -> Replacement:
 
 
 def _mean(editor: Editor, node: Node) -> Replacement:
-    """Match a sum that is divided by the number of its terms, perhaps after a Reshape."""
+    """Replace a sum that is divided by the number of its terms by a ReduceMean.
+
+    A Reshape may lie between the sum and the division.
+    """
     source, number = _quotient(editor, node)
     reshape = editor.only(source, "Reshape")
     total = editor.only(source if reshape is None else reshape.inputs[0], "ReduceSum")
@@ -84,7 +87,7 @@ def _mean(editor: Editor, node: Node) -> Replacement:
 
 
 def _quotient(editor: Editor, node: Node) -> tuple[str, float | None]:
-    """Return a pair: the dividend, and the scalar divisor, or None if it is not constant."""
+    """Return the dividend and the scalar divisor; the divisor is None if it is not constant."""
     first, second = node.inputs
     if node.op == "Div":
         return first, editor.scalar(second)
@@ -99,7 +102,7 @@ def _quotient(editor: Editor, node: Node) -> tuple[str, float | None]:
 
 
 def _clip(editor: Editor, node: Node) -> Replacement:
-    """Match min(relu(x), c)."""
+    """Replace min(relu(x), c) by Clip(x, 0, c)."""
     for one, other in (node.inputs, node.inputs[::-1]) if len(node.inputs) == 2 else ():
         relu, most = editor.only(one, "Relu"), editor.scalar(other)
         if relu is None or most is None or editor.value(other).dtype != np.float32:

@@ -23,9 +23,9 @@ ALIGNMENT = 64  # bytes of a cache line, and of the widest vector
 
 
 def copy_item(item: Any) -> Any:
-    """Return a copy of an item, so that the caller may overwrite the original.
+    """Return a copy of the inputs of one run, so that the caller may overwrite the original.
 
-    An object that no model accepts as an input is returned itself.
+    An object that no model accepts as an input is returned without a copy.
     """
     if isinstance(item, (bytearray, memoryview)):
         return bytes(item)
@@ -102,7 +102,8 @@ class _ImageInput:
     def __call__(self, value: Any, target: Array | None) -> Array:
         """Return the images as uint8 (n, height, width, channels).
 
-        The result is `target`, the caller's own array, or a new array.
+        If `target` is given, the images are copied into it, and it is returned. Otherwise the
+        result is the caller's own array, or a new array.
         """
         batch = self.tensor.shape[0]
         if isinstance(value, (list, tuple)):

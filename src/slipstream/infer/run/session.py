@@ -45,10 +45,10 @@ class Model:
     """
 
     def __init__(self, package: Package, executable: Executable, threads: int) -> None:
-        """Make a model of a loaded package.
+        """Make a model from a package.
 
         Args:
-            package: Package of the model.
+            package: Package that was read and checked.
             executable: Executable that runs the package's graph; `close` closes it.
             threads: Number of threads that one call uses.
         """
@@ -72,7 +72,7 @@ class Model:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes, in the order of the numbers in `labels`; empty if unknown."""
+        """Names of the classes, in the order of the class indices; empty if unknown."""
         return self._manifest.classes
 
     @property
@@ -312,7 +312,7 @@ def _with_streams(recipe: Recipe, streams: int) -> Recipe:
 
 
 def _check_example(path: str | Path, check: Check, executable: Executable) -> None:
-    """Check that the package's example has the same results as during the compilation.
+    """Check that the package's example has nearly the same results as during the compilation.
 
     If a model returns labels or boxes, only the scores are compared, because entries with almost
     equal scores may change places.

@@ -62,7 +62,7 @@ def fastest_sharing(
 def _is_faster(one: Sharing, other: Sharing, inputs: Mapping[str, Array]) -> bool:
     """Tell whether the sharing `one` is faster than the sharing `other` in the median round.
 
-    The two sharings run in turn, so a disturbance of the machine affects both.
+    The two sharings run alternately, so a disturbance of the machine affects both.
     """
     for sharing in (one, other):
         _rate(sharing, inputs, 0.0)  # the first run may still allocate or compile

@@ -83,7 +83,7 @@ class Autotuner:
     # ---- candidates ----------------------------------------------------------------------------
 
     def recipes(self, *precisions: Precision) -> Iterator[tuple[Engine, Recipe]]:
-        """Yield each engine with a recipe for every precision, graph and number of streams."""
+        """Yield pairs (engine, recipe): one for every precision, graph and number of streams."""
         objective = self._context.objective
         streams = {1, objective.threads} if objective.target == "throughput" else {1}
         for engine in self._context.engines:
@@ -136,7 +136,7 @@ class Autotuner:
         """Return the expected time in seconds for an engine to prepare a candidate.
 
         The result is the time of the engine's longest preparation so far. For an engine that has
-        prepared no candidate, the result is the shortest of the other engines' longest times.
+        prepared no candidate, the result is the least of these times over the other engines.
         """
         shortest = min(self._longest_preparations.values(), default=0.0)
         return self._longest_preparations.get(engine, shortest)
@@ -203,7 +203,10 @@ class Autotuner:
                 timed[key].state, timed[key].reason = State.COMPARED, NO_PACKAGE
 
     def _timeable(self, trials: Sequence[Trial], seconds: float) -> list[Trial]:
-        """Return the candidates that can be timed in `seconds`; close the others as untried."""
+        """Return the candidates that can be timed in `seconds`.
+
+        The others are closed, and the report lists them as untried.
+        """
         for count, trial in enumerate(sorted(trials, key=lambda trial: trial.run_seconds)):
             needed = LEAST_CALLS * trial.run_seconds
             seconds -= needed
@@ -232,7 +235,10 @@ class Autotuner:
         return (*self._notes, *self._context.limit.notes())
 
     def candidates(self, chosen: Trial) -> tuple[Candidate, ...]:
-        """Return all candidates for the report: the chosen, the others by time, the untried."""
+        """Return all candidates for the report.
+
+        The chosen candidate comes first, then the others, sorted by time, then untried engines.
+        """
         order = sorted(self._trials, key=lambda trial: (trial is not chosen, *_order(trial)))
         return (*(trial.candidate() for trial in order), *self._context.untried)
 
@@ -242,7 +248,10 @@ def _order(trial: Trial) -> tuple[bool, float]:
 
 
 def _routes(engine: Engine, precision: Precision) -> tuple[bool, ...]:
-    """Return the graphs on which to try an engine: True for rewritten, False for imported."""
+    """Return on which graphs to try an engine.
+
+    True stands for the rewritten graph, and False for the imported graph.
+    """
     if not engine.runs_rewritten:
         return (False,)
     if not engine.runs_imported or precision.startswith("int8"):

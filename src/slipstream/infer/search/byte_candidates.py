@@ -1,4 +1,6 @@
-"""Candidates in int8: all values that can be int8 are int8, or some (mixed precision).
+"""Candidates in int8, and candidates of mixed precision.
+
+In an int8 candidate, all values that can be int8 are int8; in a mixed precision, only some of them.
 
 Identifiers and messages call values in int8 "bytes", because activations are stored as uint8.
 """
@@ -38,7 +40,7 @@ LEAST_PREPARATIONS = 2 + len(METHODS)
 def add_bytes(tuner: Autotuner, add: Callable[[Trial], None]) -> dict[str, Histogram]:
     """Prepare candidates in int8 and call `add` with each; return the observed histograms.
 
-    The calibration method is chosen with the first engine that has int8. The other engines use the
+    The most accurate calibration method is found on one engine. The other engines use the
     same ranges, because ranges belong to the graph.
     """
     context = tuner.context
@@ -86,7 +88,7 @@ def _add_wholes(
     recipes: Iterable[tuple[Engine, Recipe]],
     histograms: Mapping[str, Histogram],
 ) -> None:
-    """Prepare and `add` the candidates in which all values that can be int8 are int8."""
+    """Prepare the candidates with int8 for all values that can be int8; call `add` with each."""
     calibrated: Trial | None = None
     for engine, recipe in recipes:
         if calibrated is None:
@@ -99,7 +101,7 @@ def _add_wholes(
 
 
 def _is_of_matrices(graph: Graph) -> bool:
-    """Return whether most operations belong to products that int8-dynamic can compute."""
+    """Return whether matrix products, which int8-dynamic computes, outweigh the convolutions."""
     products = [node for node in analyse(graph).nodes if node.is_product]
     convolutions = sum(node.flops for node in products if node.op in ("Conv", "ConvTranspose"))
     return 2 * convolutions < sum(node.flops for node in products)
@@ -133,8 +135,8 @@ def _calibrated(
 def add_mixed_precisions(tuner: Autotuner, histograms: Mapping[str, Histogram]) -> None:
     """Add candidates of mixed precision if int8 for all possible values is too inaccurate.
 
-    The values that stay in floating point are chosen with the first engine that has int8. The same
-    values stay in floating point on the other engines.
+    Measurements on one engine, if possible one that times its steps, choose the values that stay in
+    floating point. The same values stay in floating point on the other engines.
     """
     wholes = [trial for trial in tuner.alive() if trial.recipe.precision == "int8"]
     wholes.sort(key=lambda trial: not trial.engine.measures_steps)
@@ -180,7 +182,11 @@ class _Mixing:
     seconds: float
 
     def recipes(self) -> list[Recipe]:
-        """Return the recipes to try: the best, and two with fewer and with more float values."""
+        """Return three recipes to try, or none if no mixed precision is accurate enough.
+
+        Bisection found the first recipe. The second has fewer, the third more values in floating
+        point.
+        """
         tuner, context = self.tuner, self.tuner.context
         mixed = MixedPrecision(
             self.engine,
@@ -220,7 +226,7 @@ def _add_mixed(tuner: Autotuner, num_values: int, mixed: Recipe) -> None:
 
 
 def _objection(tuner: Autotuner, trial: Trial, cases: ReferenceCases) -> str:
-    """Return the reason why a candidate is too inaccurate on `cases`, or "" if it is not."""
+    """Return why a candidate is too inaccurate on `cases`, or "" if it is accurate enough."""
     return tuner.context.objective.objection(trial.recipe, _compared(trial, cases))
 
 
@@ -230,7 +236,10 @@ def _compared(trial: Trial, cases: ReferenceCases) -> Comparison:
 
 
 def _rest(tuner: Autotuner, engine: Engine, cases: ReferenceCases) -> Precision:
-    """Return the precision for values that are not int8: the fastest that is accurate, or fp32."""
+    """Return the fastest accurate precision for the values that are not int8.
+
+    The result is "fp32" if no faster precision is accurate enough.
+    """
     for precision in _rests(engine):
         trials = (trial for trial in tuner.alive() if trial.recipe.precision == precision)
         trial = next((trial for trial in trials if trial.recipe.engine == engine.name), None)

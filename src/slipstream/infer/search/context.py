@@ -42,8 +42,8 @@ class SearchContext:
         samples: Samples of the search, divided into calibration, judging and held-out samples.
         has_data: True if the user gave the samples; False if they are random inputs.
         engines: Engines to try.
-        untried: Candidates that stand for the engines that are not tried, with the reasons.
-        reference: Reference with which the outputs of candidates are compared.
+        untried: Entries of the report for the engines that are not tried, with the reasons.
+        reference: Imported graph in float32, with whose outputs those of candidates are compared.
     """
 
     imported: Imported
@@ -111,9 +111,9 @@ def _constant_bytes(graph: Graph) -> int:
 
 
 def _engines(imported: Imported, objective: Objective) -> tuple[list[Engine], list[Candidate]]:
-    """Return a pair: the engines to try, and candidates that name the reasons against others.
+    """Return the engines to try, and entries of the report that give reasons against the others.
 
-    If there is no GPU, engines for GPUs are in the second list only if the user named them, because
+    If there is no GPU, the report has entries for GPU engines only if the user named them, because
     few machines have a GPU.
     """
     engines: list[Engine] = []

@@ -84,7 +84,7 @@ class MixedPrecision:
         tell: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> list[PrecisionPart]:
-        """Divide all values into parts, and return the parts by falling noise per saved time.
+        """Divide all values into parts; sort the parts by noise per saved time, the highest first.
 
         The first parts of the result should be the first to stay in floating point.
 
@@ -189,7 +189,7 @@ class MixedPrecision:
         return self._engine.prepare(self._graph, recipe, self._threads)
 
     def _saved(self) -> dict[str, float]:
-        """Return, by the name of the value, what int8 saves in the nodes that read it.
+        """Return the saving by int8 in the nodes that read a value, by the name of the value.
 
         The unit is seconds if the engine measures its steps, else operations.
         """
@@ -222,7 +222,7 @@ class MixedPrecision:
 
 
 def _steps(graph: Graph, step_outputs: set[str]) -> dict[str, str]:
-    """Return, by the name of each node's output, the output of the step that computes it.
+    """Return a mapping from the output of each node to the output of the engine's step for it.
 
     The output of the step is the node's own output, or that of a later node with which the engine
     fused the node.

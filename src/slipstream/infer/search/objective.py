@@ -99,7 +99,7 @@ class Objective:
             )
 
     def allowed(self, comparison: Comparison) -> str:
-        """Return in words the accuracy that a comparison must show."""
+        """Return a phrase that states the accuracy that a candidate must reach."""
         least = f"a signal-to-noise ratio of {self._least_db:g} dB or more"
         if not comparison.labelled:
             same = f", and {self.agreement:g} % of the answers the same"
@@ -160,7 +160,8 @@ class Objective:
     def _too_near(self, recipe: Recipe, comparison: Comparison) -> str:
         """Return why the outputs of a floating-point recipe are too noisy, or "".
 
-        The noise of floating point hardly depends on the inputs, so a margin can replace samples.
+        The noise of floating point hardly depends on the inputs. So a ratio that exceeds the limit
+        by FLOATS_DB is enough, even on few samples.
         """
         least = self._least_db + FLOATS_DB
         if recipe.precision == "fp32" or comparison.snr_db >= least:
@@ -180,12 +181,12 @@ class Objective:
 
 
 def _ratio(comparison: Comparison) -> str:
-    """Return in words the signal-to-noise ratio of a comparison."""
+    """Return a phrase that states the signal-to-noise ratio of a comparison."""
     if not comparison.is_finite_alike:
         return "it has numbers where the model has NaN or infinity, or the reverse, so no dB"
     return f"{comparison.snr_db:.1f} dB"
 
 
 def has_bytes(recipe: Recipe) -> bool:
-    """Return whether a recipe computes in int8. The noise of int8 depends on the inputs."""
+    """Return whether a recipe computes in int8, whose noise differs from input to input."""
     return recipe.precision not in FLOATS or any(has_bytes(part.recipe) for part in recipe.parts)

@@ -23,7 +23,7 @@ BYTES = 6  # each candidate in int8 gets a sixth of the time left. Chosen by han
 
 
 def try_each(tuner: Autotuner) -> None:
-    """Try the candidates in floating point; if there are samples, try those in int8, too."""
+    """Try the candidates in floating point, and those in int8 if the user gave samples."""
     context = tuner.context
     tuner.note(
         f"the model has {context.constant_bytes / 1e9:.2f} GB of constants, so candidates were"

@@ -22,7 +22,7 @@ def report_of(
     Args:
         imported: Model that was compiled.
         objective: Objective of the search.
-        result: Result of the search.
+        result: Chosen candidate and all measurements of the search.
         seconds: Duration of the import and the search together, in seconds.
         search_seconds: Duration of the search alone, in seconds.
     """
@@ -61,7 +61,7 @@ def _rewrites(result: SearchResult) -> tuple[Rewritten, ...]:
 
 
 def _choice(candidates: tuple[Candidate, ...], objective: Objective) -> str:
-    """Return a sentence that says why the first candidate is chosen."""
+    """Return a sentence with the reason for the chosen candidate, which is the first one."""
     chosen = candidates[0]
     assert chosen.low_ms is not None
     graph = "the rewritten graph" if chosen.rewrites else "the graph as imported"

@@ -79,10 +79,10 @@ def search(
     Args:
         imported: Imported model.
         objective: Objective and limits of the search.
-        samples: Samples (default None: random inputs replace the samples, and int8 is not tried). A
-            quarter of the samples, 64 at most, is used to calibrate int8. A quarter of the samples
-            is held out to measure the accuracy of the chosen candidate. All candidates are compared
-            on the remaining samples. At least 16 samples are needed for int8.
+        samples: The user's samples (default None: random inputs replace them, and int8 is not
+            tried). A quarter of the samples, 64 at most, is used to calibrate int8. A quarter of
+            the samples is held out to measure the accuracy of the chosen candidate. All candidates
+            are compared on the remaining samples. At least 16 samples are needed for int8.
         tell: Function that is called with the current step, and with the share of the search time
             that has passed.
         limit: Time limit of the search (default: `objective.seconds` from the call on).
@@ -182,7 +182,7 @@ def _contenders(tuner: Autotuner) -> list[SegmentContender]:
 
 
 def _result(tuner: Autotuner, chosen: Trial, segments: list[Segment]) -> SearchResult:
-    """Return the result of the search, with `chosen` as the chosen candidate."""
+    """Mark `chosen` as the chosen candidate, and return the result of the search."""
     context = tuner.context
     chosen.state = State.CHOSEN
     speed_ups = {} if context.is_large else measure_speed_ups(tuner, chosen)

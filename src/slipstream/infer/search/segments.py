@@ -102,7 +102,10 @@ def best_parts(segments: Sequence[Segment], contenders: Sequence[SegmentContende
 def _ready(
     contender: SegmentContender, piece: Graph, threads: int, inputs: Mapping[str, Array]
 ) -> Trial:
-    """Prepare a part of the model; the result has no executable if the engine cannot run it."""
+    """Prepare a part of the model for one engine.
+
+    The result has no executable if the engine cannot run the part.
+    """
     trial = Trial(contender.engine, contender.recipe)
     trial.prepare(piece, threads, inputs)
     return trial

@@ -60,7 +60,8 @@ def _saved(tuner: Autotuner, chosen: Trial, name: str, seconds: float) -> float 
 def _without(tuner: Autotuner, chosen: Trial, name: str) -> Trial | None:
     """Prepare the chosen candidate on a graph without one rewrite.
 
-    Return None if values whose ranges are unknown would be int8 in the graph without the rewrite.
+    The result is None if the graph without the rewrite has values in int8 for which no range was
+    found.
     """
     context = tuner.context
     without = (*context.objective.without, name)

@@ -126,7 +126,7 @@ class Trial:
                 give_memory_back()
 
     def candidate(self) -> Candidate:
-        """Return the candidate in the form of the report."""
+        """Return the entry of the report for this candidate."""
         timing, share = self.timing, 1e3 / self.recipe.streams
         judged = self.comparison.samples > 0
         return Candidate(
