@@ -7,6 +7,7 @@ no more and no less than what NCCL does.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -25,3 +26,8 @@ def test_like_nccl(run_on_device: Run, name: str, count: int) -> None:
 @pytest.mark.parametrize("name", ["callbacks", "failures", "host_wait", "release", "overlapped"])
 def test_only_slipstream(run_on_device: Run, name: str) -> None:
     run_on_device(2, f"{name}.py")
+
+
+@pytest.mark.parametrize("run_on_device", ["slipstream"], indirect=True)
+def test_the_benchmark_of_waits_runs(run_on_device: Run) -> None:
+    run_on_device(2, str(Path(__file__).parents[2] / "benchmarks/gpu/wait.py"))

@@ -114,7 +114,11 @@ void FakeDevice::run_stream(FakeStream& stream) {
       changed_.wait(lock);
     } else if (!can_run(queues_, stream)) {
       look_for_circle();
-      changed_.wait_for(lock, kPollInterval);
+      if (stream.queue.front().kind == Kind::kWaitWord) {
+        changed_.wait_for(lock, kPollInterval);  // the CPU writes words without a notice
+      } else {
+        changed_.wait(lock);
+      }
     } else {
       delay(lock, stream);
       execute(lock, stream);

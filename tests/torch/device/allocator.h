@@ -6,8 +6,8 @@
 namespace slipstream::teststream {
 
 /// The allocator of device memory, with the rules of PyTorch's caching allocator for CUDA: memory
-/// belongs to the stream that was current when it was allocated, and only this stream gets it again.
-/// It is overwritten then, in the order of this stream, so another stream that still uses it
+/// belongs to the stream that was current when it was allocated, and only this stream gets it
+/// again. It is overwritten then, in the order of this stream, so another stream that still uses it
 /// computes wrong results unless record_stream() named that stream.
 c10::Allocator& allocator();
 

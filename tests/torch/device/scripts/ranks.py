@@ -21,7 +21,7 @@ import teststream
 
 BACKEND = os.environ.get("TESTSTREAM_BACKEND", "slipstream")
 DEVICE = f"{teststream.NAME}:0"
-LONGEST_DELAY = 200e-6  # before each command of a stream, at random
+LONGEST_DELAY = 100e-6  # before each command of a stream, at random
 
 
 def start(longest_delay: float = LONGEST_DELAY) -> tuple[int, int]:
@@ -37,8 +37,8 @@ def start(longest_delay: float = LONGEST_DELAY) -> tuple[int, int]:
 
 
 def keep_busy() -> None:
-    """Give the current stream up to three milliseconds of work."""
-    teststream.sleep(random.random() * 3e-3)
+    """Give the current stream up to two milliseconds of work."""
+    teststream.sleep(random.random() * 2e-3)
 
 
 def finish() -> None:
