@@ -31,12 +31,21 @@ int speed_of(const std::string& interface) {
   return mbit > 0 ? mbit : kUnknownSpeed;
 }
 
+std::vector<AddressCandidate> addresses_of(const Options& options, const InterfaceFilter& filter) {
+  try {
+    return choose_addresses(filter, options.towards);
+  } catch (const Error& error) {
+    if (!options.interfaces_are_nccls) throw;
+    fail(error.kind(), error.what(), "; SLIPSTREAM_IFACE is not set, so NCCL_SOCKET_IFNAME counts");
+  }
+}
+
 }  // namespace
 
 std::vector<Device> find_devices(const Options& options, const Log& log) {
   const InterfaceFilter filter = InterfaceFilter::parse(options.interfaces);
   std::vector<Device> devices;
-  for (const AddressCandidate& each : choose_addresses(filter, options.towards)) {
+  for (const AddressCandidate& each : addresses_of(options, filter)) {
     if (each.address.is_link_local()) continue;  // its scope means nothing to a peer
     auto device = std::ranges::find(devices, each.interface, &Device::name);
     if (filter.names.empty() && !devices.empty()) device = devices.begin();

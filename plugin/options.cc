@@ -101,9 +101,12 @@ std::uint32_t read_segment_bytes(std::uint32_t otherwise) {
        kSegmentGrain);
 }
 
-std::string read_interfaces() {
-  const std::string ours = variable("SLIPSTREAM_IFACE");
-  return ours.empty() ? variable("NCCL_SOCKET_IFNAME") : ours;
+/// The rank by torchrun or `slipstream run`, Open MPI, MPICH or Slurm.
+std::optional<std::uint32_t> read_rank() {
+  for (const char* const name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (!variable(name).empty()) return number<std::uint32_t>(name, 0, (1U << 31U) - 1, 0);
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -111,7 +114,11 @@ std::string read_interfaces() {
 Options Options::from_environment() {
   Options options;
   options.key = read_key();
-  options.interfaces = read_interfaces();
+  options.interfaces = variable("SLIPSTREAM_IFACE");
+  if (options.interfaces.empty()) {
+    options.interfaces = variable("NCCL_SOCKET_IFNAME");
+    options.interfaces_are_nccls = !options.interfaces.empty();
+  }
   options.towards = variable("MASTER_ADDR");
   const auto streams = number<std::uint16_t>("SLIPSTREAM_STREAMS", 0, 64, 0);
   if (streams > 0) options.num_streams = streams;
@@ -120,9 +127,7 @@ Options Options::from_environment() {
   options.connect_deadline = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(number("SLIPSTREAM_CONNECT_TIMEOUT", 0.5, 86400.0, 120.0)));
   options.num_threads = number<std::uint32_t>("SLIPSTREAM_NCCL_THREADS", 0, 16, 0);
-  if (!variable("RANK").empty()) {
-    options.rank = number<std::uint32_t>("RANK", 0, (1U << 31U) - 1, 0);
-  }
+  options.rank = read_rank();
   return options;
 }
 

@@ -16,7 +16,8 @@ namespace slipstream::nccl {
 struct Options {
   JobKey key{};
   std::string interfaces;  ///< filter in NCCL's syntax; empty: the interface of the route
-  std::string towards;     ///< a host of the job, to which the route is looked up; or empty
+  bool interfaces_are_nccls = false;  ///< whether NCCL_SOCKET_IFNAME is their source
+  std::string towards;  ///< a host of the job, to which the route is looked up; or empty
   std::uint16_t num_streams = 8;
   std::uint32_t segment_bytes = 128 * 1024;
   Traffic traffic;

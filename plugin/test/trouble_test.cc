@@ -126,7 +126,7 @@ TEST_P(Trouble, AReceiverHearsOfAKilledSender) {
 }
 
 TEST_P(Trouble, ASenderHearsOfAKilledReceiver) {
-  const Process receiver("receive", nullptr);
+  const Process receiver("receive", nullptr, {"OMPI_COMM_WORLD_RANK=3"});
   HandleBytes handle = receiver.read_handle();
   void* comm = nullptr;
   until([&] {
@@ -140,6 +140,7 @@ TEST_P(Trouble, ASenderHearsOfAKilledReceiver) {
   begin({request});
   receiver.kill();
   EXPECT_EQ(wait_for_failure(net, request), Result::kRemoteError);
+  EXPECT_TRUE(has_logged("rank 3 on "));
   EXPECT_TRUE(has_logged("process " + std::to_string(receiver.id())));
   net.close_send(comm);
 }
@@ -244,6 +245,12 @@ TEST_P(Trouble, SeveralThreadsMayConnectAtOnce) {
 TEST_P(Trouble, ARunWithoutAKeySaysWhatToDo) {
   Process process("receive", nullptr, {"SLIPSTREAM_JOB_KEY="});
   EXPECT_NE(process.read_line().find("there is no job key"), std::string::npos);
+  EXPECT_EQ(process.wait(), 3);
+}
+
+TEST_P(Trouble, AnInterfaceThatNcclNamesIsCalledSo) {
+  Process process("receive", nullptr, {"SLIPSTREAM_IFACE=", "NCCL_SOCKET_IFNAME=none"});
+  EXPECT_NE(process.read_line().find("NCCL_SOCKET_IFNAME"), std::string::npos);
   EXPECT_EQ(process.wait(), 3);
 }
 
