@@ -1,4 +1,4 @@
-"""Description of a model for a replay: layers in forward order, with parameters and FLOPs.
+"""Descriptions of models, from which training steps are replayed without computing anything.
 
 A multiplication and an addition are two FLOPs. The FLOPs of activations, pooling and normalisations
 are not counted; together they are below 1 % of the FLOPs of every model in this package.
@@ -32,7 +32,7 @@ class Parameter:
         return math.prod(self.shape)
 
     def touched_rows(self, batch: int) -> int:
-        """Return the number of rows of the gradient that can differ from zero.
+        """Return how many rows of this tensor's gradient can have non-zero elements.
 
         Args:
             batch: Number of samples in a step.
@@ -41,7 +41,7 @@ class Parameter:
         return min(rows, batch * self.rows_per_sample) if self.rows_per_sample else rows
 
     def touched_elements(self, batch: int) -> int:
-        """Return the number of elements of the gradient that can differ from zero.
+        """Return how many elements of this tensor's gradient can be non-zero.
 
         Args:
             batch: Number of samples in a step.
@@ -135,7 +135,7 @@ def linear(
     bias: bool = True,
     more_flops: int = 0,
 ) -> ModelLayer:
-    """Return a layer that multiplies by a matrix.
+    """Return a dense layer, which multiplies its input by a matrix.
 
     Args:
         name: Name of the layer.
@@ -160,7 +160,7 @@ def normalisation(name: str, features: int) -> ModelLayer:
 
 
 def table(name: str, shape: tuple[int, int], *, rows_per_sample: int = 0) -> Parameter:
-    """Return the weights of an embedding.
+    """Return the description of an embedding's weights, one row for each embedded value.
 
     Args:
         name: Name of the layer that looks up the rows.

@@ -10,7 +10,7 @@ ROWS = 3_200_000
 
 
 def wide_deep() -> ReplayModel:
-    """Return Wide & Deep with 61.1 M parameters; nine tenths of them are in rarely used rows."""
+    """Return Wide & Deep with 61.1 M parameters, nine tenths of them in embedding tables."""
     width, hidden, depth = 16, 1024, 7
     layers: list[ModelLayer] = [
         embedding("wide", [table("wide", (ROWS, 1), rows_per_sample=CATEGORIES)]),

@@ -70,7 +70,10 @@ class TimedDevice:
 
 
 class BusyDevice:
-    """A device that multiplies matrices for the time of a layer, as measured on an idle core."""
+    """A device that keeps the processor busy: it multiplies matrices instead of sleeping.
+
+    The time of one product is measured once. A layer takes as many products as fit into its time.
+    """
 
     SIZE = 192
     TRIALS = 50
@@ -84,7 +87,7 @@ class BusyDevice:
         self._unit = min(self._multiply() for _ in range(self.TRIALS))
 
     def begin_step(self) -> None:
-        """Discard the fraction of a matrix product that was left over in the previous step."""
+        """Forget the remaining compute time, less than one matrix product, of the previous step."""
         self._owed = 0.0
 
     def compute(self, seconds: float, *, may_wait: bool) -> None:

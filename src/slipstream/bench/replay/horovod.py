@@ -1,4 +1,4 @@
-"""Horovod over gloo as a peer in replays, without its launcher.
+"""Horovod over gloo in replays, without Horovod's launcher.
 
 The ranks are already running when Horovod starts. Horovod needs its own environment variables to
 identify ranks, and a rendezvous server that its launcher would run. In a replay, rank 0 runs the

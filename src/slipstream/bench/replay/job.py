@@ -1,4 +1,4 @@
-"""The job of the ranks in a replay, and the step times that they measure."""
+"""Settings of the ranks in a replay, and the step times that they measure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slipstream.bench.limits import Wire
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Peer:
-    """A library and the strategy with which it sums gradients.
+    """A compared library, and the way in which it sums gradients.
 
     Args:
         name: Name on the command line.
@@ -23,8 +23,8 @@ class Peer:
         strategy: Name from `strategies.STRATEGIES`.
         wire: Precision of gradients between hosts (default "fp32").
         backend: Backend of torch.distributed.
-        environ: Environment variables of the peer's ranks.
-        is_default: Whether the peer is measured if the user chooses no peers (default True).
+        environ: Environment variables of the ranks that run this library.
+        is_default: Whether the library is measured if the user names no libraries (default True).
     """
 
     name: str
@@ -38,7 +38,7 @@ class Peer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayJob:
-    """Job that every rank runs.
+    """Settings of one run of a replay, the same on every rank.
 
     Args:
         model: Name of the model.
@@ -98,14 +98,14 @@ class ReplaySamples:
 
     @property
     def mean(self) -> float:
-        """Mean seconds per step, which single slow steps increase."""
+        """Mean seconds per step; unlike the median, it rises with a few slow steps."""
         return statistics.fmean(self.seconds)
 
     def write(self, path: str) -> None:
-        """Write the samples to a file that `read` reads."""
+        """Write the step times to a file that `read` reads."""
         Path(path).write_text(json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, path: str) -> ReplaySamples:
-        """Return the samples that rank 0 wrote."""
+        """Return the step times that rank 0 wrote."""
         return cls(seconds=tuple(json.loads(Path(path).read_text())["seconds"]))

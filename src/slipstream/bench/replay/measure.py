@@ -1,10 +1,11 @@
-"""Replay of real models on lab hosts, to measure the share of a step that communication takes.
+"""Replay of real models on simulated hosts, to measure how much communication slows a step down.
 
     rows = replay(ReplaySpec(models=("resnet50",)), peers(["gloo", "slipstream"]))
 
-The time of a step without communication (the compute-only step) is measured in the same rounds as
-the peers. The efficiency of a peer is the time of a compute-only step divided by the time of a step
-with the peer. Nothing else should run on the machine.
+The peers are the compared libraries. The time of a step without communication (the compute-only
+step) is measured in the same rounds as the libraries. The efficiency of a library is the time of a
+compute-only step divided by the time of a step with the library. Nothing else should run on the
+machine.
 """
 
 from __future__ import annotations
@@ -106,13 +107,14 @@ class ReplaySpec:
 
     Args:
         models: Names of the replayed models.
-        preset: Name of the published setting that defines the ratio of compute to communication.
-        hosts: Number of lab hosts, at least 2; one rank runs on each.
+        preset: Name of the published training set-up that defines the ratio of compute to
+            communication.
+        hosts: Number of simulated hosts, at least 2; one rank runs on each.
         rate: Bit rate of each host's link, such as 1gbit.
         steps: Number of measured steps in each round, at least 1.
         warmup: Number of steps before the measured steps in each round, at least 3, because DDP
             forms its buckets anew in the second step.
-        rounds: Number of rounds, at least 1; every peer has one turn in each.
+        rounds: Number of rounds, at least 1; each round runs every compared library once.
         busy: Whether the ranks multiply matrices instead of sleeping (default False).
         sparse: Whether embeddings that the model marks as sparse have sparse gradients (default
             False).
@@ -138,34 +140,37 @@ class ReplaySpec:
             model(name)
 
     def lab(self) -> LabSpec:
-        """Return the description of the lab."""
+        """Return the description of the simulated hosts and their links."""
         return LabSpec(hosts=self.hosts, rate=self.rate)
 
     def network(self) -> HostNetwork:
-        """Return the network of the lab, from which limits are computed."""
+        """Return the number and the link rate of the hosts, to compute the shortest steps."""
         return HostNetwork(hosts=self.hosts, bits_per_second=self.lab().link_rates[0])
 
     def published(self) -> Preset:
-        """Return the published setting that `preset` names."""
+        """Return the published training set-up that `preset` names."""
         return preset(self.preset)
 
     def compute_seconds(self, replayed: ReplayModel) -> float:
-        """Return the seconds of both passes, slowed down by the same factor as the network."""
+        """Return the seconds of the forward and backward passes together.
+
+        The published time is multiplied by the factor by which the simulated network is slower.
+        """
         published = self.published()
         return published.step_seconds(replayed) * published.slowdown(self.network())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayRow:
-    """Result of one peer with one model.
+    """Step times of one compared library with one model.
 
     Args:
         model: Name of the model.
-        peer: Readable name of the peer; empty if only the limit was computed.
+        peer: Readable name of the compared library; empty if nothing was measured.
         wire: Precision of gradients between hosts.
-        steps: Times of the measured steps; None if only the limit was computed.
-        limit: Shortest possible steps of the model with this wire precision, computed from the
-            measured compute-only step.
+        steps: Times of the measured steps; None if nothing was measured.
+        limit: Shortest possible times of a step with this precision, computed from the time of a
+            compute-only step.
     """
 
     model: str
@@ -181,7 +186,7 @@ class ReplayRow:
 
 
 def peers(names: Sequence[str]) -> tuple[Peer, ...]:
-    """Return the peers that have the given names.
+    """Return the compared libraries with the given names from `PEERS`.
 
     Raises:
         UsageError: a name is unknown.
@@ -193,7 +198,7 @@ def peers(names: Sequence[str]) -> tuple[Peer, ...]:
 
 
 def default_peers(spec: ReplaySpec) -> tuple[Peer, ...]:
-    """Return the default peers that can run on this machine with these settings.
+    """Return the default libraries that can run on this machine with these settings.
 
     With sparse gradients, only DDP can run: hooks and Horovod's optimizer do not accept them.
     Horovod is left out if it is not installed.
@@ -214,7 +219,7 @@ def has_horovod() -> bool:
 
 
 def limits(spec: ReplaySpec, wires: Sequence[Wire] = ("fp32", "fp16", "int8")) -> list[ReplayRow]:
-    """Return rows that have only limits, without a run; the optimizer's time is left out.
+    """Compute the shortest possible steps without running any, and without an optimizer.
 
     Args:
         spec: Settings of the replay.
@@ -236,18 +241,18 @@ def limits(spec: ReplaySpec, wires: Sequence[Wire] = ("fp32", "fp16", "int8")) -
 def replay(
     spec: ReplaySpec, compared: Sequence[Peer], on_run: OnRun | None = None
 ) -> list[ReplayRow]:
-    """Replay models with each peer, which takes minutes for each model.
+    """Replay models with each compared library, which takes minutes for each model.
 
     Args:
         spec: Settings of the replay.
-        compared: Peers, in the order of the rows.
+        compared: Compared libraries, in the order of the results.
         on_run: Function that receives the name of the next run (default None).
 
     Returns:
-        Rows of each model: first the compute-only step, then one row per peer.
+        The results of each model: first the compute-only step, then one result per library.
 
     Raises:
-        UnsupportedError: the lab, which needs root and iproute2, cannot be made.
+        UnsupportedError: the hosts cannot be simulated, which needs root and iproute2.
         SlipstreamError: a rank failed.
     """
     rows: list[ReplayRow] = []
@@ -287,7 +292,7 @@ def _limit(spec: ReplaySpec, replayed: ReplayModel, step: StepSeconds, wire: Wir
 
 
 def _run(lab: Lab, spec: ReplaySpec, replayed: ReplayModel, peer: Peer) -> ReplaySamples:
-    """Run the steps on all ranks, and return their times."""
+    """Run the steps on all ranks, and return the times of the measured steps."""
     compute_seconds = spec.compute_seconds(replayed)
     num_steps = spec.warmup + spec.steps
     with tempfile.TemporaryDirectory(prefix="slipstream-replay-") as folder:

@@ -28,10 +28,10 @@ class ReplayModule(torch.nn.Module):
 
     Args:
         replayed: Model that defines the parameters.
-        device: Simulated device, which takes the time of the compute.
+        device: Simulated device, which waits for the time that a GPU would compute.
         compute_seconds: Seconds of the forward and backward passes together.
-        seed: Seed of the gradients (default 0). Each rank gives its number, so that gradients
-            differ between ranks.
+        seed: Seed of the random gradients (default 0). Callers pass the number of the rank, so that
+            gradients differ between ranks.
         sparse: Whether embeddings that the model marks as sparse have sparse gradients (default
             False).
     """
@@ -66,7 +66,7 @@ class ReplayModule(torch.nn.Module):
         self._replay_layers = layers
 
     def forward(self, scalar: torch.Tensor) -> torch.Tensor:
-        """Run all layers, and block for the time of the forward pass."""
+        """Call all layers in order; each one waits for the time of its forward pass."""
         self._device.begin_step()
         for layer in self._replay_layers:
             scalar = layer(scalar)
@@ -83,11 +83,11 @@ class ReplayModule(torch.nn.Module):
 
 
 class ReplayLayer(torch.nn.Module):
-    """One layer of the module.
+    """One layer of a `ReplayModule`, which waits instead of computing.
 
     Args:
         layer: Layer of the model that defines the parameters.
-        device: Simulated device, which takes the time of the compute.
+        device: Simulated device, which waits for the time that a GPU would compute.
         forward_seconds: Seconds of the forward pass.
         tied: Parameters of earlier layers that this layer uses, too. The gradients of tied
             parameters are ready when the backward passes of both layers have ended.
@@ -130,7 +130,7 @@ class ReplayLayer(torch.nn.Module):
     def _add_sparse(
         self, name: str, parameter: Parameter, batch: int, generator: torch.Generator
     ) -> None:
-        """Add an embedding module, because DDP accepts only sparse gradients of embeddings."""
+        """Add an embedding module, because DDP rejects sparse gradients of other modules."""
         rows, width = parameter.shape
         table = torch.nn.Embedding(rows, width, sparse=True, _weight=torch.zeros(rows, width))
         self.add_module(name, table)
@@ -168,7 +168,7 @@ def _sparse_gradient(parameter: torch.Tensor, rows: torch.Tensor) -> torch.Tenso
 
 
 class _Compute(torch.autograd.Function):
-    """Autograd function that takes the time of a layer in the forward and the backward pass.
+    """Autograd function that waits for the time of a layer's forward and backward passes.
 
     The inputs of the function are a scalar, the layer, and the parameters of the layer.
     """

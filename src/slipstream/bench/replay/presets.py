@@ -1,9 +1,9 @@
-"""Published training set-ups, scaled to the lab, whose network is slower and smaller.
+"""Published training set-ups, scaled to simulated hosts: fewer ones, with slower links.
 
-Compute is slowed down by the same factor as the network: the time of an allreduce on the lab's
+Compute is slowed down by the same factor as the network: the time of an allreduce on the simulated
 links divided by its time on the published links. Therefore the ratio of compute to communication
-stays the same, even if the lab has fewer hosts. A lab host is one process, which represents all
-processes of a published host. Communication inside a host takes no time.
+stays the same, even if there are fewer simulated hosts. A simulated host is one process, which
+represents all processes of a published host. Communication inside a host takes no time.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Preset:
         gpus_per_host: Number of GPUs in each host, for readers only.
         gpu: Name of the GPUs, for readers only.
         gbit_per_second: Rate of each host's link in Gbit/s.
-        measured: Published seconds of a step without communication, by model, with the model's
-            batch size.
+        measured: Published seconds of a step without communication, by name of the model. The
+            batch size is that of the `ReplayModel`.
         flops_per_second: FLOP/s that models without a published time are assumed to reach: those of
             ResNet-50.
     """
@@ -43,7 +43,7 @@ class Preset:
     flops_per_second: float = field(init=False)
 
     def __post_init__(self) -> None:
-        """Compute the FLOP/s from the step of the reference model."""
+        """Compute the FLOP/s from the published step of ResNet-50."""
         reference = model(REFERENCE)
         speed = _step_flops(reference) / self.measured[REFERENCE]
         object.__setattr__(self, "flops_per_second", speed)
@@ -60,7 +60,7 @@ class Preset:
         """Return the factor by which the compute is slowed down on a network.
 
         Args:
-            network: Network of the lab; at least two hosts.
+            network: Simulated network, of at least two hosts.
         """
         published = HostNetwork(hosts=self.hosts, bits_per_second=1e9 * self.gbit_per_second)
         return network.allreduce_seconds(1) / published.allreduce_seconds(1)

@@ -24,10 +24,10 @@ from slipstream.bench.replay.strategies import STRATEGIES, Step
 
 
 def main(text: str) -> None:
-    """Run a job together with the other ranks.
+    """Measure together with the other ranks; rank 0 writes the step times.
 
     Args:
-        text: Text of the job, from `ReplayJob.as_text`.
+        text: Settings as JSON text, from `ReplayJob.as_text`.
     """
     job = ReplayJob.from_text(text)
     torch.set_num_threads(1)
@@ -42,7 +42,7 @@ def main(text: str) -> None:
 
 
 def make_step(job: ReplayJob) -> Step:
-    """Return a function that runs one training step of a job."""
+    """Return a function that runs one training step with the settings of a job."""
     device = BusyDevice() if job.busy else TimedDevice()
     module = ReplayModule(
         model(job.model),

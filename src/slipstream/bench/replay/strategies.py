@@ -75,7 +75,7 @@ def overlapped(codec: str, *, across_steps: bool) -> Strategy:
 
 
 def hvd(compression: str) -> Strategy:
-    """Return a strategy with our version of Horovod's optimizer, which negotiates tensors."""
+    """Return a strategy with Slipstream's version of Horovod's optimizer."""
 
     def strategy(module: ReplayModule) -> Step:
         slipstream_hvd.init()
@@ -116,7 +116,7 @@ STRATEGIES: Mapping[str, Strategy] = {
 
 
 def _wrapped(module: ReplayModule) -> DistributedDataParallel:
-    """Return DDP without copies of gradients and without a broadcast of initial parameters."""
+    """Return the module in DDP, without copied gradients or a broadcast of initial parameters."""
     return DistributedDataParallel(module, gradient_as_bucket_view=True, init_sync=False)
 
 
@@ -140,7 +140,7 @@ def _training_step(
 
 
 def _optimizer(module: ReplayModule) -> torch.optim.Optimizer:
-    """Return SGD with momentum, but without momentum for sparse gradients, as it would be dense."""
+    """Return SGD with momentum for dense gradients only, because momentum is a dense tensor."""
     sparse = module.sparse_parameters()
     sparse_ids = {id(parameter) for parameter in sparse}
     dense = [parameter for parameter in module.parameters() if id(parameter) not in sparse_ids]

@@ -17,11 +17,12 @@ from slipstream.bench.tables import make_table
 
 
 def table(spec: ReplaySpec, rows: Sequence[ReplayRow]) -> Table:
-    """Return a table with a row for each model and peer.
+    """Return a table with a row for each model and compared library.
 
     Args:
         spec: Settings of the replay.
-        rows: Rows of the replay; rows without measured steps show only the limits.
+        rows: Results of the replay; without measured steps, only the shortest possible steps are
+            shown.
     """
     is_measured = any(row.steps for row in rows)
     text = caption(spec) if is_measured else f"{caption(spec)} The optimizer takes no time."
@@ -63,12 +64,12 @@ def _limit_cells(row: ReplayRow) -> list[str]:
 
 
 def is_compute_only(row: ReplayRow) -> bool:
-    """Return whether a row is the compute-only step, to which other steps are compared."""
+    """Return whether a result is that of steps without communication."""
     return row.peer == "compute only"
 
 
 def title(spec: ReplaySpec) -> str:
-    """Return a readable description of the lab and of the published set-up that it represents."""
+    """Return a description of the simulated hosts and of the set-up that they represent."""
     slowdown = spec.published().slowdown(spec.network())
     return (
         f"{spec.hosts} lab hosts at {spec.rate} for {spec.published()}: compute and network"
@@ -96,7 +97,7 @@ def as_json(spec: ReplaySpec, rows: Sequence[ReplayRow]) -> dict[str, Any]:
 
     Args:
         spec: Settings of the replay.
-        rows: Rows of the replay.
+        rows: Results of the replay.
     """
     return {
         "spec": asdict(spec),

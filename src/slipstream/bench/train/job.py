@@ -1,4 +1,4 @@
-"""The job of the ranks in the training benchmark, and their results."""
+"""Settings and results of the ranks in the training benchmark."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ACROSS = "across"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainJob:
-    """Job that every rank runs.
+    """Settings of a run of the training benchmark, the same on every rank.
 
     Args:
         model: Name of the model, from `models.MODELS`.
-        contenders: Names of the contenders: `ALONE`; "gloo" and "slipstream", which use DDP;
-            "slipstream across" and "slipstream across CODEC", which overlap communication across
-            steps.
+        contenders: Names of the compared ways to train. `ALONE` does not communicate. "gloo" and
+            "slipstream" use DDP. In "slipstream across" and "slipstream across CODEC",
+            communication also overlaps with the next forward pass.
         steps: Number of steps of each contender in each round.
         rounds: Number of measured rounds.
         warmup: Number of steps of each contender before the first round.
@@ -48,12 +48,12 @@ class TrainJob:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainSamples:
-    """Measurements of one contender's training.
+    """Measurements of a training with one way to communicate.
 
     Args:
-        contender: Name of the contender.
+        contender: Name of this way, from `TrainJob.contenders`.
         samples_per_step: Number of samples in a step, on all ranks together.
-        parameters: Number of trained numbers in the model.
+        parameters: Number of trained parameters of the model, counted by element.
         seconds: Mean seconds per step on the slowest rank, one value per round.
         losses: Loss of every step, including warm-up, averaged over all ranks.
     """
@@ -66,10 +66,10 @@ class TrainSamples:
 
 
 def write_trained(path: str, results: list[TrainSamples]) -> None:
-    """Write samples to a file that `read_trained` reads."""
+    """Write the measurements to a file that `read_trained` reads."""
     Path(path).write_text(json.dumps([asdict(result) for result in results]))
 
 
 def read_trained(path: str) -> list[TrainSamples]:
-    """Return the samples that rank 0 wrote."""
+    """Return the measurements that rank 0 wrote."""
     return [TrainSamples(**with_tuples(fields)) for fields in json.loads(Path(path).read_text())]

@@ -1,10 +1,10 @@
-"""Measurement of real training on lab hosts: samples per second over Slipstream and over gloo.
+"""Measurement of real training on simulated hosts, over Slipstream and over gloo.
 
     results = train(TrainSpec(models=("large",), lab=LabSpec(hosts=4)))
 
-All contenders train in the same processes and take turns. All contenders start from the same
-weights and see the same samples, so their losses have to agree. Nothing else should run on the
-machine.
+A contender is a compared way to train, such as DDP over gloo. All contenders train in the same
+processes and take turns. All contenders start from the same weights and see the same samples, so
+their losses have to agree. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class TrainSpec:
 
     Args:
         models: Names of the models, from `MODELS`.
-        lab: Description of the lab.
-        steps: Number of steps of each contender in each round, at least 1 (default None: a number
-            that takes a few seconds for each model).
+        lab: Description of the simulated hosts.
+        steps: Number of steps of each contender in each round, at least 1 (default None: as many
+            as take a few seconds with this model).
         rounds: Number of rounds, at least 1.
         warmup: Number of steps of each contender before the first round, at least 2, because DDP
             forms its buckets anew in the second step.
-        peers: Names of the peers, from `PEERS`.
+        peers: Names of the compared backends of other authors, from `PEERS`.
         codecs: Codecs of gradients between hosts, from `bench.comm.limits.CODEC_SHARE`. Each codec
-            adds a contender that overlaps communication across steps.
+            adds a contender whose communication also overlaps with the next forward pass.
     """
 
     models: tuple[str, ...] = MODELS
@@ -105,7 +105,7 @@ class TrainResult:
         return next((result for result in self.trained if result.contender == contender), None)
 
     def times_faster(self, trained: TrainSamples, other: str) -> float | None:
-        """Return the samples per second divided by those of `other`; None if `other` is missing."""
+        """Return how many times as fast as the contender `other` it was; None without `other`."""
         reference = self.of(other)
         if reference is None:
             return None
@@ -149,7 +149,7 @@ def train(spec: TrainSpec, on_note: OnNote | None = None) -> list[TrainResult]:
         on_note: Function that receives the name of the next measurement (default None).
 
     Raises:
-        UnsupportedError: PyTorch is not installed, or the lab cannot be made.
+        UnsupportedError: PyTorch is not installed, or the hosts cannot be simulated.
         SlipstreamError: a rank failed.
     """
     check_torch()

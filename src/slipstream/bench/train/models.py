@@ -1,8 +1,9 @@
 """Models of the training benchmark, with generated inputs instead of a data set.
 
-`resnet` is the network of the demo. With 166,000 parameters, `resnet` has little to communicate.
-`large` is a transformer over bytes with 25 million parameters and 100 MB of gradients. The
-sequences of `large` are so short that a step of four processes takes about a second on two cores.
+`resnet` is the small network of examples/01_fashion_mnist. With 166,000 parameters, `resnet` has
+little to communicate. `large` is a transformer over bytes with 25 million parameters and 100 MB of
+gradients. The sequences of `large` are so short that a step of four processes takes about a second
+on two cores.
 """
 
 # PyTorch's type stubs leave some types unspecified.
@@ -29,8 +30,8 @@ class Trainable:
 
     Args:
         build: Function that makes the model, with weights from PyTorch's global random state.
-        batch: Function that draws the inputs and targets of a batch, from the number of samples and
-            a random generator.
+        batch: Function that returns random inputs and targets. Its arguments are the number of
+            samples and a random generator.
         batch_size: Number of samples per rank and step.
         learning_rate: Learning rate of SGD with momentum 0.9.
         bucket_megabytes: Size of DDP's buckets in MB.
@@ -74,7 +75,7 @@ class TrainResidualBlock(nn.Module):
 
 
 def resnet() -> nn.Module:
-    """Return the network of the demo, which maps float [batch, 1, 28, 28] to logits [batch, 10]."""
+    """Return a small ResNet, which maps float [batch, 1, 28, 28] to logits [batch, 10]."""
     blocks = [
         TrainResidualBlock(16, 32, 2),
         TrainResidualBlock(32, 32, 1),

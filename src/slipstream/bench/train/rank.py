@@ -1,8 +1,8 @@
 """One rank of a training benchmark: python -m slipstream.bench.train.rank JOB.
 
-Environment variables, the same as with torchrun, identify the rank. Every contender trains its own
-copy of a model, with the same initial weights and the same samples. In each round every contender
-trains for some steps in its turn.
+Environment variables, the same as with torchrun, identify the rank. A contender is a compared way
+to train. Every contender trains its own copy of a model, with the same initial weights and the same
+samples. In each round every contender trains for some steps in its turn.
 """
 
 # PyTorch's type stubs leave some types unspecified.
@@ -27,13 +27,13 @@ from slipstream.torch import overlap
 
 
 class TrainingRun:
-    """Training of a model by one contender.
+    """Training of a model with one of the compared ways to communicate.
 
-    All ranks must construct the contenders in the same order.
+    All ranks must construct these objects in the same order.
 
     Args:
         model: Name from `models.MODELS`.
-        contender: Name of the contender, from `TrainJob`.
+        contender: Name of the way to communicate, from `TrainJob.contenders`.
     """
 
     def __init__(self, model: str, contender: str) -> None:
@@ -84,7 +84,7 @@ class TrainingRun:
             wrapped = DistributedDataParallel(
                 network, process_group=group, bucket_cap_mb=self._trainable.bucket_megabytes
             )
-            # as in the demo, steps communicate nothing but gradients
+            # as in examples/01_fashion_mnist, steps communicate nothing but gradients
             wrapped.broadcast_buffers = False
             return wrapped, _nothing
         codec = overlapping.removeprefix(ACROSS).strip()
@@ -101,10 +101,10 @@ class TrainingRun:
 
 
 def main(text: str) -> None:
-    """Run a job together with the other ranks.
+    """Measure together with the other ranks; rank 0 writes the results.
 
     Args:
-        text: Text of the job, from `TrainJob.as_text`.
+        text: Settings as JSON text, from `TrainJob.as_text`.
     """
     job = TrainJob.from_text(text)
     torch.set_num_threads(1)
@@ -122,7 +122,7 @@ def measure(job: TrainJob) -> list[TrainSamples]:
     """Train the models of all contenders in turns, and return their measurements.
 
     Args:
-        job: Job of all ranks.
+        job: Settings, the same on all ranks.
     """
     trainings = [TrainingRun(job.model, contender) for contender in job.contenders]
     for training in trainings:
