@@ -32,8 +32,8 @@ class Forward:
         samples: Number of samples in the micro-batch.
         steps: Operators of the forward pass, in order of execution.
         tensors: Shape and dtype of each tensor, by tensor name.
-        parameters: Name of each parameter that users see, such as "fc.weight", by the parameter's
-            key in `tensors`.
+        parameters: Name by which users know each parameter, such as "fc.weight"; the keys are keys
+            of `tensors`.
         inputs: Names of the model's inputs.
         outputs: Names of the model's outputs.
         buffer_bytes: Bytes of state that is not trained, such as the running means of batch norms.

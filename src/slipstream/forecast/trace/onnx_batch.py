@@ -36,7 +36,7 @@ class Batch:
 def bind(
     inputs: Sequence[ValueInfoProto], batch: Batch
 ) -> tuple[dict[str, tuple[int, ...]], Fraction]:
-    """Return the shape of each input by name, and the number of samples over the file's batch size.
+    """Return each input's shape by name, and `batch.samples` divided by the file's batch size.
 
     Args:
         inputs: Inputs of the model; the first dimension of the first input is the batch.

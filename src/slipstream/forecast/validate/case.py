@@ -1,4 +1,4 @@
-"""Rows of a table of published measurements: readable rows, and rows without a forecast."""
+"""Published measurements of a table: those that can be forecast, and those that cannot."""
 
 from __future__ import annotations
 
@@ -13,36 +13,39 @@ from slipstream.forecast.work.strategy import Strategy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedCase:
-    """A row of a table: a published measurement, with everything that a forecast of it needs.
+    """A published measurement, read from one row of a table, with all inputs of its forecast.
 
     Args:
         line: Line number in the file; the header is line 1.
-        source: Publisher of the measurement: text of the column `source`.
-        model: Text of the column `model`.
-        gpu: Text of the column `gpu`.
-        framework: Text of the column `framework`.
-        unit: Text of the column `unit`.
-        address: Text of the column `address`.
-        architecture: Name of the architecture, for
-            `slipstream.forecast.trace.architectures.names.find`.
-        sizes: Keyword arguments of the architecture's `make`; all but `sampled` are whole numbers.
-        inputs: Keyword arguments of the architecture's `inputs`.
+        source: Publisher of the measurement (column `source`).
+        model: Model as the publisher describes it (column `model`).
+        gpu: Device as the publisher describes it (column `gpu`).
+        framework: Framework as the publisher describes it (column `framework`).
+        unit: Unit of the published number, such as "images/sec" (column `unit`).
+        address: Address of the publication (column `address`).
+        architecture: Name of the architecture, which
+            `slipstream.forecast.trace.architectures.names.find` accepts.
+        sizes: Keyword arguments of `Architecture.make`, which makes the model; all but `sampled`
+            are whole numbers.
+        inputs: Keyword arguments of `Architecture.inputs`, which makes a batch.
         precision: Precision of matrix products; a 16-bit precision means mixed precision. The text
             "AMP" is read as "fp16".
         fp8: Whether linear layers multiply in 8 bits; all other products use `precision`.
         real_data: Whether the row states that training data were read and decoded during training.
-        device: Name of the device, for `slipstream.forecast.hardware.Hardware.device`.
+        device: Name of the device, which `slipstream.forecast.hardware.Hardware.device` accepts.
         devices: Total number of devices.
         per_host: Number of devices in a host.
         network_gbit: Network rate of a host in Gbit/s; None if the row states no rate or has only
             one host.
         strategy: Division of the work among the devices; data parallelism if the row names no
             strategy.
-        sharded: State that is divided among ranks: "head" (classes of the last layer of a face
-            recogniser), "embedding" (rows of embeddings), or "none". Ranks replicate all state that
-            is not divided. With "factors", no state is divided, and replicas exchange the factors
-            of the gradients of linear layers.
-        runtime: Name of a runtime in `slipstream.forecast.validate.software`.
+        sharded: Division of the model's parameters among ranks: "none" (each rank has all
+            parameters), "head" (ranks divide the classes of a face recogniser's last layer),
+            "embedding" (ranks divide the rows of embedding tables), or "factors" (each rank has all
+            parameters, and ranks exchange the two factors of each linear layer's gradient instead
+            of the gradient).
+        runtime: Name of the framework's variant (runtime), one of the names in
+            `slipstream.forecast.validate.software`.
         step_samples: Number of samples (or of tokens, if `unit` counts tokens) of a step on all
             devices together.
         measured: Seconds per step, or a speed-up if `measures` is "speedup".
@@ -51,13 +54,13 @@ class PublishedCase:
             whole training, including evaluation and pauses, divided by the number of steps.
         channels_first: Whether channels are the first dimension of images.
         gradient_bytes: Bytes per gradient element that replicas exchange.
-        raced: Whether the row was measured as in NVIDIA's MLPerf submissions: a step is launched as
-            one CUDA graph, and InfiniBand switches add gradients.
-        input_rate: Samples per second that a host reads; None if input never limits the step.
+        raced: Whether the training ran as in NVIDIA's MLPerf submissions: a step is launched as one
+            CUDA graph, and InfiniBand switches add gradients.
+        input_rate: Samples per second that a host can read; None if reading never limits the step.
         memory_mb: Peak memory of a device in MiB; None if the row states none.
-        group: Key that is the same for rows that differ only in their strategy.
-        assumed: Names of the values, fields among them, that the row does not state and that were
-            assumed.
+        group: Text that is equal for measurements that differ only in their strategy.
+        assumed: Names of the values that the row does not state and that were assumed, such as
+            "batch" or "network_gbit".
     """
 
     line: int
@@ -98,9 +101,9 @@ class Unread:
 
     Args:
         line: Line number in the file; the header is line 1.
-        source: Text of the column `source`.
-        model: Text of the column `model`.
-        reason: Sentence that says which value was found and which values can be read.
+        source: Publisher of the measurement (column `source`).
+        model: Model as the publisher describes it (column `model`).
+        reason: Sentence that says which value the row has, and which values can be read instead.
     """
 
     line: int

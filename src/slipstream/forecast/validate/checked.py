@@ -93,7 +93,7 @@ def _checked(row: dict[str, str]) -> CheckedStep:
 
 
 def forecast(row: CheckedStep, device: str, parameters: Parameters, runtime: Runtime) -> float:
-    """Return the forecast seconds of a step.
+    """Return the forecast duration of a step in seconds.
 
     The call blocks for seconds if the model was not traced before.
 
@@ -101,7 +101,7 @@ def forecast(row: CheckedStep, device: str, parameters: Parameters, runtime: Run
         row: Measured step.
         device: Name of the device that ran the step.
         parameters: Calibrated rates of devices and links.
-        runtime: Overhead of the framework.
+        runtime: Calibrated overhead of the framework.
     """
     simulation = _simulation(row.model, row.batch, row.precision)
     job = TrainingJob(
@@ -132,13 +132,16 @@ def _simulation(model: str, batch: int, precision: Precision) -> Simulation:
 def fit(
     rows: Sequence[CheckedStep], device: str, parameters: Parameters, guess: Runtime
 ) -> Runtime:
-    """Return the runtime that minimises the sum of the squared logarithmic errors.
+    """Fit the overhead of the framework to measured steps.
+
+    The fit minimises the squared logarithms of forecast over measured seconds, and keeps the fitted
+    factors near 1.
 
     Args:
         rows: Measured steps.
         device: Name of the device that ran the steps.
         parameters: Calibrated rates, which the fit does not change.
-        guess: First guess of the runtime; the fit does not change the host times in it.
+        guess: First guess of the overhead; the fit does not change its times of the host.
     """
 
     def residuals(point: npt.NDArray[np.float64]) -> list[float]:
@@ -159,13 +162,13 @@ def _at(guess: Runtime, point: npt.NDArray[np.float64]) -> Runtime:
 def errors(
     rows: Sequence[CheckedStep], device: str, parameters: Parameters, guess: Runtime
 ) -> list[float]:
-    """Return the relative error of each row's forecast, by a fit that leaves out the row's model.
+    """Return the relative error of each step's forecast after a fit without the step's model.
 
     Args:
         rows: Measured steps.
         device: Name of the device that ran the steps.
         parameters: Calibrated rates, which the fit does not change.
-        guess: First guess of the runtime, from which `fit` starts.
+        guess: First guess of the overhead, from which `fit` starts.
     """
     models = {row.model for row in rows}
     without = {

@@ -1,4 +1,4 @@
-"""Values that a table does not state: values that its source documents, and usual values.
+"""Values for what published measurements do not state: documented elsewhere, or usual.
 
 `PublishedCase.assumed` names each value that this module provides.
 """
@@ -112,13 +112,13 @@ _USUAL = {"sequence": 8, "token": 4096, "example": 65536}
 
 
 def batch(row: TableRow, model: TrainedModel, software: Software, device: Device) -> int:
-    """Return the batch size per device for a row that states no batch size.
+    """Return the batch size per device for a measurement that states no batch size.
 
     Args:
-        row: Row of the table.
-        model: Model of the row.
-        software: Framework of the row.
-        device: Device of the row.
+        row: Published measurement, as a row of text.
+        model: Model whose training was measured.
+        software: Framework that ran the training, and its precision.
+        device: Device that ran the training.
     """
     half = software.precision in ("fp16", "bf16")
     if "deeplearningexamples" in row.source.lower():
@@ -139,12 +139,12 @@ def batch(row: TableRow, model: TrainedModel, software: Software, device: Device
 
 
 def accumulates(row: TableRow, model: TrainedModel, software: Software) -> bool:
-    """Return whether the row is NVIDIA's BERT pre-training, which accumulates gradients.
+    """Return whether a measurement is of NVIDIA's BERT pre-training, which accumulates gradients.
 
     Args:
-        row: Row of the table.
-        model: Model of the row.
-        software: Framework of the row.
+        row: Published measurement, as a row of text.
+        model: Model whose training was measured.
+        software: Framework that ran the training, and its precision.
     """
     return (
         "deeplearningexamples" in row.source.lower()
@@ -160,8 +160,8 @@ def accumulation(
     """Return the number of sequences in a micro-batch of BERT, and the micro-batches per step.
 
     Args:
-        model: BERT-Large and its inputs.
-        software: Framework, whose precision decides the micro-batch.
+        model: BERT-Large, with the length of a sequence in `inputs`.
+        software: Framework and its precision, which both decide the micro-batch.
         device: Device, whose memory decides the micro-batch.
         devices: Number of devices that share the global batch; a number below 8 counts as 8.
         stated: Batch size per device in the table: the number of sequences of one micro-batch, or
@@ -182,12 +182,12 @@ def accumulation(
 
 
 def channels_first(row: TableRow, model: TrainedModel, software: Software) -> bool:
-    """Return whether channels are the first dimension of images.
+    """Return whether the training stored images with channels as their first dimension.
 
     Args:
-        row: Row of the table.
-        model: Model of the row.
-        software: Framework of the row.
+        row: Published measurement, as a row of text.
+        model: Model whose training was measured.
+        software: Framework that ran the training, and its precision.
     """
     if model.samples_are != "image" or model.architecture.startswith("ssd"):
         return False
@@ -202,12 +202,12 @@ def channels_first(row: TableRow, model: TrainedModel, software: Software) -> bo
 
 
 def input_rate(row: TableRow, model: TrainedModel, software: Software) -> float | None:
-    """Return the samples per second that a host reads, or None if input never limits the step.
+    """Return the samples per second that a host can read, or None if reading never limits steps.
 
     Args:
-        row: Row of the table.
-        model: Model of the row.
-        software: Framework of the row.
+        row: Published measurement, as a row of text.
+        model: Model whose training was measured.
+        software: Framework that ran the training, and its precision.
     """
     if "dawnbench" in row.source.lower() and software.runtime == "pytorch":
         return _RACE_IMAGES_PER_SECOND if "v100" in row.gpu.lower() else None
@@ -222,14 +222,14 @@ def input_rate(row: TableRow, model: TrainedModel, software: Software) -> float 
 
 
 def raced(row: TableRow, software: Software) -> bool:
-    """Return whether a row is an MLPerf result of NVIDIA, with CUDA graphs and switches that sum.
+    """Return whether NVIDIA ran the training for MLPerf, with CUDA graphs and sums in switches.
 
     Source: mlcommons/training_results, NVIDIA's implementations/mxnet/config_*.sh of ResNet-50,
     E2E_CUDA_GRAPHS=1 and SBATCH_NETWORK=sharp.
 
     Args:
-        row: Row of the table.
-        software: Framework of the row.
+        row: Published measurement, as a row of text.
+        software: Framework that ran the training, and its precision.
     """
     return "mlperf" in row.source.lower() and software.runtime.startswith("ngc-")
 
@@ -239,12 +239,12 @@ def _is_dell_of_2016(row: TableRow) -> bool:
 
 
 def read_samples(row: TableRow, model: TrainedModel, software: Software) -> TrainedModel:
-    """Return the model with the inputs that the source really used, if the table leaves them out.
+    """Return the model with the input sizes that the publisher used but the table does not state.
 
     Args:
-        row: Row of the table.
-        model: Model of the row.
-        software: Framework of the row.
+        row: Published measurement, as a row of text.
+        model: Model whose training was measured.
+        software: Framework that ran the training, and its precision.
     """
     inputs, by_torch = model.inputs, software.runtime == "ngc-pytorch"
     if _is_dell_of_2016(row) and software.runtime == "mxnet" and model.architecture == "googlenet":
@@ -261,7 +261,7 @@ def read_samples(row: TableRow, model: TrainedModel, software: Software) -> Trai
 
 
 def race(devices: int) -> tuple[int, float]:
-    """Return the batch per GPU of ResNet-50 in MLPerf, and the epochs to the target accuracy.
+    """Return MLPerf's batch size per GPU for ResNet-50, and the epochs to the target accuracy.
 
     Args:
         devices: Total number of GPUs.
@@ -273,11 +273,11 @@ def race(devices: int) -> tuple[int, float]:
 
 
 def side(row: TableRow, model: TrainedModel) -> int | None:
-    """Return the mean side in pixels of images that grow during training, or None if none grow.
+    """Return the mean side of images in pixels if they grow during training, or None.
 
     Args:
-        row: Row that states the time to reach an accuracy.
-        model: Model of the row.
+        row: Published time to reach an accuracy, as a row of text.
+        model: Model whose training was measured.
     """
     if "dawnbench" not in row.source.lower() or not model.architecture.startswith("resnet"):
         return None

@@ -27,11 +27,11 @@ _BEYOND = 1.1
 
 
 def score_table(report: ValidationReport, key: str) -> Table:
-    """Return a table of errors.
+    """Return a table of the errors of forecasts, with one line per group of measurements.
 
     Args:
-        report: Comparison of a table with its forecasts.
-        key: Name of a grouping in `KEYS`.
+        report: Published measurements, compared with their forecasts.
+        key: Property that the measurements of a group share: a key of `KEYS`, such as "model".
     """
     fitted = {
         "source": "without its source", "model": "without its model in its source",
@@ -45,7 +45,7 @@ def memory_table(report: ValidationReport) -> Table:
     """Return a table of the errors of peak memory.
 
     Args:
-        report: Comparison of a table in which some rows state a peak.
+        report: Published measurements, some of which state their peak memory.
     """
     return _scores("Peak memory, for rows that state it", "source", report.memory())
 
@@ -61,12 +61,12 @@ def _scores(title: str, key: str, scores: Mapping[str, Score]) -> Table:
 
 
 def percent(share: float) -> str:
-    """Return a share as text in per cent; a share that is nan becomes "-"."""
+    """Return a share as text, such as "50.0 %" for 0.5; nan becomes "-"."""
     return "-" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
 def worst_table(report: ValidationReport) -> Table:
-    """Return a table of the rows with the largest errors."""
+    """Return a table of the measurements whose forecasts have the largest errors."""
     table = Table(title="Rows with the largest errors")
     for name in ("line", "model", "on", "framework"):
         table.add_column(name, justify="right" if name == "line" else "left")
@@ -82,11 +82,11 @@ def worst_table(report: ValidationReport) -> Table:
 
 
 def notes(report: ValidationReport, intervals: Intervals) -> list[str]:
-    """Return lines of text about coverage, scaling efficiency, ranking and unread rows.
+    """Return sentences about interval coverage, scaling efficiency, ranking and unread rows.
 
     Args:
-        report: Comparison of a table with its forecasts.
-        intervals: Prediction intervals, whose share of contained measurements is counted.
+        report: Published measurements, compared with their forecasts.
+        intervals: Prediction intervals; the result states the share of measurements inside them.
     """
     lines = [f"80 % intervals contain {percent(coverage(report, intervals))} of the measurements."]
     efficiencies = report.efficiencies()
@@ -122,11 +122,11 @@ def coverage(report: ValidationReport, intervals: Intervals) -> float:
 
 
 def as_json(report: ValidationReport, intervals: Intervals) -> dict[str, Any]:
-    """Return a comparison as JSON.
+    """Return measurements, forecasts and their errors as an object for JSON.
 
     Args:
-        report: Comparison of a table with its forecasts.
-        intervals: Prediction intervals, whose share of contained measurements is counted.
+        report: Published measurements, compared with their forecasts.
+        intervals: Prediction intervals; the result states the share of measurements inside them.
     """
     efficiencies = report.efficiencies()
     points = [abs(ours - theirs) for _, ours, theirs in efficiencies]

@@ -1,14 +1,15 @@
 """Fit of the parameters of a forecast to measurements, near a first guess.
 
 Each parameter is the product of a first guess and a factor; the logarithm of the factor has a
-normal prior. A runtime's factors are multiplied by those of the runtime "usual", so a runtime
-without measurements equals "usual".
+normal prior. Each framework (runtime) has factors of its own, which are multiplied by the factors
+of the runtime "usual". A runtime without measurements has only the factors of "usual".
 
-If a source publishes both a row on several devices and the rate of one device, the forecast of the
-row uses that rate. Rows on several devices thus determine communication, and rows on one device
-determine the device. Residuals are logarithms of forecast over measured values, and outliers count
-less (Cauchy's loss). Slopes are derivatives of residuals with respect to parameters. A fit that
-leaves rows out has its own residuals, but reuses the slopes at the point that fits all rows.
+If a publisher measured a training both on one device and on several devices, the forecast for
+several devices uses the measured rate of one device. Measurements on several devices thus determine
+the parameters of communication; measurements on one device determine those of the device. Residuals
+are logarithms of forecast over measured values, and outliers count less (Cauchy's loss). Slopes are
+derivatives of residuals with respect to parameters. A fit that leaves measurements out has its own
+residuals, but reuses the last slopes of the fit to all measurements.
 """
 # Pyright loses the types of NumPy arrays in sums and copies.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -55,8 +56,8 @@ class Fit:
     Args:
         cases: Measurements to fit.
         predictor: Predictor that simulates the measurements.
-        singles: Measured rates of single devices.
-        guess: First guess of the parameters; it contains all known runtimes.
+        singles: Published rates of single devices, for the forecasts of several devices.
+        guess: First guess of the parameters, including those of all known frameworks.
         progress: Callback that receives the number of completed rounds and the number of all rounds
             (default: none).
     """
@@ -84,9 +85,9 @@ class Fit:
         self._slopes: Vector | None = None
 
     def all(self, rounds: int = 6) -> Vector:
-        """Return the point of the parameter space that fits all cases best.
+        """Return the point of `space` whose parameters fit all measurements best.
 
-        The call blocks for some seconds per round and per hundred cases.
+        The call blocks for some seconds per round and per hundred measurements.
 
         Args:
             rounds: Number of Gauss-Newton rounds (default 6); each round computes new slopes.
@@ -100,11 +101,11 @@ class Fit:
         return point
 
     def without(self, left_out: Rows, start: Vector) -> Vector:
-        """Return the point that fits best without some cases; `all` must have been called before.
+        """Return the point of `space` that fits best without some measurements; call `all` first.
 
         Args:
-            left_out: Mask that is true for each case to leave out.
-            start: Point that fits all cases.
+            left_out: Mask that is true for each measurement to leave out.
+            start: Point of `space` that fits all measurements.
         """
         return self._solve(start, ~left_out, steps=4)
 
@@ -143,7 +144,7 @@ class Fit:
         return math.log(forecast / case.measured)
 
     def _differences(self, point: Vector) -> Vector:
-        """Return the slopes of all residuals; a runtime's parameters affect only its own rows."""
+        """Return the slopes of all residuals; a framework's slopes are 0 for other frameworks."""
         every = np.ones(len(self._cases), dtype=np.bool_)
         base = self._errors(point, every)
         slopes = np.zeros((len(self._cases), len(self.space.knobs)))

@@ -1,4 +1,4 @@
-"""Parameters of fits that leave out a source or a model, so that no fit judges its own rows.
+"""Parameters of several fits, each of which leaves out the measurements that it judges.
 
 tools/fit_forecast.py writes the results of the fits to `data/fit.json`, as points of one `Space`.
 """
@@ -24,14 +24,14 @@ Leave = Literal["source", "model", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folds:
-    """The results of several fits, as points of one `Space`.
+    """The results of several fits, as points of one `Space` of parameters.
 
     Args:
-        guess: First guess of the parameters, the origin of the space.
-        runtimes: Names of the runtimes that have fitted parameters of their own.
-        all: Point that fits all rows.
-        without: Points of the fits that left rows out, by fold name; `fold_of` returns the fold
-            name of a row.
+        guess: First guess of the parameters, which is the origin of the space.
+        runtimes: Names of the frameworks (runtimes) that have fitted parameters of their own.
+        all: Point of the fit to all measurements.
+        without: Points of the fits that left measurements out, by fold name; `fold_of` returns the
+            fold name of a measurement.
     """
 
     guess: Parameters
@@ -40,19 +40,19 @@ class Folds:
     without: Mapping[str, Sequence[float]]
 
     def parameters(self) -> dict[str, Parameters]:
-        """Return the parameters of each fit by fold name; "" names the fit to all rows."""
+        """Return the parameters of each fit by fold name; "" names the fit to all measurements."""
         space = Space(self.guess, self.runtimes)
         points = {"": self.all, **self.without}
         return {name: space.parameters(point) for name, point in points.items()}
 
 
 def fold_of(case: PublishedCase, leave: Leave) -> str:
-    """Return the name of the fold that judges a case: of the fit that left the case out.
+    """Return the fold name of a measurement: that of the fit that left the measurement out.
 
     Args:
-        case: Case of the table.
-        leave: Rows that the fit left out: all rows of the case's source, only the source's rows
-            with the case's model, or none.
+        case: Published measurement.
+        leave: Part of the table that the fit left out: "source" (all measurements of the
+            publisher), "model" (the publisher's measurements of the same model), or "none".
     """
     if leave == "none":
         return ""
@@ -60,7 +60,7 @@ def fold_of(case: PublishedCase, leave: Leave) -> str:
 
 
 def model_of(case: PublishedCase) -> str:
-    """Return the model of a case, without its batch, precision and sequence length."""
+    """Return the architecture and sizes of a measurement's model, without the sequence length."""
     sizes = " ".join(
         f"{key}={value:g}" for key, value in sorted(case.sizes.items()) if key != "positions"
     )
@@ -99,5 +99,5 @@ def save(folds: Folds, path: Path) -> None:
 
 
 def _short(value: Any) -> Any:
-    """Round nested numbers to four digits."""
+    """Round all numbers in nested lists and objects to four significant digits."""
     return json.loads(json.dumps(value), parse_float=lambda text: float(f"{float(text):.4g}"))

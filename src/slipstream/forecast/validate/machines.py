@@ -1,4 +1,4 @@
-"""The device, the number of devices per host and the network that a row was measured on."""
+"""The machine of a published measurement: devices, devices per host, and network."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DGX_GBIT = ((2022, 3200.0), (2020, 1600.0), (0, 800.0))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredMachine:
-    """The machine that a row was measured on.
+    """The machine on which a published measurement was made.
 
     Args:
         device: Device from the hardware tables.
@@ -35,7 +35,7 @@ class MeasuredMachine:
         per_host: Number of devices in a host.
         network_gbit: Network rate of a host in Gbit/s; None if the rate is unknown or there is only
             one host.
-        assumed: Names of the fields of this class that the row does not state.
+        assumed: Names of the values above that the row does not state and that were assumed.
     """
 
     device: Device
@@ -46,10 +46,10 @@ class MeasuredMachine:
 
 
 def machine(row: TableRow, hardware: Hardware) -> MeasuredMachine:
-    """Return the machine that a row was measured on.
+    """Return the machine on which a published measurement was made.
 
     Raises:
-        UnreadableError: The device is unknown, or a count is not a number.
+        UnreadableError: The device is unknown, or a number of devices is not a whole number.
     """
     device, assumed = _device(row.gpu, hardware)
     if device.name == "H100" and "torchtitan" in row.source.lower():
@@ -96,7 +96,7 @@ def _names(device: Device) -> tuple[str, ...]:
 
 
 def _pattern(name: str) -> re.Pattern[str]:
-    """Return a pattern for a name that allows "-", "_", blanks or nothing between its parts."""
+    """Return a pattern that finds a name with "-", "_", blanks or nothing between its parts."""
     parts = [re.escape(part) for part in re.split(r"[-_ ]", name)]
     return re.compile(rf"(?<![a-z0-9]){'[-_ ]*'.join(parts)}(?![a-z0-9])")
 
@@ -112,7 +112,7 @@ def _per_host(row: TableRow, devices: int) -> int:
 def _network_gbit(
     row: TableRow, device: Device, per_host: int
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Return the network rate of a host, and the name "network_gbit" if the rate is a guess."""
+    """Return the network rate of a host in Gbit/s, and ("network_gbit",) if the rate is a guess."""
     text = row.network_gbps.lower()
     if "not stated" in text and ("hdr" in text or "edr" in text):
         return next(gbit for year, gbit in _DGX_GBIT if device.year >= year), ("network_gbit",)

@@ -1,7 +1,8 @@
 """Forecasts of peak memory, compared with published peaks.
 
-Publishers count differently. torchtitan prints the memory that PyTorch's allocator reserved; other
-publishers read the memory in use on the device, which includes the context of the framework.
+Publishers count memory in different ways. torchtitan prints the memory that PyTorch's allocator
+reserved; other publishers read the memory in use on the device, which includes the context of the
+framework.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from slipstream.units import MIB
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """A case with its peak memory in MiB, as forecast and as measured.
+    """Peak memory of a measured training in MiB, as forecast and as measured.
 
     Args:
         case: Measurement that states the peak memory.
-        forecast: Forecast of the published number in MiB.
+        forecast: Forecast of the peak memory in MiB, counted as by the publisher.
     """
 
     case: PublishedCase
@@ -36,7 +37,7 @@ class Footprint:
 
     @property
     def measured(self) -> float:
-        """Published peak in MiB."""
+        """Published peak memory in MiB."""
         assert self.case.memory_mb is not None
         return self.case.memory_mb
 
@@ -51,17 +52,17 @@ class Habits:
     """Details of a framework's memory use that a strategy does not determine.
 
     Args:
-        context_mb: Memory in MiB that context, kernels and libraries use before the first tensor
-            (default 0).
-        peer_mb: Memory in MiB that the context uses in addition for each other device of the host
-            (default 0).
+        context_mb: Memory in MiB that the CUDA context, kernels and libraries use before the first
+            tensor (default 0).
+        peer_mb: Additional memory in MiB of the context for each other device of the host (default
+            0).
         master: Whether parameters in 16 bits have fp32 copies (default False).
-        expandable: Whether the allocator's segments can grow, as in `replay` (default False).
-        planned: Whether the framework plans all addresses before the first step, and uses no
-            allocator and no buckets (default False).
-        zeroed: Whether gradients are set to zero and not freed (default False).
-        aside: Whether the last layer is prepared on a separate CUDA stream, which has its own
-            memory (default False).
+        expandable: Whether the segments of PyTorch's allocator can grow (default False).
+        planned: Whether the framework fixes the addresses of all tensors before the first step, and
+            needs no allocator and no gradient buckets (default False).
+        zeroed: Whether gradients are set to zero between steps, and not freed (default False).
+        aside: Whether the weight of the last layer is normalised on a separate CUDA stream, which
+            has its own memory (default False).
     """
 
     context_mb: int = 0
@@ -85,13 +86,13 @@ _ARCFACE = replace(_USUAL, zeroed=True, aside=True)
 
 
 def footprint(case: PublishedCase, predictor: CasePredictor) -> Footprint:
-    """Return the peak memory of a case on the device that uses most memory.
+    """Forecast the peak memory of a measured training, on the device that uses most memory.
 
     The call blocks for seconds if the model was not traced before.
 
     Args:
         case: Measurement that states the peak memory.
-        predictor: Predictor, which may already have traced the model.
+        predictor: Predictor of measurements, which reuses a model that it has traced before.
     """
     habits = _habits(case)
     workload = _shared_out(predictor.workload(case), case)
@@ -126,11 +127,11 @@ def footprint(case: PublishedCase, predictor: CasePredictor) -> Footprint:
 
 
 def ratios(cases: Sequence[PublishedCase], predictor: CasePredictor) -> dict[str, list[float]]:
-    """Return the ratios of measured to forecast peak memory by source, for cases with a peak.
+    """Return the ratios of measured to forecast peak memory of all measurements, by publisher.
 
     Args:
-        cases: Measurements of a table.
-        predictor: Predictor, which may already have traced the models.
+        cases: Published measurements; those without a peak memory are skipped.
+        predictor: Predictor of measurements, which reuses models that it has traced before.
     """
     by_source: dict[str, list[float]] = {}
     for case in cases:
@@ -141,9 +142,9 @@ def ratios(cases: Sequence[PublishedCase], predictor: CasePredictor) -> dict[str
 
 
 def _planned(workload: Workload, case: PublishedCase, habits: Habits) -> float:
-    """Return the peak in bytes if all addresses are planned before the first step.
+    """Return the peak memory in bytes if all addresses are fixed before the first step.
 
-    Gradients have memory of their own. All other values share memory if they are not alive at the
+    Gradients have memory of their own. All other tensors share memory if they are not alive at the
     same time.
     """
     gradients = gradient_owners(workload)
@@ -168,11 +169,12 @@ def _with_kept_gradients(workload: Workload) -> Workload:
 
 
 def _split(workload: Workload, optimizer: Optimizer) -> tuple[Workload, Workload]:
-    """Return two workloads, of the main and of the separate stream; streams share no memory.
+    """Return the workload of the main CUDA stream, and the workload of the separate stream.
 
-    The last layer holds one vector, the centre, per class. The separate stream normalises the
-    centres to length 1, and computes the gradient of the normalisation in the backward pass.
-    Replicas do not exchange the last layer, and its optimizer states exist before the first step.
+    The two streams share no memory. The last layer holds one vector per class, its centre. The
+    separate stream normalises the centres to length 1, and computes the gradient of the
+    normalisation in the backward pass. Replicas do not exchange the gradient of the last layer, and
+    its optimizer states exist before the first step.
     """
     head = _head(workload)
     size = workload.values[head].num_bytes
@@ -194,7 +196,7 @@ def _split(workload: Workload, optimizer: Optimizer) -> tuple[Workload, Workload
 
 
 def _only(workload: Workload, is_chosen: Callable[[int], bool]) -> Workload:
-    """Return a workload in which only the chosen values take memory."""
+    """Return a workload in which only the chosen tensors take memory."""
     values = enumerate(workload.values)
     return replace(
         workload,
@@ -203,7 +205,7 @@ def _only(workload: Workload, is_chosen: Callable[[int], bool]) -> Workload:
 
 
 def _head(workload: Workload) -> int:
-    """Return the weight of the last layer; it is assumed to be the largest weight."""
+    """Return the index of the last layer's weight, which is assumed to be the largest weight."""
     return max(workload.parameters, key=lambda parameter: parameter.elements).value
 
 
@@ -221,7 +223,7 @@ def _is_torchtitan(case: PublishedCase) -> bool:
 
 
 def _compiles_loss(case: PublishedCase) -> bool:
-    """Return whether a row is of torchtitan in 2025 or later, which compiles loss and model."""
+    """Return whether torchtitan of 2025 or later ran the training; it compiles loss and model."""
     return re.search("torchtitan 20(2[5-9]|[3-9])", case.framework.lower()) is not None
 
 
@@ -230,7 +232,7 @@ def _context(habits: Habits, case: PublishedCase) -> float:
 
 
 def _ends(workload: Workload, strategy: Strategy) -> list[tuple[Workload, int]]:
-    """Return the workload and the number of stored micro-batches, for the first and last rank."""
+    """Return workload and number of stored micro-batches of the first and last pipeline rank."""
     divided = divide(workload, strategy.tensor, sequence=strategy.sequence).workload
     pipeline, virtual = strategy.pipeline, strategy.virtual
     if pipeline == 1:
@@ -244,7 +246,7 @@ def _ends(workload: Workload, strategy: Strategy) -> list[tuple[Workload, int]]:
 
 
 def _begun(rank: int, pipeline: int, virtual: int) -> int:
-    """Return the number of micro-batches whose activations a rank stores at once, rounded up."""
+    """Return how many micro-batches' activations a pipeline rank stores at once, rounded up."""
     if virtual == 1:
         return pipeline - rank
     parts = 2 * (pipeline - rank - 1) + (virtual - 1) * pipeline + 1
@@ -252,7 +254,7 @@ def _begun(rank: int, pipeline: int, virtual: int) -> int:
 
 
 def _shared_out(workload: Workload, case: PublishedCase) -> Workload:
-    """Return the workload of a rank; tables or the last layer may be divided among ranks."""
+    """Return the workload of one rank if ranks divide embedding tables or the last layer."""
     if case.sharded == "none" or case.devices == 1:
         return workload
     if case.sharded == "head":
@@ -277,7 +279,7 @@ def _shared_out(workload: Workload, case: PublishedCase) -> Workload:
 
 
 def _shrunk(workload: Workload, shared: Sequence[int] | set[int], case: PublishedCase) -> Workload:
-    """Divide the shared parameters, and all values of the same sizes, among the devices."""
+    """Divide given parameters, and tensors as large or half as large, among the devices."""
     sizes = {workload.values[value].num_bytes for value in shared}
     sizes |= {size // 2 for size in sizes}
     return replace(

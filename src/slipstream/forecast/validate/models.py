@@ -1,6 +1,6 @@
-"""The architecture that a row names, and the numbers that shape the model and its batches.
+"""The model of a published measurement: its architecture, its sizes and its inputs.
 
-Architectures have their names from `slipstream.forecast.trace.architectures.names.find`.
+Architectures have the names that `slipstream.forecast.trace.architectures.names.find` accepts.
 """
 
 from __future__ import annotations
@@ -43,19 +43,20 @@ _OUTBRAIN = {"vocabulary": 672304, "width": 80, "layers": 5, "fields": 13, "dens
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedModel:
-    """The model that a row trains.
+    """The model whose training was measured.
 
     Args:
         architecture: Name of the architecture.
-        sizes: Keyword arguments that make the model.
-        inputs: Keyword arguments that make a batch.
+        sizes: Keyword arguments of `Architecture.make`, which makes the model.
+        inputs: Keyword arguments of `Architecture.inputs`, which makes a batch.
         tokens: Number of tokens of a sample (default 1).
-        samples_are: Unit in which a batch is counted (default "image").
-        sharded: State that is divided among ranks: "embedding" (rows of embeddings), "head"
-            (classes of the last layer), or "none" (default). Ranks replicate all state that is not
-            divided. With "factors", no state is divided, and replicas exchange the factors of the
-            gradients of linear layers.
-        assumed: Names of values that the row does not state.
+        samples_are: Kind of a sample: "image" (default), "sequence", "token" or "example".
+        sharded: Division of the model's parameters among ranks: "none" (default: each rank has all
+            parameters), "head" (ranks divide the classes of a face recogniser's last layer),
+            "embedding" (ranks divide the rows of embedding tables), or "factors" (each rank has all
+            parameters, and ranks exchange the two factors of each linear layer's gradient instead
+            of the gradient).
+        assumed: Names of the values that the row does not state and that were assumed.
     """
 
     architecture: str
@@ -68,11 +69,12 @@ class TrainedModel:
 
 
 def model(row: TableRow, runtime: str) -> TrainedModel:
-    """Return the model that a row trains.
+    """Return the model whose training a row states.
 
     Args:
-        row: Row of the table.
-        runtime: Name of the runtime. With TensorFlow 1 and Caffe, a ResNet is version 1 by default.
+        row: Published measurement, as a row of text.
+        runtime: Name of the framework's variant. With TensorFlow 1 and Caffe, a ResNet is version 1
+            by default.
 
     Raises:
         UnreadableError: The row names no known architecture, or more than one.
@@ -107,7 +109,7 @@ def _number(row: TableRow, name: str, *keys: str) -> int:
 
 
 def _length(row: TableRow, default: int) -> tuple[int, tuple[str, ...]]:
-    """Return the number of tokens of a sequence, and "length" if the number is a guess."""
+    """Return the number of tokens of a sequence, and ("length",) if the number is a guess."""
     match = re.search(r"seq(?:uence)?(?:[-_ ]?len(?:gth)?)?[-_ =]*(\d+)", row.words)
     return (whole(match[1], "seq"), ()) if match else (default, ("length",))
 
@@ -129,7 +131,7 @@ def _gpt(_: re.Match[str], row: TableRow) -> TrainedModel:
 
 
 def _published(name: str, row: TableRow, default: int) -> TrainedModel:
-    """Return a language model of a published size."""
+    """Return a language model whose name determines all sizes except the sequence length."""
     length, guessed = _length(row, default)
     return TrainedModel(
         architecture=name, sizes={"positions": length}, inputs={"length": length}, tokens=length,

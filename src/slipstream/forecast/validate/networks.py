@@ -1,4 +1,4 @@
-"""The convolutional network, or vision transformer, that a row names."""
+"""The convolutional network, or vision transformer, that a published measurement names."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _FIRST_VERSION = ("tensorflow1", "horovod", "caffe")
 
 
 def network(text: str, row: TableRow, runtime: str) -> tuple[str, tuple[str, ...]] | None:
-    """Return the network that a row names and the names of assumed values; None if unknown.
+    """Return the architecture that a text names, and the names of assumed values, or None.
 
     Args:
-        text: Text of the model, in lower case and with "-" for blanks.
-        row: Row of the table.
-        runtime: Name of the runtime that trains the network.
+        text: Model as the publisher describes it, in lower case and with "-" for blanks.
+        row: Published measurement, as a row of text.
+        runtime: Name of the framework's variant that trains the network.
     """
     for pattern, name in _NETWORKS:
         if match := re.search(pattern, text):

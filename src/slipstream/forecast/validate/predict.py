@@ -39,11 +39,11 @@ _WITHOUT_DROPOUT = ("fsdp", "fsdp-compile")
 
 
 class CasePredictor:
-    """Predictor of cases; `traced` keeps traced models, which later cases can reuse.
+    """Predictor of published measurements; the attribute `traced` keeps traced models for reuse.
 
     Args:
-        parameters: Calibrated parameters with all known runtimes; a runtime states whether
-            attention is fused.
+        parameters: Parameters of all known frameworks (runtimes), which state whether attention is
+            fused; each method gets the parameters of its forecast.
         hardware: Devices and links (default: the hardware tables that Slipstream contains).
     """
 
@@ -56,11 +56,11 @@ class CasePredictor:
         self._clusters: dict[object, Cluster] = {}
 
     def forecast(self, case: PublishedCase, parameters: Parameters) -> float:
-        """Return the forecast of a case: seconds per step, or the speed-up over one device.
+        """Forecast a measurement: seconds per step, or the speed-up over one device.
 
         Args:
-            case: Case of the table.
-            parameters: Parameters to forecast with.
+            case: Published measurement.
+            parameters: Calibrated parameters of devices, links and frameworks.
         """
         seconds = self.step(case, parameters).seconds
         if case.measures != "speedup":
@@ -68,17 +68,17 @@ class CasePredictor:
         return self.alone(case, parameters).seconds / seconds * case.devices
 
     def alone(self, case: PublishedCase, parameters: Parameters) -> SimulatedStep:
-        """Return the step of a case on a single device, with the micro-batch size of the case."""
+        """Simulate a step on one device alone, with the micro-batch size of the measurement."""
         strategy = replace(case.strategy, data=1, tensor=1, pipeline=1, zero=0)
         return self.step(replace(case, strategy=strategy, devices=1), parameters)
 
     def step(self, case: PublishedCase, parameters: Parameters, pace: float = 1.0) -> SimulatedStep:
-        """Return the simulated step of a case.
+        """Simulate a step of the measured training.
 
         Args:
-            case: Case of the table.
-            parameters: Parameters to forecast with.
-            pace: Factor on the time of a device, as in `TrainingJob` (default 1).
+            case: Published measurement.
+            parameters: Calibrated parameters of devices, links and frameworks.
+            pace: Factor on the times of device and host, as in `TrainingJob` (default 1).
         """
         simulation = self.simulation(case)
         runtime = replace(parameters.runtime(case.runtime), graphs=case.raced)
@@ -101,7 +101,7 @@ class CasePredictor:
         )
 
     def workload(self, case: PublishedCase) -> Workload:
-        """Return the workload of a micro-batch of a case; the first call traces the model."""
+        """Return the workload of a measurement's micro-batch; the first call traces the model."""
         precision = case.precision if case.precision in ("fp16", "bf16") else "fp32"
         is_whole = case.runtime in _WHOLE
         sizes = dict(case.sizes)
@@ -118,7 +118,7 @@ class CasePredictor:
         return self.traced[key].at(case.strategy.micro_batch)
 
     def simulation(self, case: PublishedCase) -> Simulation:
-        """Return the simulation for a case; the first call for a model and strategy builds it."""
+        """Return the simulation of a measurement; it is built once per model and division."""
         strategy = case.strategy
         runtime = self._runtimes.runtime(case.runtime)
         workload = self._workload(case)
@@ -142,7 +142,7 @@ class CasePredictor:
         return self._simulations[key]
 
     def _workload(self, case: PublishedCase) -> Workload:
-        """Return the workload of a case; the gradients of its embedding tables are sparse."""
+        """Return a micro-batch's workload; recommenders have sparse embedding gradients."""
         workload = self.workload(case)
         if not case.architecture.startswith(_RECOMMENDERS):
             return workload
@@ -151,7 +151,7 @@ class CasePredictor:
         return self._sparse[id(workload)].workload
 
     def _strategy(self, case: PublishedCase) -> Strategy:
-        """Return the strategy of a case, including the layers that its ranks do not replicate."""
+        """Return the strategy of a measurement, including the layers without an all-reduce."""
         if case.sharded == "none" or case.strategy.data == 1:
             return case.strategy
         workload = self.workload(case)
@@ -166,7 +166,7 @@ class CasePredictor:
         return _apart(case.strategy, names, Agreement.SHARD)
 
     def cluster(self, case: PublishedCase) -> Cluster:
-        """Return the cluster on which a case was measured."""
+        """Return the cluster on which a measurement was made."""
         key = case.device, case.per_host, case.network_gbit, case.raced
         if key not in self._clusters:
             device = self._hardware.device(case.device)
@@ -185,7 +185,7 @@ def _apart(strategy: Strategy, names: Iterable[str], choice: Agreement) -> Strat
 
 
 def optimizer_of(case: PublishedCase) -> Optimizer:
-    """Return the usual optimizer of a case's architecture."""
+    """Return the usual optimizer of the architecture of a measurement."""
     words = case.architecture
     plain = words.startswith(("resnet", "vgg", "inception", "alexnet", "googlenet", "face"))
     return Optimizer.MOMENTUM if plain else Optimizer.ADAM

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 
 class UnreadableError(Exception):
-    """A row cannot be forecast; the message says which value was found and which can be read."""
+    """A row cannot be forecast; the message says which value it has, and which can be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """A row as text; every field except `line` is a column of the table.
+    """A published measurement as text; every field except `line` is a column of the table.
 
     Args:
         line: Line number in the file; the header is line 1.
@@ -33,21 +33,21 @@ class TableRow:
 
     @property
     def words(self) -> str:
-        """Text that names the model and the software, in lower case."""
+        """Texts of the columns `model` and `framework`, joined by a blank, in lower case."""
         return f"{self.model} {self.framework}".lower()
 
     def numbers(self) -> dict[str, str]:
-        """Return the KEY=VALUE pairs in the model's text, with keys in lower case."""
+        """Return the KEY=VALUE pairs in the text of the column `model`, with keys in lower case."""
         pairs = re.findall(r"([A-Za-z_]\w*)=([\w.]+)", self.model)
         return {key.lower(): value for key, value in pairs}
 
 
 def whole(text: str, name: str) -> int:
-    """Return the whole number, at least 1, that a text contains; the digits may have commas.
+    """Return the whole number in a text, such as 1024 for "1,024"; it must be at least 1.
 
     Args:
-        text: Text of the table.
-        name: Name of the column.
+        text: Text from a cell of the table.
+        name: Name of the number for the error message, such as that of the column.
 
     Raises:
         UnreadableError: The text is not a whole number of at least 1.

@@ -1,4 +1,4 @@
-"""Scaling efficiency: rows on several devices, compared with the matching row on one device.
+"""Scaling efficiency: measurements on several devices, compared with those on one device.
 
 The forecast uses the published rate of one device, so that only the scaling is judged.
 """
@@ -28,7 +28,7 @@ class Efficiency:
 
 
 class Singles:
-    """The measured rates of single devices.
+    """Published rates of single devices, in samples per second.
 
     Args:
         cases: Measurements of a table, on one and on several devices.
@@ -42,7 +42,7 @@ class Singles:
         }
 
     def seconds(self, case: PublishedCase) -> float | None:
-        """Return the published time of one device for one device's share of a step, or None.
+        """Return the published seconds of one device alone for its share of a step, or None.
 
         Args:
             case: Measurement on several devices.
@@ -55,12 +55,13 @@ class Singles:
     def step(
         self, case: PublishedCase, predictor: CasePredictor, parameters: Parameters
     ) -> float | None:
-        """Return the seconds of a step at the measured rate of one device, or None if unknown.
+        """Forecast the seconds of a step from the published rate of one device, or return None.
 
         Args:
             case: Measurement on several devices.
             predictor: Predictor that simulates the step.
-            parameters: Calibrated parameters for everything except the rate of a device.
+            parameters: Calibrated parameters; the published rate of one device replaces the
+                forecast rate.
         """
         one = self.seconds(case)
         if one is None:
@@ -71,12 +72,13 @@ class Singles:
     def efficiency(
         self, case: PublishedCase, predictor: CasePredictor, parameters: Parameters
     ) -> Efficiency | None:
-        """Return the efficiency of a case, or None if the rate of one device is unknown.
+        """Return the scaling efficiency of a measurement; None if one device's rate is unknown.
 
         Args:
             case: Measurement on several devices, or a speed-up.
             predictor: Predictor that simulates the step.
-            parameters: Calibrated parameters for everything except the rate of a device.
+            parameters: Calibrated parameters; the published rate of one device replaces the
+                forecast rate.
         """
         if case.measures == "speedup":
             speedup = predictor.forecast(case, parameters)
@@ -88,7 +90,7 @@ class Singles:
 
 
 def _alike(case: PublishedCase) -> tuple[object, ...]:
-    """Return a key that is the same for rows that differ only in the number of devices."""
+    """Return a key that is equal for measurements that differ only in the number of devices."""
     strategy = case.strategy
     return (
         case.source, model_of(case), tuple(case.inputs.items()), case.gpu, case.framework,

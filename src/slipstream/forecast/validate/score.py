@@ -23,12 +23,13 @@ WORST = 10
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A case and its forecast, in the same unit.
+    """A measurement and its forecast: both in seconds per step, or both as a speed-up.
 
     Args:
-        case: Measurement.
-        forecast: Forecast with parameters that were fitted without the case.
-        efficiency: Forecast and measured efficiency; None if the rate of one device is unknown.
+        case: Published measurement.
+        forecast: Forecast with parameters that were fitted without this measurement.
+        efficiency: Forecast and measured scaling efficiency; None if the rate of one device is
+            unknown.
     """
 
     case: PublishedCase
@@ -43,11 +44,11 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Errors of several rows.
+    """Errors of the forecasts of a group of measurements.
 
     Args:
-        rows: Number of rows in the table.
-        read: Number of rows of the table that could be read.
+        rows: Number of rows of the group in the table, including those that could not be read.
+        read: Number of rows of the group that could be read.
         mape: Mean of the relative errors |forecast - measured| / measured; nan if no row was read.
         median: Median of the relative errors; nan if no row was read.
         p90: 90th percentile of the relative errors; nan if no row was read.
@@ -69,13 +70,14 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationReport:
-    """A comparison of a table with its forecasts.
+    """Published measurements of a table, compared with their forecasts.
 
     Args:
-        judged: Rows that were read, with their forecasts.
-        unread: Rows that were not read, with reasons.
-        leave: Rows that the fit left out, as in `fold_of`.
-        footprints: Peak memory of the rows that state a peak (default none).
+        judged: Measurements that were read, with their forecasts.
+        unread: Rows that could not be read, with reasons.
+        leave: Part of the table that each fit left out, as in `fold_of`: "source", "model" or
+            "none".
+        footprints: Forecast and measured peak memory of the rows that state it (default: none).
     """
 
     judged: tuple[Judged, ...]
@@ -84,10 +86,10 @@ class ValidationReport:
     footprints: tuple[Footprint, ...] = ()
 
     def by(self, key: Callable[[PublishedCase], str]) -> dict[str, Score]:
-        """Return the errors of groups of rows.
+        """Return the errors of each group of measurements, by the name of the group.
 
         Args:
-            key: Function that returns the group of a case.
+            key: Function that returns the name of a measurement's group.
         """
         groups: dict[str, list[float]] = {}
         for judged in self.judged:
@@ -112,11 +114,11 @@ class ValidationReport:
         return dict(sorted(scores.items()))
 
     def worst(self, count: int = WORST) -> list[Judged]:
-        """Return the rows with the largest errors."""
+        """Return the measurements whose forecasts have the largest errors."""
         return sorted(self.judged, key=lambda judged: -judged.error)[:count]
 
     def efficiencies(self) -> list[tuple[Judged, float, float]]:
-        """Return rows on several devices with their forecast and measured efficiency.
+        """Return measurements on several devices with forecast and measured scaling efficiency.
 
         Efficiency is the throughput of n devices, divided by n times the published throughput of a
         single device.
@@ -128,11 +130,11 @@ class ValidationReport:
         ]
 
     def ranks(self) -> tuple[int, int]:
-        """Return the number of groups of rows with a hit, and the number of all groups of rows.
+        """Return in how many groups the forecast finds the best strategy, and the number of groups.
 
-        A group consists of four or more rows that differ only in their strategy. A group has a hit
-        if the strategy with the shortest measured step is among the three strategies with the
-        shortest forecast steps.
+        A group consists of four or more step times with Megatron that differ only in their
+        strategy. The forecast finds the strategy with the shortest measured step if that strategy
+        is among the three with the shortest forecast steps.
         """
         groups: dict[str, list[Judged]] = {}
         for judged in self.judged:
@@ -148,7 +150,7 @@ class ValidationReport:
 
 
 def group_of(case: PublishedCase) -> str:
-    """Return the kind of a case's model, such as "image"; each kind has a prediction interval."""
+    """Return the kind of a model, such as "image"; each kind has its own prediction interval."""
     if case.architecture.startswith(("dlrm", "wide-deep", "ncf")):
         return "tables"
     if case.architecture.startswith(("gpt", "mpt", "llama")):
@@ -157,7 +159,7 @@ def group_of(case: PublishedCase) -> str:
 
 
 def _score(ratios: Sequence[float], missed: int) -> Score:
-    """Return the errors of rows from their ratios of forecast over measured."""
+    """Return the errors of a group from the ratios of forecast to measured values."""
     if not ratios:
         none = float("nan")
         return Score(rows=missed, read=0, mape=none, median=none, p90=none, bias=none)
@@ -179,19 +181,20 @@ def validate(
     leave: Leave = "source",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ValidationReport:
-    """Forecast and judge the rows of a table.
+    """Forecast the published measurements of a table, and compare both.
 
     The call blocks for seconds per traced model.
 
     Args:
-        path: Location of the table.
-        folds: Parameters that were fitted without parts of the table.
-        leave: Rows that the fit must leave out to judge a row, as in `fold_of` (default "source").
+        path: Location of the table, a .csv file.
+        folds: Parameters of several fits, each of which left out a part of the table.
+        leave: Part of the table that a fit must have left out to judge a measurement, as in
+            `fold_of` (default "source").
         progress: Callback that receives the number of completed rows and the number of all rows
             (default: none).
 
     Raises:
-        UsageError: Columns are missing.
+        UsageError: Columns of the table are missing.
         ConfigError: The file cannot be read.
     """
     cases, unread = read(path)
@@ -225,13 +228,13 @@ def _chosen(parameters: Mapping[str, Parameters], fold: str) -> Parameters:
 def judge(
     case: PublishedCase, singles: Singles, predictor: CasePredictor, parameters: Parameters
 ) -> Judged:
-    """Return a case with its forecast.
+    """Return a measurement with its forecast.
 
     Args:
-        case: Case of a table.
-        singles: Rates of single devices in the table of the case.
-        predictor: Predictor that simulates the case.
-        parameters: Parameters that were fitted without the case.
+        case: Published measurement.
+        singles: Published rates of single devices from the same table.
+        predictor: Predictor that simulates the measurement.
+        parameters: Parameters that were fitted without this measurement.
     """
     forecast = predictor.forecast(case, parameters)
     return Judged(case, forecast, singles.efficiency(case, predictor, parameters))

@@ -1,11 +1,11 @@
-"""The software that ran a row, and the precision that the software used.
+"""The software of a published measurement, and the precision of its arithmetic.
 
-The runtimes "pytorch", "tensorflow1", "tensorflow2", "mxnet" and "paddle" also exist with the
-prefix "ngc-", for NVIDIA's builds, which read input on the GPU. Further runtimes are "xla"
-(TensorFlow with its compiler), "horovod" (TensorFlow 1 with Horovod as of 2017), "paddle-dali"
-(Paddle with NVIDIA DALI), "oneflow", "megatron" (Megatron-DeepSpeed), "fsdp" (PyTorch that shards
-parameters), "fsdp-compile" (FSDP with `torch.compile`), "byteps", "hugectr", "mindspore", "caffe",
-"caffe2" and "torch7".
+A runtime is a variant of a framework that has its own overhead. The runtimes "pytorch",
+"tensorflow1", "tensorflow2", "mxnet" and "paddle" also exist with the prefix "ngc-", for NVIDIA's
+builds, which read input on the GPU. Further runtimes are "xla" (TensorFlow with its compiler),
+"horovod" (TensorFlow 1 with Horovod as of 2017), "paddle-dali" (Paddle with NVIDIA DALI),
+"oneflow", "megatron" (Megatron-DeepSpeed), "fsdp" (PyTorch that shards parameters), "fsdp-compile"
+(FSDP with `torch.compile`), "byteps", "hugectr", "mindspore", "caffe", "caffe2" and "torch7".
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _PRECISIONS: tuple[tuple[str, Precision], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
-    """The software that ran a row.
+    """The software that ran a measured training.
 
     Args:
         runtime: Name of a runtime, as listed at the top of this module.
         precision: Precision of matrix products; a 16-bit precision means mixed precision.
         fp8: Whether linear layers multiply in 8 bits; all other products use `precision`.
         real_data: Whether the row states that training data were read and decoded during training.
-        assumed: Names of the fields of this class that the row does not state.
+        assumed: Names of the values above that the row does not state and that were assumed.
     """
 
     runtime: str
@@ -68,13 +68,13 @@ class Software:
 
 
 def software(row: TableRow, device: Device, *, to_target: bool) -> Software:
-    """Return the software that ran a row.
+    """Return the software that ran a measured training.
 
     Args:
-        row: Row of the table.
-        device: Device of the row.
-        to_target: Whether the row states the time to reach an accuracy; training against the clock
-            usually uses 16 bits.
+        row: Published measurement, as a row of text.
+        device: Device that ran the training.
+        to_target: Whether the row states the time to reach an accuracy; such trainings usually
+            compute in 16 bits.
     """
     runtime, assumed = _runtime(row)
     precision = _stated_precision(row)

@@ -36,8 +36,9 @@ class FitKnob:
     """A fitted parameter.
 
     Args:
-        table: Table of the parameter: "rates", "wire" or the name of a runtime.
-        name: Name of the parameter in its table.
+        table: Field of `Parameters` with the parameter: "rates" (of devices), "wire" (rates of
+            links), or the name of a framework (runtime).
+        name: Name of the parameter in that field.
         width: Standard deviation of the parameter's logarithm.
     """
 
@@ -47,11 +48,12 @@ class FitKnob:
 
 
 class Space:
-    """Parameters as points; a point contains logarithms of factors on a first guess.
+    """Space of parameters, in which a point lists the logarithms of factors on a first guess.
 
     Args:
-        guess: First guess of the parameters, with all known runtimes.
-        runtimes: Names of runtimes with fitted parameters of their own, in addition to "usual".
+        guess: First guess of the parameters, including those of all known frameworks.
+        runtimes: Names of the frameworks (runtimes) with fitted parameters of their own, in
+            addition to "usual".
     """
 
     def __init__(self, guess: Parameters, runtimes: Sequence[str]) -> None:
@@ -94,7 +96,7 @@ def _together(usual: dict[str, float], of_runtime: dict[str, float]) -> dict[str
 
 
 def _scaled(table: _T, logs: dict[str, float]) -> _T:
-    """Return a table whose numbers are multiplied by factors; a share stays at most 1."""
+    """Multiply parameters by factors with the given logarithms; shares stay at most 1."""
     changes: dict[str, float] = {}
     for name, value in logs.items():
         changed = getattr(table, name) * math.exp(value)

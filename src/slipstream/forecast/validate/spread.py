@@ -1,4 +1,4 @@
-"""Batch sizes and strategy of a row: how the work of a step is divided among devices."""
+"""Batch sizes and strategy of a measurement: how devices divide the work of a step."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _PARAMETER_SERVER = r"\bps\b|\bps-|parameter.server|byteps|stock distributed"
 
 
 def stated_batch(row: TableRow, software: Software) -> int | None:
-    """Return the batch per device that a row states, or None if the row states none.
+    """Return the batch size per device that a row states, or None if the row states none.
 
     If the row states two batches, as in "128 (FP32) / 256 (AMP)" or "64 , 32", the larger batch
     belongs to mixed precision.
 
     Args:
-        row: Row of the table.
-        software: Software, whose precision selects the batch.
+        row: Published measurement, as a row of text.
+        software: Framework that ran the training; its precision selects one of two batch sizes.
 
     Raises:
-        UnreadableError: The text has no number of at least 1.
+        UnreadableError: The batch size in the row is not a whole number, or two, of at least 1.
     """
     text = re.sub(r"\([^)]*\)", " ", row.batch_per_gpu).strip()
     if _NO_NUMBER.fullmatch(text):
@@ -64,13 +64,13 @@ def strategy(
     software: Software,
     batch: int | None,
 ) -> tuple[Strategy, tuple[str, ...]]:
-    """Return the strategy of a row, and the names of values that the row does not state.
+    """Return the strategy of a measurement, and the names of values that were assumed.
 
     Args:
-        row: Row of the table.
-        machine: Machine of the row.
-        model: Model of the row.
-        software: Software of the row.
+        row: Published measurement, as a row of text.
+        machine: Machine on which the measurement was made.
+        model: Model whose training was measured.
+        software: Framework that ran the training, and its precision.
         batch: Batch size per device; None if the row states no batch.
 
     Raises:
@@ -115,17 +115,17 @@ def gradient_bytes(row: TableRow, software: Software) -> int:
     16 bits (paddle/fluid/contrib/mixed_precision/fp16_utils.py, update_role_var_grad).
 
     Args:
-        row: Row of the table.
-        software: Software of the row.
+        row: Published measurement, as a row of text.
+        software: Framework that ran the training, and its precision.
     """
     return 2 if software.precision in ("fp16", "bf16") and not is_packed(row) else 4
 
 
 def is_packed(row: TableRow) -> bool:
-    """Return whether TensorFlow 2 itself exchanges the gradients, packed into one array.
+    """Return whether TensorFlow 2, without another library, exchanges gradients as one array.
 
     Args:
-        row: Row of the table.
+        row: Published measurement, as a row of text.
     """
     text = row.framework.lower()
     return bool(re.search(_TENSORFLOW_2, text)) and not re.search(_EXCHANGED_BY_OTHERS, text)

@@ -1,4 +1,4 @@
-"""Reader of tables of published measurements; the result is a list of cases to forecast.
+"""Reader of tables of published measurements; the result is a list of measurements to forecast.
 
 case, *_ = read("measurements.csv")[0]
 architecture = names.find(case.architecture)  # slipstream.forecast.trace.architectures.names
@@ -42,7 +42,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """The columns of a row after parsing."""
+    """What the texts of a row mean: unit, machine, model, software and strategy."""
 
     unit: RowUnit
     machine: MeasuredMachine
@@ -52,7 +52,7 @@ class _Parts:
 
 
 def read(path: Path | str) -> tuple[list[PublishedCase], list[Unread]]:
-    """Read a table.
+    """Read a table of published measurements.
 
     The call blocks for milliseconds per hundred rows.
 
@@ -79,7 +79,7 @@ def read(path: Path | str) -> tuple[list[PublishedCase], list[Unread]]:
 
 
 def _records(path: Path) -> Iterator[tuple[int, Mapping[str | None, str | None]]]:
-    """Yield each row with the number of its first line; cells beyond the header have no name."""
+    """Yield the line number and cells of each row; cells beyond the header have the key None."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
@@ -138,7 +138,7 @@ def _case(row: TableRow, hardware: Hardware) -> PublishedCase:
 
 
 def _parts(row: TableRow, hardware: Hardware) -> tuple[_Parts, tuple[str, ...]]:
-    """Return the parsed columns of a row, and the names of assumed values."""
+    """Parse the texts of a row; return the parts, and the names of values that were assumed."""
     counted = unit(row.unit)
     ran_on = machine(row, hardware)
     ran_by = software(row, ran_on.device, to_target=counted.kind == "target")
@@ -156,7 +156,7 @@ def _parts(row: TableRow, hardware: Hardware) -> tuple[_Parts, tuple[str, ...]]:
 def _raced(
     row: TableRow, ran_on: MeasuredMachine, trained: TrainedModel, batch: int | None
 ) -> tuple[TrainedModel, int | None, tuple[str, ...]]:
-    """Return the model, batch and assumed values of a row that states the time to an accuracy."""
+    """Return model, batch size and names of assumed values for a published time to an accuracy."""
     pixels = defaults.side(row, trained)
     if pixels is not None:
         return replace(trained, inputs={"side": pixels}), batch, ("side",)
@@ -205,7 +205,7 @@ def _images(row: TableRow, parts: _Parts) -> float:
 
 
 def _group(row: TableRow, parts: _Parts) -> str:
-    """Return a key for a row that is the same for rows that differ only in their strategy."""
+    """Return a text that is equal for measurements that differ only in their strategy."""
     shape = {**parts.model.sizes, **parts.model.inputs}
     sizes = " ".join(f"{name}={number:g}" for name, number in sorted(shape.items()))
     framework = re.sub(r"\b(FULL_SHARD|SHARD_GRAD_OP|NO_SHARD|HYBRID_SHARD)\b", "", row.framework)

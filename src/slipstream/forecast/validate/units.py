@@ -1,4 +1,4 @@
-"""Units of measured numbers, and memory that a row states."""
+"""Units of published numbers, and the peak memory that a row states."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _MEMORY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowUnit:
-    """The unit of a measured number.
+    """The unit of a published number.
 
     Args:
         kind: Kind of measurement: "rate" (samples or tokens per second), "period" (time of a step),
             "target" (time of a whole training) or "speedup" (over one device).
         factor: Factor that converts the measured number to seconds, samples per second, or tokens
             per second (default 1).
-        tokens: Whether a rate counts tokens (default False).
-        per_device: Whether a rate is per device (default False).
+        tokens: Whether a rate counts tokens instead of samples (default False).
+        per_device: Whether a rate is that of one device, not of all devices (default False).
     """
 
     kind: Literal["rate", "period", "target", "speedup"]
@@ -52,13 +52,13 @@ class RowUnit:
 
 
 def unit(text: str) -> RowUnit:
-    """Return the unit of a measured number.
+    """Return the unit of a published number.
 
     Args:
         text: Text such as "images/sec", "tokens/sec/GPU", "ms/iteration" or "hours to 93%".
 
     Raises:
-        UnreadableError: The unit is unknown, or the number is a ratio of two systems.
+        UnreadableError: The unit is unknown, or the number compares two systems.
     """
     plain = text.strip().lower()
     if match := _RATE.match(plain):
@@ -83,7 +83,7 @@ def unit(text: str) -> RowUnit:
 
 
 def value(text: str) -> float:
-    """Return a measured number.
+    """Return a published number.
 
     Args:
         text: Positive number, with or without commas.
@@ -104,8 +104,8 @@ def memory_mb(row: TableRow) -> float | None:
     """Return the peak memory of a device in MiB, or None if the row states no peak.
 
     Args:
-        row: Row of the table. The memory may be part of the row's text for the model or the
-            framework, such as "mem_MB=1528", "30338 MB/GPU" or "memory 82.4 GiB".
+        row: Published measurement, as a row of text. The memory may be part of the row's text for
+            the model or the framework, such as "mem_MB=1528", "30338 MB/GPU" or "memory 82.4 GiB".
     """
     for pattern in _MEMORY:
         if match := pattern.search(row.words):
