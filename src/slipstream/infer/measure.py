@@ -1,4 +1,4 @@
-"""Measure the times of several functions that do the same work. The functions run in turn."""
+"""Measure the times of several functions that do the same work. The functions run alternately."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def interleave(
     turn: float = TURN,
     tell: Tell = lambda share: None,
 ) -> dict[str, Timing]:
-    """Time functions in turn, so that a disturbance of the machine affects all of them.
+    """Time functions alternately, so that a disturbance of the machine affects all of them.
 
     In every round, each function is called several times in succession (its turn). The order of the
     functions is reversed from round to round. After the fifth round and each later round, a

@@ -1,4 +1,4 @@
-"""The accuracy that a package promises, and the samples on which it was measured."""
+"""The measured accuracy that a package states, and the samples of the measurement."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Accuracy(BaseModel):
         top1_loss: Loss of top-1 accuracy in percentage points; None without labels.
         samples: Number of samples on which the difference was measured.
         labelled: Number of labels that these samples have.
-        data: Description of the samples, in words.
+        data: Description of the samples, for the report.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,7 +64,7 @@ class Accuracy(BaseModel):
 def accuracy_of(
     judged: Comparison, held_out: Comparison | None, calibrated: int, *, is_real: bool
 ) -> Accuracy:
-    """Return the accuracy that a package promises, from its comparisons with the reference.
+    """Return the accuracy that a package states, from its comparisons with the reference.
 
     Args:
         judged: Comparison on the judging samples.

@@ -30,7 +30,7 @@ class Defect:
 
     Args:
         ops: Names of the operators that OpenVINO computes wrongly.
-        description: Explanation of the error, for people.
+        description: Explanation of the error, for messages.
         test: Name of the ONNX test that shows the error.
         applies: Function that takes a graph and one of its nodes with an operator in `ops`, and
             returns whether OpenVINO computes the node wrongly (default: always True).

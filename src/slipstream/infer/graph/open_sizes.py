@@ -1,6 +1,6 @@
 """Fill in the unknown sizes of a graph's outputs, as runs of the graph show them.
 
-A size that depends on the numbers of an input, such as the number of boxes, stays open (None).
+A size that depends on the elements of an input, such as the number of boxes, stays open (None).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from onnx import GraphProto
 
 from slipstream.infer.graph.graph import Array, Graph, Node, Subgraph, Value
 
-# Operators whose outputs have sizes that depend on the numbers that they read (ONNX 1.23).
+# Operators whose outputs have sizes that depend on the elements of the inputs (ONNX 1.23).
 COUNTING = frozenset(("Compress", "NonMaxSuppression", "NonZero", "StringSplit", "Unique"))
 
 
@@ -26,7 +26,7 @@ def with_output_shapes(graph: Graph, runs: Sequence[Mapping[str, Array]]) -> Gra
 
     Returns:
         The copy. An unknown output size becomes the size in the runs. It becomes None if it depends
-        on the numbers of an input, or if it differs between runs.
+        on the elements of an input, or if it differs between runs.
     """
     values: dict[str, Value] = {}
     for name in graph.outputs:

@@ -253,7 +253,7 @@ def _transpose_of_batches(editor: Editor, node: Node) -> Replacement:
 
 
 def _transpose_of_ones(editor: Editor, node: Node) -> Replacement:
-    """Replace a Transpose that moves only axes of length 1 by a Reshape."""
+    """Replace a Transpose by a Reshape if the Transpose moves only axes of length 1."""
     shape, order = editor.shape(node.inputs[0]), node.get("perm")
     if shape is None or order is None:
         return None

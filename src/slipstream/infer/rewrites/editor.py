@@ -2,10 +2,10 @@
 
 A rule looks at one node and returns the replacement of this node.
 
-A rule reads the graph through an `Editor`, which keeps track of the producer and the readers of
-each value. The replacement must compute the outputs of the replaced node. Nodes whose outputs no
-node reads after the replacement are removed, too. Outputs of the graph, and values that another
-node reads, always stay.
+A rule reads the graph through an `Editor`, which knows which node computes a value (its producer)
+and which nodes read it. The replacement must compute the outputs of the replaced node. Nodes whose
+outputs no node reads after the replacement are removed, too. Outputs of the graph, and values that
+another node reads, always stay.
 """
 
 # NumPy's stubs do not state the types of many results.

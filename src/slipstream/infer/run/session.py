@@ -273,8 +273,8 @@ def load(path: str | Path, threads: int | None = None, *, check: bool = True) ->
 
     Raises:
         UsageError: the file is no package, or is damaged.
-        UnsupportedError: the package's engine is not installed, or the example's results differ on
-            this machine.
+        UnsupportedError: the package's engine is not installed, or the example's results differ
+            too much on this machine.
     """
     loaded = load_executable(path, threads, check=check)
     return Model(loaded.package, loaded.executable, loaded.threads)
@@ -318,7 +318,7 @@ def _check_example(path: str | Path, check: Check, executable: Executable) -> No
     equal scores may change places.
 
     Raises:
-        UnsupportedError: the results differ from those during the compilation.
+        UnsupportedError: the results differ too much from those during the compilation.
     """
     outputs = check.outputs
     if {LABELS, SCORES} <= outputs.keys():

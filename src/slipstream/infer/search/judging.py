@@ -39,7 +39,7 @@ def samples_until(
 
     Args:
         tuner: Autotuner of the search.
-        samples: Samples from which some are yielded.
+        samples: Samples to draw from, in their order.
         end: Share of the search time at which to stop.
         least: Number of samples that are yielded in any case, even after `end` (default 8).
         first: Index of the first sample to yield (default 0).

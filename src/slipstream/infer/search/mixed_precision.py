@@ -1,8 +1,8 @@
 """The search for a mixed precision, if a model with all values in int8 is too inaccurate.
 
 Two quantities are measured for every value (or, if time is short, for a few neighbouring values
-together): noise and saved time. The noise of a value is that of the outputs if only this value is
-int8; it is measured for several ranges. The saved time of a value is the time that int8 saves in
+together): noise and saved time. The noise of a value is the noise of the outputs if only this value
+is int8; it is measured for several ranges. The saved time of a value is the time that int8 saves in
 the nodes that read the value. The values with the most noise per saved time stay in floating point.
 Bisection finds how many values must stay in floating point; it runs each mixed precision and
 compares the outputs with the reference's. After the bisection, each value in floating point is
