@@ -39,7 +39,7 @@ def unfused(workload: Workload, *, dropout: bool, softmax_of: int = 1) -> Worklo
 
 
 class _Expansion:
-    """Builder of a workload with separate kernels, in which operator indices are renumbered."""
+    """Builder of a workload that replaces each attention operator, and renumbers all operators."""
 
     def __init__(self, workload: Workload, dropout: bool, softmax_of: int) -> None:
         self._old = workload
@@ -80,7 +80,7 @@ class _Expansion:
         return replace(value, born=self._last(value.born), dies=dies)
 
     def _lives(self) -> list[TensorValue]:
-        """Return the new values; each lives from the operator that writes it to its last reader."""
+        """Return the added tensors; each exists from its first writer to its last reader."""
         fresh = range(len(self._old.values), len(self._old.values) + len(self._fresh))
         born: dict[int, int] = {}
         dies: dict[int, int] = {}
@@ -146,7 +146,7 @@ class _Expansion:
         ]
 
     def _value(self, num_bytes: int) -> int:
-        """Add a value of the given size and return its index."""
+        """Add a tensor of the given size and return its index."""
         self._fresh.append(num_bytes)
         return len(self._old.values) + len(self._fresh) - 1
 

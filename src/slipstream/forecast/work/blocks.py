@@ -1,6 +1,6 @@
 """Repeated blocks of a model.
 
-Blocks are the units of pipeline stages, FSDP gathers and activation checkpoints.
+Pipeline stages, FSDP gathers and activation checkpoints consist of whole blocks.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ def blocks(operators: Sequence[Operator]) -> tuple[int, list[int]]:
 def names(operators: Sequence[Operator]) -> list[str]:
     """Return the path of each operator's block, or "" for an operator outside all blocks.
 
-    A module is a block if its path ends in a number, like in `nn.ModuleList` and `nn.Sequential`.
-    If modules with numbers are nested, the outermost of them is the block. If a numbered module has
-    more than half of all operators, most of them in numbered modules inside, the numbered modules
-    inside are the blocks.
+    A module is numbered if its path ends in a number, as in `nn.ModuleList` and `nn.Sequential`.
+    The block of an operator is the outermost numbered module that contains the operator. A numbered
+    module is not a block if it has more than half of all operators, and most of these are in
+    numbered modules inside it; then the inner modules are the blocks. Numbered modules of a list
+    with less than 5 % of the model's FLOPs are not blocks.
 
     Args:
         operators: Operators of a forward pass.
@@ -78,7 +79,7 @@ def _backward(operators: Sequence[Operator], places: Sequence[int], last: int) -
 
 
 def _numbered(path: str) -> Iterable[str]:
-    """Yield the enclosing modules with a path that ends in a number, outermost first."""
+    """Yield each beginning of a module's path that ends in a number, the shortest first."""
     parts = path.split(".")
     for index, part in enumerate(parts):
         if part.isdigit():

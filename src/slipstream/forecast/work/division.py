@@ -28,7 +28,7 @@ from slipstream.forecast.work.workload import (
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """Sum over the tensor-parallel ranks.
+    """Sum of an operator's results over the tensor-parallel ranks.
 
     Args:
         after: Index of the operator whose result is summed.
@@ -45,8 +45,8 @@ class DividedModel:
 
     Args:
         workload: Workload with divided operators, values and parameters.
-        joints: Sums over the tensor-parallel ranks, in execution order.
-        divided: Names of the divided parameters.
+        joints: Sums of results over the tensor-parallel ranks, in execution order.
+        divided: Names of the parameters that the ranks divide.
         even: Whether at least one parameter is divided, and all ranks have the same number of
             heads.
     """
@@ -93,7 +93,7 @@ def divide(workload: Workload, ranks: int, *, sequence: bool = False) -> Divided
 
 
 class _Cut:
-    """State of a division: values divided by features or by tokens, and results not yet summed."""
+    """State of a division: the tensors that ranks divide, and the partial results yet to sum."""
 
     def __init__(
         self, workload: Workload, weights: frozenset[int], ranks: int, *, sequence: bool
@@ -145,7 +145,7 @@ class _Cut:
                     self.tokens.add(value)
 
     def _of_table(self, operator: Operator) -> Operator:
-        """Divide the gradient of a divided embedding table."""
+        """Divide the gradient of an embedding table if the ranks divide the table."""
         values = self._workload.values
         tables = {values[v].num_bytes for v in self._tables}
         if not any(values[value].num_bytes in tables for value in operator.writes):
@@ -167,7 +167,7 @@ class _Cut:
         return replace(operator, bytes_moved=operator.bytes_moved / self._ranks)
 
     def _sums(self, operator: Operator) -> bool:
-        """Return whether an operator sums over a divided dimension, or looks up divided rows."""
+        """Return whether a rank has only a part of an operator's result, to sum over the ranks."""
         if operator.name == "embedding":
             return True
         if operator.kind is not OperatorKind.PRODUCT or operator.products[0].batch > 1:
@@ -188,7 +188,7 @@ class _Cut:
         return replace(product, **{side: max(1, size // self._ranks)})
 
     def _fraction(self, operator: Operator) -> float:
-        """Return what share of an operator's bytes one rank moves."""
+        """Return the share of an operator's bytes that one rank reads and writes."""
         touched = [
             (v, self._workload.values[v].num_bytes) for v in operator.reads + operator.writes
         ]
@@ -198,7 +198,7 @@ class _Cut:
 
 
 def divisible(workload: Workload) -> frozenset[int]:
-    """Return the indices of the weights, and of their casts, that tensor-parallel ranks may divide.
+    """Return the indices of the weights, with their casts, that tensor-parallel ranks can divide.
 
     Args:
         workload: Workload of the whole model.
@@ -254,7 +254,7 @@ class _Forward:
         """Return the weights that a product reads, and the parameters from which they were cast.
 
         Args:
-            index: Index of the product.
+            index: Index of the forward operator that computes the product.
             bias: Whether the bias of the product is included.
         """
         reads = self._operators[index].reads
@@ -263,7 +263,7 @@ class _Forward:
         return weights | roots
 
     def tables(self, chosen: set[int]) -> set[int]:
-        """Return the embedding tables with the size of a divided weight, and their casts.
+        """Return the embedding tables that are as large as a divided weight, and their casts.
 
         An embedding table is divided by vocabulary, like the weight of the same size.
         """
@@ -280,7 +280,7 @@ class _Forward:
         return sum(value in self._weights for value in operator.reads[-2:]) == 1
 
     def ends(self, group: Sequence[int]) -> tuple[int, ...] | None:
-        """Return the second products of a pair, or None if an operator in between is indivisible.
+        """Return the second products of a pair, or None if ranks cannot divide what is in between.
 
         Args:
             group: First products of the pair, which read the same activations.

@@ -13,7 +13,8 @@ class Sparse:
     """Workload whose embedding tables have sparse gradients.
 
     Args:
-        workload: Workload in which the gradient of a table contains only rows that the batch read.
+        workload: Workload in which the gradient of an embedding table has only the rows that the
+            batch reads.
         names: Names of the parameters that are embedding tables.
     """
 
@@ -22,10 +23,10 @@ class Sparse:
 
 
 def sparse(workload: Workload) -> Sparse:
-    """Return a workload in which the gradient of a table has only the rows that the batch read.
+    """Return a workload whose embedding gradients have only the rows that the batch reads.
 
     Args:
-        workload: Workload in which the gradient of a table has all rows.
+        workload: Workload in which the gradient of an embedding table has all rows.
     """
     tables = {
         operator.reads[0]

@@ -1,8 +1,8 @@
 """Division of the experts of sparse (mixture-of-experts) layers among neighbouring replicas.
 
 Each of e ranks stores a share of the experts and runs these experts on the tokens of all e ranks.
-Before a sparse layer, each token is sent to the rank that has its expert; after the layer, the
-token is sent back.
+Before a sparse layer, each token is sent to the rank that stores the token's expert; after the
+layer, the expert's result is sent back.
 
 Source: Lepikhin et al. 2020, "GShard", arXiv 2006.16668.
 """
@@ -27,9 +27,9 @@ class DividedExperts:
 
     Args:
         workload: Workload with one share of the experts.
-        names: Names of the divided parameters.
-        moves: Bytes of tokens that each rank sends to all other ranks after an operator, by
-            operator index.
+        names: Names of the parameters that the ranks divide.
+        moves: Bytes of tokens that each rank sends to all other ranks, by the index of the operator
+            that needs or makes the tokens.
     """
 
     workload: Workload
@@ -106,18 +106,18 @@ def share(workload: Workload, ranks: int) -> DividedExperts:
 
 
 def _multiplies(operator: Operator, weights: dict[int, int]) -> bool:
-    """Return whether a forward operator multiplies groups of rows, each by its own weight."""
+    """Return whether a forward operator multiplies each expert's tokens by the expert's weight."""
     if operator.kind is not OperatorKind.PRODUCT or operator.phase is not TrainingPhase.FORWARD:
         return False
     return operator.products[0].batch > 1 and any(v in weights for v in operator.reads)
 
 
 def _modules(workload: Workload, rows: dict[str, Product]) -> dict[int, str]:
-    """Return the name of the sparse layer of each expert product, by operator index.
+    """Return the sparse layer to which each product of experts belongs, by operator index.
 
     Autograd does not record the modules of operators in the backward pass. A product in the
-    backward pass therefore belongs to the layer that reads the same values as the product in the
-    forward pass.
+    backward pass therefore belongs to the layer of a forward product that reads one of the same
+    tensors.
     """
     layer_of: dict[int, str] = {}
     owner: dict[int, str] = {}
@@ -157,7 +157,7 @@ def _share(
     shares: set[int],
     ranks: int,
 ) -> Operator:
-    """Return one rank's part of a product of all experts: fewer experts with more rows each."""
+    """Return one rank's part of a product of experts: fewer experts, with more tokens each."""
 
     def of(product: Product) -> Product:
         is_sum = product.m != rows.m

@@ -51,7 +51,7 @@ class Resizable:
         return self._small, self._large
 
     def share(self, samples: int, context: int = 1) -> float:
-        """Return the position of a micro-batch size on a scale with the traced sizes at 0 and 1.
+        """Return where a micro-batch size lies: the smaller traced size is 0, and the larger is 1.
 
         Args:
             samples: Micro-batch size in samples, at least 1.
@@ -90,7 +90,7 @@ class Resizable:
 def resizable(
     trace: Callable[[int], Workload], counts: Sequence[tuple[int, int]] = COUNTS
 ) -> Resizable:
-    """Return a model traced at the first pair of micro-batch sizes that it accepts.
+    """Trace a model at the first pair of micro-batch sizes that it accepts, and return it.
 
     Args:
         trace: Function that returns the workload at a micro-batch size in samples.

@@ -10,7 +10,7 @@ from slipstream.forecast.work.workload import TensorValue, Workload
 
 
 def cuts(seconds: Sequence[float], stages: int) -> list[int]:
-    """Return the stage of each block such that the slowest stage is as fast as possible.
+    """Return the stage index of each block; the slowest stage is as fast as possible.
 
     The method is dynamic programming over prefixes of the blocks and numbers of stages.
 
@@ -43,7 +43,7 @@ def cuts(seconds: Sequence[float], stages: int) -> list[int]:
 
 
 def stage(workload: Workload, stage_of: Sequence[int], number: int) -> Workload:
-    """Return the workload of one stage, in which the outputs of all other stages already exist.
+    """Return the workload of one stage; the tensors of other stages exist before it begins.
 
     Args:
         workload: Workload of one micro-batch of the whole model.

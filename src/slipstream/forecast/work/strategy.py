@@ -62,10 +62,10 @@ class Strategy:
             gradients (2), or also parameters (3, like FSDP).
         checkpoint: Whether the backward pass recomputes the activations of each block (default
             False).
-        selective: Whether checkpoints recompute only cheap operators and every second matrix
+        selective: Whether the backward pass recomputes only cheap operators and every second matrix
             product (default False).
-        sequence: Whether tensor-parallel ranks also divide, by tokens, operators outside the pairs
-            of matrix products that they divide (default False).
+        sequence: Whether tensor-parallel ranks also divide the operators outside the divided matrix
+            products, such as norms, by tokens (default False).
         exchange: Method of the gradient exchange (default all-reduce).
         servers: Number of hosts that are parameter servers, if `exchange` uses parameter servers
             (default 0: all hosts).
@@ -75,8 +75,8 @@ class Strategy:
         codec: Compression of gradients between hosts: "none", "fp16", "bf16" or "int8" (default
             "none").
         bucket_bytes: Size of a gradient bucket in bytes (default 25 MiB).
-        layers: Layers without an all-reduce, as pairs: name of the parameter, and method that
-            replaces the all-reduce of its gradient (default: none).
+        layers: Pairs of the name of a parameter, and the method that replaces the all-reduce of its
+            gradient (default: none).
 
     Raises:
         UsageError: A number is out of range, or the codec is unknown.

@@ -118,7 +118,7 @@ class TrainedParameter:
         name: Name of the parameter in the framework.
         elements: Number of elements.
         num_bytes: Size in bytes.
-        ready: Index of the operator that completes the gradient; -1 if there is no gradient.
+        ready: Index of the operator that completes the parameter's gradient; -1 if there is none.
         value: Index (in `Workload.values`) of the tensor with the parameter (default -1: unknown).
     """
 
