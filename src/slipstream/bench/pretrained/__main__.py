@@ -19,7 +19,7 @@ COLUMNS = ("Slipstream", "ORT fp32", "OpenVINO fp32", "best peer / ours", "origi
 
 
 def table(rows: list[PretrainedRow]) -> Table:
-    """Return a table with the milliseconds of a run and the accuracy of each model."""
+    """Return a table with the accuracy of each model and the milliseconds for one sample."""
     result = Table(title=environment_line(), title_justify="left")
     result.add_column("model", no_wrap=True)
     result.add_column("chosen")
@@ -62,9 +62,9 @@ def main(
         list[str] | None, typer.Argument(help=f"Models: {', '.join(PRETRAINED)}; default all.")
     ] = None,
     seconds: Annotated[
-        float, typer.Option("--time", help="Time limit of the search in seconds, per model.")
+        float, typer.Option("--time", help="Seconds to search the fastest variant of each model.")
     ] = 60.0,
-    threads: Annotated[int, typer.Option(help="Number of threads of a run.")] = 1,
+    threads: Annotated[int, typer.Option(help="Number of threads that run a model.")] = 1,
     short: Annotated[bool, typer.Option("--short", help="Use fewer inputs and rounds.")] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File for the measurements as JSON.")

@@ -22,9 +22,9 @@ class Task:
     Args:
         samples: Samples for the compilation; each is a dictionary of inputs by name, or a pair
             (dictionary of inputs, right class).
-        judge: Function that runs a model on held-out inputs, and returns the share of right
-            answers, 0 to 1. The function calls the model from one thread, with inputs of the
-            model's shapes.
+        judge: Function that runs a model on held-out inputs, and returns its accuracy, 0 to 1. The
+            accuracy is the share of right predictions or, for boxes, the F1 score. The function
+            calls the model from one thread, with inputs of the model's shapes.
     """
 
     samples: list[Sample]
@@ -51,8 +51,8 @@ class Pretrained:
         measure: Readable name of the accuracy measure.
         model: Function that reads files and returns the path of the model's ONNX file, or the model
             as a network.
-        task: Function that reads files and returns the task; for the argument True, a short version
-            of the task.
+        task: Function that reads files and returns the task. If its argument is True, the task has
+            fewer inputs.
         shapes: Shapes of the inputs whose shapes the model does not define.
         snr_db: Lowest allowed signal-to-noise ratio of the compiled model in dB, for models without
             classes (default None).

@@ -53,7 +53,7 @@ KINDS = {
 
 @cache
 def labels() -> list[str]:
-    """Return the names of the types that the model distinguishes, by class."""
+    """Return the names of the file types that the model predicts, in the order of its classes."""
     config = json.loads(package_file("magika", f"{MODEL}/config.min.json").read_text())
     return list(config["target_labels_space"])
 
@@ -114,7 +114,7 @@ def _task(is_short: bool) -> Task:
 
 
 def _shuffled(samples: list[Sample]) -> list[Sample]:
-    """Return samples in random order, so that the first, for calibration, have all types."""
+    """Shuffle samples, so that the first ones, which calibrate the model, have all file types."""
     return [samples[number] for number in np.random.default_rng(1).permutation(len(samples))]
 
 

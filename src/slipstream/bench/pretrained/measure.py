@@ -1,4 +1,4 @@
-"""Measurement of a pretrained model: it is compiled, and its accuracy and speed are compared."""
+"""Comparison of a pretrained model with its compiled version in accuracy and speed."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class PretrainedRow:
     Args:
         model: Pretrained model.
         report: Report of the compilation.
-        original: Share of right answers of the original model, which ONNX Runtime runs in float32.
-        compiled: Share of right answers of the compiled model, on the same inputs as `original`.
-        milliseconds: Milliseconds of a run by engine, the medians of the turns.
+        original: Accuracy of the original model, 0 to 1, which ONNX Runtime runs in float32.
+        compiled: Accuracy of the compiled model, 0 to 1, on the same inputs as `original`.
+        milliseconds: Median milliseconds for one sample, by name of the engine.
         troubles: Reasons why engines cannot run the model, by engine.
     """
 
@@ -47,12 +47,12 @@ class PretrainedRow:
 
     @property
     def lost(self) -> float:
-        """Loss of right answers caused by the compilation, in percentage points."""
+        """Loss of accuracy caused by the compilation, in percentage points."""
         return 100 * (self.original - self.compiled)
 
     @property
     def ratio(self) -> float:
-        """Time of the fastest peer divided by the time of the compiled model."""
+        """Time of the original model in its fastest engine divided by the compiled model's time."""
         best = min(self.milliseconds[name] for name in self.milliseconds if name != OURS)
         return best / self.milliseconds[OURS]
 
@@ -63,10 +63,10 @@ def measure(
     """Compile a pretrained model with real inputs, judge it on other inputs, and time it.
 
     Args:
-        model: Model of `PRETRAINED`.
-        seconds: Time limit of the search in seconds. The timed turns take another tenth of the
-            search's limit, at least one second.
-        threads: Number of threads of a run (default 1).
+        model: Pretrained model, one of `zoo.PRETRAINED`.
+        seconds: Time limit, in seconds, of the compiler's search for the fastest variant. The
+            final measurement of speed takes another tenth of this limit, at least one second.
+        threads: Number of threads that run the model (default 1).
         is_short: Whether to use fewer inputs and rounds, as in tests (default False).
 
     Raises:

@@ -88,7 +88,10 @@ def _reading(is_short: bool) -> Task:
 
 
 def _read(run: Run, piece: TextPiece) -> str:
-    """Return the text without blanks. The model was trained on Chinese and often misses blanks."""
+    """Return the text that the model reads in an image; blanks are removed.
+
+    The model was trained on Chinese and often misses blanks.
+    """
     (probabilities,) = run({"x": _line(piece.image, LINE)}).values()
     return text_of(probabilities, _characters()).replace(" ", "")
 
@@ -119,10 +122,10 @@ def _uprightness(is_short: bool) -> Task:
 
 
 def boxes_of(probabilities: Array) -> Array:
-    """Return the boxes (number, 4) of text as left, top, right, bottom, in pixels.
+    """Return boxes around text in pixels: an array with columns left, top, right and bottom.
 
     Args:
-        probabilities: Probabilities of text, an array (1, 1, height, width).
+        probabilities: Probability that each pixel is text, an array (1, 1, height, width).
     """
     import cv2
 
@@ -138,7 +141,7 @@ def boxes_of(probabilities: Array) -> Array:
 
 
 def _agreement(found: Array, right: Array) -> tuple[int, int, int]:
-    """Return three counts: of found boxes that are right, of found boxes, and of right boxes."""
+    """Return three counts: of right boxes that were found, of found boxes, and of right boxes."""
     agree = 0
     for left, top, lower_right, lower in right.tolist():
         box = np.array([left, top, lower_right, lower])

@@ -27,7 +27,7 @@ def onnx_of(model: Path | Module) -> bytes:
 def openvino(model: bytes, example: Inputs, threads: int) -> Run:
     """Compile a model with OpenVINO in float32, and return a function that runs it.
 
-    The function accepts inputs with the shapes of the example.
+    The function accepts only inputs with the shapes of `example`.
 
     Raises:
         RuntimeError: OpenVINO cannot run the model.

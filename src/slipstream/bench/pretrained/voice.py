@@ -1,4 +1,4 @@
-"""Silero VAD, a model that detects at which moments somebody speaks.
+"""Silero VAD, a model that detects at which moments (of 32 ms) somebody speaks.
 
 The recordings are parts of "Sense and Sensibility", read aloud (LibriVox, in the public domain),
 and short spoken commands. The recordings are in Debian's package pocketsphinx-testdata.
@@ -42,7 +42,7 @@ class Talk:
 
     Args:
         sound: Audio samples from -1 to 1, float32.
-        speech: Label of each moment: 1 for speech, 0 for no speech, -1 if the label is uncertain.
+        speech: Label of each moment (512 audio samples): 1 for speech, 0 for none, -1 if uncertain.
     """
 
     sound: Array
@@ -82,7 +82,7 @@ def talk(paths: list[Path], seed: int) -> Talk:
 
 
 def _recorded(path: Path) -> Array:
-    """Return a recording, cut to whole moments and scaled to a peak of 0.5."""
+    """Return a recording, cut to a multiple of 512 audio samples and scaled to a peak of 0.5."""
     with wave.open(str(path)) as file:
         numbers = np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32)
     numbers = numbers[: len(numbers) // STEP * STEP]
@@ -90,14 +90,14 @@ def _recorded(path: Path) -> Array:
 
 
 def _speech(recorded: Array) -> Array:
-    """Return a label per moment: 1 (loud: speech), 0 (almost silent) or -1 (between)."""
+    """Return a label per moment (512 audio samples): 1 (loud), 0 (almost silent), -1 (between)."""
     loudness = np.sqrt(np.square(recorded.reshape(-1, STEP)).mean(axis=1))
     relative = loudness / np.quantile(loudness, 0.9)
     return np.where(relative > LOUD, 1, np.where(relative < QUIET, 0, -1))
 
 
 def windows(sound: Array) -> Array:
-    """Return the model's input at each moment: float32 (moments, 576)."""
+    """Return an input of the model per moment (512 audio samples): float32 (moments, 576)."""
     padded = np.concatenate([np.zeros(CONTEXT, np.float32), sound])
     count = len(sound) // STEP
     return np.stack([padded[STEP * n : STEP * (n + 1) + CONTEXT] for n in range(count)])
@@ -111,7 +111,7 @@ def _moment(window: Array, state: Array) -> Inputs:
 
 
 def _by_moments(run: Run, sound: Array) -> Iterator[tuple[Inputs, float]]:
-    """Yield the inputs of every run, and the probability of speech that the run computes."""
+    """Run the model on one moment after another; yield its inputs and the probability of speech."""
     state = np.zeros((2, 1, 128), np.float32)
     for window in windows(sound):
         inputs = _moment(window, state)
@@ -134,7 +134,7 @@ def _by_spans(run: Run, sound: Array) -> Iterator[tuple[Inputs, Array]]:
 
 
 def _right(probabilities: Array, speech: Array) -> float:
-    """Return the share of right answers among the moments whose label is 0 or 1."""
+    """Return the share of right predictions, without the uncertain labels (-1)."""
     speech = speech[: len(probabilities)]
     is_certain = speech >= 0
     answers = probabilities[is_certain] > 0.5

@@ -35,7 +35,7 @@ def paragraphs() -> list[list[str]]:
 
 
 def phrases(seed: int) -> Iterator[str]:
-    """Yield random pieces of the manual, each up to 22 characters long, without end."""
+    """Yield endlessly many random pieces of Python's manual, each up to 22 characters long."""
     random = np.random.default_rng(seed)
     topics_words = paragraphs()
     while True:

@@ -144,7 +144,7 @@ class ReplaySpec:
         return LabSpec(hosts=self.hosts, rate=self.rate)
 
     def network(self) -> HostNetwork:
-        """Return the number and the link rate of the hosts, to compute the shortest steps."""
+        """Return the simulated network, which determines the shortest possible step times."""
         return HostNetwork(hosts=self.hosts, bits_per_second=self.lab().link_rates[0])
 
     def published(self) -> Preset:
@@ -219,7 +219,7 @@ def has_horovod() -> bool:
 
 
 def limits(spec: ReplaySpec, wires: Sequence[Wire] = ("fp32", "fp16", "int8")) -> list[ReplayRow]:
-    """Compute the shortest possible steps without running any, and without an optimizer.
+    """Return the shortest possible step times, computed without a run and without an optimizer.
 
     Args:
         spec: Settings of the replay.
@@ -252,7 +252,7 @@ def replay(
         The results of each model: first the compute-only step, then one result per library.
 
     Raises:
-        UnsupportedError: the hosts cannot be simulated, which needs root and iproute2.
+        UnsupportedError: hosts cannot be simulated, for example without root or iproute2.
         SlipstreamError: a rank failed.
     """
     rows: list[ReplayRow] = []

@@ -1,1 +1,1 @@
-"""Benchmark of our server beside FastAPI with the same engine."""
+"""Comparison of Slipstream's server with a FastAPI server that runs the same model."""

@@ -51,7 +51,7 @@ def draw(report: ServeReport, path: Path) -> None:
 
 
 def curve_rows(report: ServeReport) -> list[Row]:
-    """Return a row for each point of the curves of p50 and p99."""
+    """Return the points of the curves of p50 and p99, as rows for Vega-Altair."""
     return [
         {
             "by": point.contender, "clients": point.clients, "of": name,
@@ -64,7 +64,7 @@ def curve_rows(report: ServeReport) -> list[Row]:
 
 
 def memory_rows(overload: Overload) -> list[Row]:
-    """Return a row for each sample of a server's memory."""
+    """Return the measured sizes of a server's memory, as rows for Vega-Altair."""
     return [
         {"by": overload.contender, "seconds": number * SAMPLE_SECONDS, "mb": sample / 1e6}
         for number, sample in enumerate(overload.turn.memory)

@@ -2,10 +2,10 @@
 
     python -m slipstream.bench.serve.clients LOAD
 
-LOAD is a `Load` as JSON. The program prints a `ServeTurn` as JSON. In a closed loop, every
-connection sends its next request when the previous answer has arrived. An open loop sends requests
-at random times, independent of the answers. An open loop measures each latency from the time at
-which the request should have been sent.
+LOAD is JSON text from `Load.as_text`. The program prints JSON text from `ServeTurn.as_text`. In a
+closed loop, every connection sends its next request when the previous answer has arrived. An open
+loop sends requests at random times, independent of the answers. An open loop measures each latency
+from the time at which the request should have been sent.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ class Load:
     """Load that the clients put on a server in one turn.
 
     Args:
-        url: Address of the server; "" to run the package in this process instead.
-        request: Path of a file with the bytes of a request; if `url` is "", path of the package.
+        url: Address of the server; "" to run the compiled model in this process instead.
+        request: Path of a file with the bytes of a request; if `url` is "", path of the compiled
+            model.
         seconds: Length of the turn in seconds.
         clients: Number of connections of a closed loop; 0 for an open loop (default 0).
         rate: Mean number of requests per second of an open loop.
         pid: Process id of the server whose memory is sampled; 0 for no samples (default 0).
-        threads: Number of threads of a run in this process (default 1).
+        threads: Number of threads with which the model runs in this process (default 1).
     """
 
     url: str
@@ -74,7 +75,7 @@ class ServeTurn:
 
     Args:
         seconds: Length of the measured part of the turn in seconds.
-        latencies: Seconds until the answer, for each answer with a result.
+        latencies: Seconds from each request to its answer, only for answers with status 200.
         statuses: Number of answers by HTTP status; the key 0 counts requests without an answer.
         lags: Seconds by which each request of an open loop was sent too late, because the clients
             lacked processor time or a free connection.
@@ -218,7 +219,7 @@ class OpenLoop:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> ServeTurn:
-        """Run the loop for one turn, and return its result; very late answers count as missing."""
+        """Run the loop for one turn; return its result, in which very late answers are missing."""
         with _watched(self._load.pid, self._tally.memory):
             await self._send_all()
             if self._tasks:
@@ -277,7 +278,7 @@ class OpenLoop:
 
 
 def calls(load: Load) -> ServeTurn:
-    """Run the package repeatedly in this process, as a server would, and return the result."""
+    """Run the compiled model repeatedly in this process, and return the latencies of these runs."""
     from slipstream.infer.run.session import load_executable
 
     loaded = load_executable(load.request, load.threads)

@@ -1,9 +1,10 @@
-"""Measurement of our server beside a peer: throughput, latency, overhead and overload.
+"""Comparison of Slipstream's server with another server: throughput, latency and overload.
 
     report = measure(ServeSpec(package=Path("model.slip"), onnx=Path("model.onnx")))
 
-Servers and clients have their own processes and share the cores of the machine. The contenders take
-turns. Nothing else should run on the machine.
+The other server (the peer) runs FastAPI. Servers and clients have their own processes and share the
+cores of the machine. Slipstream's server and the peer (the contenders) take turns. Nothing else
+should run on the machine.
 """
 
 from __future__ import annotations
@@ -47,24 +48,24 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServeSpec:
-    """Settings of a measurement.
+    """Settings of the serving benchmark.
 
     Args:
         package: Path of a package that `slipstream compile` wrote.
-        onnx: Path of an ONNX file of the package's model, which ONNX Runtime runs in the peer. By
-            default, the peer runs the package with the package's engine.
-        clients: Number of clients of each closed loop, at least 1. The overhead of serving is
-            measured with one client.
-        rounds: Number of rounds, at least 1; every contender has one turn with each number of
-            clients.
+        onnx: Path of an ONNX file of the same model, which the FastAPI server runs with ONNX
+            Runtime (default None: the FastAPI server runs the package, as our server does).
+        clients: Numbers of clients, at least 1 each; each number is measured in closed loops of its
+            own. The overhead of serving is measured with one client.
+        rounds: Number of rounds, at least 1. In each round, every server has one turn with each
+            number of clients.
         seconds: Length in seconds of a turn of a closed loop.
-        threads: Number of threads of a run of every contender (default None: the number for which
-            the package was compiled).
-        overload: Request rate of the open loop, as a multiple of the contender's best rate in
-            closed loops (default 2); 0 for no open loop.
+        threads: Number of threads with which every server runs the model (default None: the number
+            for which the package was compiled).
+        overload: Request rate of the open loop, as a multiple of the server's best rate in closed
+            loops (default 2); 0 for no open loop.
         overload_seconds: Length of the open loop in seconds.
         deadline: Deadline of each request of the open loop, in seconds.
-        peer: Name from `PEERS` (default "fastapi").
+        peer: Name of the server that is compared with ours, from `PEERS` (default "fastapi").
     """
 
     package: Path
@@ -109,7 +110,7 @@ def measure(spec: ServeSpec, tell: Tell = lambda text: None) -> ServeReport:
             dropped).
 
     Raises:
-        UsageError: the package cannot be read, or a peer runs another model.
+        UsageError: the package cannot be read, or the FastAPI server runs another model.
         ProcessError: a server or the clients failed.
     """
     package = read(spec.package)
@@ -124,7 +125,7 @@ def measure(spec: ServeSpec, tell: Tell = lambda text: None) -> ServeReport:
 
 
 class ServerProcess:
-    """A server that `started` runs in a separate process.
+    """A running server in a separate process, started by the function `started`.
 
     Args:
         process: Process of the server.
@@ -142,11 +143,11 @@ class ServerProcess:
 
 @contextmanager
 def started(name: str, command: Sequence[str]) -> Generator[ServerProcess]:
-    """Start a server, wait until it listens, and end it afterwards.
+    """Start a server, wait until it listens, and end it when the `with` block ends.
 
     Args:
-        name: Name of the contender.
-        command: Command that prints "REST" and an address once it listens.
+        name: Name of the server in messages.
+        command: Command that runs the server, which prints "REST" and its address when it listens.
 
     Raises:
         ProcessError: the server failed; the message quotes the last lines of its output.
@@ -229,7 +230,7 @@ class _ServerTrial:
     # ---- comparison ----------------------------------------------------------------------------
 
     def _compare(self, name: str, server: ServerProcess) -> float:
-        """Return the signal-to-noise ratio of a contender's outputs, in dB, relative to ours."""
+        """Return the signal-to-noise ratio of a server's outputs to the package's, in dB."""
         self.tell(f"comparing the outputs of {name}")
         check = self.package.check
         body, length = body_of(check.inputs)
@@ -266,10 +267,10 @@ class _ServerTrial:
     # ---- closed loops --------------------------------------------------------------------------
 
     def _round(self, number: int) -> None:
-        """Give every contender a turn with each number of clients.
+        """Give every server a turn with each number of clients.
 
-        Every second round has the reverse order. Runs of the package in this process have a turn
-        between the turns with one client.
+        Every second round has the reverse order. The package also has a turn without a server,
+        between the servers' turns with one client.
         """
         names = [*self.servers]
         for clients in self.spec.clients:
@@ -302,7 +303,7 @@ class _ServerTrial:
     # ---- open loops ----------------------------------------------------------------------------
 
     def _overload(self, name: str, points: Sequence[Point]) -> Overload:
-        """Send requests to a contender at a multiple of its best rate in closed loops."""
+        """Send requests to a server at a multiple of its best rate in closed loops."""
         capacity = max(
             point.middle.rate for point in points if point.contender == name and point.clients
         )
@@ -320,7 +321,7 @@ class _ServerTrial:
 
 
 def _wait_for(url: str) -> None:
-    """Wait until a server accepts connections, perhaps a moment after it prints its address."""
+    """Wait until a server accepts connections; it may print its address a moment earlier."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     assert parts.port is not None
@@ -338,7 +339,7 @@ def _wait_for(url: str) -> None:
 
 
 def _commands(spec: ServeSpec, threads: int) -> dict[str, list[str]]:
-    """Return the command that starts each contender's server; our server is the first."""
+    """Return the command that starts each server, by the server's name; ours is the first."""
     commands = {
         OURS: [
             sys.executable, "-m", "slipstream.cli", "serve", f"{MODEL}={spec.package}",

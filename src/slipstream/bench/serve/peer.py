@@ -1,11 +1,12 @@
-"""Peer of `slipstream bench serve`: FastAPI around an engine, as users would write it.
+"""FastAPI server with which `slipstream bench serve` compares Slipstream's server.
 
     python -m slipstream.bench.serve.peer MODEL PORT THREADS [RUNS]
 
-MODEL is an ONNX file, which ONNX Runtime runs, or a package, which its own engine runs. This server
-accepts and returns the same bytes as the server of Slipstream. The server prints its address when
-it is ready, and ends with SIGTERM. Port 0 stands for any free port. RUNS is the number of batches
-that may execute at the same time (default 1).
+The server is written as users would write it. MODEL is an ONNX file, which ONNX Runtime runs, or a
+package from `slipstream compile`, which its own engine runs. This server accepts and returns the
+same bytes as the server of Slipstream. The server prints its address when it is ready, and stops
+when it gets SIGTERM. Port 0 stands for any free port. RUNS is the number of batches that may
+execute at the same time (default 1).
 """
 
 # ONNX Runtime has no type annotations, and NumPy's type stubs leave result types unspecified.
@@ -42,8 +43,8 @@ def runner_of(path: str, threads: int, runs: int) -> Run:
     """Return a function that runs a model.
 
     Args:
-        path: Path of an ONNX file or of a package.
-        threads: Number of threads of a run while no other run executes.
+        path: Path of an ONNX file, or of a package from `slipstream compile`.
+        threads: Number of threads; batches that execute at the same time share them.
         runs: Number of batches that may execute at the same time.
     """
     make = _onnx_runner if path.endswith(".onnx") else _package_runner
@@ -81,7 +82,7 @@ def application(run: Run, runs: int) -> FastAPI:
     """Return the web application.
 
     Args:
-        run: Function that runs the model.
+        run: Function that maps input arrays by name to output arrays by name.
         runs: Number of batches that may execute at the same time.
     """
     app = FastAPI(openapi_url=None)

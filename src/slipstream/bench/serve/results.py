@@ -44,10 +44,10 @@ class TurnResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """Result of one contender with one number of clients.
+    """Result of one server with one number of clients.
 
     Args:
-        contender: Name of the contender.
+        contender: Name of the server.
         clients: Number of clients of the closed loop; 0 if the model was run without a server.
         turns: Result of one turn per round.
     """
@@ -68,10 +68,10 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overload:
-    """Result of a contender that receives more requests per second than it can answer.
+    """Result of a server that receives more requests per second than it can answer.
 
     Args:
-        contender: Name of the contender.
+        contender: Name of the server.
         rate: Planned number of requests per second.
         deadline: Deadline of each request in seconds.
         turn: Result of the open loop.
@@ -104,17 +104,17 @@ class Overload:
 
     @property
     def num_kept(self) -> int:
-        """Number of results by the deadline, which counts from the planned sending time."""
+        """Number of results within the deadline, which starts at the planned sending time."""
         return sum(latency <= self.deadline for latency in self.turn.latencies)
 
     @property
     def kept(self) -> float:
-        """Share of accepted requests with a result by their deadline, 0 to 1."""
+        """Share of accepted requests with a result within the deadline, 0 to 1."""
         return self.num_kept / self.num_accepted if self.num_accepted else 0.0
 
     @property
     def useful_rate(self) -> float:
-        """Number of results by the deadline, per second."""
+        """Number of results within the deadline, per second."""
         return self.num_kept / self.turn.seconds
 
     @property
@@ -156,10 +156,10 @@ class ServeReport:
     Args:
         package: Name of the package's file.
         engine: Engine and precision of our server, as text.
-        threads: Number of threads of a run of every contender.
+        threads: Number of threads with which every server runs the model.
         points: Results of closed loops and of runs without a server.
         overloads: Results of open loops.
-        snr_db: Signal-to-noise ratio of each contender's outputs relative to the package's, in dB.
+        snr_db: Signal-to-noise ratio of each server's outputs relative to the package's, in dB.
         notes: Sentences that warn about limits of the comparison.
     """
 
@@ -173,22 +173,22 @@ class ServeReport:
 
     @property
     def contenders(self) -> tuple[str, ...]:
-        """Names of the contenders; our server is the first."""
+        """Names of all measured servers; ours is the first."""
         return tuple(self.snr_db)
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """Names of the peers."""
+        """Names of the servers that are compared with ours."""
         return tuple(name for name in self.contenders if name != OURS)
 
     @property
     def crowd(self) -> int:
-        """Number of clients in the comparison: 8, or the largest number if 8 was not measured."""
+        """Number of clients when servers are compared: 8, or the largest if 8 was not measured."""
         counts = {point.clients for point in self.points}
         return CROWD if CROWD in counts else max(counts)
 
     def point(self, contender: str, clients: int) -> Point | None:
-        """Return a contender's result for a given number of clients, or None if there is none."""
+        """Return a server's result for a given number of clients, or None if there is none."""
         points = (
             point
             for point in self.points

@@ -114,7 +114,7 @@ class Backbone(nn.Module):
         self.to_32 = nn.Sequential(conv(256, 512, 3, 2), CrossStage(512, 512, 1), PoolPyramid(512))
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Map float32 [batch, 3, s, s] to [batch, 128 k, s/8k, s/8k], for k = 1, 2 and 4."""
+        """Map float32 [batch, 3, s, s] to [batch, 128 k, s/(8 k), s/(8 k)] for k = 1, 2 and 4."""
         at_8 = self.to_8(image)
         at_16 = self.to_16(at_8)
         return at_8, at_16, self.to_32(at_16)

@@ -47,8 +47,8 @@ def settle(make: Callable[[], nn.Module], calibration: Tensor | None = None) -> 
     PyTorch's global random state stays unchanged.
 
     Args:
-        make: Function that constructs the network. The function draws the parameters that belong to
-            no standard layer.
+        make: Function that constructs the network. `settle` draws new random weights for
+            convolutions, linear layers and normalisations, but not for other layers.
         calibration: Input of the pass that sets the running statistics of batch normalisation,
             float32 [batch, ...] (default None, for networks without batch normalisation).
     """
@@ -68,8 +68,7 @@ def settle_classifier(make: Callable[[], nn.Module]) -> nn.Module:
 
     With a random last layer, the logits are nearly the same for every image, so small errors look
     large compared with the differences between images. Therefore the weights of the last layer are
-    computed from the features of some images, just as a trained layer contains features of the
-    classes.
+    random sums of the features of some images, which resembles a trained last layer.
 
     Args:
         make: Function that constructs a network that maps float32 [batch, 3, 224, 224] to logits
