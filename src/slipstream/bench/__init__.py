@@ -1,1 +1,1 @@
-"""The product's own benchmarks. Importing this package imports no framework."""
+"""Benchmarks of Slipstream. Importing this package imports no framework."""

@@ -1,4 +1,4 @@
-"""The machine and the software versions that a benchmark's result names."""
+"""Description of the machine and of the software versions, for the results of benchmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shortest training step that a network allows, computed from the layers of a model.
+"""Shortest training step that the network between hosts allows, computed from a model's layers.
 
 The network is modelled as ideal. Every host has one link, with the same rate in both directions. An
 allreduce of b bytes among h hosts sends 2 (h-1)/h b bytes through each link. The gradients of a
@@ -110,12 +110,12 @@ class StepSeconds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
-    """Shortest possible steps: without communication, and with two kinds of overlap.
+    """Lower bounds of the step time: without communication, and with two kinds of overlap.
 
     Args:
         compute_only: Seconds of a step without communication.
-        within: Lower bound in seconds with overlap within the step.
-        across: Lower bound in seconds with overlap across the step boundary.
+        within: Lower bound of the step time in seconds, with overlap within the step.
+        across: Lower bound of the step time in seconds, with overlap across the step boundary.
     """
 
     compute_only: float
@@ -124,19 +124,19 @@ class Limit:
 
     @property
     def efficiency_within(self) -> float:
-        """Time of compute only, relative to the shortest step with overlap within the step."""
+        """Step time without communication, divided by `within`."""
         return self.compute_only / self.within
 
     @property
     def efficiency_across(self) -> float:
-        """Time of compute only, relative to the shortest step with overlap across steps."""
+        """Step time without communication, divided by `across`."""
         return self.compute_only / self.across
 
 
 def limit(
     model: ReplayModel, step: StepSeconds, network: HostNetwork, wire: Wire, *, sparse: bool = False
 ) -> Limit:
-    """Return the shortest steps that the network allows with each kind of overlap.
+    """Return the shortest step times that the network allows with each kind of overlap.
 
     Args:
         model: Model whose gradients are communicated.

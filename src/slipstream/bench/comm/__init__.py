@@ -1,1 +1,1 @@
-"""Benchmark of collectives beside gloo, Open MPI and the lower bounds that the links allow."""
+"""Benchmark that compares Slipstream's collectives with gloo, MPI, NCCL and theoretical bounds."""

@@ -29,7 +29,7 @@ class CommBar:
 
     Args:
         text: Name of the compared quantity, for the table.
-        measured: Function that reads the quantity from the report of its case.
+        measured: Function that computes the quantity from the report of a measurement.
         at_least: Smallest value that meets the target; None if only `at_most` limits it.
         at_most: Largest value that meets the target; None if only `at_least` limits it.
     """
@@ -67,10 +67,10 @@ class CommCase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """Result of a measured case.
+    """Report of one measurement, or the reason why the measurement failed.
 
     Args:
-        case: Measured case, with its performance targets.
+        case: Settings and performance targets of the measurement.
         report: Report of the measurement; None if the measurement failed.
         error: Reason why the measurement failed; empty if it succeeded.
     """
@@ -81,7 +81,7 @@ class Outcome:
 
 
 def cases(large: int = LARGE, small: int = SMALL, rounds: int = 5) -> tuple[CommCase, ...]:
-    """Return all cases that `slipstream bench comm --preset bars` measures.
+    """Return all measurements of `slipstream bench comm --preset bars`, with their targets.
 
     Args:
         large: Message size in bytes that is so large that bandwidth limits the time.
@@ -121,10 +121,12 @@ def cases(large: int = LARGE, small: int = SMALL, rounds: int = 5) -> tuple[Comm
 
 
 def run(chosen: Sequence[CommCase], on_note: OnNote) -> Iterator[Outcome]:
-    """Measure the cases one after another, which takes minutes; a failed case does not end the run.
+    """Yield the result of one measurement after another; a failed measurement does not end the run.
+
+    All measurements together take minutes.
 
     Args:
-        chosen: Cases to measure.
+        chosen: Measurements to run, with their targets.
         on_note: Function that receives a line of progress about each step.
     """
     for number, case in enumerate(chosen, 1):
@@ -162,7 +164,7 @@ def bars_table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def bars_as_json(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    """Return the targets, the measured values and every sample."""
+    """Return the targets, the measured values and all measured times, as JSON-compatible data."""
     return [_outcome_as_json(outcome) for outcome in outcomes]
 
 

@@ -34,8 +34,8 @@ class Buffers:
 
     Args:
         collective: Name of the collective, from `limits.COLLECTIVES`.
-        size: Size in bytes of the larger of a rank's two buffers (input and output), rounded up to
-            equal shares for all ranks.
+        size: Size in bytes of the larger of a rank's two buffers (input and output). The size is
+            rounded up so that all ranks get the same number of elements.
         device: Device that holds both buffers.
     """
 
@@ -89,8 +89,8 @@ class CollectiveContender:
     Args:
         name: Name from `CommJob.contenders`.
         group: Process group that runs the collective.
-        codec: Codec of the data between hosts (default "none"). Only the allreduce of Slipstream
-            has a codec.
+        codec: Codec that encodes the data sent between hosts (default "none"). Only Slipstream's
+            allreduce can use a codec.
     """
 
     name: str
@@ -139,7 +139,9 @@ class CollectiveContender:
 
 
 def make_contender(name: str) -> CollectiveContender:
-    """Return a contender with its own process group; all ranks make contenders in the same order.
+    """Return a contender with a new process group.
+
+    All ranks must call this function in the same order.
 
     Args:
         name: Name of the contender: "gloo", "nccl", "slipstream", or "slipstream CODEC".

@@ -1,4 +1,4 @@
-"""The job of each rank in the benchmark of collectives, and the times that the job measures."""
+"""Instructions for the ranks of the benchmark of collectives, and the times that they measure."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ COPY_AND_ADD = "copy and add"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommJob:
-    """Job that every rank runs.
+    """Instructions for all ranks: what to measure, and how.
 
     Args:
         collectives: Names of the collectives, in the order in which they are measured.
         sizes: Sizes in bytes of the larger of a rank's two buffers (input and output).
-        contenders: Names of the contenders: "gloo", "nccl", "slipstream", "slipstream CODEC", or
-            the name of a yardstick.
+        contenders: Names of the contenders: "gloo", "nccl", "slipstream", "slipstream CODEC", or a
+            reference measurement: "tcp ping-pong" or "copy and add".
         rounds: Number of rounds; every contender has one turn in each.
         warmup: Number of calls of each contender before the timed calls.
-        folder: Path of the folder with the files that the driver and the ranks exchange.
+        folder: Path of the folder for files that the ranks exchange with the process that started
+            them.
         ping_ranks: Two ranks on different hosts that run the ping-pong (default empty: no
             ping-pong).
         ping_address: IPv4 address of the first rank in `ping_ranks`.
-        counted_from: Smallest size in bytes for which the driver reads the link counters; 0 if the
-            counters are never read (default).
+        counted_from: Smallest size in bytes for which the bytes on the lab's links are counted; 0
+            if they are never counted (default).
     """
 
     collectives: tuple[str, ...]
@@ -52,12 +53,12 @@ class CommJob:
     counted_from: int = 0
 
     def as_text(self) -> str:
-        """Return the job as JSON text, which `from_text` reads."""
+        """Return the instructions as JSON text, which `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> CommJob:
-        """Return the job from the JSON text of `as_text`."""
+        """Return the instructions that `as_text` wrote as JSON text."""
         return cls(**with_tuples(json.loads(text)))
 
     @property
@@ -66,13 +67,13 @@ class CommJob:
         return Path(self.folder) / "samples.json"
 
     def reading(self, number: int) -> Path:
-        """Return the path of the file that the driver creates when it has taken a reading."""
+        """Return the path of a file that appears when the link counters have been read."""
         return Path(self.folder) / f"read-{number}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommSamples:
-    """Measured times of one contender.
+    """Measured times of one contender for one collective and size.
 
     Args:
         collective: Name of the collective.
@@ -80,8 +81,8 @@ class CommSamples:
         contender: Name of the contender.
         calls: Number of consecutive calls in each round.
         seconds: Seconds per call on the slowest rank, one value per round.
-        readings: Identifiers of the driver's two readings of the link counters, before and after
-            one call; empty if the counters were not read.
+        readings: Identifiers of two readings of the link counters, one before and one after a call;
+            empty if the counters were not read.
     """
 
     collective: str
@@ -98,7 +99,7 @@ class CommSamples:
 
     @property
     def p99(self) -> float:
-        """The 99th percentile of the seconds per call, or the maximum of fewer than 100 rounds."""
+        """99th percentile of the seconds per call; with fewer than 100 rounds, the maximum."""
         return sorted(self.seconds)[math.ceil(0.99 * len(self.seconds)) - 1]
 
 
@@ -113,7 +114,7 @@ def read_samples(path: Path) -> list[CommSamples]:
 
 
 def with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a dataclass from JSON, with tuples instead of lists."""
+    """Return a dataclass's fields, which were read from JSON, with all lists replaced by tuples."""
     return {
         name: tuple(cast("list[Any]", value)) if isinstance(value, list) else value
         for name, value in fields.items()
@@ -121,5 +122,9 @@ def with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def calls_in_a_row(seconds: float) -> int:
-    """Return the number of calls that take about `ROUND_SECONDS`, given the seconds of one call."""
+    """Return the number of calls that take about `ROUND_SECONDS`, at most `MOST_CALLS`.
+
+    Args:
+        seconds: Duration of one call in seconds.
+    """
     return max(1, min(MOST_CALLS, int(ROUND_SECONDS / max(seconds, 1e-9))))

@@ -1,4 +1,4 @@
-"""Lower bounds of the bytes and the time of a collective, computed from the links.
+"""Lower bounds for a collective: the bytes that a link carries, and the time on given links.
 
 `size` is the number of bytes of the larger of a rank's two buffers: of the result of an all_gather,
 or of the input of a reduce_scatter. All elements are float32. Ranks are numbered host by host, and
@@ -6,7 +6,7 @@ hosts rack by rack. A group is a host or a rack. With n ranks in g equal groups 
 collective sends at least this many bytes out of a group:
 
 - an allreduce sends 2 (g-1)/g size; a reduce_scatter or an all_gather sends half as many bytes;
-- a broadcast sends the size, from the group with the root to each other group;
+- a broadcast sends size bytes out of the root's group, and each other group receives size bytes;
 - an all_to_all sends size/n from each of the m ranks of a group to each of the n-m other ranks.
 """
 
@@ -28,7 +28,7 @@ CODEC_SHARE: Mapping[str, float] = {
 
 
 def bus_factor(collective: str, ranks: int) -> float:
-    """Return the ratio of a collective's bus bandwidth to the quotient of size and time.
+    """Return the factor that turns size divided by time into the bus bandwidth of a collective.
 
     The bus bandwidth of any collective on any number of ranks is comparable with the rate of a
     rank's link.
@@ -39,7 +39,7 @@ def bus_factor(collective: str, ranks: int) -> float:
 
 
 def least_bytes(collective: str, size: float, groups: int, ranks: int) -> float:
-    """Return the lower bound of the bytes over the busiest link in one direction.
+    """Return the lower bound of the bytes that the busiest link carries in one direction.
 
     Args:
         collective: Name of the collective, from `COLLECTIVES`.
@@ -61,12 +61,12 @@ def host_bytes(spec: LabSpec, collective: str, size: float, codec: str = "none")
 
 
 def uplink_bytes(spec: LabSpec, collective: str, size: float, codec: str = "none") -> float:
-    """Return the lower bound of the bytes that the busiest uplink sends or receives."""
+    """Return the lower bound of the bytes that the busiest rack's uplink sends or receives."""
     return least_bytes(collective, size, spec.racks, spec.world_size) * CODEC_SHARE[codec]
 
 
 def host_bits_per_second(spec: LabSpec) -> int:
-    """Return the bit rate that enough connections reach together on the slowest host's link."""
+    """Return the highest total bit rate of parallel connections over the slowest host's link."""
     rate = min(spec.link_rates)
     return min(rate, sum(spec.flow_caps)) if spec.flow_caps else rate
 
@@ -74,13 +74,13 @@ def host_bits_per_second(spec: LabSpec) -> int:
 def limit_seconds(
     spec: LabSpec, collective: str, size: float, codec: str = "none", goodput: float = GOODPUT
 ) -> float:
-    """Return the lower bound of the time of any algorithm on the links of a lab.
+    """Return the fewest seconds in which any algorithm can run a collective on a lab's links.
 
     Args:
         spec: Description of the lab.
         collective: Name of the collective, from `COLLECTIVES`.
         size: Size in bytes of the larger buffer of a rank.
-        codec: Codec of the data between hosts (default "none").
+        codec: Codec that encodes the data sent between hosts (default "none").
         goodput: Share of a link's rate that carries payload (default `GOODPUT`).
     """
     on_links = host_bytes(spec, collective, size, codec) / host_bits_per_second(spec)

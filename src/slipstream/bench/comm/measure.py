@@ -1,4 +1,4 @@
-"""Measurement of our collectives, peers and yardsticks, in a lab or on this machine.
+"""Measurement of Slipstream's collectives and other implementations, in a lab or on this machine.
 
     report = measure(CommSpec(lab=LabSpec(hosts=4), sizes=(100_000_000,)))
 
@@ -41,12 +41,13 @@ class CommSpec:
     Args:
         collectives: Names from `limits.COLLECTIVES` (default: allreduce only).
         sizes: Sizes in bytes of the larger of a rank's two buffers, at least 4.
-        lab: Lab of the measurement (default None: this machine).
+        lab: Emulated hosts and links of the measurement (default None: the ranks run on this
+            machine).
         local: Number of ranks on this machine without a lab, at least 2.
         codecs: Codecs of Slipstream's allreduce, from `limits.CODEC_SHARE` (default "none" only).
-        peers: Names of other contenders, from `PEERS`. A peer that is not installed is left out,
-            and the report has a note about it. "ring" is Slipstream with the flat ring on every
-            topology.
+        peers: Names of the implementations that are compared with Slipstream, from `PEERS`. An
+            implementation that is not installed is left out, and the report has a note about it.
+            "ring" is Slipstream with the flat ring on every topology.
         rounds: Number of rounds, at least 1; every contender has one turn in each.
         warmup: Number of calls of each contender before the timed calls, at least 0.
         cross_traffic: Bit rate of a TCP connection from every host to the next during the
@@ -97,25 +98,27 @@ class CommSpec:
 
     @property
     def counted_from(self) -> int:
-        """Smallest size for which the bytes on the links are counted; 0 if none are counted."""
+        """Smallest size in bytes for which the bytes on the links are counted; 0 if for none."""
         return COUNTED_FROM if self.has_network and not self.cross_traffic else 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommRow:
-    """Result of one contender with one size.
+    """Result of one contender for one collective and buffer size.
 
     Args:
         samples: Measured times.
-        codec: Codec of the data between hosts.
-        limit_seconds: Lower bound of the time of any algorithm on the lab's links, in seconds; None
+        codec: Codec that encodes the data sent between hosts (default "none").
+        limit_seconds: Lower bound of the seconds that any algorithm needs on the lab's links; None
             on one host.
-        least_host_bytes: Lower bound of the bytes on the busiest host's link; None on one host.
-        least_uplink_bytes: Lower bound of the bytes on the busiest uplink; None with one rack.
-        host_bytes: Payload on the busiest host's link in one direction, in bytes; None if the bytes
-            were not counted.
-        uplink_bytes: Payload on the busiest uplink in one direction, in bytes; None if the bytes
-            were not counted.
+        least_host_bytes: Lower bound of the bytes that the busiest host's link carries in one
+            direction; None on one host.
+        least_uplink_bytes: Lower bound of the bytes that the busiest rack's uplink carries in one
+            direction; None with one rack.
+        host_bytes: Payload bytes that the busiest host's link carried in one direction; None if
+            they were not counted.
+        uplink_bytes: Payload bytes that the busiest rack's uplink carried in one direction; None if
+            they were not counted.
     """
 
     samples: CommSamples
@@ -152,10 +155,10 @@ class CommReport:
     notes: tuple[str, ...]
 
     def row(self, contender: str, size: int, collective: str = "allreduce") -> CommRow:
-        """Return the row of a contender, size and collective.
+        """Return the result of a contender for a buffer size in bytes and a collective.
 
         Raises:
-            KeyError: no row has this contender, size and collective.
+            KeyError: there is no result of this contender, size and collective.
         """
         for row in self.rows:
             samples = row.samples
@@ -225,7 +228,7 @@ def _job(spec: CommSpec, lab: Lab | None, peers: Sequence[str], folder: str) -> 
 
 
 def _alone(spec: CommSpec, name: str, folder: str) -> CommJob:
-    """Return the job of one contender, whose files are in a new subfolder."""
+    """Return the instructions for one contender, and make a new subfolder for its files."""
     subfolder = Path(folder) / name
     subfolder.mkdir()
     return CommJob(
@@ -297,7 +300,7 @@ def _row(spec: CommSpec, samples: CommSamples, readings: Mapping[int, LabCounter
 
 
 def _sorted(rows: Sequence[CommRow]) -> list[CommRow]:
-    """Return the rows sorted by collective and size, with yardsticks after contenders."""
+    """Return the results by collective and size; reference measurements follow the collectives."""
     groups: dict[tuple[str, int], list[CommRow]] = {}
     for row in rows:
         groups.setdefault((row.samples.collective, row.samples.size), []).append(row)

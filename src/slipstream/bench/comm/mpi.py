@@ -19,10 +19,10 @@ from slipstream.bench.comm.job import NOTE, CommJob, CommSamples, calls_in_a_row
 
 
 def main(text: str) -> None:
-    """Run a job together with the other ranks.
+    """Measure collectives together with the other ranks.
 
     Args:
-        text: Text of the job, from `CommJob.as_text`.
+        text: Instructions as JSON text, from `CommJob.as_text`.
     """
     job = CommJob.from_text(text)
     gc.disable()  # a garbage collection in one rank would make all ranks wait

@@ -44,14 +44,14 @@ LEAST_COPY = 1_000_000  # bytes; the interpreter, not memory, limits smaller cop
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTurn:
-    """Turn of one contender.
+    """What one contender runs when it has its turn.
 
     Args:
         name: Name of the contender.
-        call: Function that runs the collective once.
+        call: Function that runs the collective or the reference measurement once.
         prepare: Function that writes the input before the clock starts.
-        is_collective: Whether the turn runs a collective, so that the bytes on the links can be
-            counted; yardsticks run none.
+        is_collective: Whether `call` runs a collective, so that the bytes on the links can be
+            counted; False for reference measurements.
     """
 
     name: str
@@ -61,10 +61,10 @@ class CollectiveTurn:
 
 
 class Measurement:
-    """Measurement of all contenders of a job on this rank.
+    """This rank's part in the measurement of all contenders.
 
     Args:
-        job: Job of all ranks.
+        job: Instructions about what to measure; the same on all ranks.
     """
 
     def __init__(self, job: CommJob) -> None:
@@ -91,7 +91,7 @@ class Measurement:
         return samples
 
     def _turns(self, collective: str, size: int) -> Iterator[CollectiveTurn]:
-        """Yield the contenders' turns; contenders on the same device share their buffers."""
+        """Yield a turn for each contender; contenders on the same device share their buffers."""
         buffers: dict[torch.device, Buffers] = {}
         for contender in self._contenders:
             if not contender.supports(collective):
@@ -140,7 +140,7 @@ class Measurement:
         ]
 
     def _warm_up(self, turn: CollectiveTurn) -> int:
-        """Make the warm-up calls; return the number of calls in a turn, the same on all ranks."""
+        """Run the warm-up calls; return the number of calls in a turn, equal on all ranks."""
         for _ in range(self._job.warmup):
             _timed(turn, 1)
         slowest = torch.tensor(_timed(turn, 2), dtype=torch.float64)
@@ -148,14 +148,14 @@ class Measurement:
         return calls_in_a_row(slowest.item())
 
     def _read_around(self, turn: CollectiveTurn) -> tuple[int, ...]:
-        """Run the collective once between two counter readings; return their identifiers."""
+        """Read the link counters before and after one call; return both readings' identifiers."""
         turn.prepare()
         before = self._read()
         turn.call()
         return before, self._read()
 
     def _read(self) -> int:
-        """Let the driver read the counters while no rank sends; return the reading's identifier."""
+        """Have the link counters read while no rank sends; return the identifier of the reading."""
         number = next(self._numbers)
         dist.barrier()
         _tell(f"{READ}{number}")
@@ -170,10 +170,10 @@ class Measurement:
 
 
 def main(text: str) -> None:
-    """Run a job together with the other ranks.
+    """Measure collectives together with the other ranks.
 
     Args:
-        text: Text of the job, from `CommJob.as_text`.
+        text: Instructions as JSON text, from `CommJob.as_text`.
     """
     job = CommJob.from_text(text)
     gc.disable()  # a garbage collection in one rank would make all ranks wait

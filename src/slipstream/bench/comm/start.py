@@ -36,10 +36,10 @@ def check_torch() -> None:
 
 
 def available(peers: Sequence[str], ranks: int, *, is_lab: bool) -> tuple[list[str], list[str]]:
-    """Return the peers that can run on this machine, and a note about each peer that cannot run.
+    """Return the implementations that can run on this machine, and a note about each of the others.
 
     Args:
-        peers: Names of the peers.
+        peers: Names of the implementations that are compared with Slipstream.
         ranks: Number of ranks of the measurement.
         is_lab: Whether the ranks run on the emulated hosts of `slipstream.lab`.
     """
@@ -75,10 +75,11 @@ def _version_of_mpirun() -> str:
 def run_in_lab(
     lab: Lab, job: CommJob, environ: Mapping[str, str], on_note: OnNote
 ) -> tuple[list[CommSamples], dict[int, LabCounters]]:
-    """Run a job on all hosts of a lab, and wait until it has ended.
+    """Run the benchmark's ranks on all hosts of a lab, and wait until they have ended.
 
     Returns:
-        A pair: the samples of rank 0, and the readings of the lab's link counters by identifier.
+        A pair: the measured times that rank 0 wrote, and a dictionary from the identifier of each
+        reading to the values of the link counters.
 
     Raises:
         SlipstreamError: a rank failed.
@@ -101,7 +102,7 @@ def run_in_lab(
 def run_here(
     job: CommJob, ranks: int, environ: Mapping[str, str], on_note: OnNote
 ) -> list[CommSamples]:
-    """Run a job on this machine, and wait until it has ended.
+    """Run the benchmark's ranks on this machine, and wait until they have ended.
 
     Raises:
         SlipstreamError: a rank failed.
@@ -112,7 +113,7 @@ def run_here(
 
 
 def run_mpi(job: CommJob, ranks: int, lab: Lab | None, on_note: OnNote) -> list[CommSamples]:
-    """Run a job with mpirun, which in a lab starts each rank in the network namespace of its host.
+    """Run the ranks with mpirun; in a lab, each rank runs in the network namespace of its host.
 
     Raises:
         SlipstreamError: a rank failed.
@@ -151,13 +152,13 @@ def _agent(lab: Lab) -> str:
 
 
 def _entry(lab: Lab, host: int, command: str) -> list[str]:
-    """Return the arguments that run a shell command in the namespace of a host."""
+    """Return the arguments that run a shell command in the network namespace of a host."""
     enter = ["ip", "netns", "exec", lab.namespaces[host], "unshare", "--uts", "sh", "-c"]
     return [*enter, f'hostname host{host}; eval "$0"', command]
 
 
 def _follow(command: Sequence[str], environ: Mapping[str, str], on_note: OnNote) -> None:
-    """Run a command to its end, and pass the notes in its output to `on_note`."""
+    """Run a command to its end, and pass each line of progress in its output to `on_note`."""
     last: deque[str] = deque(maxlen=NUM_LAST_LINES)
     with subprocess.Popen(
         command,

@@ -52,7 +52,7 @@ def as_json(report: CommReport) -> dict[str, Any]:
 
 
 def title(spec: CommSpec) -> str:
-    """Return a description of the ranks and their network in one line."""
+    """Return a one-line description of the ranks and their network."""
     if spec.lab is None:
         return f"{spec.local} ranks of this machine"
     rate = spec.cross_traffic
@@ -60,7 +60,7 @@ def title(spec: CommSpec) -> str:
 
 
 def describe_lab(lab: LabSpec) -> str:
-    """Return a description of the hosts and the rates of a lab in one line."""
+    """Return a one-line description of a lab's hosts and link rates."""
     text = f"{lab.hosts} lab hosts of {lab.ranks_per_host} at "
     text += " or ".join(map(format_bit_rate, sorted(set(lab.link_rates), reverse=True)))
     if caps := sorted(set(lab.flow_caps), reverse=True):
@@ -104,7 +104,7 @@ def _shown_name(row: CommRow) -> str:
 
 
 def _medians(rows: Sequence[CommRow], size: int) -> dict[str, float]:
-    """Return the median seconds of each contender for one size."""
+    """Return the median seconds per call of each contender for one buffer size."""
     return {row.samples.contender: row.samples.median for row in rows if row.samples.size == size}
 
 

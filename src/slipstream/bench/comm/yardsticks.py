@@ -1,4 +1,4 @@
-"""Yardsticks of collectives: a TCP ping-pong, and a loop that only copies and adds memory."""
+"""Reference measurements for collectives: a TCP ping-pong, and a loop that copies and adds."""
 
 # PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -23,7 +23,7 @@ CONNECT_SECONDS = 60.0  # time limit in seconds for the connection of the ping-p
 class PingPong:
     """A connection between two ranks, over which a message is sent and returned.
 
-    The constructor communicates, so all ranks call it at the same time.
+    The constructor communicates, so all ranks must call it at the same time.
 
     Args:
         ranks: The two connected ranks.
@@ -80,8 +80,8 @@ class PingPong:
 def copy_and_add(size: int, ranks: int) -> Callable[[], None]:
     """Return a loop that does the memory work of a rank in a shared-memory allreduce.
 
-    The loop handles size (n-1)/n bytes, piece by piece. It copies each piece into a buffer, adds
-    the buffer to a sum, and copies the sum to the result.
+    The loop handles size * (n-1) / n bytes, piece by piece. It copies each piece into a buffer,
+    adds the buffer to a sum, and copies the sum to the result.
 
     Args:
         size: Size in bytes of the buffer that an allreduce would reduce.

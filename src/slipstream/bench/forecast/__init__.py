@@ -1,1 +1,1 @@
-"""Benchmarks that compare forecasts with measurements, in the lab and on this machine."""
+"""Benchmarks that compare forecasts with measurements on emulated hosts and on this machine."""

@@ -1,4 +1,4 @@
-"""Measurement of this machine for `slipstream forecast calibrate`: a device and its links."""
+"""Measurement of this machine's device and links for `slipstream forecast calibrate`."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def calibrate(
     Args:
         name: Name of the device in forecasts: letters, digits, "-", "_" and ".".
         network: Path of a file that `slipstream bench comm -o` wrote (default None: links between
-            hosts are not measured). If all ranks of the file's measurement were on one host, the
-            file replaces the measurement of the link between the ranks of this host.
-        threads: Number of threads of a rank on a machine without a GPU, and of processors that
-            count as the device (default None: PyTorch's default, all processors).
+            hosts are not measured). If the file is from a measurement on one host, it replaces the
+            measurement of the link between the ranks of this host.
+        threads: Number of threads of a rank on a machine without a GPU; this is also the number of
+            processors of the forecast's device (default None: PyTorch's default, all processors).
         quick: Whether to measure for a few seconds only, which gives inaccurate results, for tests
             (default False).
         progress: Function that receives the name of the next stage, the number of finished stages
@@ -88,7 +88,7 @@ def _ranks(quick: bool) -> LinkSpeed | None:
 
 
 def fit_noisy(timed: Callable[[], Sequence[TimedAllReduce]]) -> LinkSpeed:
-    """Return the link speed fitted to timed allreduces, and time more allreduces if the fit fails.
+    """Fit the speed of a link to timed allreduces; if the fit fails, time more and fit again.
 
     Args:
         timed: Function that times allreduces of all sizes; it is called at most `TRIES` times.

@@ -23,12 +23,12 @@ class DeviceStepCheck:
     Args:
         model: Name of the model.
         batch: Number of samples in the step.
-        plan: Forecast of the step.
+        plan: Training plan for one device, with the forecast of the step.
         steps: Number of timed steps.
         seconds: Seconds per step, the median of the rounds.
         spread: Seconds per step in the fastest round and in the slowest round.
-        memory: Peak memory of the device in bytes; None without a GPU, because the host's memory is
-            not forecast.
+        memory: Bytes in use on the device after the steps; None without a GPU, because the host's
+            memory is not forecast.
     """
 
     model: str
@@ -41,7 +41,7 @@ class DeviceStepCheck:
 
     @property
     def alone(self) -> str:
-        """Measured rate in the form that `slipstream forecast --alone` accepts."""
+        """Measured samples per second, as RATE@MICRO_BATCH for `slipstream forecast --alone`."""
         return f"{self.batch / self.seconds:.4g}@{self.plan.strategy.micro_batch}"
 
     def as_json(self) -> dict[str, Any]:
@@ -65,8 +65,8 @@ class StepCheckOptions:
 
     Args:
         batch: Number of samples in a step.
-        device: Name of the device in the forecast (default None: "here", which is the calibrated
-            device in `hardware`).
+        device: Name of the device in the forecast (default None: "here", the default name of a
+            calibrated device).
         hardware: Path of a data file that `slipstream forecast calibrate` wrote (default None).
         shape: Shape of one sample (default None: the shape that the model defines).
         tokens: Number of tokens in a sequence (default None: the length with which the model was
@@ -112,11 +112,13 @@ class StepCheckOptions:
 
 
 def check(model: str, options: StepCheckOptions, *, progress: Progress) -> DeviceStepCheck:
-    """Forecast a step on one device, and measure the step on this machine, in half a minute.
+    """Forecast a training step on one device, and then measure the step on this machine.
+
+    The check takes about half a minute.
 
     Args:
         model: Name of a model that `slipstream.forecast.forecast` accepts; ONNX files are not
-            allowed. The model is made with real weights.
+            allowed. The check allocates the model's weights and trains the model.
         options: Options of the forecast and of the measurement.
         progress: Function that receives the name and the number of each stage.
 
@@ -160,7 +162,7 @@ def check(model: str, options: StepCheckOptions, *, progress: Progress) -> Devic
 
 
 def _plan(model: str, options: ForecastOptions, progress: Progress) -> Plan:
-    """Return the plan for one device, and refuse a plan that needs activation checkpoints."""
+    """Return the training plan for one device; fail if it needs activation checkpoints."""
     result = forecast(model, options, progress=progress)
     device = (options.own or "")[2:]
     if not result.plans:

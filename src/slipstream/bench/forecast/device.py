@@ -1,9 +1,9 @@
 """Measurement of this device's kernel rates, from which the times of other kernels are forecast.
 
 The device is the GPU, or the processors of a machine without a GPU. Each kernel runs repeatedly for
-a fraction of a second. On processors the shortest run counts, so that other programs have little
-influence. On a GPU, which slows down when it warms up, the median counts. On GPUs, 16-bit
-convolutions use the memory format channels last.
+a fraction of a second. On processors, the result is the time of the shortest run, so that other
+programs have little influence. On a GPU, which slows down when it warms up, the result is the
+median time. On GPUs, 16-bit convolutions use the memory format channels last.
 """
 
 # PyTorch's type stubs leave some types unspecified.
@@ -135,7 +135,7 @@ class _Bench:
         self._sums = _SUMS[device]
 
     def products(self) -> dict[str, ProductPeak]:
-        """Return the rates of matrix products by dtype, without dtypes slower than float32."""
+        """Return the rate of matrix products in float32, and in each dtype that is faster."""
         peaks: dict[str, ProductPeak] = {}
         slowest = math.inf
         for name in DTYPES:
@@ -158,7 +158,7 @@ class _Bench:
         return TimedProduct(self._side, self._side, k, seconds)
 
     def window_share(self, name: str, product: ProductPeak) -> float:
-        """Return the rate of convolutions relative to the rate of plain products.
+        """Return the rate of convolutions relative to the rate of plain matrix products.
 
         Args:
             name: Name of a dtype.
@@ -175,14 +175,14 @@ class _Bench:
 
         Args:
             name: Name of a dtype.
-            window: Side of the window in pixels.
+            window: Height and width of the convolution's kernel in pixels.
         """
         return statistics.geometric_mean(
             product.flops / product.seconds for product in self._convolutions(name, window)
         )
 
     def _convolutions(self, name: str, window: int) -> list[TimedProduct]:
-        """Time convolutions; return each of them as a matrix product with the mean pass time."""
+        """Time convolutions; return each as a matrix product that takes the mean time of a pass."""
         products: list[TimedProduct] = []
         for channels, side in _CONVOLUTIONS:
             pixels = self._image(name, self._images, channels, side, side)
@@ -234,7 +234,7 @@ class _Bench:
         return 8 * len(chosen) * width / seconds
 
     def host(self) -> forecast_host.HostSeconds:
-        """Return the seconds that the host needs to issue operators."""
+        """Return the seconds that the host needs per operator and per updated parameter."""
         return forecast_host.measure(self._device, self._seconds_of)
 
     def copy(self) -> float:
@@ -257,7 +257,7 @@ class _Bench:
     def _seconds_of_both(
         self, run: Callable[..., torch.Tensor], data: torch.Tensor, weight: torch.Tensor
     ) -> float:
-        """Return the seconds of an operator and its gradients with respect to data and weight."""
+        """Return the total seconds of an operator, its data gradient and its weight gradient."""
         leaves = data.requires_grad_(), weight.requires_grad_()
         gradient = torch.ones_like(run(*leaves))
         return self._seconds_of(lambda: torch.autograd.grad(run(*leaves), leaves, gradient))

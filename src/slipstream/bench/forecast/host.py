@@ -46,11 +46,11 @@ class HostSeconds:
     """Seconds that the host needs to issue operators.
 
     Args:
-        forward: Seconds per operator of the forward pass. Operators are counted as in the
-            forecast's trace.
+        forward: Seconds per operator of the forward pass. The operators are those that a forecast
+            records when it traces the model.
         backward: Seconds per operator of the backward pass.
         update: Seconds to update one parameter and to clear its gradient.
-        gap: Seconds between two small kernels that were issued in advance; None on processors.
+        gap: Seconds between two small kernels that were issued in advance; None without a GPU.
     """
 
     forward: float
@@ -60,7 +60,7 @@ class HostSeconds:
 
 
 class _Typical(nn.Module):
-    """A tiny image classifier beside a tiny language model."""
+    """A tiny image classifier and a tiny language model, which run one after the other."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ def _inputs(device: torch.device | None = None) -> tuple[Tensor, Tensor]:
 
 
 def measure(device: torch.device, timer: Timer) -> HostSeconds:
-    """Run the measurement, which times up to four kernels.
+    """Measure how long the host takes to issue operators, with up to four calls of `timer`.
 
     Args:
         device: Device for which the host issues operators.

@@ -1,9 +1,8 @@
 """Measurement of the lab's links and of this machine's processors, independent of the forecast.
 
 All hosts of a lab share the processors of one machine. Therefore allreduces are timed twice: on
-slow links, which limit their speed, and on fast links, where the processors limit it. From the
-times on slow and on fast links, the performance with other link rates and numbers of hosts is
-computed.
+slow links, which limit their speed, and on fast links, where the processors limit it. Both times
+give the performance with other link rates and other numbers of hosts.
 """
 
 from __future__ import annotations
@@ -52,8 +51,9 @@ class Wires:
     def link(self, bits_per_second: float, hosts: int) -> Link:
         """Return the link of each host.
 
-        If links and processors need similar times, these times do not overlap completely. Therefore
-        the total time is modelled as the root of the sum of the two squared times.
+        A transfer takes time on the link and on the processors. If both times are similar, they do
+        not overlap completely. Therefore the total time is modelled as the root of the sum of the
+        two squared times.
 
         Args:
             bits_per_second: Nominal bit rate of the link.
@@ -75,10 +75,10 @@ class LabNumbers:
     """Measured performance of a lab.
 
     Args:
-        wires: Measured links by backend.
+        wires: Measured performance of the links, by backend.
         updated: Bytes per second that the optimizers of all ranks together read and write.
-        inside: Link between the ranks of one host, with the rate at which all these ranks together
-            send; None if each host has one rank.
+        inside: Speed of the link between the ranks of one host: its latency, and the total rate of
+            all these ranks; None if each host has one rank.
     """
 
     wires: Mapping[str, Wires]
@@ -141,7 +141,7 @@ def _messages(quick: bool) -> dict[str, Any]:
 
 
 def _inside(tell: OnNote, quick: bool) -> LinkSpeed:
-    """Return the latency of a step between ranks of a host, and the rate of all ranks together."""
+    """Return the latency of a collective's step between ranks of a host, and their total rate."""
     report = measure(
         CommSpec(local=HOSTS, peers=(), **_messages(quick)),
         lambda note: tell(f"calibration inside a host: {note}"),

@@ -1,11 +1,12 @@
-"""Comparison of forecasts with steps in the lab, where gradients are real and compute sleeps.
+"""Comparison of forecasts with training steps on the emulated hosts of `slipstream.lab`.
 
     report = judge(ForecastSpec(models=("resnet50",)))
     report.mean_error
 
-The speed of the lab's links and of this machine's processors is measured once, by separate
-allreduces and optimizer updates. Each step is forecast from the measured speeds, and is then
-measured itself. Nothing else should run on the machine.
+In these steps, layers sleep instead of computing, but real gradients are exchanged. The speed of
+the lab's links and of this machine's processors is measured once, by separate allreduces and
+optimizer updates. Each step is forecast from the measured speeds, and is then measured itself.
+Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -38,14 +39,15 @@ class ForecastSpec:
     """Settings of a comparison of forecasts with measurements.
 
     Args:
-        models: Names of replayed models.
-        rates: Bit rates of the measured labs' host links, such as 1gbit.
-        hosts: Sizes of the measured labs in hosts, each at least 2.
-        ranks: Number of ranks on each host, at least 1. More than one rank on a host needs our
-            backend, because gloo does not distinguish ranks of one host from ranks of different
-            hosts.
-        slower: Factor by which compute is slower than published (default 30, for which four hosts
-            with 1 Gbit/s correspond to the published setting).
+        models: Names of the models, from `slipstream.bench.models`; their layers sleep instead of
+            computing.
+        rates: Bit rates of the hosts' links, such as 1gbit; each lab has one of the rates.
+        hosts: Numbers of hosts, each at least 2; each lab has one of the numbers.
+        ranks: Number of ranks on each host, at least 1. More than one rank on a host needs
+            Slipstream's backend, because gloo does not distinguish ranks of one host from ranks of
+            different hosts.
+        slower: Factor on the published compute times (default 30). With 30, four hosts with links
+            of 1 Gbit/s correspond to the published setting.
         backends: Names of DDP's backends, from `lab.compare.BACKENDS`.
         steps: Number of measured steps in each round, at least 1.
         warmup: Number of steps before the measured steps in each round, at least 3, because DDP
@@ -99,10 +101,10 @@ class ForecastSpec:
                 yield LabSpec(hosts=hosts, ranks_per_host=self.ranks, rate=rate)
 
     def compute_seconds(self, replayed: ReplayModel) -> float:
-        """Return the seconds of the forward and backward passes in the replay.
+        """Return for how many seconds the forward and backward passes of a step sleep in total.
 
         Args:
-            replayed: Model that is replayed.
+            replayed: Model whose layers sleep instead of computing.
         """
         return preset(PRESET).step_seconds(replayed) * self.slower
 
@@ -118,7 +120,7 @@ class ForecastRow:
         ranks: Number of ranks on each host.
         rate: Bit rate of each host's link.
         forecast: Forecast time of a step in seconds.
-        measured: Times of the measured steps.
+        measured: Measured times of the step.
     """
 
     model: str
@@ -142,7 +144,7 @@ class ForecastReport:
     Args:
         spec: Settings of the measurement.
         numbers: Performance of the lab, measured before the steps.
-        rows: Forecast and measurement of each step; at least one row.
+        rows: Forecast and measurement of each step, at least one.
     """
 
     spec: ForecastSpec
@@ -151,40 +153,40 @@ class ForecastReport:
 
     @property
     def mean_error(self) -> float:
-        """Mean of the absolute relative errors."""
+        """Mean of the forecasts' absolute relative errors."""
         return mean_error(self.rows)
 
     @property
     def high_error(self) -> float:
-        """The 90th percentile of the absolute relative errors."""
+        """The 90th percentile of the forecasts' absolute relative errors."""
         return high_error(self.rows)
 
     def of(self, backend: str) -> tuple[ForecastRow, ...]:
-        """Return the rows of one backend."""
+        """Return the forecasts and measurements with one backend."""
         return tuple(row for row in self.rows if row.backend == backend)
 
 
 def mean_error(rows: Sequence[ForecastRow]) -> float:
-    """Return the mean of the absolute relative errors.
+    """Return the mean of the forecasts' absolute relative errors.
 
     Args:
-        rows: Rows of a report, at least one.
+        rows: Forecasts and measurements of steps, at least one.
     """
     return statistics.fmean(abs(row.error) for row in rows)
 
 
 def high_error(rows: Sequence[ForecastRow]) -> float:
-    """Return the 90th percentile of the absolute relative errors.
+    """Return the 90th percentile of the forecasts' absolute relative errors.
 
     Args:
-        rows: Rows of a report, at least one.
+        rows: Forecasts and measurements of steps, at least one.
     """
     sizes = sorted(abs(row.error) for row in rows)
     return sizes[-(-9 * len(sizes) // 10) - 1]
 
 
 def judge(spec: ForecastSpec, on_note: OnNote | None = None) -> ForecastReport:
-    """Measure the lab, then forecast and measure each step, which takes many minutes.
+    """Measure the lab's speed, and then forecast and measure each step; this takes many minutes.
 
     Args:
         spec: Settings of the comparison.
@@ -231,7 +233,7 @@ def _rows(
 
 
 def _run(spec: ForecastSpec, lab: Lab, replayed: ReplayModel, backend: str) -> ReplaySamples:
-    """Run the steps on all ranks, and return their times."""
+    """Run the steps on all ranks, and return the measured times of the steps."""
     peer = PEERS[backend]
     num_steps = spec.warmup + spec.steps
     with tempfile.TemporaryDirectory(prefix="slipstream-forecast-") as folder:

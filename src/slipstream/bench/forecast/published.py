@@ -1,4 +1,4 @@
-"""Published speed-ups on hundreds of GPUs, compared with forecasts for our engine.
+"""Published speed-ups on hundreds of GPUs, compared with forecasts for Slipstream.
 
     for scaling in published():
         print(scaling.claim.name, scaling.claim.speedup, scaling.speedup(scaling.within))
@@ -50,7 +50,7 @@ class PublishedClaim:
         per_host: Number of devices in each host.
         between: Name of the link between hosts.
         inside: Name of the link between devices of a host.
-        codec: Codec of gradients between hosts.
+        codec: Codec that encodes the gradients sent between hosts.
         batch: Number of samples per device in a step.
         published: Claim as readable text.
         assumed: Readable text about the assumptions that replace facts missing in the source.
@@ -133,13 +133,13 @@ CLAIMS: Sequence[PublishedClaim] = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scaling:
-    """A claim and the steps that were simulated for it.
+    """A published speed-up, and the steps that were simulated in its setting.
 
     Args:
         claim: Published claim.
-        alone: Step on one device.
-        ddp: Step on all ranks with DDP's bucket size.
-        within: Step on all ranks with the fastest bucket size.
+        alone: Simulated step on one device.
+        ddp: Simulated step on all ranks, with the default bucket size of PyTorch's DDP.
+        within: Simulated step on all ranks, with the fastest bucket size.
         even: Step like `within`, but with ranks that are all equally fast.
         fitted: Step like `within`, but with the link rates that published software reaches.
     """
@@ -216,7 +216,7 @@ class Scaling:
 
 
 def published(claims: Sequence[PublishedClaim] = CLAIMS) -> Iterator[Scaling]:
-    """Yield the forecast for each published setting; all of them together take some seconds.
+    """Yield the forecast for each published setting; all forecasts together take some seconds.
 
     Args:
         claims: Published claims.
@@ -242,7 +242,7 @@ def scaling(
     Args:
         claim: Published claim with its setting.
         workload: Workload of one device with the claim's batch size.
-        fitted: Calibrated rates of kernels, links and the runtime.
+        fitted: Calibrated rates of kernels and links, and calibrated overheads of frameworks.
         hardware: Hardware tables with the claim's device and links (default None: the tables of
             Slipstream).
     """
@@ -274,7 +274,7 @@ def scaling(
 
 
 def _tuned(simulation: Simulation, job: TrainingJob) -> SimulatedStep:
-    """Return the step with the fastest bucket size, because the engine tunes this size, too."""
+    """Return the step with the fastest bucket size, which Slipstream also finds during training."""
     strategies = [replace(job.strategy, bucket_bytes=size) for size in BUCKET_SIZES]
     steps = [simulation.run(replace(job, strategy=strategy)) for strategy in strategies]
     return min(steps, key=lambda step: step.seconds)

@@ -15,10 +15,10 @@ from slipstream.forecast.simulate.step import SimulatedStep
 
 
 def table(rows: Sequence[Scaling]) -> Table:
-    """Return a table with a row for each published setting, with notes on the assumptions.
+    """Return a table with a row for each published setting, and with notes on the assumptions.
 
     Args:
-        rows: Compared settings, at least one.
+        rows: Published speed-ups with their simulated steps, at least one.
     """
     shown = make_table(
         "Published speed-ups, and forecasts for our engine",

@@ -1,4 +1,4 @@
-"""Forecasts of replayed steps with the simulator of `slipstream.forecast`.
+"""Forecasts of replayed training steps, made with the simulator of `slipstream.forecast`.
 
 In a replayed step, each layer sleeps instead of computing. A layer that sleeps for some time is
 modelled as an operator that moves the bytes that the device can move in this time. A bucket of DDP
@@ -71,7 +71,7 @@ def forecast_step(replayed: ReplayModel, compute_seconds: float, hosts: Hosts) -
     """Forecast a step of DDP; the simulation takes some milliseconds.
 
     Args:
-        replayed: Model that is replayed.
+        replayed: Model whose layers sleep instead of computing.
         compute_seconds: Seconds of the forward and backward passes together.
         hosts: Measured speed of the hosts.
     """
@@ -108,9 +108,9 @@ def replay_workload(replayed: ReplayModel, moved: float) -> Workload:
     """Return the workload that the forecast simulates for a replayed model.
 
     Args:
-        replayed: Model that is replayed.
-        moved: Bytes that all operators together move. Each operator gets a share of the bytes in
-            proportion to its FLOPs.
+        replayed: Model whose layers sleep instead of computing.
+        moved: Bytes that all operators of a step together read and write. Each operator gets a
+            share of the bytes in proportion to its FLOPs.
     """
     per_flop = moved / replayed.flops / (1 + BACKWARD_PER_FORWARD)
     layers = replayed.layers

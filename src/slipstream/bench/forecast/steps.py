@@ -37,7 +37,7 @@ class TrainingSetup:
     """Settings of the training of a model on one device.
 
     Args:
-        architecture: Architecture that makes the module and its inputs.
+        architecture: Description of the model, which makes the module and its inputs.
         micro_batch: Number of samples in a micro-batch.
         micro_batches: Number of micro-batches in a step (default 1).
         precision: Precision of matrix products (default "fp32").
@@ -63,7 +63,8 @@ class Steps:
         seconds: Seconds per step, the median of the rounds.
         low: Seconds per step in the fastest round.
         high: Seconds per step in the slowest round.
-        memory: Bytes of the device's memory in use, including the CUDA context; None on processors.
+        memory: Bytes in use on the device after the steps, including the CUDA context; None without
+            a GPU.
     """
 
     count: int
@@ -74,7 +75,7 @@ class Steps:
 
 
 def train(training: TrainingSetup, tell: Tell, *, seconds: float = 10.0) -> Steps:
-    """Train on the GPU, or on the processors if there is no GPU, for about `seconds`.
+    """Time training steps of a model on the GPU, or on the processors if there is no GPU.
 
     Args:
         training: Settings of the training, including the model.
@@ -107,7 +108,7 @@ def train(training: TrainingSetup, tell: Tell, *, seconds: float = 10.0) -> Step
 
 
 class _Trainee:
-    """A model in training.
+    """A model with its optimizer and a batch of random data, ready for training steps.
 
     Args:
         training: Model and settings of the training.
@@ -144,7 +145,7 @@ class _Trainee:
         self._update()
 
     def timed(self, seconds: float) -> tuple[int, list[float]]:
-        """Run rounds of steps; return the number of steps, and each round's seconds per step."""
+        """Time several rounds; return the number of all steps and each round's seconds per step."""
         alone = self._round(1)
         steps = max(1, round(seconds / _ROUNDS / alone))
         rounds = [self._round(steps) for _ in range(_ROUNDS)]
@@ -188,7 +189,7 @@ class _Trainee:
 
 
 def _optimizer(kind: Optimizer, parameters: list[Tensor]) -> torch.optim.Optimizer:
-    """Return an optimizer with a tiny learning rate, for some parameters."""
+    """Return an optimizer of some kind for the given parameters, with a tiny learning rate."""
     if kind is Optimizer.ADAM:
         return torch.optim.Adam(parameters, lr=_LEARNING_RATE, fused=True)
     momentum = 0.9 if kind is Optimizer.MOMENTUM else 0.0

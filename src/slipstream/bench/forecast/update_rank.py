@@ -1,4 +1,4 @@
-"""One rank of the update benchmark: python -m slipstream.bench.forecast.update_rank FILE.
+"""One rank that times an optimizer: python -m slipstream.bench.forecast.update_rank FILE.
 
 All ranks run optimizer updates at the same time, as in training. Rank 0 writes the bytes per second
 that each rank read and wrote.
@@ -27,7 +27,7 @@ WARMUP, ROUNDS = 2, 7
 
 
 def main(output: str) -> None:
-    """Run the updates together with the other ranks.
+    """Time optimizer updates together with the other ranks.
 
     Args:
         output: Path of the file to which rank 0 writes the result.
@@ -45,7 +45,7 @@ def main(output: str) -> None:
 
 
 def update() -> list[float]:
-    """Return the seconds of each update, which all ranks begin at the same time."""
+    """Return the seconds of each optimizer update; all ranks begin an update at the same time."""
     parameters = [torch.zeros(ELEMENTS) for _ in range(TENSORS)]
     for parameter in parameters:
         parameter.grad = torch.ones(ELEMENTS)

@@ -1,1 +1,1 @@
-"""Benchmark of pipelines that read image files and label them, beside other pipelines."""
+"""Benchmark that compares Slipstream with other pipelines from JPEG files to predicted labels."""

@@ -22,14 +22,15 @@ class ImageContender:
         name: Name in tables and JSON.
         title: Readable name.
         task: Task of the pipeline: "latency" of single images, or a "stream" of images.
-        engine: Name of the engine in `bench.infer.contenders.CONTENDERS`; "" for our pipeline.
+        engine: Name of the engine in `bench.infer.contenders.CONTENDERS`; "" for Slipstream's
+            pipeline.
         way: Kind of stream. "serial" handles one image after another. "prefetch" decodes ahead in a
             thread. "queue" uses OpenVINO's asynchronous requests. "preload" is Slipstream's stream,
             whose threads decode the next images while the model runs.
         engine_threads: Number of threads of the engine; 0 for one thread per core.
         file: Name of the file in the model's folder that the contender loads.
-        is_plain: Whether the pipeline is the simple one that a good user would write. Our
-            performance targets compare our pipeline with the plain ones.
+        is_plain: Whether the pipeline uses a competing engine and handles one image after another.
+            The performance targets compare Slipstream's pipeline with these plain pipelines.
     """
 
     name: str

@@ -22,9 +22,9 @@ COLOUR = 0.35  # amplitude of the noise of each channel, relative to the noise o
 def photograph(seed: int) -> NDArray[np.uint8]:
     """Return the pixels of a synthetic image, uint8 [375, 500, 3].
 
-    Each seed gives a different image. Amplitudes fall with frequency as in photographs (Field
-    1987), but a little faster. Therefore a JPEG file of quality 92 is as large as the JPEG file of
-    a photograph.
+    Each seed gives a different image. Amplitudes fall with spatial frequency as in photographs
+    (Field 1987), but a little faster. Therefore a JPEG file of quality 92 is as large as the JPEG
+    file of a photograph.
     """
     noise = np.random.default_rng(seed).standard_normal((4, ROWS, COLUMNS))
     frequency = np.hypot(np.fft.fftfreq(ROWS)[:, np.newaxis], np.fft.rfftfreq(COLUMNS))

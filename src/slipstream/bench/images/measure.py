@@ -1,4 +1,4 @@
-"""Measurement of pipelines from JPEG files to labels, beside the pipelines of peers.
+"""Measurement of pipelines from JPEG files to labels: Slipstream's, and those of other engines.
 
     report = measure(ImagesSpec(models=("resnet50",)))
 
@@ -52,10 +52,11 @@ class ImagesSpec:
         tasks: Tasks to measure: "latency" on one core, "stream" on two cores (default both).
         rounds: Number of rounds, at least 1; every contender has one turn in each.
         seconds: Length of a turn in seconds.
-        search_seconds: Time limit of our compilation in seconds.
-        snr_db: Smallest signal-to-noise ratio of our outputs, in dB.
-        cache: Folder in which the files of the peers stay for the next run (default None: a
-            temporary folder). `slipstream bench infer` may use the same folder.
+        search_seconds: Time limit in seconds for the compilation of a model by Slipstream.
+        snr_db: Smallest signal-to-noise ratio that the compiled model's outputs may have, in dB.
+        cache: Folder in which all files except the models compiled by Slipstream stay for the next
+            run (default None: a temporary folder). `slipstream bench infer` may use the same
+            folder.
     """
 
     models: tuple[str, ...] = MODELS
@@ -92,12 +93,12 @@ class ImageRow:
         contender: Name of the contender in `contenders.CONTENDERS`.
         seconds: Seconds of each image for "latency"; for "stream", the mean seconds per image in
             each turn.
-        cpu_seconds: Processor seconds per image, the median of the turns. The seconds of spinning
-            threads count, too. On N cores, a stream takes at least `cpu_seconds` / N seconds per
-            image.
-        agreement: Share of images, 0 to 1, whose label is also that of the network in float32.
+        cpu_seconds: Processor seconds per image, the median of the turns. They include the time of
+            threads that spin while they wait. On N cores, a stream takes at least `cpu_seconds` / N
+            seconds per image.
+        agreement: Share of images, 0 to 1, that get the same label as from the model in float32.
         load_seconds: Seconds from the start of loading until the first label.
-        detail: Name of the engine that runs our model; empty for peers.
+        detail: Engine and precision of the model compiled by Slipstream; empty for other engines.
     """
 
     model: str
@@ -115,19 +116,19 @@ class ImageRow:
 
     @property
     def pipeline(self) -> ImageContender:
-        """Contender of this row."""
+        """Contender that has this result."""
         return CONTENDERS[self.contender]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageBar:
-    """Comparison of our pipeline with a peer.
+    """Comparison of Slipstream's pipeline with the pipeline of another engine.
 
     Args:
         model: Name of the model.
         task: Task of both contenders.
-        peer: Result of the fastest peer in the compared group of pipelines.
-        ours: Result of our pipeline.
+        peer: Result of the fastest competing pipeline, among the plain ones or among the others.
+        ours: Result of Slipstream's pipeline.
         at_least: Smallest ratio that meets the performance target; None if there is no target.
     """
 
@@ -139,7 +140,7 @@ class ImageBar:
 
     @property
     def ratio(self) -> float:
-        """Time of the peer's pipeline divided by the time of our pipeline; higher is better."""
+        """Time of the competing pipeline divided by the time of Slipstream's; higher is better."""
         return self.peer.median / self.ours.median
 
 
@@ -149,7 +150,7 @@ class ImagesReport:
 
     Args:
         spec: Settings of the measurement.
-        rows: Rows by model and contender.
+        rows: Results of all contenders, by model and task.
         notes: Sentences that say which contenders were left out, and why.
     """
 
@@ -158,11 +159,11 @@ class ImagesReport:
     notes: tuple[str, ...]
 
     def of(self, model: str, task: Task) -> list[ImageRow]:
-        """Return the rows of one model and task."""
+        """Return the results of all contenders for one model and task."""
         return [row for row in self.rows if (row.model, row.pipeline.task) == (model, task)]
 
     def bars(self) -> list[ImageBar]:
-        """Return comparisons with the fastest plain pipeline and the fastest other pipeline."""
+        """Compare Slipstream with the fastest plain and the fastest other competing pipeline."""
         bars: list[ImageBar] = []
         for model in self.spec.models:
             for task in self.spec.tasks:
@@ -206,7 +207,7 @@ def measure(spec: ImagesSpec, tell: Tell = lambda text: None) -> ImagesReport:
 
 @dataclass(kw_only=True)
 class _PipelineTrial(ModelTrial):
-    """Measurement of one model.
+    """Measurement of one model in all pipelines.
 
     Args:
         spec: Settings of the measurement.
@@ -217,7 +218,7 @@ class _PipelineTrial(ModelTrial):
     contenders: list[ImageContender] = field(default_factory=list[ImageContender])
 
     def prepare(self) -> None:
-        """Make all files, and find the contenders that can run on this machine."""
+        """Make the image and model files, and find the contenders that can run on this machine."""
         write_photographs(self.folder / IMAGES, NUM_IMAGES, 0)
         write_photographs(self.folder / CALIBRATION, NUM_CALIBRATION, 1000)
         self._make("infer.prepare", EXPORTED)
@@ -236,7 +237,7 @@ class _PipelineTrial(ModelTrial):
         return self.takes_part(contender.title, reason, make)
 
     def _make(self, module: str, file: str) -> None:
-        """Make a file unless the cache has it; our package is made anew in every run."""
+        """Make a file unless it exists; Slipstream compiles its model anew in every run."""
         if file != PACKAGE and self.has(file):
             return
         job = self.job(file=file, seconds=self.spec.search_seconds, snr_db=self.spec.snr_db)

@@ -1,4 +1,4 @@
-"""Pipelines from JPEG files to labels: our own, and those of peers as good users write them."""
+"""Pipelines from JPEG files to labels: Slipstream's, and careful ones for other engines."""
 
 # The type stubs of these packages leave most types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -32,7 +32,11 @@ Stream = Callable[[Iterable[bytes]], Iterator[int]]
 
 
 def load(contender: ImageContender, job: InferJob) -> tuple[Stream, str]:
-    """Return a function from files to their labels in order, and the name of our engine."""
+    """Return a function that yields the label of each JPEG file in order, and a description.
+
+    The description is the engine and precision of the model compiled by Slipstream; it is empty for
+    other engines.
+    """
     if contender.is_ours:
         return _ours(contender, job)
     if contender.way == "queue":
@@ -63,7 +67,7 @@ def _labeller(contender: ImageContender, job: InferJob) -> Callable[[NDArray[np.
 
 
 def prefetched(files: Iterable[bytes]) -> Iterator[NDArray[np.float32]]:
-    """Yield prepared images in the order of the files; a thread is up to `AHEAD` images ahead."""
+    """Yield images in the order of the files; a thread prepares up to `AHEAD` images in advance."""
     ready: queue.Queue[NDArray[np.float32] | None] = queue.Queue(AHEAD)
 
     def work() -> None:
@@ -79,7 +83,7 @@ def prefetched(files: Iterable[bytes]) -> Iterator[NDArray[np.float32]]:
 
 
 def _queue(contender: ImageContender, job: InferJob) -> Stream:
-    """Return a stream that uses OpenVINO's queue of asynchronous requests."""
+    """Return a function that labels images with OpenVINO's queue of asynchronous requests."""
     openvino = openvino_package()
     settings = {
         "INFERENCE_PRECISION_HINT": "f32",

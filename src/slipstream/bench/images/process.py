@@ -1,6 +1,6 @@
 """Process that runs one contender: python -m slipstream.bench.images.process JOB.
 
-The process answers lines like `slipstream.bench.infer.process`, with these commands:
+Like `slipstream.bench.infer.process`, the process answers commands on standard input:
 
     labels          labels of all images
         turn SECONDS    seconds of each image (a stream: mean seconds), and processor seconds
@@ -27,7 +27,7 @@ class PipelineProcess:
     """A contender that labels JPEG files.
 
     Args:
-        job: Job of the process.
+        job: Contender to run, and folder of its files.
     """
 
     _stream: Stream
@@ -90,7 +90,7 @@ def _until(end: float, files: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def main(text: str) -> None:
-    """Run the contender of a job."""
+    """Load the contender that a job names, and answer commands."""
     process = PipelineProcess(InferJob.from_text(text))
     answer_commands(process.load, {"labels": process.labels, "turn": process.turn})
 

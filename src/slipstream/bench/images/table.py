@@ -79,7 +79,7 @@ def _measured(model: str, task: Task, rows: list[ImageRow]) -> Table:
 
 
 def _ends(row: ImageRow) -> tuple[float, float]:
-    """Return the quartiles of the seconds of single images, or the range of a stream's turns."""
+    """Return the quartiles of the seconds per image; for a stream, the fastest and slowest turn."""
     ordered = sorted(row.seconds)
     if row.pipeline.task == "stream":
         return ordered[0], ordered[-1]

@@ -1,1 +1,1 @@
-"""Benchmark of the latency and accuracy of models, beside other inference engines."""
+"""Benchmark of the latency and accuracy of models in Slipstream and other inference engines."""

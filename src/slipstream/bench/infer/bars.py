@@ -1,4 +1,4 @@
-"""Performance targets of inference: smallest ratios of the fastest peer's time to ours."""
+"""Performance targets of inference: the fastest competitor's time divided by Slipstream's."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ BEST_LEAST_OF: Mapping[str, float] = {  # models with their own targets
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InferBar:
-    """Comparison of our contender with its peers on one model.
+    """Comparison of Slipstream with competing engines on one model.
 
     Args:
         model: Name of the model.
-        peers: Timings of the compared peers, at least one.
-        ours: Timing of our contender.
+        peers: Timings of the competing engines, at least one.
+        ours: Timing of Slipstream.
         at_least: Smallest ratio that meets the performance target.
     """
 
@@ -38,38 +38,38 @@ class InferBar:
 
     @property
     def peer(self) -> InferTiming:
-        """Peer with the smallest median time."""
+        """Timing of the competing engine with the smallest median time."""
         return min(self.peers, key=lambda peer: peer.median)
 
     @property
     def ratio(self) -> float:
-        """Median time of the fastest peer divided by our median time; higher is better."""
+        """Median time of the fastest competitor divided by Slipstream's; higher is better."""
         return self.peer.median / self.ours.median
 
     @property
     def quiet_ratio(self) -> float:
-        """Ratio of the times of the best turns, which other programs disturbed least."""
+        """Like `ratio`, but of the engines' best turns, which other programs disturbed least."""
         return min(peer.best for peer in self.peers) / self.ours.best
 
     @property
     def is_accurate(self) -> bool:
-        """Whether our outputs are as accurate as those of the fastest peer or of float32."""
+        """Whether Slipstream is as accurate as the fastest competitor or as float32."""
         return self.ours.snr_db >= min(self.peer.snr_db, FAITHFUL_DB)
 
     @property
     def holds(self) -> bool:
-        """Whether our contender meets the performance target with sufficient accuracy."""
+        """Whether Slipstream meets the performance target with sufficient accuracy."""
         return self.ratio >= self.at_least and self.is_accurate
 
 
 def fp32_bar(result: ModelResult) -> InferBar | None:
-    """Return the comparison in float32; None without a peer or without our contender."""
+    """Return the comparison in float32; None if Slipstream or all competitors are missing."""
     peers = [peer for peer in _peers(result) if CONTENDERS[peer.contender].precision == "fp32"]
     return _bar(result, peers, OURS_FP32, FP32_LEAST)
 
 
 def best_bar(result: ModelResult) -> InferBar | None:
-    """Return the comparison with any precision; None without a peer or without our contender."""
+    """Return the comparison in any precision; None if Slipstream or all competitors are missing."""
     least = BEST_LEAST_OF.get(result.model, BEST_LEAST)
     return _bar(result, _peers(result), OURS_BEST, least)
 
@@ -79,7 +79,7 @@ def geometric_mean(bars: Sequence[InferBar | None], *, quiet: bool = False) -> f
 
     Args:
         bars: Comparisons; None stands for a model without a comparison.
-        quiet: Whether to use the ratios of the best turns (default False: ratios of medians).
+        quiet: Whether to use `InferBar.quiet_ratio` (default False: `InferBar.ratio`).
     """
     ratios = [bar.quiet_ratio if quiet else bar.ratio for bar in bars if bar is not None]
     return statistics.geometric_mean(ratios) if ratios else None

@@ -1,4 +1,4 @@
-"""Calls of each engine, as its users write them, from named inputs to named outputs."""
+"""Functions that call each engine as its users do, and map named inputs to named outputs."""
 
 # The type stubs of these packages leave most types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -67,7 +67,7 @@ def of_openvino(model: Any, threads: int, hint: str) -> Run:
 
 
 def of_ours(model: Model) -> Run:
-    """Return a function that runs a compiled model, and always returns outputs by name."""
+    """Return a function that runs a compiled model, and returns a dictionary of outputs by name."""
     names = [output.name for output in model.manifest.outputs]
 
     def run(inputs: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:

@@ -38,8 +38,9 @@ class EngineContender:
         file: Name of the file in the model's folder that the contender loads; "" for PyTorch's
             contenders.
         hint: Precision hint for the operators that OpenVINO does not quantise: "f32" or "bf16".
-        models: Names of the models that the contender runs (default empty: all models).
-        is_default: Whether the contender runs if the user chooses no peers (default True).
+        models: Names of the only models that the contender runs (default empty: all models).
+        is_default: Whether the contender runs if the user names no competing engines (default
+            True).
     """
 
     name: str
@@ -120,10 +121,10 @@ PEERS = tuple(contender.name for contender in _ALL if not contender.is_ours)
 
 
 def chosen(peers: Sequence[str] | None) -> list[EngineContender]:
-    """Return the contenders of a run: the chosen peers and our contenders.
+    """Return the contenders of a run: the chosen competitors, and those of Slipstream.
 
     Args:
-        peers: Names of the peers; None for the default peers.
+        peers: Names of the competitors, from `PEERS`; None for the default competitors.
 
     Raises:
         UsageError: a name is unknown.

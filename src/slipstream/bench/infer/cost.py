@@ -1,4 +1,4 @@
-"""Mean time and cost of an image, from its JPEG file to the answer, at a required accuracy.
+"""Mean time and cost of the classification of a JPEG image, at a required accuracy.
 
 The method is that of DAWNBench, which runs one image at a time over a complete test set (Coleman et
 al., "DAWNBench: An End-to-End Deep Learning Benchmark and Competition", 2017).
@@ -42,9 +42,10 @@ class CostSpec:
         packages: Paths of files that `slipstream compile --pixels` wrote; at least one.
         folder: Folder with a subfolder of JPEG files for each label; the subfolder's name is the
             label, written as a number.
-        top1: Required share of images whose label is the model's first answer, 0 to 1 (default 0).
-        top5: Required share of images whose label is among the first five answers, 0 to 1 (default
+        top1: Required share of images whose label is the model's most likely class, 0 to 1 (default
             0).
+        top5: Required share of images whose label is among the model's five most likely classes, 0
+            to 1 (default 0).
         price: Price of an hour of this machine, in any currency (default 0).
         threads: Number of threads of each model (default None: the number for which the model was
             compiled).
@@ -76,8 +77,8 @@ class Cost:
         package: Path of the model's file.
         recipe: Engine and precision of the model, as readable text.
         seconds: Seconds of every image, in the order of the files.
-        top1: Share of images whose label is the model's first answer, 0 to 1.
-        top5: Share of images whose label is among the first five answers, 0 to 1.
+        top1: Share of images whose label is the model's most likely class, 0 to 1.
+        top5: Share of images whose label is among the model's five most likely classes, 0 to 1.
     """
 
     package: Path
@@ -113,8 +114,8 @@ class Cost:
 def measure_cost(spec: CostSpec, tell: Callable[[str], None] = lambda text: None) -> list[Cost]:
     """Label every image with every model, which takes minutes for a large set.
 
-    The models take turns. The time of an image begins with the bytes of its file in memory, and
-    ends with the answer.
+    The models take turns. The measured time begins when the bytes of an image file are in memory,
+    and ends when the model has predicted the classes.
 
     Args:
         spec: Settings of the measurement.
@@ -156,12 +157,12 @@ def measure_cost(spec: CostSpec, tell: Callable[[str], None] = lambda text: None
 
 
 def rank_of(label: int, outputs: Outputs) -> int:
-    """Return the position of the right label among the answers of a model, counted from 0.
+    """Return the position of the right label among a model's predicted classes, counted from 0.
 
     Args:
         label: Right label.
         outputs: Scores of all classes [1, classes], or `labels` [1, k] in descending order of their
-            scores. If the right label is not among the k answers, its position is k.
+            scores. If the right label is not among the k classes, its position is k.
     """
     if isinstance(outputs, dict) and LABELS in outputs:
         order = outputs[LABELS].ravel()

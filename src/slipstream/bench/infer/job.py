@@ -1,4 +1,4 @@
-"""The job that a process of the inference benchmark gets, and the timing of a contender."""
+"""Instructions for a process of the inference benchmark, and the timing of a contender."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DISTURBED = 1.25
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InferJob:
-    """Job of one process, which prepares a file or runs a contender.
+    """Instructions for one process, which either prepares a file or runs a contender.
 
     Args:
         model: Name of the model.
@@ -22,10 +22,11 @@ class InferJob:
         file: Name of the file to prepare; "" for a process that runs a contender.
         contender: Name of the contender to run; "" for a process that prepares files.
         threads: Number of threads of the contender, at least 1.
-        seconds: Time limit of our compilation's search in seconds (default 60).
-        snr_db: Smallest signal-to-noise ratio that our compilation may accept, in dB (default 0).
-        unseen: Number of additional inputs, from no sample set, on which our package is compared
-            with float32 (default 0).
+        seconds: Time limit in seconds for the compilation by Slipstream (default 60).
+        snr_db: Smallest signal-to-noise ratio that the model compiled by Slipstream may have, in dB
+            (default 0).
+        unseen: Number of additional inputs, which no set in `samples` contains, on which the model
+            compiled by Slipstream is compared with float32 (default 0).
     """
 
     model: str
@@ -38,12 +39,12 @@ class InferJob:
     unseen: int = 0
 
     def as_text(self) -> str:
-        """Return the job as JSON text, which `from_text` reads."""
+        """Return the instructions as JSON text, which `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> InferJob:
-        """Return the job from the JSON text of `as_text`."""
+        """Return the instructions that `as_text` wrote as JSON text."""
         fields: dict[str, Any] = json.loads(text)
         return cls(**fields)
 
@@ -55,13 +56,13 @@ class InferTiming:
     Args:
         contender: Name of the contender.
         turns: Seconds of every call, grouped by turn; at least one turn with at least one call.
-        snr_db: Signal-to-noise ratio in dB, relative to the model in float32, on the held-out
-            inputs.
-        prepare_seconds: Seconds that making the contender's file from the exported model took; 0 if
-            the contender loads the exported model.
+        snr_db: Signal-to-noise ratio of the outputs in dB, relative to the model in float32, on the
+            inputs of `samples.HELD_OUT`.
+        prepare_seconds: Seconds that it took to make the contender's file from the exported model;
+            0 if the contender needs no file of its own.
         load_seconds: Seconds from opening the file until the first result.
         peak_bytes: Peak memory of the process in bytes.
-        detail: Name of the engine that runs our model; empty for peers.
+        detail: Engine and precision of the model compiled by Slipstream; empty for other engines.
     """
 
     contender: str

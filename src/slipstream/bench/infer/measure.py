@@ -1,10 +1,10 @@
-"""Measurement of the latency of models with our engines and those of peers, in every precision.
+"""Measurement of the latency of models with Slipstream and other engines, in every precision.
 
     report = measure(InferSpec(models=("resnet50",)))
 
 Each contender has its own process, and all processes run on the same cores. The contenders take
-turns. Our package is compiled to have at least the signal-to-noise ratio of the fastest peer.
-Nothing else should run on the machine.
+turns. Slipstream compiles each model to have at least the signal-to-noise ratio of the fastest
+competing engine. Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from slipstream.errors import UsageError
 from slipstream.infer.graph import onnx_file
 from slipstream.infer.graph.analysis import analyse
 
-SURVEY_ROUNDS = 6  # rounds that find the fastest peer, before our package is compiled
+SURVEY_ROUNDS = 6  # rounds that find the fastest competitor, before the compilation
 FAITHFUL_DB = 60.0  # signal-to-noise ratio above which outputs differ from float32 by rounding only
-MARGIN_DB = 1.0  # added to the peer's signal-to-noise ratio, which differs between sets of inputs
+MARGIN_DB = 1.0  # added to the competitor's ratio, which differs between sets of inputs
 
 Turns = tuple[tuple[float, ...], ...]
 
@@ -52,15 +52,16 @@ class InferSpec:
     Args:
         models: Models to measure, at least one. A model is given as its name in the zoo, or as
             package.module:name or path.py:name of a `ZooModel`.
-        peers: Names from `contenders.PEERS` (default None: the default peers).
+        peers: Names of competing engines, from `contenders.PEERS` (default None: the default
+            competitors).
         threads: Number of threads, and of cores, of every contender, at least 1.
         rounds: Number of rounds, at least 1; every contender has one turn in each.
         seconds: Length of a turn in seconds; a turn has at least one timed call.
-        search_seconds: Time limit in seconds of each of our two compilations of a model.
-        unseen: Number of additional inputs, from no sample set, on which our accuracy is checked
-            (default 0).
-        cache: Folder in which the files of the peers stay for the next run (default None: a
-            temporary folder).
+        search_seconds: Time limit in seconds for each of Slipstream's two compilations of a model.
+        unseen: Number of additional inputs, which no set in `samples` contains, on which the
+            accuracy of the model compiled by Slipstream is checked (default 0).
+        cache: Folder in which all files except the models compiled by Slipstream stay for the next
+            run (default None: a temporary folder).
     """
 
     models: tuple[str, ...] = tuple(ZOO)
@@ -92,11 +93,11 @@ class ModelResult:
 
     Args:
         model: Name of the model.
-        flops: Operations of all matrix products of the exported model.
-        bytes_moved: Bytes that the nodes of the exported model read and write.
-        asked_db: Signal-to-noise ratio that our compilation was asked to reach, in dB.
-        unseen_db: Signal-to-noise ratio of our package on the unseen inputs, in dB; None if there
-            are no unseen inputs.
+        flops: Number of operations in all matrix products of the exported model.
+        bytes_moved: Bytes that the graph nodes of the exported model read and write.
+        asked_db: Signal-to-noise ratio that the compilation by Slipstream had to reach, in dB.
+        unseen_db: Signal-to-noise ratio of the compiled model on the additional inputs, in dB; None
+            if there are no additional inputs.
         timings: Timings of all contenders.
     """
 
@@ -109,7 +110,7 @@ class ModelResult:
 
     @property
     def keeps_promise(self) -> bool:
-        """Whether our package reaches the requested accuracy on the unseen inputs, too."""
+        """Whether the compiled model is accurate enough on the additional inputs, too."""
         return self.unseen_db is None or self.unseen_db >= self.asked_db
 
     def of(self, contender: str) -> InferTiming | None:
@@ -162,7 +163,7 @@ def measure(spec: InferSpec, tell: Tell = lambda text: None) -> InferReport:
 
 @dataclass(kw_only=True)
 class _EngineTrial(ModelTrial):
-    """Measurement of one model.
+    """Measurement of one model with all engines.
 
     Args:
         spec: Settings of the measurement.
@@ -175,7 +176,7 @@ class _EngineTrial(ModelTrial):
     stack: ExitStack
 
     def result(self) -> ModelResult:
-        """Measure peers, compile our package as accurately as the fastest peer, and measure all."""
+        """Find the fastest competitor, compile to its accuracy, and then measure all contenders."""
         self._make(EXPORTED)
         contenders = [
             contender for contender in chosen(self.spec.peers) if self._can_run(contender)
@@ -201,7 +202,7 @@ class _EngineTrial(ModelTrial):
     # ---- preparation ---------------------------------------------------------------------------
 
     def _can_run(self, contender: EngineContender) -> bool:
-        """Return whether a contender can run on this machine; make the file that a peer needs."""
+        """Return whether a contender can run here; make the file that a competing engine loads."""
         if contender.models and self.model not in contender.models:
             return False
         is_ready = contender.is_ours or not contender.file
@@ -209,7 +210,7 @@ class _EngineTrial(ModelTrial):
         return self.takes_part(contender.title, obstacle(contender, self.model), make)
 
     def _make(self, file: str, snr_db: float = 0.0) -> None:
-        """Make a file unless the cache has it; our packages are made anew in every run."""
+        """Make a file unless it exists; Slipstream compiles its models anew in every run."""
         if file not in (PACKAGE_FP32, PACKAGE_BEST) and self.has(file):
             return
         job = self.job(
@@ -238,14 +239,18 @@ class _EngineTrial(ModelTrial):
         return contestant.ask(f"compare {samples.name}")["snr_db"]
 
     def _unseen(self) -> float:
-        """Measure our package's signal-to-noise ratio on unseen inputs, in a new process."""
+        """Return the compiled model's signal-to-noise ratio on additional inputs, in dB."""
         self.tell(f"{self.model}: comparing ours on {self.spec.unseen} unseen inputs")
         job = self.job(threads=self.spec.threads, unseen=self.spec.unseen)
         printed = run_to_end("infer.unseen", job.as_text(), self.cores)
         return json.loads(printed.splitlines()[-1])["snr_db"]
 
     def _asked(self, peers: Sequence[Contestant]) -> float:
-        """Return the required signal-to-noise ratio in dB: the fastest peer's plus a margin."""
+        """Return the signal-to-noise ratio in dB that the compilation by Slipstream has to reach.
+
+        It is the ratio of the fastest competitor plus `MARGIN_DB`, but at most `FAITHFUL_DB`. It is
+        `FAITHFUL_DB` without competitors.
+        """
         turns = self._turns(peers, SURVEY_ROUNDS)
         if not peers:
             return FAITHFUL_DB

@@ -72,7 +72,7 @@ def folder_name(name: str) -> str:
 
 
 def _beside(source: Path) -> list[Path]:
-    """Return the source files of a model: all modules of the zoo, or only the file of the user."""
+    """Return the source files that define a model: all modules of the zoo, or the user's file."""
     if source.parent.name != "zoo":
         return [source]
     architectures = (module.__file__ for module in ARCHITECTURES)

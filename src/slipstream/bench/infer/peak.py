@@ -1,7 +1,7 @@
 """Peak rates of the cores: python -m slipstream.bench.infer.peak THREADS prints JSON.
 
-In short bursts, our kernels compute a 1 x 1 convolution whose operands stay in the caches. The rate
-of the fastest burst counts.
+In short bursts, Slipstream's kernels compute a 1 x 1 convolution whose operands stay in the caches.
+The result is the rate of the fastest burst.
 """
 
 # NumPy's type stubs leave result types unspecified.

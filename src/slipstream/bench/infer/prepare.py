@@ -1,10 +1,10 @@
 """Process that makes one file: python -m slipstream.bench.infer.prepare JOB.
 
-Quantisation needs much memory, so each file is made in its own process. The files of peers are made
-as their documentation recommends, with the default settings. For ONNX Runtime, `quantize_static`
-quantises activations and weights per channel, in QDQ form, after `quant_pre_process`;
-`quantize_dynamic` quantises transformers. For OpenVINO, `quantize` and `compress_weights` of NNCF
-are used.
+Quantisation needs much memory, so each file is made in its own process. Files for other engines are
+made as the documentation of these engines recommends, with the default settings. For ONNX Runtime,
+`quantize_static` quantises activations and weights per channel, in QDQ form, after
+`quant_pre_process`; `quantize_dynamic` quantises transformers. For OpenVINO, `quantize` and
+`compress_weights` of NNCF are used.
 """
 
 # The type stubs of these packages leave most types unspecified.
@@ -51,11 +51,11 @@ Maker = Callable[[InferJob, Path], None]
 
 
 def make_file(text: str, makers: Mapping[str, Maker]) -> None:
-    """Make the file of a job; write the seconds that this took to another file in the same folder.
+    """Make the file that a job names, and write the duration in seconds to a second file beside it.
 
     Args:
-        text: Text of an `InferJob`.
-        makers: Functions that make a file, by the name of the file.
+        text: Instructions as JSON text, from `InferJob.as_text`.
+        makers: Functions that make a file each, by the name of the file.
     """
     job = InferJob.from_text(text)
     # exporters and quantisers warn about problems in their own code

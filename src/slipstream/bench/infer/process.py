@@ -39,8 +39,8 @@ def answer_commands(load_contender: Callable[[], str], answers: Answers) -> None
     Args:
         load_contender: Function that loads the contender, computes a first result, and returns the
             description of the contender.
-        answers: Functions by command; each function gets the argument of its command and returns
-            the answer.
+        answers: Functions that answer commands, by the name of the command. A function gets the
+            argument of the command and returns the answer.
     """
     stream = os.fdopen(os.dup(1), "w", buffering=1)
     # engines may print to standard output, which is only for answers; so they print to stderr
@@ -62,7 +62,7 @@ class EngineProcess:
     """A contender that runs a model on prepared inputs.
 
     Args:
-        job: Job of the process.
+        job: Contender to run, and folder of its files.
     """
 
     _run: Run
@@ -100,7 +100,7 @@ class EngineProcess:
 
 
 def turn(run: Run, inputs: Sample, seconds: float) -> list[float]:
-    """Call a function until the time is over, at least once; return the seconds of each call.
+    """Call a function for some seconds, 1 to `MOST_CALLS` times; return the seconds of each call.
 
     A first call is not timed, because the caches still hold the data of other contenders.
     """
@@ -128,7 +128,7 @@ def peak_bytes() -> int:
 
 
 def main(text: str) -> None:
-    """Run the contender of a job."""
+    """Load the contender that a job names, and answer commands."""
     process = EngineProcess(InferJob.from_text(text))
     answers: Answers = {
         "compare": process.compare,

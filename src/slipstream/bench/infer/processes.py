@@ -75,7 +75,7 @@ class Contestant:
         """Start a process, and wait until it is ready.
 
         Args:
-            job: Job of the process.
+            job: Contender to run, and its settings.
             cores: Cores to which the process is pinned.
             module: Module of `slipstream.bench` that the process runs (default "infer.process").
 

@@ -1,4 +1,4 @@
-"""Loading of a contender in its process, in the way in which users load it."""
+"""Functions that load a contender into its process, as users of its engine do."""
 
 # The type stubs of these packages leave most types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -19,10 +19,10 @@ from slipstream.bench.infer.job import InferJob
 
 
 def load(contender: EngineContender, job: InferJob) -> tuple[Run, str]:
-    """Return a function from named inputs to named outputs, and the name of our engine.
+    """Return a function that maps named inputs to named outputs, and a description of the engine.
 
-    The name of the engine is empty for peers. A call may overwrite the arrays that the previous
-    call returned.
+    The description is the engine and precision of the model compiled by Slipstream; it is empty for
+    other engines. A call may overwrite the arrays that the previous call returned.
     """
     return _LOADERS[contender.engine](contender, job)
 

@@ -26,7 +26,7 @@ Sample: TypeAlias = "dict[str, NDArray[Any]]"
 
 @dataclass(frozen=True, slots=True)
 class SampleSet:
-    """A set of random inputs of a model, and the purpose of the set.
+    """A set of random inputs of a model, named after the purpose of the set.
 
     Args:
         name: Name of the set, with which the names of its files begin.
@@ -47,14 +47,14 @@ class SampleSet:
         return folder / f"{self.name}-inputs.npz", folder / f"{self.name}-outputs.npz"
 
 
-CALIBRATION = SampleSet("calibration", 100, 8)  # for the calibration of peers and ours
-JUDGING = SampleSet("judging", 108, 248)  # for our compiler, in addition to the calibration samples
+CALIBRATION = SampleSet("calibration", 100, 8)  # for the calibration of all engines
+JUDGING = SampleSet("judging", 108, 248)  # for the compilation by Slipstream, in addition
 HELD_OUT = SampleSet("held-out", 1000, 32)  # for the final comparison of all contenders
 FIRST_UNSEEN = 10_000  # seed of the first input that `unseen` compares
 
 
 def write_set(folder: Path, chosen: SampleSet, model: ZooModel, network: torch.nn.Module) -> None:
-    """Write the inputs of a set, and the outputs that a network in float32 has for the inputs."""
+    """Write the inputs of a set, and the outputs of a float32 network for these inputs."""
     import torch
 
     inputs: list[Mapping[str, NDArray[Any]]] = []

@@ -47,7 +47,7 @@ def run_as_json(spec: Any, notes: Sequence[str]) -> dict[str, Any]:
     """Return the settings, the machine and the notes of a run.
 
     Args:
-        spec: Dataclass with the settings of the run and a field `cache`.
+        spec: Dataclass with the settings of the run; it has a field `cache`.
         notes: Sentences that say which contenders were left out.
     """
     return {
@@ -74,8 +74,9 @@ def as_json(report: InferReport) -> dict[str, Any]:
 def share_of_peak(report: InferReport, result: ModelResult, timing: InferTiming) -> float | None:
     """Return the rate of operations divided by the peak rate of the cores in the same precision.
 
-    The result is None if the peak rate is unknown. The result is also None for int8 weights, which
-    OpenVINO multiplies as bytes in transformers and as floats elsewhere.
+    The result is None if the peak rate is unknown. The result is also None for the precision
+    "int8-weights", because OpenVINO multiplies in int8 for transformers and in floating point for
+    other models.
     """
     precision = CONTENDERS[timing.contender].precision
     if precision == "any":
@@ -101,7 +102,7 @@ def _measured(report: InferReport, result: ModelResult) -> Table:
 
 
 def _promise(report: InferReport, result: ModelResult) -> str | None:
-    """Return a sentence about our accuracy on unseen inputs; None if there are no unseen inputs."""
+    """Return a sentence about Slipstream's accuracy on additional inputs; None without them."""
     if result.unseen_db is None:
         return None
     kept = "kept" if result.keeps_promise else "BROKEN"

@@ -1,4 +1,4 @@
-"""Measurement of one model: its files, the processes of its contenders, and their rounds."""
+"""Base of the measurement of one model: it makes files and runs the contenders' rounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tell = Callable[[str], None]
 
 @dataclass(kw_only=True)
 class ModelTrial:
-    """Measurement of one model, independent of the kind of contenders.
+    """Measurement of one model; subclasses define the contenders.
 
     Args:
         model: Name of the model.
@@ -31,7 +31,7 @@ class ModelTrial:
     notes: list[str] = field(default_factory=list[str])
 
     def job(self, **fields: Any) -> InferJob:
-        """Return a job for the model; `fields` sets further fields of `InferJob`."""
+        """Return instructions about the model; `fields` sets further fields of `InferJob`."""
         return InferJob(model=self.model, folder=str(self.folder), **fields)
 
     def has(self, file: str) -> bool:
@@ -39,7 +39,7 @@ class ModelTrial:
         return (self.folder / (file + SECONDS)).exists()
 
     def make(self, module: str, job: InferJob, cores: frozenset[int]) -> None:
-        """Make a job's model file: run a module of this benchmark in a separate process.
+        """Make the file that a job names: run a module of this benchmark in a separate process.
 
         Raises:
             ProcessError: the process failed.

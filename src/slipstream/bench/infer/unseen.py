@@ -1,4 +1,4 @@
-"""Comparison of our package with the model in float32, on inputs that no sample set contains.
+"""Comparison of a compiled model with the float32 model, on inputs that no set in `samples` has.
 
     python -m slipstream.bench.infer.unseen JOB
 
@@ -25,7 +25,7 @@ from slipstream.infer.accuracy.accuracy import Comparison
 
 
 def main(text: str) -> None:
-    """Compare our package with float32 on unseen inputs, and print the signal-to-noise ratio."""
+    """Compare a compiled model with its float32 model, and print the signal-to-noise ratio."""
     job = InferJob.from_text(text)
     model = find_model(job.model)
     reference, _ = load(CONTENDERS["pytorch"], job)

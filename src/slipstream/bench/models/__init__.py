@@ -1,4 +1,4 @@
-"""Models that can be replayed, each described by its layers with parameters and FLOPs."""
+"""Models for steps in which layers sleep, described by each layer's parameters and FLOPs."""
 
 from collections.abc import Callable, Mapping
 

@@ -86,7 +86,7 @@ def _decoder_layer(name: str, widths: tuple[int, int], tokens: int) -> Iterator[
 
 
 def _attention(name: str, width: int, tokens: int, *, bias: bool) -> Iterator[ModelLayer]:
-    """Yield the projections and the normalisation of attention.
+    """Yield the linear projections of attention, and then its normalisation.
 
     The FLOPs of the attention scores and of the weighted sums are counted in the last projection.
     """

@@ -28,7 +28,7 @@ def normalised_convolution(
 
     Args:
         name: Name of the convolution and its normalisation.
-        channels: Number of input channels and number of output channels.
+        channels: Pair of the number of input channels and the number of output channels.
         kernel: Height and width of the kernel.
         output: Height and width of the output in pixels.
     """
