@@ -1,9 +1,9 @@
 """Derivation of the backward pass from the operators of a forward pass, as one workload.
 
 The backward pass of a matrix product is one product per gradient. The backward pass of an operator
-that is no matrix product reads the gradients of its outputs and the values that the forward pass
-saved, and writes the gradients of its inputs. If several operators read a value, the gradients that
-they contribute are added.
+that is no matrix product reads the gradients of its outputs and the tensors that the forward pass
+saved, and writes the gradients of its inputs. If several operators read a tensor, their
+contributions to its gradient are added.
 """
 
 from __future__ import annotations

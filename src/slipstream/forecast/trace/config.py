@@ -15,7 +15,7 @@ class Config:
 
     Args:
         origin: Path of the file, for error messages.
-        fields: Fields by name.
+        fields: Value of each field, by the name of the field.
     """
 
     def __init__(self, origin: str, fields: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Modules that the user's functions make: "package.module:make" or "path/to/file.py:make"."""
+"""Modules made by the user's functions, named "package.module:make" or "path/to/file.py:make"."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def architecture(
     Args:
         text: Module or file, ":", name of the function, and optionally "," and the name of a second
             function that makes the arguments.
-        shape: Shape of one sample, or None.
+        shape: Shape of one sample; None if `tokens` or a second function defines the input.
         dtype: Element type of the tensor that has `shape`, such as "float32" or "uint8".
-        tokens: Number of tokens in a sequence, or None.
+        tokens: Number of tokens in a sequence; None if `shape` or a second function defines the
+            input.
 
     Raises:
         UsageError: The module, file or function does not exist, fails on import or is not callable,

@@ -40,7 +40,7 @@ def failure(error: Exception, name: str, samples: int) -> str:
 
 
 def _line(error: Exception) -> str:
-    """Return the file, number and code of the last traceback line in the user's code, or ""."""
+    """Return file, line number and code of the last traceback entry in the user's code, or ""."""
     frames = traceback.extract_tb(error.__traceback__)
     for frame in reversed(frames):
         path = Path(frame.filename)

@@ -68,7 +68,7 @@ def _decoder(name: str, config: Config, tokens: int | None) -> Architecture:
 
 
 def _length(config: Config, tokens: int | None, places: int, *, learned: bool) -> int:
-    """Return the number of tokens in a sequence; more tokens than learned positions fail."""
+    """Return the number of tokens in a sequence; raise an error beyond the learned positions."""
     if tokens is None:
         return min(places, MOST_TOKENS)
     if learned and tokens > places:

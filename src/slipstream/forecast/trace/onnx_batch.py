@@ -23,7 +23,7 @@ class Batch:
 
     Args:
         samples: Number of samples in the micro-batch, at least 1.
-        shape: Shape of one sample of the first input; None to use the shape in the model.
+        shape: Shape of one sample of the first input; None for the shape in the ONNX file.
         tokens: Size of the only dimension that `samples` and `shape` leave open; None if no
             dimension is left open.
     """

@@ -163,7 +163,7 @@ def _has(steps: Sequence[ForwardStep], name: str) -> bool:
 def with_casts(
     steps: Sequence[ForwardStep], tensors: dict[str, TensorType], half: str
 ) -> list[ForwardStep]:
-    """Cast each factor of a matrix product to 16 bits, once for all products that read it.
+    """Cast the inputs of matrix products to 16 bits, each input once for all its products.
 
     Any other operator computes in 16 bits if all its floating-point inputs, except parameters and
     constants, are in 16 bits.

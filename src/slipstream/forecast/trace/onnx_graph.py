@@ -71,7 +71,7 @@ class ShapedGraph:
 
 
 def read(path: Path) -> ModelProto:
-    """Return a model without its large constants and with its functions inlined.
+    """Return a model without its large constants, and with its ONNX functions inlined.
 
     Args:
         path: Path of an .onnx file; separate files of weights are not read.

@@ -47,7 +47,7 @@ _SETTINGS = {
 
 
 def trained_inputs(node: OnnxNode) -> tuple[str, ...]:
-    """Return the names of the inputs of an operator that may be parameters of the model.
+    """Return the names of those inputs of an operator that may be parameters of the model.
 
     Args:
         node: Operator of a graph.
@@ -118,7 +118,7 @@ def _is_view(
 def _beside(
     output: str, dtype: str, tensors: dict[str, TensorType]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Add a second output, which the backward pass reads; return both names, and this name."""
+    """Add a second output for the backward pass; return both names, and a tuple of the second."""
     first = tensors[output]
     tensors[f"{output}:kept"] = TensorType(first.shape, dtype, first.times)
     return (output, f"{output}:kept"), (f"{output}:kept",)

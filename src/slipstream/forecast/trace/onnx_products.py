@@ -30,7 +30,7 @@ def terms_of(node: OnnxNode, tensors: _Tensors) -> tuple[Term, ...]:
 
 
 def _term(product: Product, left: str, right: str, tensors: _Tensors) -> Term:
-    """Return a matrix product with the size of the micro-batch for the batch size of the file."""
+    """Return a matrix product in which the micro-batch size replaces the file's batch size."""
     times = tensors[right if tensors[left].fixed else left].times
     if tensors[right].fixed:
         product = replace(product, m=_scaled(product.m, times))

@@ -1,4 +1,4 @@
-"""Shapes of all values of an ONNX model, for given sizes of its open dimensions.
+"""Shapes of all tensors of an ONNX model, for given sizes of its open dimensions.
 
 The operators are visited in order of execution. Tensors that depend only on shapes and constants
 are computed; of all other tensors, only the shape is inferred. The shape of a Reshape's result is
@@ -52,7 +52,7 @@ def settle(model: ModelProto, batch: Batch) -> ShapedGraph:
 
 
 class _Walk:
-    """Builder of a `ShapedGraph`, which visits each operator of a model once."""
+    """Builder of a `ShapedGraph` that visits each operator of a model once."""
 
     def __init__(self, model: ModelProto, batch: Batch) -> None:
         self._model, self._batch = model, batch

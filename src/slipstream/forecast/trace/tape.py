@@ -63,7 +63,7 @@ class Tape:
         return self._indices[name]
 
     def make(self, name: str) -> int:
-        """Add memory for a named tensor that the next operator writes, and return its index."""
+        """Add memory for a named tensor that the next operator writes; return the memory index."""
         self._indices[name] = self.fresh(name)
         return self._indices[name]
 

@@ -1,4 +1,4 @@
-"""Values for what published measurements do not state: documented elsewhere, or usual.
+"""Values that published measurements leave out: documented elsewhere, or usual values.
 
 `PublishedCase.assumed` names each value that this module provides.
 """
@@ -163,7 +163,8 @@ def accumulation(
         model: BERT-Large, with the length of a sequence in `inputs`.
         software: Framework and its precision, which both decide the micro-batch.
         device: Device, whose memory decides the micro-batch.
-        devices: Number of devices that share the global batch; a number below 8 counts as 8.
+        devices: Number of devices that share the global batch; with PyTorch, a number below 8
+            counts as 8.
         stated: Batch size per device in the table: the number of sequences of one micro-batch, or
             of all micro-batches of a step.
     """
@@ -222,7 +223,7 @@ def input_rate(row: TableRow, model: TrainedModel, software: Software) -> float 
 
 
 def raced(row: TableRow, software: Software) -> bool:
-    """Return whether NVIDIA ran the training for MLPerf, with CUDA graphs and sums in switches.
+    """Return whether NVIDIA trained for MLPerf, with CUDA graphs and switches that add gradients.
 
     Source: mlcommons/training_results, NVIDIA's implementations/mxnet/config_*.sh of ResNet-50,
     E2E_CUDA_GRAPHS=1 and SBATCH_NETWORK=sharp.
@@ -261,7 +262,7 @@ def read_samples(row: TableRow, model: TrainedModel, software: Software) -> Trai
 
 
 def race(devices: int) -> tuple[int, float]:
-    """Return MLPerf's batch size per GPU for ResNet-50, and the epochs to the target accuracy.
+    """Return the batch size per GPU and the epochs to the target of ResNet-50 in MLPerf.
 
     Args:
         devices: Total number of GPUs.

@@ -223,7 +223,7 @@ def _is_torchtitan(case: PublishedCase) -> bool:
 
 
 def _compiles_loss(case: PublishedCase) -> bool:
-    """Return whether torchtitan of 2025 or later ran the training; it compiles loss and model."""
+    """Return whether torchtitan of 2025 or later, which compiles the loss too, ran the training."""
     return re.search("torchtitan 20(2[5-9]|[3-9])", case.framework.lower()) is not None
 
 

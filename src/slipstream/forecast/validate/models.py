@@ -69,7 +69,7 @@ class TrainedModel:
 
 
 def model(row: TableRow, runtime: str) -> TrainedModel:
-    """Return the model whose training a row states.
+    """Return the model that a published measurement names.
 
     Args:
         row: Published measurement, as a row of text.

@@ -29,7 +29,7 @@ _FIRST_VERSION = ("tensorflow1", "horovod", "caffe")
 
 
 def network(text: str, row: TableRow, runtime: str) -> tuple[str, tuple[str, ...]] | None:
-    """Return the architecture that a text names, and the names of assumed values, or None.
+    """Return an architecture's name and the names of assumed values; None if no name matches.
 
     Args:
         text: Model as the publisher describes it, in lower case and with "-" for blanks.

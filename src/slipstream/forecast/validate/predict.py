@@ -118,7 +118,7 @@ class CasePredictor:
         return self.traced[key].at(case.strategy.micro_batch)
 
     def simulation(self, case: PublishedCase) -> Simulation:
-        """Return the simulation of a measurement; it is built once per model and division."""
+        """Return the simulation of a measurement, built once for each model and strategy."""
         strategy = case.strategy
         runtime = self._runtimes.runtime(case.runtime)
         workload = self._workload(case)

@@ -42,7 +42,7 @@ class Singles:
         }
 
     def seconds(self, case: PublishedCase) -> float | None:
-        """Return the published seconds of one device alone for its share of a step, or None.
+        """Return how long one device alone takes for its share of a step, or None if unpublished.
 
         Args:
             case: Measurement on several devices.
@@ -55,7 +55,7 @@ class Singles:
     def step(
         self, case: PublishedCase, predictor: CasePredictor, parameters: Parameters
     ) -> float | None:
-        """Forecast the seconds of a step from the published rate of one device, or return None.
+        """Forecast a step's seconds from the published rate of one device; None if unpublished.
 
         Args:
             case: Measurement on several devices.

@@ -181,7 +181,7 @@ def validate(
     leave: Leave = "source",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ValidationReport:
-    """Forecast the published measurements of a table, and compare both.
+    """Compare the published measurements of a table with their forecasts.
 
     The call blocks for seconds per traced model.
 
@@ -221,7 +221,7 @@ def validate(
 
 
 def _chosen(parameters: Mapping[str, Parameters], fold: str) -> Parameters:
-    """Return the parameters of a fold or, if the fold is unknown, those fitted to all rows."""
+    """Return the parameters of a fold; if it is unknown, those of the fit to all measurements."""
     return parameters.get(fold) or parameters[""]
 
 

@@ -37,7 +37,7 @@ def stated_batch(row: TableRow, software: Software) -> int | None:
         software: Framework that ran the training; its precision selects one of two batch sizes.
 
     Raises:
-        UnreadableError: The batch size in the row is not a whole number, or two, of at least 1.
+        UnreadableError: The row's batch size is neither one nor two whole numbers of at least 1.
     """
     text = re.sub(r"\([^)]*\)", " ", row.batch_per_gpu).strip()
     if _NO_NUMBER.fullmatch(text):

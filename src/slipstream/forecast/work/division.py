@@ -1,12 +1,12 @@
 """Division of matrix products among tensor-parallel ranks.
 
-Products with weights are divided in pairs: the first product by outputs, the second by its summed
-dimension. Operators between the two products of a pair work on a share of the heads or channels.
-After the second product of a pair, the ranks sum the results, once in the forward pass and once in
-the backward pass. Operators outside the pairs, such as norms and additions of replicated values,
-are not divided. With sequence parallelism, operators outside the pairs are divided by tokens: ranks
-reduce-scatter the results of a pair and gather them before the next pair. A reduce-scatter and a
-gather together send as many bytes as a sum.
+Products with weights are divided in pairs: the first product by its columns (output features), the
+second by its summed dimension. Operators between the two products of a pair work on a share of the
+heads or channels. After the second product of a pair, the ranks sum the results, once in the
+forward pass and once in the backward pass. Operators outside the pairs, such as norms and additions
+of replicated values, are not divided. With sequence parallelism, operators outside the pairs are
+divided by tokens: ranks reduce-scatter the results of a pair and gather them before the next pair.
+A reduce-scatter and a gather together send as many bytes as a sum.
 
 Source: Shoeybi et al. 2019, "Megatron-LM", arXiv 1909.08053; Korthikanti et al. 2022, "Reducing
 activation recomputation in large transformer models", arXiv 2205.05198, for sequence parallelism.
@@ -44,7 +44,7 @@ class DividedModel:
     """Workload of one tensor-parallel rank.
 
     Args:
-        workload: Workload with divided operators, values and parameters.
+        workload: Workload with divided operators, tensors and parameters.
         joints: Sums of results over the tensor-parallel ranks, in execution order.
         divided: Names of the parameters that the ranks divide.
         even: Whether at least one parameter is divided, and all ranks have the same number of
@@ -218,7 +218,7 @@ def divisible(workload: Workload) -> frozenset[int]:
 
 
 class _Forward:
-    """Forward pass as a graph: the readers of each value, and the products with weights."""
+    """Forward pass as a graph: the readers of each tensor, and the products with weights."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
@@ -255,7 +255,7 @@ class _Forward:
 
         Args:
             index: Index of the forward operator that computes the product.
-            bias: Whether the bias of the product is included.
+            bias: Whether the result includes the bias of the product.
         """
         reads = self._operators[index].reads
         weights = {v for v in (reads if bias else reads[-2:]) if v in self._weights}
@@ -280,7 +280,7 @@ class _Forward:
         return sum(value in self._weights for value in operator.reads[-2:]) == 1
 
     def ends(self, group: Sequence[int]) -> tuple[int, ...] | None:
-        """Return the second products of a pair, or None if ranks cannot divide what is in between.
+        """Return the second products of a pair, or None if ranks cannot divide an operator between.
 
         Args:
             group: First products of the pair, which read the same activations.

@@ -77,5 +77,5 @@ def _of_rows(operator: Operator, num_bytes: float) -> Operator:
 
 
 def _read(operator: Operator, workload: Workload) -> float:
-    """Return the bytes of all values that an operator reads."""
+    """Return the bytes of all tensors that an operator reads."""
     return float(sum(workload.values[value].num_bytes for value in operator.reads))

@@ -51,11 +51,11 @@ def count(workload: Workload) -> int:
 
 
 def with_copies(operators: Sequence[Operator], values: set[int]) -> dict[int, int]:
-    """Return a mapping from each value, and from each copy or cast of a value, to the original.
+    """Return a mapping from each tensor, and from each copy or cast of a tensor, to the original.
 
     Args:
         operators: Operators in order of execution.
-        values: Indices of the original values.
+        values: Indices of the original tensors.
     """
     originals = {value: value for value in values}
     for operator in operators:

@@ -51,7 +51,7 @@ class Resizable:
         return self._small, self._large
 
     def share(self, samples: int, context: int = 1) -> float:
-        """Return where a micro-batch size lies: the smaller traced size is 0, and the larger is 1.
+        """Return the position of a micro-batch size; the smaller traced size is 0, the larger is 1.
 
         Args:
             samples: Micro-batch size in samples, at least 1.
