@@ -37,7 +37,7 @@ class CudaWork(Work):
         in_flight: Works of the group whose memory the engine or the GPU may use. A work is removed
             once a stream waits for it, if all its tensors are on the GPU: the GPU reuses their
             memory only after the wait.
-        waits: What `wait` blocks: the current stream (default), or the host as well.
+        waits: Participant that `wait` blocks: the current stream (default), or also the host.
     """
 
     def __init__(

@@ -47,9 +47,18 @@ def check_single(rank: int, size: int) -> None:
         dist.send(tensor, 0)
 
 
+def check_backend() -> None:
+    """PyTorch 2.14 asks for the backend of a device before it sends a batch."""
+    group = dist.group.WORLD
+    if ranks.BACKEND == "slipstream":
+        assert group._get_backend(torch.device(ranks.DEVICE)) is group
+        assert not group.supports_coalescing
+
+
 def main() -> None:
     """Run all checks."""
     rank, size = ranks.start()
+    check_backend()
     check_batches(rank, size)
     check_single(rank, size)
     ranks.finish()
