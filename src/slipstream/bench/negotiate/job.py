@@ -40,12 +40,12 @@ class NegotiateJob:
     output: str
 
     def as_text(self) -> str:
-        """Return the job as JSON text, which `from_text` reads."""
+        """Return these settings as JSON text, which `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> NegotiateJob:
-        """Return the job from the JSON text of `as_text`."""
+        """Return the settings from the JSON text of `as_text`."""
         return cls(**json.loads(text))
 
 

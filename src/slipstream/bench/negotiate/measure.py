@@ -27,7 +27,7 @@ OnNote = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NegotiateSpec:
-    """Settings of a measurement of negotiation.
+    """Settings of a run of the negotiation benchmark.
 
     Args:
         ranks: Sizes of the measured groups in ranks, each at least 2.
@@ -79,7 +79,7 @@ class ScalingRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NegotiateReport:
-    """Results of a run of the benchmark.
+    """Results of a run of the negotiation benchmark.
 
     Args:
         spec: Settings of the measurement.

@@ -1,6 +1,7 @@
 """One rank of the negotiation benchmark: python -m slipstream.bench.negotiate.rank JOB.
 
-In each round of the measurement, the negotiation methods take turns.
+JOB is JSON text from `NegotiateJob.as_text`. In each round of the measurement, the negotiation
+methods take turns.
 """
 
 from __future__ import annotations

@@ -35,12 +35,12 @@ class PluginJob:
     output: str
 
     def as_text(self) -> str:
-        """Return the job as JSON text, which `from_text` reads."""
+        """Return these settings as JSON text, which `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> PluginJob:
-        """Return the job from the JSON text of `as_text`."""
+        """Return the settings from the JSON text of `as_text`."""
         return cls(**with_tuples(json.loads(text)))
 
 
@@ -49,7 +49,7 @@ class PluginSamples:
     """Times of messages of one size that were sent in one way, one message per round.
 
     Args:
-        contender: Name of the way, such as "1 plain socket" or "plugin, 8 streams".
+        contender: Name of the way to send, such as "1 plain socket" or "plugin, 8 streams".
         size: Size of the message in bytes.
         seconds: Times in seconds until both ranks were done.
         sender_cpu: Processor times of the sender in seconds.

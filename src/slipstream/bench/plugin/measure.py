@@ -68,7 +68,7 @@ class PluginSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PluginReport:
-    """Results of a measurement.
+    """Results of a measurement of the NCCL plugin.
 
     Args:
         spec: Settings of the measurement.

@@ -1,6 +1,7 @@
 """One rank of the benchmark of the NCCL plugin: python -m slipstream.bench.plugin.rank JOB.
 
-In each round, the plugin and the plain sockets take turns.
+JOB is JSON text from `PluginJob.as_text`. In each round, the plugin and the plain sockets take
+turns.
 """
 
 from __future__ import annotations

@@ -66,12 +66,12 @@ class ReplayJob:
     output: str
 
     def as_text(self) -> str:
-        """Return the job as JSON text, which `from_text` reads."""
+        """Return these settings as JSON text, which `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> ReplayJob:
-        """Return the job from the JSON text of `as_text`."""
+        """Return the settings from the JSON text of `as_text`."""
         fields: dict[str, Any] = json.loads(text)
         return cls(**fields)
 

@@ -1,6 +1,7 @@
-"""One rank of a replay: python -m slipstream.bench.replay.rank JOB, with the job as JSON.
+"""One rank of a replay: python -m slipstream.bench.replay.rank JOB.
 
-Environment variables, the same as with torchrun, identify the rank. Rank 0 writes the result.
+JOB is JSON text from `ReplayJob.as_text`. Environment variables, the same as with torchrun,
+identify the rank. Rank 0 writes the step times.
 """
 
 # PyTorch's type stubs leave some types unspecified.
@@ -42,7 +43,7 @@ def main(text: str) -> None:
 
 
 def make_step(job: ReplayJob) -> Step:
-    """Return a function that runs one training step with the settings of a job."""
+    """Return a function that runs one training step with these settings."""
     device = BusyDevice() if job.busy else TimedDevice()
     module = ReplayModule(
         model(job.model),

@@ -38,7 +38,7 @@ def draw(report: ServeReport, path: Path) -> None:
     """Draw latency against throughput and, if open loops were run, the memory of the servers.
 
     Args:
-        report: Report of a run of the benchmark.
+        report: Results of the serving benchmark.
         path: Path of the chart, with a suffix from `SUFFIXES`. An HTML chart needs no network.
     """
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -34,7 +34,7 @@ from slipstream.infer.package.package import Package, read
 from slipstream.serve.protocol.messages import JSON_LENGTH
 
 PEERS = ("fastapi", "none")
-# engine and precision with which the peer runs the ONNX file
+# engine and precision with which the FastAPI server runs the ONNX file
 ONNX_RUNTIME = ("onnxruntime", "fp32")
 # lowest signal-to-noise ratio to the package's outputs, in dB, at which the models can be the same
 SURE_DB = 10.0
@@ -350,7 +350,7 @@ def _commands(spec: ServeSpec, threads: int) -> dict[str, list[str]]:
         module = "slipstream.bench.serve.peer"
         file = spec.onnx or spec.package
         peer = [sys.executable, "-m", module, str(file), "0", str(threads)]
-        # The peer runs with one and with two batches at a time, and the faster variant is compared.
+        # FastAPI runs with one and with two batches at a time, and the faster variant is compared.
         commands[spec.peer] = [*peer, "1"]
         commands[f"{spec.peer} x2"] = [*peer, "2"]
     return commands

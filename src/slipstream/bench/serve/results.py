@@ -151,7 +151,7 @@ class ServeBar:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServeReport:
-    """Results of a run of the benchmark.
+    """Results of a run of the serving benchmark.
 
     Args:
         package: Name of the package's file.
@@ -223,7 +223,7 @@ class ServeReport:
         if ours is None or not peers:
             return []
         # The faster peer counts for each target. Ratios are computed within a round, because a
-        # disturbance affects both contenders of a round.
+        # disturbance affects both servers in a round.
         rates = min(
             statistics.median(one.rate / other.rate for one, other in _rounds(ours, peer))
             for peer in peers

@@ -37,12 +37,12 @@ class TrainJob:
     output: str
 
     def as_text(self) -> str:
-        """Return the job as JSON text, which `from_text` reads."""
+        """Return these settings as JSON text, which `from_text` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> TrainJob:
-        """Return the job from the JSON text of `as_text`."""
+        """Return the settings from the JSON text of `as_text`."""
         return cls(**with_tuples(json.loads(text)))
 
 

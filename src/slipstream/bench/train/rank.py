@@ -1,8 +1,9 @@
 """One rank of a training benchmark: python -m slipstream.bench.train.rank JOB.
 
-Environment variables, the same as with torchrun, identify the rank. A contender is a compared way
-to train. Every contender trains its own copy of a model, with the same initial weights and the same
-samples. In each round every contender trains for some steps in its turn.
+JOB is JSON text from `TrainJob.as_text`. Environment variables, the same as with torchrun, identify
+the rank. A contender is a compared way to train. Every contender trains its own copy of a model,
+with the same initial weights and the same samples. In each round every contender trains for some
+steps in its turn.
 """
 
 # PyTorch's type stubs leave some types unspecified.
