@@ -1,4 +1,4 @@
-"""Lower bounds for a collective: the bytes that a link carries, and the time on given links.
+"""Lower bounds of the bytes that a collective sends over a link, and of its time in seconds.
 
 `size` is the number of bytes of the larger of a rank's two buffers: of the result of an all_gather,
 or of the input of a reduce_scatter. All elements are float32. Ranks are numbered host by host, and

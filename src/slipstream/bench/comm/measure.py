@@ -98,7 +98,7 @@ class CommSpec:
 
     @property
     def counted_from(self) -> int:
-        """Smallest size in bytes for which the bytes on the links are counted; 0 if for none."""
+        """Smallest buffer size in bytes for which the traffic on the links is counted; 0: never."""
         return COUNTED_FROM if self.has_network and not self.cross_traffic else 0
 
 

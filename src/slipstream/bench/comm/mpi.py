@@ -1,4 +1,7 @@
-"""One rank of the benchmark over MPI: mpirun ... python -m slipstream.bench.comm.mpi JOB."""
+"""One rank of the benchmark over MPI: mpirun ... python -m slipstream.bench.comm.mpi JOB.
+
+JOB is JSON text from `CommJob.as_text`.
+"""
 
 # The type stubs of mpi4py leave the types of buffers unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false

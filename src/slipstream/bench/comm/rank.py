@@ -1,8 +1,8 @@
 """One rank of a measurement of collectives: python -m slipstream.bench.comm.rank JOB.
 
-Environment variables, the same as with torchrun, identify the rank. Contenders take turns in each
-round. A turn is a number of consecutive calls after a barrier. The time of a turn is the slowest
-rank's time.
+JOB is JSON text from `CommJob.as_text`. Environment variables, the same as with torchrun, identify
+the rank. Contenders take turns in each round. A turn is a number of consecutive calls after a
+barrier. The time of a turn is the slowest rank's time.
 """
 
 # PyTorch's type stubs leave some types unspecified.
@@ -140,7 +140,7 @@ class Measurement:
         ]
 
     def _warm_up(self, turn: CollectiveTurn) -> int:
-        """Run the warm-up calls; return the number of calls in a turn, equal on all ranks."""
+        """Run the warm-up calls; return the number of calls per turn, which all ranks share."""
         for _ in range(self._job.warmup):
             _timed(turn, 1)
         slowest = torch.tensor(_timed(turn, 2), dtype=torch.float64)

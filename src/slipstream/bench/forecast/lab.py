@@ -141,7 +141,7 @@ def _messages(quick: bool) -> dict[str, Any]:
 
 
 def _inside(tell: OnNote, quick: bool) -> LinkSpeed:
-    """Return the latency of a collective's step between ranks of a host, and their total rate."""
+    """Return the latency per step of an allreduce inside a host, and its ranks' total rate."""
     report = measure(
         CommSpec(local=HOSTS, peers=(), **_messages(quick)),
         lambda note: tell(f"calibration inside a host: {note}"),

@@ -46,8 +46,8 @@ class ForecastSpec:
         ranks: Number of ranks on each host, at least 1. More than one rank on a host needs
             Slipstream's backend, because gloo does not distinguish ranks of one host from ranks of
             different hosts.
-        slower: Factor on the published compute times (default 30). With 30, four hosts with links
-            of 1 Gbit/s correspond to the published setting.
+        slower: Factor by which compute takes longer than published (default 30). With 30, four
+            hosts with links of 1 Gbit/s correspond to the published setting.
         backends: Names of DDP's backends, from `lab.compare.BACKENDS`.
         steps: Number of measured steps in each round, at least 1.
         warmup: Number of steps before the measured steps in each round, at least 3, because DDP

@@ -189,7 +189,7 @@ class _Trainee:
 
 
 def _optimizer(kind: Optimizer, parameters: list[Tensor]) -> torch.optim.Optimizer:
-    """Return an optimizer of some kind for the given parameters, with a tiny learning rate."""
+    """Return an optimizer of the given kind for the parameters, with a tiny learning rate."""
     if kind is Optimizer.ADAM:
         return torch.optim.Adam(parameters, lr=_LEARNING_RATE, fused=True)
     momentum = 0.9 if kind is Optimizer.MOMENTUM else 0.0

@@ -54,8 +54,8 @@ class ImagesSpec:
         seconds: Length of a turn in seconds.
         search_seconds: Time limit in seconds for the compilation of a model by Slipstream.
         snr_db: Smallest signal-to-noise ratio that the compiled model's outputs may have, in dB.
-        cache: Folder in which all files except the models compiled by Slipstream stay for the next
-            run (default None: a temporary folder). `slipstream bench infer` may use the same
+        cache: Folder with files that the next run uses again: all except the models compiled by
+            Slipstream (default None: a temporary folder). `slipstream bench infer` may use the same
             folder.
     """
 

@@ -1,4 +1,4 @@
-"""Pipelines from JPEG files to labels: Slipstream's, and careful ones for other engines."""
+"""Pipelines from JPEG files to labels, with Slipstream and with other engines."""
 
 # The type stubs of these packages leave most types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false

@@ -1,4 +1,7 @@
-"""Process that makes one file: python -m slipstream.bench.images.prepare JOB."""
+"""Process that makes one file: python -m slipstream.bench.images.prepare JOB.
+
+JOB is JSON text from `InferJob.as_text`.
+"""
 
 from __future__ import annotations
 

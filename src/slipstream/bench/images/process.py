@@ -1,9 +1,10 @@
 """Process that runs one contender: python -m slipstream.bench.images.process JOB.
 
-Like `slipstream.bench.infer.process`, the process answers commands on standard input:
+JOB is JSON text from `InferJob.as_text`. Like `slipstream.bench.infer.process`, the process answers
+commands on standard input:
 
     labels          labels of all images
-        turn SECONDS    seconds of each image (a stream: mean seconds), and processor seconds
+    turn SECONDS    seconds of each image (a stream: mean seconds), and processor seconds
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ class InferSpec:
         search_seconds: Time limit in seconds for each of Slipstream's two compilations of a model.
         unseen: Number of additional inputs, which no set in `samples` contains, on which the
             accuracy of the model compiled by Slipstream is checked (default 0).
-        cache: Folder in which all files except the models compiled by Slipstream stay for the next
-            run (default None: a temporary folder).
+        cache: Folder with files that the next run uses again: all except the models compiled by
+            Slipstream (default None: a temporary folder).
     """
 
     models: tuple[str, ...] = tuple(ZOO)

@@ -1,10 +1,10 @@
 """Process that makes one file: python -m slipstream.bench.infer.prepare JOB.
 
-Quantisation needs much memory, so each file is made in its own process. Files for other engines are
-made as the documentation of these engines recommends, with the default settings. For ONNX Runtime,
-`quantize_static` quantises activations and weights per channel, in QDQ form, after
-`quant_pre_process`; `quantize_dynamic` quantises transformers. For OpenVINO, `quantize` and
-`compress_weights` of NNCF are used.
+JOB is JSON text from `InferJob.as_text`. Quantisation needs much memory, so each file is made in
+its own process. Files for other engines are made as the documentation of these engines recommends,
+with the default settings. For ONNX Runtime, `quantize_static` quantises activations and weights per
+channel, in QDQ form, after `quant_pre_process`; `quantize_dynamic` quantises transformers. For
+OpenVINO, `quantize` and `compress_weights` of NNCF are used.
 """
 
 # The type stubs of these packages leave most types unspecified.

@@ -1,7 +1,8 @@
 """Process that runs one contender: python -m slipstream.bench.infer.process JOB.
 
-The process loads the contender and writes a line of JSON about the contender to standard output.
-Then the process answers each line of standard input with a line of JSON, until standard input ends:
+JOB is JSON text from `InferJob.as_text`. The process loads the contender and writes a line of JSON
+about the contender to standard output. Then the process answers each line of standard input with a
+line of JSON, until standard input ends:
 
     compare SET     signal-to-noise ratio of the outputs on a set of samples
     turn SECONDS    seconds of single calls

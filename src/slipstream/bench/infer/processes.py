@@ -69,7 +69,10 @@ def run_to_end(module: str, argument: str, cores: frozenset[int]) -> str:
 
 
 class Contestant:
-    """Process that runs one contender. Use the object as a context manager, or call `close`."""
+    """Process that runs one contender and answers commands.
+
+    Use the object as a context manager, or call `close`.
+    """
 
     def __init__(self, job: InferJob, cores: frozenset[int], module: str = "infer.process") -> None:
         """Start a process, and wait until it is ready.

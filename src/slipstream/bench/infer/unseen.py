@@ -2,8 +2,8 @@
 
     python -m slipstream.bench.infer.unseen JOB
 
-The process prints a line of JSON with the signal-to-noise ratio in dB, the lowest over all outputs.
-Only one input is in memory at a time.
+JOB is JSON text from `InferJob.as_text`. The process prints a line of JSON with the signal-to-noise
+ratio in dB, the lowest over all outputs. Only one input is in memory at a time.
 """
 
 # PyTorch's type stubs leave some types unspecified.
@@ -25,7 +25,7 @@ from slipstream.infer.accuracy.accuracy import Comparison
 
 
 def main(text: str) -> None:
-    """Compare a compiled model with its float32 model, and print the signal-to-noise ratio."""
+    """Compare a compiled model with the float32 model, and print the signal-to-noise ratio."""
     job = InferJob.from_text(text)
     model = find_model(job.model)
     reference, _ = load(CONTENDERS["pytorch"], job)
