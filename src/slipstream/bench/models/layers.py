@@ -1,4 +1,4 @@
-"""Descriptions of models, from which training steps are replayed without computing anything.
+"""Descriptions of models, from which training steps are simulated: layers, parameters, FLOPs.
 
 A multiplication and an addition are two FLOPs. The FLOPs of activations, pooling and normalisations
 are not counted; together they are below 1 % of the FLOPs of every model in this package.

@@ -94,7 +94,7 @@ class PluginReport:
         return self.of("1 plain socket", samples.size).median / samples.median
 
     def limit_share(self, samples: PluginSamples) -> float | None:
-        """Return the measured rate divided by the link's payload rate; None without a lab."""
+        """Return the measured rate divided by the link's payload rate; None without `spec.lab`."""
         if self.spec.lab is None:
             return None
         rate = host_bits_per_second(self.spec.lab) * GOODPUT

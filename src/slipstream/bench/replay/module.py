@@ -28,7 +28,7 @@ class ReplayModule(torch.nn.Module):
 
     Args:
         replayed: Model that defines the parameters.
-        device: Simulated device, which waits for the time that a GPU would compute.
+        device: Simulated device, which takes as much time as the computation on a GPU.
         compute_seconds: Seconds of the forward and backward passes together.
         seed: Seed of the random gradients (default 0). Callers pass the number of the rank, so that
             gradients differ between ranks.
@@ -87,7 +87,7 @@ class ReplayLayer(torch.nn.Module):
 
     Args:
         layer: Layer of the model that defines the parameters.
-        device: Simulated device, which waits for the time that a GPU would compute.
+        device: Simulated device, which takes as much time as the computation on a GPU.
         forward_seconds: Seconds of the forward pass.
         tied: Parameters of earlier layers that this layer uses, too. The gradients of tied
             parameters are ready when the backward passes of both layers have ended.
