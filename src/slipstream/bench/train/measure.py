@@ -105,7 +105,7 @@ class TrainResult:
         return next((result for result in self.trained if result.contender == contender), None)
 
     def times_faster(self, trained: TrainSamples, other: str) -> float | None:
-        """Return the speed of `trained` divided by that of contender `other`; None without `other`."""
+        """Return the speed of `trained` divided by that of `other`; None if `other` is missing."""
         reference = self.of(other)
         if reference is None:
             return None
