@@ -1,6 +1,7 @@
 """The `slipstream` command.
 
-Each file has one sub-command, which parses its options, builds a config and makes one call.
+Each file has one sub-command, which parses its options, builds a config and calls one function of
+the library.
 
 The exit code is 0 for success, 1 if the command failed, and 2 for wrong usage or a wrong setting;
 `slipstream run` also returns the exit code of a failed rank.

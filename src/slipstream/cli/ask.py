@@ -1,4 +1,4 @@
-"""`slipstream ask`: ask a compiled model about files, and show its answers."""
+"""`slipstream ask`: run a compiled model on files, and show its predictions."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def ask(
         ),
     ] = None,
     output: Annotated[
-        Path | None, file_option("-o", "--output", help="File for the answers as JSON.")
+        Path | None, file_option("-o", "--output", help="File for the predictions as JSON.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a compiled model about files, and show its answers."""
+    """Run a compiled model on files, and show its predictions."""
     _ = infer.load  # raises an error at once if a package is not installed
     from slipstream.serve.access import read_tokens
     from slipstream.serve.client import open_predictor
@@ -95,7 +95,7 @@ def _fields(answer: FilePrediction) -> dict[str, Any]:
 
 
 def _shown(answer: FilePrediction) -> list[RenderableType]:
-    """Return tables of the best classes or boxes, and the first numbers of other outputs."""
+    """Return a table of the predicted classes or boxes, and first numbers of other outputs."""
     outputs = dict(answer.outputs)
     shown: list[RenderableType] = []
     if {"labels", "scores"} <= outputs.keys() and outputs["labels"].ndim == 2:

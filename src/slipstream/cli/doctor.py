@@ -22,7 +22,7 @@ EXAMPLES = """\b
 [bold]Examples[/bold]
   slipstream doctor
   slipstream doctor --route-to node7      the route to another host
-  slipstream doctor --algorithms          the rules by which algorithms are chosen
+  slipstream doctor --algorithms          the rules by which collectives choose algorithms
   slipstream doctor --json
 
 [bold]Exit code[/bold]: 1 if Slipstream cannot work here, 2 for wrong usage.
@@ -46,7 +46,7 @@ def doctor(
     ] = None,
     algorithms: Annotated[
         bool,
-        typer.Option("--algorithms", help="Show the rules by which algorithms are chosen."),
+        typer.Option("--algorithms", help="Show the rules by which collectives choose algorithms."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -65,7 +65,7 @@ def doctor(
 
 
 def _rules() -> list[dict[str, str]]:
-    """Return the rules by which algorithms are chosen, in the order of their precedence."""
+    """Return the rules by which collectives choose algorithms; the first match applies."""
     from slipstream import _core  # imported here, because the doctor must work without the core
 
     names = ("collective", "algorithm", "bytes", "ranks")

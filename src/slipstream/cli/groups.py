@@ -108,7 +108,7 @@ class CommandLine(typer.Typer):
         """Add a group whose commands are imported when the group is called.
 
         Args:
-            name: Name of the group.
+            name: Word that calls the group on the command line.
             load: Function that adds the commands to an app.
             settings: Settings of the group, such as its `help` text.
         """

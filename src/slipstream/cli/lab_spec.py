@@ -37,7 +37,7 @@ def lab_spec(
         rate: Bit rate of every host's link, or one bit rate per host, separated by commas (default
             1gbit).
         flow_rate: Highest bit rate of a connection, or one bit rate per path, separated by commas
-            (default None: no limit).
+            (default None: no limit). A path is a group of connections that share its bit rate.
         racks: Number of racks (default 1).
         uplink: Bit rate between a rack and the spine; None (the default) for a single rack.
     """

@@ -1,7 +1,8 @@
 """Option types that commands share, and the groups in which `--help` shows options.
 
 An option has one name and one meaning in all commands: `--json` prints to stdout, `-o/--output`
-writes a file, `--rate` is the bit rate of a host's link. A list is one text, separated by commas.
+writes a file, `--rate` is the bit rate of a host's link. A list is one text with commas between
+its parts.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def file_option(*names: str, help: str, group: str | None = OUTPUT) -> Any:  # n
     Args:
         names: Names of the option, such as "-o" and "--output".
         help: Help text.
-        group: Heading in --help under which the option stands (default OUTPUT); None for the first
-            heading.
+        group: Heading in --help under which the option stands (default OUTPUT); None: the option
+            stands before all such headings.
     """
     return typer.Option(
         *names, metavar="FILE", callback=check_output_file, rich_help_panel=group, help=help
@@ -59,7 +60,7 @@ def file_option(*names: str, help: str, group: str | None = OUTPUT) -> Any:  # n
 
 
 def peers_option(show_default: str | bool = True) -> Any:
-    """Return the option --peers.
+    """Return the option --peers, which names competing software to measure.
 
     Args:
         show_default: Words for the default in --help, or True (the default) to show the default
@@ -69,7 +70,7 @@ def peers_option(show_default: str | bool = True) -> Any:
         "--peers",
         metavar="LIST",
         show_default=show_default,
-        help="Peers to compare with, with commas between, or none.",
+        help="Competing software (peers) to measure, with commas between, or none.",
     )
 
 
@@ -79,9 +80,9 @@ def split_list(text: str) -> tuple[str, ...]:
 
 
 def split_peers(text: str) -> tuple[str, ...]:
-    """Return the peers in a list separated by commas; `none` stands for no peer.
+    """Return the names of competing software in a comma-separated list; () for `none`.
 
-    Raises UsageError for an empty text, and for `none` together with a peer.
+    Raises UsageError for an empty text, and for `none` together with a name.
     """
     peers = split_list(text)
     if not peers or ("none" in peers and len(peers) > 1):
@@ -137,7 +138,8 @@ FlowRate = Annotated[
     typer.Option(
         metavar="RATE",
         rich_help_panel=NETWORK,
-        help="Highest bit rate of a connection, or a rate for each path, with commas between.",
+        help="Highest bit rate of a connection, or rates of paths that connections share:"
+        " 250mbit,60mbit.",
     ),
 ]
 Racks = Annotated[
@@ -157,7 +159,7 @@ CrossTraffic = Annotated[
     typer.Option(
         metavar="RATE",
         rich_help_panel=NETWORK,
-        help="Bit rate of other traffic from each host to the next: 500mbit.",
+        help="Bit rate of competing TCP traffic from each host to the next host: 500mbit.",
     ),
 ]
 Rounds = Annotated[
@@ -165,7 +167,7 @@ Rounds = Annotated[
     typer.Option(
         min=1,
         rich_help_panel=MEASUREMENT,
-        help="Number of rounds; every contender has one turn in a round.",
+        help="Number of rounds; each compared program is measured once in each round.",
     ),
 ]
 TurnTime = Annotated[
@@ -173,7 +175,7 @@ TurnTime = Annotated[
     typer.Option(
         metavar="TIME",
         rich_help_panel=MEASUREMENT,
-        help="Length of a contender's turn, such as 200ms.",
+        help="Time for which a program is measured in each round, such as 200ms.",
     ),
 ]
 SearchTime = Annotated[
@@ -189,7 +191,7 @@ CacheFolder = Annotated[
     typer.Option(
         metavar="FOLDER",
         rich_help_panel=MEASUREMENT,
-        help="Folder that keeps the files of the peers for the next run.",
+        help="Folder that keeps files for the next run, except models compiled by Slipstream.",
     ),
 ]
 Peers = Annotated[str, peers_option()]

@@ -59,7 +59,7 @@ def emit(
         shown: Tables and texts that show the result to people.
         as_json: Whether to print JSON on stdout in place of tables.
         output: File to which the result is written as JSON (default None: no file).
-        notes: Sentences for stderr, such as the reason why a peer is left out (default none).
+        notes: Sentences for stderr, such as the reason why a peer is not measured (default none).
     """
     for note in notes:
         remark(note)

@@ -1,4 +1,4 @@
-"""Work that takes minutes: progress on stderr, and signals that end the work."""
+"""Progress on stderr for commands that take minutes, and clean-up when signals end them."""
 
 from __future__ import annotations
 

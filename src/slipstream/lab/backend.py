@@ -1,9 +1,9 @@
 """`python -m slipstream.lab.backend NAME FILE SCRIPT ARGUMENTS` runs a script with a backend.
 
 The backend NAME replaces the backend of every process group that the script makes with
-`init_process_group`, or with `new_group` and a named backend. Rank 0 writes to FILE the seconds
-from its first process group to the end of the script. SCRIPT may also be `-m` and the name of a
-module.
+`init_process_group`. If the script passes a backend to `new_group`, NAME replaces that one, too.
+Rank 0 measures the seconds from its first process group to the end of the script, and writes them
+to FILE. SCRIPT may also be `-m` and the name of a module.
 """
 
 import atexit
@@ -21,7 +21,7 @@ def choose_backend(name: str, note_start: Callable[[int], None]) -> None:
     """Make torch.distributed use one backend, whichever backend the script names.
 
     Args:
-        name: Name of the backend.
+        name: Name of the backend that is used, such as "gloo".
         note_start: Function that is called with the rank's number when the first process group is
             ready.
     """
@@ -45,7 +45,7 @@ def choose_backend(name: str, note_start: Callable[[int], None]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run the script in this process."""
+    """Run a script with a backend in this process; arguments are NAME FILE SCRIPT ARGUMENTS."""
     name, file, *command = arguments
 
     def note_start(rank: int) -> None:

@@ -1,4 +1,4 @@
-"""Comparison of one script with several backends, in labs with equal settings."""
+"""Comparison of backends, with which the same script runs in labs with equal settings."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ SAMPLE_SECONDS = 0.5  # seconds between two readings of the link counters
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """Progress of the run with one backend.
+    """Progress of the script's run with one backend.
 
     Args:
-        backend: Name of the backend.
+        backend: Name of the torch.distributed backend, such as "gloo".
         state: State of the run: "waiting", "running", "done" or "failed".
-        elapsed_seconds: Seconds since the start of the processes.
-        rates: Mean bit rate that a host sent, one value per half second, in bits per second.
+        elapsed_seconds: Seconds since the run's processes were started.
+        rates: Bit rates at which hosts sent, in bits per second: one mean over all hosts for each
+            half second of the run.
         traffic: Traffic on the links since the start of the run; None before the start.
-        last_line: Last line that rank 0 wrote.
-        training_seconds: Seconds from the first process group to the end; None before the end.
-        failure: Failure of the rank that failed first, or None.
+        last_line: Last line of rank 0's output.
+        training_seconds: Seconds from the script's first process group to the end of the script;
+            None before the end, and if the script made no process group.
+        failure: Exit status and last output of the rank that failed first; None if none failed.
     """
 
     backend: str
@@ -101,7 +103,7 @@ def compare(
 
 
 class _LabContender:
-    """Run of the script with one backend."""
+    """A started run of the script with one backend."""
 
     def __init__(self, lab: Lab, backend: str, command: Sequence[str], folder: Path) -> None:
         self._lab = lab

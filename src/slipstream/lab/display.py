@@ -23,7 +23,7 @@ _NUM_BLOCKS = 24
 
 
 def show_line(console: Console, host: int, rank: int, text: str) -> None:
-    """Show a line that a rank wrote."""
+    """Show a line of a rank's output."""
     style = _STYLES[rank % len(_STYLES)]
     line = Text.assemble((f"[host{host}:{rank}] ", style), Text.from_ansi(text))
     console.print(line, soft_wrap=True)
@@ -99,7 +99,7 @@ def link_fields(link: LinkCounters) -> dict[str, int]:
 
 
 def progress_screen(console: Console, lab: Lab, runs: Sequence[Progress]) -> Group:
-    """Return a screen with the progress of a comparison."""
+    """Return the progress of a comparison for a terminal, with one line per backend."""
     blocks = _BLOCKS if console.encoding.startswith("utf") else _ASCII_BLOCKS
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")
@@ -158,7 +158,7 @@ def result_fields(runs: Sequence[Progress]) -> list[dict[str, Any]]:
 
 
 def speed_ratio(first: Progress, other: Progress) -> float | None:
-    """Return the speed of `other` relative to `first`; None if one of these runs has no time."""
+    """Return the speed of `other` relative to `first`; None if a run failed or was not timed."""
     if first.failure or other.failure or not first.training_seconds or not other.training_seconds:
         return None
     return first.training_seconds / other.training_seconds

@@ -1,4 +1,4 @@
-"""Calls of the programs ip and tc, each with many commands at once."""
+"""Calls of the programs ip and tc; one call can run many commands (option `-batch`)."""
 
 import json
 import os
@@ -104,6 +104,9 @@ def _run(command: list[str], lines: str) -> str:
 
 
 def _failed_line(errors: str, lines: str) -> str:
-    """Return the command at which a batch failed, from the program's line `Command failed -:7`."""
+    """Return the command at which a batch failed, or "" if the errors do not name its line.
+
+    In the error output of ip and tc, `Command failed -:7` stands for the seventh line of the batch.
+    """
     _, marker, number = errors.strip().rpartition("Command failed -:")
     return lines.splitlines()[int(number) - 1][:200] if marker and number.isdigit() else ""

@@ -55,8 +55,8 @@ class Lab:
         """Return the lab with this name, which another process has made.
 
         Raises:
-            UsageError: there is no lab with this name, or the owner of the lab died and left only
-                remains.
+            UsageError: there is no lab with this name, the process that owned the lab has died, or
+                a reboot has removed the lab.
         """
         record = registry.load(name)
         if record is None:
@@ -93,8 +93,8 @@ class Lab:
     def up(self) -> None:
         """Make the lab, which takes some milliseconds per host.
 
-        If an earlier lab of this name was not removed, because of a kill or a reboot, its remains
-        are removed first.
+        If a killed process or a reboot left parts of an earlier lab of this name behind, these
+        parts are removed first.
 
         Raises:
             UnsupportedError: this process is not root, iproute2 is missing, or the kernel lacks a
@@ -128,7 +128,7 @@ class Lab:
     def change(self, host: int, *, rate: str) -> None:
         """Change the bit rate of a host's link in both directions, even during traffic on the link.
 
-        Limits per connection stay, but never exceed the new rate.
+        The limits per connection stay the same, but no connection exceeds the new rate.
         """
         self._replace(self._network.change(host, rate))
 
@@ -149,7 +149,10 @@ class Lab:
         return not self._network.has_carrier(host)
 
     def counters(self) -> LabCounters:
-        """Return the traffic on every link since the lab was made; `since` subtracts readings."""
+        """Return the traffic on every link since the lab was made.
+
+        `LabCounters.since` returns the traffic between two of these readings.
+        """
         return self._network.counters()
 
     def start(
@@ -168,12 +171,12 @@ class Lab:
 
         Args:
             command: Path of a .py file, or any program, followed by its arguments.
-            environ: Environment variables that override those of this process and of the lab,
-                except the variables that identify a rank (default none).
+            environ: Environment variables for all ranks (default none). They override the variables
+                of this process and of the lab, but not the variables that identify a rank.
             hosts: Number of hosts to use, starting with the first (default: all).
             ranks_per_host: Number of ranks on each host (default: as in the lab's description).
-            pin: Whether to pin each rank to its own core. If there are too few cores, all ranks of
-                a host are pinned to the same core (default False).
+            pin: Whether to pin each rank to its own core (default False). If there are too few
+                cores, all ranks of a host are pinned to the same core.
             on_line: Function that receives a rank's number and the text of each line that this rank
                 writes; it is called in another thread (default None).
 
@@ -221,8 +224,8 @@ class Lab:
             check: Whether to raise an error if a rank fails (default True).
 
         Raises:
-            SlipstreamError: a rank failed; the message has its number, its exit status and the last
-                lines of its output.
+            SlipstreamError: a rank failed; the message has the rank's number, exit status and last
+                lines of output.
             UsageError: `hosts` exceeds the hosts of the lab.
         """
         run = self.start(

@@ -3,8 +3,8 @@
     host h, lab0 --- h<h> in the switch namespace, on bridge rack<r>
     rack<r>, up<r> --- down<r> on bridge spine           with two racks or more
 
-At both ends of each link, the outgoing traffic is shaped. Limits per connection are set only at the
-hosts' ends, because one limit on the path of a connection is enough.
+At both ends of each link, the rate of the outgoing traffic is limited. Limits per connection are
+set only at the hosts' ends, because one limit for each connection is enough.
 """
 
 from __future__ import annotations
@@ -111,10 +111,10 @@ class LabCounters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Network:
-    """Namespaces and links of one lab, whether they exist or not.
+    """Namespaces and links of one lab, which may be not yet made or already removed.
 
     Args:
-        identifier: Part of all names, which distinguishes the namespaces of different labs.
+        identifier: Text that is part of the name of each namespace, and differs between labs.
         spec: Description of the hosts, racks and rates.
     """
 
@@ -144,7 +144,7 @@ class Network:
         return namespaces().issuperset(self.namespaces)
 
     def create(self) -> None:
-        """Make and shape all namespaces and links; if this fails, remove them.
+        """Make all namespaces and links, and limit the rates; if this fails, remove everything.
 
         Raises:
             UnsupportedError: a command of ip or tc failed.
@@ -175,7 +175,7 @@ class Network:
             shutil.rmtree(_NAMES / name, ignore_errors=True)
 
     def change(self, host: int, rate: str) -> Network:
-        """Change the rate of a host's link, and return a network with the new description."""
+        """Change the rate of a host's link, and return a `Network` with the new rate."""
         bits = parse_rate(rate)
         rates = self.spec.rates or (self.spec.rate,) * self.spec.hosts
         self._check_host(host)
@@ -186,7 +186,7 @@ class Network:
         return replace(self, spec=replace(self.spec, rates=rates))
 
     def change_uplinks(self, rate: str) -> Network:
-        """Change the rate of the uplinks, and return a network with the new description."""
+        """Change the rate of all uplinks, and return a `Network` with the new rate."""
         bits = parse_rate(rate)
         if self.spec.racks == 1:
             raise UsageError("the lab has no uplinks, because its hosts are in one rack")
@@ -293,7 +293,7 @@ def _offload(rate: int) -> str:
 
 
 def _allow_congestion() -> None:
-    """Add `_CONGESTION` to the congestion controls that the kernel allows in namespaces."""
+    """Add `_CONGESTION` to the congestion-control algorithms that namespaces may use."""
     allowed = _ALLOWED.read_text().split()
     if _CONGESTION in allowed:
         return

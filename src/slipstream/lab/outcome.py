@@ -48,7 +48,7 @@ class RunResult:
 
     Args:
         seconds: Seconds from the start of the first rank to the end of the last rank.
-        lines: Last 10,000 lines of the output of each rank, by number of the rank.
+        lines: Last 10,000 lines of each rank's output; `lines[3]` are the lines of rank 3.
         failure: Failure of the rank that failed first; None if no rank failed.
     """
 

@@ -39,7 +39,7 @@ class RankPlan:
         rank: Number of the rank.
         host: Host on which the rank runs.
         namespace: Network namespace of the rank's host.
-        environ: Complete environment variables of the rank.
+        environ: All environment variables of the rank, which inherits no others.
         core: The only core that the rank may use; None for all cores.
     """
 
@@ -64,7 +64,7 @@ class _LabRank:
         self._partial = b""  # bytes of the last line, which is not complete
 
     def read(self) -> list[str] | None:
-        """Return the lines that the available output completes; None if no output is available."""
+        """Read the available output, and return newly completed lines; None without output."""
         try:
             data = os.read(self.output.fileno(), 1 << 16)
         except BlockingIOError:
@@ -85,7 +85,7 @@ class LabRun:
     Args:
         argv: Program and its arguments, the same for all ranks.
         plans: Settings of each rank, in the order of the ranks' numbers.
-        key: Key of the run, which all its processes have in their environment.
+        key: Random text that identifies the run; it is in the environment of all its processes.
         on_line: Function that receives a rank's number and the text of each line that this rank
             writes; it is called in a thread of the run (default None).
     """
@@ -169,7 +169,7 @@ class LabRun:
     def end(self, *, is_late: bool = False) -> None:
         """End all ranks, and return when they are gone.
 
-        Ranks get SIGTERM, and SIGKILL three seconds later.
+        Ranks get SIGTERM. Ranks that still run three seconds later get SIGKILL.
 
         Args:
             is_late: Whether ranks that still run count as failed (default False).

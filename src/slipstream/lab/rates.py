@@ -13,7 +13,7 @@ def parse_rate(text: str, name: str = "rate") -> int:
 
     Args:
         text: Rate in the format of `parse_bit_rate`, such as "1gbit".
-        name: Name of the rate, for the error message (default "rate").
+        name: Name of the argument that has this rate, for the error message (default "rate").
 
     Raises:
         UsageError: the text is not a rate, or the rate is not between 100kbit and 100gbit.

@@ -146,7 +146,7 @@ def remove(name: str) -> None:
 
 
 def take_down(record: Record) -> None:
-    """Kill the processes in a lab, and remove whatever exists of the lab and its file."""
+    """Kill the processes in a lab, and remove its existing namespaces and its file."""
     record.network.destroy()
     remove(record.name)
 

@@ -1,16 +1,17 @@
 """Commands of tc that limit the rate of a link and of each connection on it.
 
 One class of the queueing discipline HTB has the rate of the link. Without limits per connection,
-the link's class is a leaf. With limits per connection, connections are hashed to paths, and the
-link's class has one child class per path. The `ceil` of a child class is the limit of its path. One
-more child class is for traffic other than TCP over IPv4. The guaranteed rate of a child class is an
-equal share of the link's rate, because HTB grants guaranteed rates even if they exceed the parent's
-rate. A classic BPF program hashes the destination address and both ports of a packet to a path.
+the link's class is a leaf. With limits per connection, each connection belongs to a path, which is
+a group of connections with a common limit. A classic BPF program chooses the path of a packet by a
+hash of its destination address and both ports. The link's class has one child class per path, and
+the `ceil` of a child class is the limit of its path. One more child class is for traffic other than
+TCP over IPv4. The guaranteed rate of a child class is an equal share of the link's rate, because
+HTB grants guaranteed rates even if they exceed the parent's rate.
 
-HTB counts a segmentation-offload packet of up to 64 KB with the headers of all its segments, and
-sends it if the token bucket is not empty. Therefore the token bucket may be smaller than a
-segmentation-offload packet. The limited rate is that of Ethernet frames without preamble and
-checksum, of which 1448 in 1514 bytes are payload.
+A segmentation-offload packet has up to 64 KB. HTB takes tokens for the packet and for the headers
+of all its segments, but sends the packet as soon as the token bucket is not empty. Therefore the
+token bucket may be smaller than a segmentation-offload packet. The limit applies to Ethernet frames
+without preamble and checksum. A full frame has 1514 such bytes, of which 1448 are payload.
 """
 
 # Size of the token bucket, as seconds at the rate of the link. With a smaller bucket, bandwidth is
@@ -55,7 +56,7 @@ def shape_link(
     Args:
         device: Name of a device that has no qdisc yet.
         rate: Bit rate of the link in bits per second.
-        queue_seconds: Seconds in which the link sends a full queue.
+        queue_seconds: Length of the queue, as the seconds in which the link sends a full queue.
         flow_caps: Limit of each path in bits per second (default empty: no limits).
     """
     default = OTHER_CLASS if flow_caps else LINK_CLASS

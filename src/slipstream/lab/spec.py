@@ -22,11 +22,11 @@ class LabSpec:
         rate: Bit rate of every host's link (default "1gbit").
         rates: Bit rates of the hosts' links, one per host, which replace `rate` (default empty).
         flow_rate: Highest bit rate of one TCP connection (default None: no limit).
-        flow_rates: Highest bit rates of several paths, which replace `flow_rate`. Each connection
-            is assigned to a path by a hash of its addresses and ports; several connections may
-            share a path (default empty).
-        flow_classes: Number of paths, 1 to 1024, to which connections are hashed if `flow_rate` is
-            set (default 64).
+        flow_rates: Highest bit rates of several paths, which replace `flow_rate` (default empty). A
+            hash of destination address and ports assigns each connection to a path. Connections on
+            the same path share its bit rate.
+        flow_classes: Number of paths to which connections are assigned if `flow_rate` is set, 1 to
+            1024 (default 64). Each path has the bit rate `flow_rate`.
         racks: Number of racks, to which the hosts are assigned evenly, in order of their numbers
             (default 1).
         uplink: Bit rate of the link between a rack and the spine; required with two or more racks

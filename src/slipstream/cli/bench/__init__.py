@@ -1,4 +1,4 @@
-"""`slipstream bench`: benchmarks of Slipstream beside its peers and the limits of the hardware."""
+"""`slipstream bench`: Slipstream compared with competing software and hardware limits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import typer
 
 from slipstream.cli.groups import CommandLine
 
-HELP = """Measure Slipstream, its peers and the limits of the links, by turns.
+HELP = """Measure Slipstream, competing software (peers) and the limits of the links, by turns.
 
 Most benchmarks make a lab of their own (Linux, root, iproute2). Nothing else should run on the
 machine.

@@ -1,4 +1,4 @@
-"""`slipstream bench comm`: collectives by size, beside peers and the limits of the links."""
+"""`slipstream bench comm`: collectives compared with other libraries and link limits."""
 
 from __future__ import annotations
 
@@ -73,12 +73,14 @@ def comm(
     sizes: Annotated[
         str,
         typer.Option(
-            metavar="LIST", help="Sizes of the larger of a rank's input and output: 4k,64KiB,100m."
+            metavar="LIST", help="Sizes of the larger of a rank's two buffers: 4k,64KiB,100m."
         ),
     ] = "4k,64k,1m,16m,100m",
     codecs: Annotated[
         str,
-        typer.Option(metavar="LIST", help="Codecs of Slipstream's allreduce between hosts."),
+        typer.Option(
+            metavar="LIST", help="Codecs that compress Slipstream's allreduce between hosts."
+        ),
     ] = "none",
     peers: Peers = "gloo,mpi,nccl",
     preset: Annotated[
@@ -101,7 +103,7 @@ def comm(
     output: OutputFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure collectives by size: time, bandwidth and bytes on links, beside peers and limits."""
+    """Measure collectives of Slipstream and of peers: time, bandwidth and bytes on links."""
     if preset is not None:
         _bars(rounds, output, as_json)
         return

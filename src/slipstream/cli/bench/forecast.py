@@ -1,4 +1,4 @@
-"""`slipstream bench forecast`: forecasts of steps beside the same steps in the lab."""
+"""`slipstream bench forecast`: forecasts of training steps, compared with measured steps."""
 
 from __future__ import annotations
 
@@ -49,13 +49,14 @@ def forecast_steps(
         ),
     ] = None,
     published: Annotated[
-        bool, typer.Option("--published", help="Forecast published speed-ups, and run nothing.")
+        bool,
+        typer.Option("--published", help="Forecast published speed-ups instead; run no training."),
     ] = False,
     slower: Annotated[
-        float, typer.Option(help="Factor by which compute is slower than in the publication.")
+        float, typer.Option(help="Factor by which compute takes longer than published.")
     ] = 30.0,
     backends: Annotated[
-        str, typer.Option(metavar="LIST", help="Backends of DDP, with commas between.")
+        str, typer.Option(metavar="LIST", help="Backends of PyTorch's DDP, with commas between.")
     ] = ",".join(BACKENDS),
     quick: Annotated[
         bool,
@@ -75,7 +76,7 @@ def forecast_steps(
         typer.Option(
             metavar="LIST",
             rich_help_panel=NETWORK,
-            help="Numbers of hosts in the lab; each is measured.",
+            help="Numbers of hosts in the lab; each number is measured.",
         ),
     ] = "2,4",
     ranks_per_host: RanksPerHost = 1,
@@ -84,17 +85,17 @@ def forecast_steps(
         typer.Option(
             metavar="LIST",
             rich_help_panel=NETWORK,
-            help="Bit rates of the links of all hosts; each is measured.",
+            help="Bit rates of the hosts' links; each rate is measured.",
         ),
     ] = "500mbit,1gbit,4gbit",
     output: OutputFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Forecast steps of real models on lab hosts, measure them, and show the errors.
+    """Forecast training steps on lab hosts, run the same steps, and show the forecasts' errors.
 
-    Links and processors are measured once, before the jobs. The command needs PyTorch, root for the
-    lab, and a machine on which nothing else runs. More than one rank on each host needs --backends
-    slipstream.
+    Links and processors are measured once, before the training steps. The command needs PyTorch,
+    root for the lab, and a machine on which nothing else runs. More than one rank on each host
+    needs --backends slipstream.
     """
     # Imported here: the simulator and its solver take half a second, which no other command needs.
     from slipstream.bench.forecast import published as published_scaling

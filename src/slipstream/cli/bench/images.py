@@ -1,4 +1,4 @@
-"""`slipstream bench images`: time from JPEG files to labels, beside the pipelines of peers."""
+"""`slipstream bench images`: time from JPEG files to labels, compared with other pipelines."""
 
 from __future__ import annotations
 
@@ -63,8 +63,9 @@ def bench_images(
 ) -> None:
     """Measure the time from JPEG files to labels, including decoding and resizing.
 
-    Peers are Pillow, NumPy and the int8 of ONNX Runtime and OpenVINO. The command needs PyTorch,
-    slipstream[infer] and nncf. Nothing else should run on the machine.
+    The competing pipelines read images with Pillow and NumPy, and run int8 models with ONNX Runtime
+    or OpenVINO. The command needs PyTorch, slipstream[infer] and nncf. Nothing else should run on
+    the machine.
     """
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:

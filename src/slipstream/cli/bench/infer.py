@@ -1,4 +1,4 @@
-"""`slipstream bench infer`: latency of models with every engine and precision, beside peers."""
+"""`slipstream bench infer`: latency of models, compared with other inference engines."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def infer_models(
         typer.Option(
             min=1,
             show_default="1, or as compiled with --images",
-            help="Number of threads and cores of each contender.",
+            help="Number of threads, and of cores, with which each engine runs.",
         ),
     ] = None,
     unseen: Annotated[
@@ -88,7 +88,7 @@ def infer_models(
         typer.Option(
             metavar="FOLDER",
             rich_help_panel=COST,
-            help="Folder with JPEG files in a folder per label, to measure cost per image.",
+            help="Folder with a subfolder of JPEG files per label, to measure cost per image.",
         ),
     ] = None,
     accuracy: Annotated[
@@ -106,11 +106,11 @@ def infer_models(
     output: OutputFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure latency, accuracy, memory and share of the peak with every engine and precision.
+    """Measure latency, accuracy, memory and share of peak speed, by engine and precision.
 
     The command needs PyTorch and slipstream[infer]; with nncf, it measures OpenVINO's int8 too.
     With --images, the command measures the average time and cost per image, from JPEG file to
-    answer. Nothing else should run on the machine.
+    predicted classes. Nothing else should run on the machine.
     """
     _check_effect(context, images is not None)
     if images is not None:

@@ -31,7 +31,9 @@ def add_to(app: typer.Typer) -> None:
 def negotiate(
     ranks: Annotated[
         str,
-        typer.Option(metavar="LIST", help="Numbers of ranks on this machine; each is measured."),
+        typer.Option(
+            metavar="LIST", help="Numbers of ranks on this machine; each number is measured."
+        ),
     ] = "4,8,16",
     tensors: Annotated[
         int,
@@ -48,7 +50,8 @@ def negotiate(
     scaling: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Path of negotiate_bench, which measures up to 256 threads."
+            metavar="FILE",
+            help="Program negotiate_bench, which measures up to 256 ranks as threads.",
         ),
     ] = None,
     rounds: Rounds = 5,

@@ -1,4 +1,4 @@
-"""`slipstream bench plugin`: the NCCL plugin, beside plain sockets and the limit of the link."""
+"""`slipstream bench plugin`: the NCCL plugin, compared with plain sockets and the link's limit."""
 
 from __future__ import annotations
 

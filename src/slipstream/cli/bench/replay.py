@@ -1,4 +1,4 @@
-"""`slipstream bench replay`: steps of real models on lab hosts, beside peers and limits."""
+"""`slipstream bench replay`: training steps on lab hosts, compared with other libraries."""
 
 from __future__ import annotations
 
@@ -50,18 +50,19 @@ def replay_models(
         str,
         typer.Option(
             metavar="NAME",
-            help="Published setting that gives the ratio of compute to network.",
+            help="Published training set-up whose ratio of compute to communication is used.",
         ),
     ] = "v100-4x8",
     peer_names: Annotated[str | None, peers_option(show_default="all that are installed")] = None,
     busy: Annotated[
-        bool, typer.Option("--busy", help="Multiply matrices during compute instead of sleeping.")
+        bool,
+        typer.Option("--busy", help="Simulate compute by multiplying matrices, not by sleeping."),
     ] = False,
     sparse: Annotated[
         bool, typer.Option("--sparse", help="Send only the touched rows of embeddings.")
     ] = False,
     only_limits: Annotated[
-        bool, typer.Option("--limits", help="Compute the limits and run nothing.")
+        bool, typer.Option("--limits", help="Show the shortest possible step times; run nothing.")
     ] = False,
     steps: Annotated[
         int,

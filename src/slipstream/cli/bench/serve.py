@@ -1,4 +1,4 @@
-"""`slipstream bench serve`: Slipstream's server beside a peer's, and both under overload."""
+"""`slipstream bench serve`: Slipstream's server compared with a FastAPI server."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ def serve_model(
     peers: Peers = "fastapi",
     onnx: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="ONNX file of the same model, for the peer."),
+        typer.Option(metavar="FILE", help="ONNX file of the same model, which the peer then runs."),
     ] = None,
     clients: Annotated[
         str,
         typer.Option(
             metavar="LIST",
-            help="Numbers of clients; each sends its next request after the last answer.",
+            help="Numbers of clients at once; each waits for an answer before its next request.",
         ),
     ] = "1,2,4,8,16",
     threads: Annotated[
         int | None,
         typer.Option(
-            min=1, show_default="as compiled", help="Number of threads that compute a batch."
+            min=1, show_default="as compiled", help="Number of threads that compute one batch."
         ),
     ] = None,
     open_loop: Annotated[
@@ -86,10 +86,10 @@ def serve_model(
     output: OutputFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a server: throughput and latency by number of clients, overhead, and overload.
+    """Measure a server's throughput, latency and overhead with clients, and under overload.
 
-    Slipstream and the peer are measured by turns. The command needs slipstream[serve], and
-    fastapi for the peer. Nothing else should run on the machine.
+    Slipstream's server and the competing server (peer) are measured by turns. The command needs
+    slipstream[serve], and fastapi for the peer. Nothing else should run on the machine.
     """
     peer = ",".join(split_peers(peers)) or "none"
     needed = [*PACKAGES, *(PEER_PACKAGES if peer == "fastapi" else ())]
@@ -127,7 +127,7 @@ def serve_model(
 
 
 def parse_open(text: str) -> tuple[float, float]:
-    """Return the two numbers of an open loop such as `2:60s`; `2` has the default duration.
+    """Return rate and duration in the text of --open: `2:60s`, or `2` for 60 seconds.
 
     Returns:
         Request rate as a multiple of the server's capacity, and duration in seconds.

@@ -49,7 +49,8 @@ def train_models(
     codecs: Annotated[
         str,
         typer.Option(
-            metavar="LIST", help="Codecs of gradients between hosts, with commas between."
+            metavar="LIST",
+            help="Codecs that compress gradients between hosts, with commas between.",
         ),
     ] = "none",
     peers: Peers = "gloo",
@@ -59,7 +60,7 @@ def train_models(
             min=1,
             show_default="as many as take a few seconds",
             rich_help_panel=MEASUREMENT,
-            help="Number of steps in each turn.",
+            help="Number of measured training steps in each round.",
         ),
     ] = None,
     rounds: Rounds = 5,

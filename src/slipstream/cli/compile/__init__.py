@@ -66,7 +66,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def show_list(*, as_json: bool) -> None:
-    """Print the engines and rewrites."""
+    """Print the inference engines and the graph rewrites."""
     _ = infer.compile  # raises an error at once if a package is not installed
     from slipstream.infer.engines import ENGINES
     from slipstream.infer.rewrites import REWRITES
@@ -114,7 +114,7 @@ def compile_model(
     threads: Annotated[
         int | None,
         typer.Option(
-            min=1, show_default="all cores", help="Number of threads that compute a call."
+            min=1, show_default="all cores", help="Number of threads that compute one call."
         ),
     ] = None,
     shapes: Shapes = None,
@@ -133,7 +133,7 @@ def compile_model(
         typer.Option(
             "--list",
             rich_help_panel=OUTPUT,
-            help="Print the engines and rewrites, and exit.",
+            help="Print the engines and graph rewrites, and exit.",
         ),
     ] = False,
 ) -> None:

@@ -49,7 +49,8 @@ Snr = Annotated[
 Agreement = Annotated[
     str,
     typer.Option(
-        metavar="PERCENT", help="Minimum share of unchanged answers, if the data has no labels."
+        metavar="PERCENT",
+        help="Minimum share of predicted classes that equal MODEL's, if the data has no labels.",
     ),
 ]
 Engines = Annotated[
@@ -67,7 +68,7 @@ Without = Annotated[
         metavar="LIST",
         rich_help_panel=SEARCH,
         show_default="none",
-        help="Rewrites to leave out, with commas between.",
+        help="Graph rewrites to leave out, with commas between.",
     ),
 ]
 Shapes = Annotated[
@@ -102,7 +103,7 @@ Top = Annotated[
         min=1,
         rich_help_panel=PACKAGE,
         show_default="all scores",
-        help="Number of labels that the package returns, those with the highest scores.",
+        help="Number of labels to return, chosen by the highest scores.",
     ),
 ]
 Boxes = Annotated[
@@ -110,7 +111,7 @@ Boxes = Annotated[
     typer.Option(
         metavar="SETTINGS",
         rich_help_panel=PACKAGE,
-        help=f"Return the best boxes that do not overlap; SETTINGS may lack some: {BOX_SETTINGS}.",
+        help=f"Return the best boxes without overlaps; SETTINGS: all or part of {BOX_SETTINGS}.",
     ),
 ]
 Size = Annotated[
@@ -151,7 +152,7 @@ def parse_percent(text: str, name: str) -> float:
 
 
 def parse_boxes(text: str) -> infer.BoxOptions:
-    """Return the options in `iou=0.45,score=0.25,most=100,layout=yolov8`; each may be left out."""
+    """Return the options in `iou=0.45,score=0.25,most=100,layout=yolov8` or a part of it."""
     kinds = {"iou": float, "score": float, "most": int, "layout": str}
     try:
         pairs = [part.split("=") for part in split_list(text)]

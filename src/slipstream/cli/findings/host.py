@@ -1,4 +1,4 @@
-"""Checks of the hardware, the resource limits and the engine of this host."""
+"""Checks of this host's hardware, resource limits and communication engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def host_findings() -> list[Finding]:
 
 
 def engine_findings(environ: Mapping[str, str]) -> list[Finding]:
-    """Return the findings about the engine and its settings."""
+    """Return the findings about the communication engine and its settings."""
     return [_settings(environ), _core(), _shared_memory()]
 
 

@@ -21,7 +21,7 @@ RDMA = Path("/sys/class/infiniband")
 
 
 class JudgedAddress(Protocol):
-    """An address of this host, as the engine judges it."""
+    """An address of this host, and whether the communication engine would use it."""
 
     @property
     def interface(self) -> str:
@@ -46,7 +46,7 @@ class JudgedAddress(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InterfaceSpeed:
-    """An interface, as the kernel describes it.
+    """Speed and packet size of an interface, as the kernel reports them.
 
     Args:
         bits_per_second: Speed of the link; None if the kernel does not know it, as for most virtual
@@ -85,7 +85,7 @@ def network_findings(environ: Mapping[str, str], peer: str | None) -> list[Findi
 
 
 def links(folder: Path = INTERFACES) -> dict[str, InterfaceSpeed]:
-    """Return the interfaces of this host by name."""
+    """Return speed and packet size of each interface of this host, by interface name."""
     found: dict[str, InterfaceSpeed] = {}
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         if not (entry / "mtu").is_file():
@@ -112,8 +112,8 @@ def interface_findings(
     """Return the findings about the chosen interface and about each interface, with reasons.
 
     Args:
-        candidates: Addresses in the order in which the engine prefers them.
-        known: Interfaces of this host by name.
+        candidates: Addresses of this host, the one that the engine prefers first.
+        known: Speed and packet size of each interface of this host, by interface name.
         towards: Host to which the route was looked up; None for the default route.
     """
     names = list(dict.fromkeys(each.interface for each in candidates))

@@ -67,7 +67,10 @@ def _in_frameworks(name: str, state: State, text: str, remedy: str = "") -> Find
 
 
 def _version_of(module: str) -> str:
-    """Return the version of the package that installs a module; tensorflow-cpu has tensorflow."""
+    """Return the version of the package that installs a module.
+
+    The package may have another name: tensorflow-cpu installs the module tensorflow.
+    """
     try:
         return version(module)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""`slipstream forecast calibrate`: measured rates of this machine in place of published ones."""
+"""`slipstream forecast calibrate`: measure the speed of this machine for forecasts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add_to(app: typer.Typer) -> None:
 
 def calibrate(
     output: Annotated[
-        Path, file_option("-o", "--output", help="File for the measured rates.", group=None)
+        Path, file_option("-o", "--output", help="File for the measured speeds.", group=None)
     ] = Path("here.toml"),
     name: Annotated[
         str, typer.Option(metavar="NAME", help="Name that --own accepts for the measured device.")
@@ -50,11 +50,11 @@ def calibrate(
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Measure for seconds only; the rates are inaccurate.")
+        bool, typer.Option("--quick", help="Measure for seconds only; the speeds are inaccurate.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure this machine in about a minute, for forecasts of jobs on it."""
+    """Measure this machine in about a minute, for forecasts of training on it."""
     from rich.progress import Progress
     from rich.text import Text
 

@@ -76,7 +76,7 @@ HardwareFile = Annotated[
     typer.Option(
         metavar="FILE",
         rich_help_panel=HARDWARE,
-        help="File of devices, links, offers or calibrated rates, or a folder of such files.",
+        help="File of devices, links, cloud offers or measured speeds, or a folder of such files.",
     ),
 ]
 Samples = Annotated[int | None, typer.Option(min=1, help="Samples per epoch.")]
@@ -178,7 +178,7 @@ LocalSteps = Annotated[
     typer.Option(
         min=1,
         rich_help_panel=TRAINING,
-        help="Number of steps between exchanges of local SGD; above 1, local SGD is tried too.",
+        help="Number of steps between exchanges of local SGD, which is tried from 2 steps on.",
     ),
 ]
 InputRate = Annotated[

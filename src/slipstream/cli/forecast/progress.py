@@ -22,7 +22,10 @@ class SearchDisplay(Protocol):
     """The interface of an object that shows the progress of a search."""
 
     def tell(self, step: str, done: int, total: int) -> None:
-        """Show the current step and its progress, `done` of `total`; 0 of 0 means unknown."""
+        """Show the search's current step and its progress.
+
+        `done` of `total` parts of the search are finished; 0 of 0 means that this is unknown.
+        """
         ...
 
     def better(self, plan: Plan) -> None:
@@ -47,7 +50,7 @@ class LogLines:
         self._best = ""
 
     def tell(self, step: str, done: int, total: int) -> None:
-        """Write the current step as a log line, unless a line was written recently."""
+        """Log the search's current step, unless a line was written recently."""
         now = self._clock()
         if now - self._last < EVERY_SECONDS:
             return
@@ -73,14 +76,14 @@ class SearchBar:
         self._step = self._best = ""
 
     def tell(self, step: str, done: int, total: int) -> None:
-        """Show the current step."""
+        """Show the search's current step."""
         self._step = step
         self._bar.update(
             self._task, description=step + self._best, completed=done, total=total or None
         )
 
     def better(self, plan: Plan) -> None:
-        """Show the best plan so far below the current step."""
+        """Show the best plan so far below the search's current step."""
         self._best = f"\nbest so far: {brief(plan)}"
         self._bar.update(self._task, description=self._step + self._best)
 

@@ -24,16 +24,19 @@ EXAMPLES = """\b
 
 The columns are source, model, gpu, gpus_per_node, network_gbps, framework, batch_per_gpu, num_gpus,
 images_per_sec_or_speedup, unit and address. Each row is forecast by parameters that were fitted
-without its source; what cannot be read is listed with the reason. Rows that state a peak of memory
-("mem_GiB=71.9" in the model) are judged by it too. Models are traced first, which takes some
-seconds for each.
+without its source. A row that cannot be read is listed with the reason. If a row states a peak of
+memory ("mem_GiB=71.9" in the model), the forecast of the memory is compared, too. Models are traced
+first, which takes some seconds for each.
 
 [bold]Exit code[/bold]: 2 if the table cannot be read.
 """
 
 
 class LeaveChoice(str, Enum):
-    """Column whose values decide which rows are left out of the fit for a row."""
+    """Property by which measurements are left out of a fit.
+
+    A measurement is forecast by a fit without the measurements of the same source or model.
+    """
 
     SOURCE = "source"
     MODEL = "model"
@@ -41,7 +44,7 @@ class LeaveChoice(str, Enum):
 
 
 class KeyChoice(str, Enum):
-    """Columns by which rows are grouped."""
+    """Properties by which measurements are grouped in the table of errors."""
 
     SOURCE = "source"
     MODEL = "model"
@@ -60,12 +63,13 @@ def validate_table(
         Path, typer.Argument(metavar="TABLE", help="CSV file of published measurements.")
     ],
     by: Annotated[
-        KeyChoice, typer.Option(help="Column by which rows are grouped.")
+        KeyChoice, typer.Option(help="Property by which measurements are grouped.")
     ] = KeyChoice.SOURCE,
     leave: Annotated[
         LeaveChoice,
         typer.Option(
-            help="Column; a fit for a row leaves out the rows with the same value in the column."
+            help="Fit the parameters for each forecast without the measurements of the same source"
+            " or model."
         ),
     ] = LeaveChoice.SOURCE,
     as_json: AsJson = False,

@@ -38,7 +38,7 @@ DOWN_EXAMPLES = """\b
 """
 
 Name = Annotated[
-    str, typer.Option(metavar="NAME", help="Name of the lab, needed if several are up.")
+    str, typer.Option(metavar="NAME", help="Name of the lab; several labs need different names.")
 ]
 
 
@@ -98,7 +98,8 @@ def status(as_json: AsJson = False) -> None:
 def down(
     name: Name = DEFAULT_NAME,
     everything: Annotated[
-        bool, typer.Option("--all", help="Remove all labs except those whose program still runs.")
+        bool,
+        typer.Option("--all", help="Remove all labs except those whose owner process still runs."),
     ] = False,
 ) -> None:
     """Take a lab down, and end the programs in it."""
