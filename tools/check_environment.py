@@ -49,7 +49,7 @@ def python_problems(path: Path, declared: set[str]) -> Iterator[str]:
 
 
 def document_problems(path: Path, declared: set[str]) -> Iterator[str]:
-    """Yield a message for each undeclared name in a document."""
+    """Yield a message for each environment variable in a document that no setting declares."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         for name in set(NAME.findall(line)) - declared:
             yield f"{path}:{number}: {name} does not exist"

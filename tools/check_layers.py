@@ -59,7 +59,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 
 
 def layer_of(path: Path) -> str:
-    """Return the layer of an #include line's path; paths without a folder are the runtime's."""
+    """Return the layer to which a path belongs; "runtime" for a path without a folder."""
     parts = path.parts[:-1]
     if not parts:
         return "runtime"
@@ -69,7 +69,7 @@ def layer_of(path: Path) -> str:
 
 
 def included_layers(source: Path) -> list[tuple[int, str, str]]:
-    """Return line number, path and layer of every include with quotes in a source."""
+    """Return line number, path and layer for each line `#include "..."` in a source file."""
     found: list[tuple[int, str, str]] = []
     for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), start=1):
         match = INCLUDE.match(line)

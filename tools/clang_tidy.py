@@ -7,7 +7,7 @@ passed, there is a stamp: an empty file in the user's cache folder (slipstream/c
 all checkouts share. The name of the stamp is a digest of all inputs: the source, our headers that
 it includes, every .clang-tidy, the compiler commands of the source, and the command line of
 clang-tidy. The digest also has the versions of clang-tidy, g++ and nanobind, which stand for all
-headers that are not ours. Includes whose name is a macro are not followed.
+headers that are not ours. An #include line that names its file by a macro is ignored.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ def compiler_calls(root: Path, build: Path) -> dict[Path, list[str]]:
 
 
 def versions() -> str:
-    """Return one text with the versions of clang-tidy, g++ and nanobind, whose headers are read."""
+    """Return one text with the versions of clang-tidy, g++ and nanobind.
+
+    Clang-tidy reads the headers of all three, so a new version can change its findings.
+    """
     outputs = [
         subprocess.run([name, "--version"], capture_output=True, text=True, check=True).stdout
         for name in ("clang-tidy", "g++")

@@ -1,4 +1,7 @@
-"""The number of a commit, which selects the tests and sanitizer runs of that commit."""
+"""Selection of the tests and sanitizer runs of a commit, by the commit's number.
+
+Each commit runs only a share of all tests; consecutive commits run different shares.
+"""
 
 import hashlib
 import subprocess
@@ -31,10 +34,10 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def turn(names: Iterable[str], number: int, shares: int) -> list[str]:
-    """Return one of `shares` equal parts of the names.
+    """Return the part of the names that is selected by `number`, modulo `shares`.
 
-    Together, the parts for `shares` consecutive values of `number` contain all names. The size of a
-    part is rounded up. Names are ordered by their hashes.
+    The names are ordered by their hashes and split into `shares` parts of equal size, rounded up.
+    So `shares` consecutive numbers select every name at least once.
     """
     ordered = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
     size = -(-len(ordered) // shares)
@@ -43,7 +46,7 @@ def turn(names: Iterable[str], number: int, shares: int) -> list[str]:
 
 
 def share(named: str, root: Path) -> str:
-    """Return the share that a command line names: all, a number, or that of the commit."""
+    """Return the chosen share of the tests: "all" or a number; "commit" means HEAD's number."""
     return str(number(root)) if named == "commit" else named
 
 

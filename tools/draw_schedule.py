@@ -35,7 +35,7 @@ def text(x: float, y: float, content: str, anchor: str = "middle", color: str = 
 
 
 def axes() -> Iterator[str]:
-    """Yield the SVG elements of both axes, with their numbers."""
+    """Yield the SVG elements of both axes, including numbers and titles."""
     for rate in (0, 4, 8, 12, 16):
         y = y_of(rate)
         yield f'<path d="M{LEFT} {y:g}H{WIDTH - RIGHT}" stroke="{TEXT}" stroke-opacity="0.3"/>'
@@ -47,7 +47,7 @@ def axes() -> Iterator[str]:
 
 
 def curve(workers: int, color: str) -> Iterator[str]:
-    """Yield the SVG elements of the curve for a number of workers, with the curve's label."""
+    """Yield two SVG elements: the curve for a number of workers, and its label."""
     rate = SmoothExponentialDecay(
         workers=workers, warmup_steps=500, decay_steps=1000, decay_rate=0.6
     )

@@ -2,15 +2,17 @@
 
     python tools/fit_forecast.py TABLE.csv [--traces FILE] [--intervals | --checked]
 
-The command writes three files to src/slipstream/forecast/data. `parameters.toml` has the parameters
-that were fitted to all rows. `fit.json` has the parameters of fits with data left out: one fit per
-left-out source and, for some sources, one fit per left-out model. `intervals.toml` has quantiles of
-the errors on rows that were left out of the fit.
+The command writes three files to src/slipstream/forecast/data. A row of the table is one published
+measurement, and its source is the publication. `parameters.toml` has the parameters that were
+fitted to all published measurements. `fit.json` has these parameters and those of fits without some
+measurements: for each source, a fit without it, and for the models of some sources, a fit without
+the model. `intervals.toml` has quantiles of the forecast's relative errors on measurements that
+were not used for the fit.
 
-The command takes about fifteen minutes. A quarter of the time goes into tracing models; a file
-given by --traces keeps the traces for later runs. With --intervals, the existing fit is used, and
-only intervals.toml is written anew. With --checked, only the parameters of PyTorch 2 are fitted
-anew, to the measurements in benchmarks/forecast/h100.csv.
+The command takes about fifteen minutes. A quarter of the time goes into tracing models; with
+--traces, the traced models are stored in a file, and later runs read them. With --intervals, the
+existing fit is used, and only intervals.toml is written anew. With --checked, only the parameters
+of PyTorch 2 are fitted anew, to the measurements in benchmarks/forecast/h100.csv.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ _EAGER = (
 
 
 def guess() -> Parameters:
-    """Return initial parameters for all runtimes."""
+    """Return the parameters at which the fit starts, for each runtime (such as "tensorflow2")."""
     usual = replace(Runtime(name=USUAL, flash=False), **_HOST)
     runtimes = {name: replace(usual, name=name) for name in (USUAL, *_EAGER)}
     for name in ("tensorflow1", "ngc-tensorflow1", "tensorflow2", "ngc-tensorflow2"):
@@ -85,7 +87,11 @@ def guess() -> Parameters:
 
 
 def chosen(cases: Sequence[PublishedCase]) -> list[PublishedCase]:
-    """Return the cases to fit: step times of the models that embedding tables do not limit."""
+    """Return the measurements to which parameters are fitted, at most `MOST_ROWS` per source.
+
+    Only times of training steps on synthetic data are used, and no recommenders, because embedding
+    tables limit their speed.
+    """
     by_source: defaultdict[str, list[PublishedCase]] = defaultdict(list)
     for case in cases:
         is_step = case.measures == "step" and not case.real_data
@@ -100,7 +106,10 @@ def chosen(cases: Sequence[PublishedCase]) -> list[PublishedCase]:
 
 
 def folds_of(cases: Sequence[PublishedCase], fit: Fit, point: np.ndarray) -> dict[str, list[float]]:
-    """Return one fit per left-out source and, for some sources, one fit per left-out model."""
+    """Return fitted parameters, by the name of the source or model that the fit left out.
+
+    Each source is left out once. Models are left out for the sources in `MODELS_APART`.
+    """
     folds: dict[str, list[float]] = {}
     for leave in ("source", "model"):
         names = [fold_of(case, leave) for case in cases]
@@ -115,10 +124,10 @@ def folds_of(cases: Sequence[PublishedCase], fit: Fit, point: np.ndarray) -> dic
 def intervals_of(
     cases: Sequence[PublishedCase], folds: Folds, predictor: CasePredictor
 ) -> Intervals:
-    """Return quantiles of measured values divided by forecast values.
+    """Return quantiles of the ratio of measured to forecast value, over published measurements.
 
-    Each row is forecast with parameters that were fitted without the row's source. Rows of small
-    sources get a larger weight.
+    Each measurement is forecast with parameters that were fitted without the measurement's source.
+    Measurements from sources with few measurements get a larger weight.
     """
     parameters = folds.parameters()
     by_group: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(
@@ -157,7 +166,10 @@ def _efficiency(
 
 
 def _memory(cases: Sequence[PublishedCase], predictor: CasePredictor) -> Bounds:
-    """Return bounds for the memory forecast, at least as wide as the error of memory trackers."""
+    """Return bounds for the memory forecast.
+
+    The bounds are at least as wide as `TRACKED`, the tolerance of PyTorch's memory trackers.
+    """
     low, high = quantiles([each for found in ratios(cases, predictor).values() for each in found])
     return Bounds(min(low, 1 - TRACKED), max(high, 1 + TRACKED))
 
@@ -166,8 +178,8 @@ def main() -> None:
     """Fit the parameters, and write the data files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("table", type=Path)
-    parser.add_argument("--traces", type=Path, help="File that keeps traced models.")
-    parser.add_argument("--intervals", action="store_true", help="Compute only the intervals.")
+    parser.add_argument("--traces", type=Path, help="File for traced models, read and updated.")
+    parser.add_argument("--intervals", action="store_true", help="Write only intervals.toml.")
     parser.add_argument("--checked", action="store_true", help="Fit only PyTorch 2's parameters.")
     arguments = parser.parse_args()
     if arguments.checked:
@@ -188,7 +200,7 @@ def main() -> None:
 
 
 def _fitted(cases: Sequence[PublishedCase], predictor: CasePredictor, start: Parameters) -> Folds:
-    """Fit the parameters, write them, and return all fits, also the fits with data left out."""
+    """Fit the parameters with all data and with data left out; write and return all fits."""
     taken = chosen(cases)
     fit = Fit(
         taken, predictor, Singles(cases), start, lambda done, of: print("round", done, "of", of)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def output_of(*command: str) -> str:
-    """Run this Python with some arguments, and return its standard output."""
+    """Run the current Python interpreter with some arguments; return its standard output."""
     return subprocess.run(
         [sys.executable, *command], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT
     ).stdout

@@ -27,7 +27,7 @@ def includes(path: Path, folders: Iterable[Path]) -> list[Path]:
 
 
 def reachable(start: Iterable[Path], step: Callable[[Path], Iterable[Path]]) -> set[Path]:
-    """Return the start paths and all paths that are reached from them in any number of steps."""
+    """Return the start paths and all paths that follow from them by repeated calls of `step`."""
     found: set[Path] = set()
     waiting = list(start)
     while waiting:

@@ -42,7 +42,7 @@ def torch_requirement() -> Requirement:
 
 
 def installed_version(python: str) -> tuple[str | None, str]:
-    """Return a pair: the version of torch that a Python can import (or None), and the error."""
+    """Return the torch version that an interpreter imports (or None), and the error message."""
     environ = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     command = [python, "-c", "import torch; print(torch.__version__)"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
@@ -52,7 +52,7 @@ def installed_version(python: str) -> tuple[str | None, str]:
 
 
 def pip(python: str, *arguments: str, quiet: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run `pip install` of a Python, with the versions in constraints.txt."""
+    """Run `pip install` for a Python interpreter, with the versions in constraints.txt."""
     command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     constraints = ("-c", str(ROOT / "constraints.txt"))
     stream = subprocess.PIPE if quiet else None
@@ -109,7 +109,7 @@ def check(version: str, python: str) -> None:
 def main() -> None:
     """Install torch if it is missing, and check its version."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("python", help="path of the Python of the environment")
+    parser.add_argument("python", help="path of the environment's Python interpreter")
     python = parser.parse_args().python
     version, _ = installed_version(python)
     if version is None:

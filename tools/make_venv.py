@@ -24,11 +24,12 @@ def has_torch(python: str | Path) -> bool:
 
 
 def link_outer_environment(inner: Path) -> None:
-    """Let an environment also import the packages of this Python's own environment.
+    """Let a new environment also import the packages of the current Python's environment.
 
-    In the search order, the environment's own packages come first. `--system-site-packages` would
-    only include packages of the base Python. The folders of these packages are added together with
-    their .pth files, which editable installations need.
+    In the search order, the new environment's own packages come first. `--system-site-packages`
+    would only include packages of the Python from which the current environment was made. The
+    package folders of the current environment are added together with their .pth files, which
+    editable installations need.
     """
     outer = sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
     lines = [f"import site; site.addsitedir({folder!r})\n" for folder in outer]

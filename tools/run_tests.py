@@ -2,7 +2,8 @@
 
 Tests that may run in parallel run first, and then all other tests. `make test` and `make test-all`
 call this script after the C++ tests. Results are stored under build/results: a JUnit file of the
-parallel tests, a JUnit file of the other tests, and a list of the tests that the share leaves out.
+parallel tests, a JUnit file of the other tests, and a list of the tests that do not run at this
+commit (see --share).
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def report(console: Console, paths: list[Path], rows: int) -> None:
 
 
 def say_left_out(console: Console) -> None:
-    """Print the number of tests that the share leaves out, and the command that runs them."""
+    """Print how many tests the chosen share left out, and the command that runs them."""
     if not LEFT_OUT.exists():
         return
     names = json.loads(LEFT_OUT.read_text(encoding="utf-8"))
@@ -161,7 +162,7 @@ def main() -> int:
     parser.add_argument(
         "--share",
         default="commit",
-        help="share of the tests to run: all, the number of a share, or commit (that of HEAD)",
+        help="tests to run: all, a number that selects a share, or commit (HEAD's number)",
     )
     parser.add_argument("-m", dest="marks", default="", help="expression of markers, as in pytest")
     parser.add_argument("--rows", type=int, default=30, help="number of files in the report")

@@ -14,9 +14,9 @@ like the header, or that has a source named like the header. Every program depen
 files, and on CXXFLAGS and LDFLAGS.
 
 The digests do not include the compiler and the libraries, because otherwise every program would run
-on every other machine. The digests miss includes whose name is a macro, and functions that a public
-header declares but a source with another name defines. The third of all programs that runs at each
-commit covers these cases.
+on every other machine. The digests miss #include lines that name their file by a macro. They also
+miss functions that a public header declares but a source with another name defines. The third of
+all programs that runs at each commit covers these cases.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def files_in(folder: Path) -> list[Path]:
 
 
 def needed_with(tests: Path, path: Path) -> list[Path]:
-    """Return the files on which a program depends if it depends on a given file."""
+    """Return the files on which a program depends because it depends on `path`."""
     top, core = tests.parent, tests.parent.parent / "core"  # the plugin includes the core
     needed = includes(path, [top, top / "include", core, core / "include"])
     layers = core if path.is_relative_to(core) else top
@@ -126,7 +126,7 @@ def share(passed: dict[str, str], current: dict[str, str], turn: Collection[str]
     Args:
         passed: Digests of the programs when they last passed.
         current: Current digests of all programs.
-        turn: Names of the programs whose turn it is at this commit.
+        turn: Names of the programs that this commit runs in any case (a third of all programs).
     """
     reasons: dict[str, str] = {}
     for name, digest in current.items():
@@ -225,7 +225,7 @@ def run_share(root: Path) -> int:
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
-    """Run all programs, or the part of them whose turn it is at this commit.
+    """Run all test programs, or only this commit's share of them.
 
     Returns:
         0 if all of them passed, else 1.

@@ -56,7 +56,8 @@ class Function:
     Args:
         name: Name of the function.
         first: Line number of the first line, counted from 1.
-        last: Line number of the last line, minus the number of lines in the docstring.
+        last: Line number of the last line, reduced by the length of the docstring, so that `lines`
+            does not count the docstring.
         parameters: Number of parameters except self and cls; 0 in C++, where parameters are not
             counted.
     """
@@ -143,7 +144,10 @@ def functions_of(path: Path, text: str) -> list[Function]:
 
 
 def problems_of(path: Path, text: str, functions: list[Function]) -> list[str]:
-    """Return a message for each exceeded budget of a file, and for each vague name in its path."""
+    """Return a message for each exceeded budget of a file and each vague name in its path.
+
+    A vague name is one like "utils" or "helpers".
+    """
     lines = text.splitlines()
     problems = [
         f"{path}: {part!r} names no concept; name the file or folder after its content"
@@ -179,7 +183,7 @@ def has_too_many_parameters(path: Path, function: Function) -> bool:
 def crowded_folders(paths: Iterable[Path]) -> list[str]:
     """Return a message for each package folder with too many modules.
 
-    C++ is not counted, because a header and its source together are one module.
+    Folders of C++ have no limit, because a header and its source together are one module.
     """
     counts = Counter(
         path.parent for path in paths if path.suffix == ".py" and path.parts[0] in ("src", "tools")

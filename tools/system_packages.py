@@ -1,7 +1,7 @@
 """Install or list the system packages that are needed to build and test Slipstream.
 
 The script runs before any virtual environment exists, so it uses only the standard library. Each
-package has a probe, which looks for its content (a program, a pkg-config name, a file). Thanks to
+package has a probe: a function that looks for a program, library or file of the package. Thanks to
 the probes, the check works on any distribution.
 """
 
@@ -107,7 +107,7 @@ GROUPS: dict[str, tuple[Package, ...]] = {
 
 
 def missing_packages(groups: list[str]) -> list[Package]:
-    """Return the packages of some groups that are missing according to their probes."""
+    """Return those packages of the named groups of `GROUPS` whose probes find nothing."""
     return [package for name in groups for package in GROUPS[name] if not package.present()]
 
 

@@ -5,7 +5,7 @@ the mutant. A mutant that no test kills survives.
 
     python -m tools.mutants draw --seed 26 --count 40   draw mutants, and write tests/mutants.json
     python -m tools.mutants run [--only ID]             run the tests of each mutant's part
-    python -m tools.mutants closest [--only ID]         run only the few closest tests, for seconds
+    python -m tools.mutants closest [--only ID]         run the few closest tests (takes seconds)
     python -m tools.mutants reach                       find the tests that reach survivors
     python -m tools.mutants whole [--only ID]           run `make test` on survivors, or only the
                                                         tests that reach them
@@ -46,7 +46,11 @@ OUTCOMES = {
 
 
 def run_one(results: Results, mutant: Mutant, how: str) -> list[Mutant]:
-    """Run tests on a mutant; return a list with the mutant that replaces it, or an empty list."""
+    """Run tests on a mutant and store the outcome; return mutants that must be tested next.
+
+    If the mutant does not compile, another mutant is drawn. It is returned if this command tests
+    mutants that have no outcome yet; otherwise, the list is empty.
+    """
     before, killed, survived = OUTCOMES[how]
     if how == "whole":
         commands = whole_commands(mutant)
@@ -67,7 +71,7 @@ def run_one(results: Results, mutant: Mutant, how: str) -> list[Mutant]:
 
 
 def run(how: str, only: int | None) -> int:
-    """Run tests on each mutant whose outcome fits the command; return 1 if some are unclear."""
+    """Run a command's tests on the mutants that await them; return 1 if a result is unclear."""
     refuse_changes(ROOT)
     limit_memory()
     unclear = 0
@@ -86,7 +90,7 @@ def run(how: str, only: int | None) -> int:
 
 
 def living(results: Results, number: int, before: str = "") -> Mutant:
-    """Return the mutant with a number; exit with an error if that mutant cannot be tested."""
+    """Return the mutant with an id; exit unless its outcome is `before` or it is still alive."""
     for mutant in results.mutants:
         if mutant.id == number:
             if mutant.outcome in (before, *outcomes.ALIVE):

@@ -46,7 +46,10 @@ def part_commands(root: Path, mutant: Mutant, *, closest: bool = False) -> list[
 
 
 def whole_commands(mutant: Mutant) -> list[list[str]]:
-    """Return the commands that run the tests that reach the mutant, or all tests if unknown."""
+    """Return the commands that run the tests that reach a mutant.
+
+    All tests run if it is not known which tests reach the mutant.
+    """
     first = [[*CORE_TESTS, "--stop-on-failure"]] if PARTS[mutant.part].is_cpp else []
     tests = [EVERYTHING] if mutant.reached is None else mutant.reached
     return [*first, ["make", "test-python", f"PYTEST_ARGS=-x {' '.join(tests)}"]] if tests else []

@@ -1,4 +1,4 @@
-"""Sites of a C++ file: the places that can be mutated, found by tokens.
+"""Sites of a C++ file: the places that can be mutated, found by patterns of tokens.
 
 A parser is not needed, because clang-format puts spaces only around binary operators: `a < b` and
 `a * b` differ from `vector<T>` and `T* x`. A change that does not compile is not a valid mutant,

@@ -85,9 +85,9 @@ def next_mutant(root: Path, seed: int, part: str, drawn: Iterable[Mutant]) -> Mu
 
 
 def parts_drawn(root: Path, seed: int, count: int) -> Iterator[str]:
-    """Yield the part of each mutant to draw.
+    """Yield, for each mutant to draw, the name of the part of the source it comes from.
 
-    First all parts come in turn, `AT_LEAST` times each. Then parts are drawn at random, weighted by
+    First, each part is named `AT_LEAST` times, in turn. Then parts are drawn at random, weighted by
     their lines of code.
     """
     in_turn = [*PARTS] * AT_LEAST

@@ -1,10 +1,10 @@
 """Test of a mutant: change the file, run the tests, and restore the file.
 
-A failed test kills a mutant only if it also fails when it runs alone, and passes without the
-mutant. Therefore flaky tests rarely kill a mutant. Tests that exceed their time limit kill a mutant
-only if, without the mutant, they end within the limit. A mutant counts as not compiling only if the
-original source compiles. If a failed test or build does not count, the result of the mutant is
-unclear.
+A failed test kills a mutant only if the test also fails when it runs alone, and passes on the
+original source. Therefore flaky tests rarely kill a mutant. Tests that exceed their time limit kill
+a mutant only if, without the mutant, they end within the limit. A mutant counts as not compiling
+only if the original source compiles. If a failure does not meet these conditions, the result of the
+mutant is unclear.
 """
 
 from __future__ import annotations
@@ -77,9 +77,10 @@ def changed(texts: Mapping[Path, str]) -> Generator[Callable[[], None]]:
     """Write new texts to files, and yield a function that restores the old texts.
 
     The end of the `with` block also restores the old texts. Every signal except SIGKILL restores
-    the old texts at once, even while a command runs. The program ends after the running command; a
-    second signal kills the command. The signal handlers raise no exceptions, because an exception
-    between the start of a command and the code that ends it would leave the command running.
+    the old texts at once, even while a command runs. After a signal, this program waits for the
+    running command and then exits; a second signal kills the command. The signal handlers raise no
+    exceptions, because an exception between the start of a command and the code that ends it would
+    leave the command running.
     """
     originals = {path: path.read_text(encoding="utf-8") for path in texts}
 
@@ -193,7 +194,7 @@ def first_failed(output: str) -> str:
 
 
 class UnclearError(Exception):
-    """The result of a mutant is unclear, for a reason that the docstring of this module names."""
+    """A test or build failed on a mutant, but perhaps not because of the mutant."""
 
 
 def meet(

@@ -13,8 +13,8 @@ class Part:
 
     Args:
         sources: Path of the folder with the sources.
-        tests: Glob patterns of test files and folders. Default: none, as for C++, whose tests are
-            all in core/test.
+        tests: Glob patterns of Python test files and folders. A part of C++ has none (default); its
+            tests are in core/test.
         options: Additional arguments for pytest (default none).
     """
 
@@ -84,7 +84,11 @@ def words(path: Path) -> set[str]:
 
 
 def closest_tests(root: Path, part: Part, source: Path, most: int = 3) -> list[str]:
-    """Return the test files that import a module or are named most like the module's path."""
+    """Return up to `most` test files that share words with a module's name or import it.
+
+    The closest files come first. If there are none, test files whose paths share words with the
+    names of the module's folders are returned.
+    """
     stem = words(Path(source.stem))
     inside = words(source.relative_to(part.sources))
     dotted = ".".join(source.with_suffix("").parts[1:]).removesuffix(".__init__")
@@ -104,7 +108,10 @@ def closest_tests(root: Path, part: Part, source: Path, most: int = 3) -> list[s
 
 
 def closest_programs(root: Path, source: Path) -> list[str]:
-    """Return the C++ test programs named like a file or, if there are none, like its folder."""
+    """Return the C++ test programs whose name shares a word with a source's name.
+
+    If there are none, programs that share a word with the name of the source's folder are returned.
+    """
     programs = sorted((root / "core/test").glob("*_test.cc"))
     for name in (Path(source.stem), Path(source.parent.name)):
         similar = [path.stem for path in programs if words(Path(path.stem)) & words(name)]

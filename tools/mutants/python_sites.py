@@ -45,7 +45,7 @@ class Source:
             self._starts.append(self._starts[-1] + len(line) + 1)
 
     def offset(self, line: int, column: int) -> int:
-        """Return the offset in the text of a position in `ast`, whose columns are UTF-8 bytes."""
+        """Return the text offset of an `ast` position: a line, and a column in UTF-8 bytes."""
         encoded = self._lines[line - 1].encode()
         return self._starts[line - 1] + len(encoded[:column].decode())
 
@@ -90,7 +90,7 @@ def visit(source: Source, node: ast.AST) -> Iterator[Site]:
 
 
 def children(value: object) -> Iterator[ast.AST]:
-    """Yield the nodes in the value of a node's field."""
+    """Yield the syntax nodes in the value of a field: the value itself, or members of a list."""
     members = cast("list[object]", value) if isinstance(value, list) else [value]
     for member in members:
         if isinstance(member, ast.AST):

@@ -2,9 +2,10 @@
 
 Before the statement of each mutant, a line of code is inserted that writes the name of the running
 test to a file. With these lines, a single run of `make test` is enough for many mutants. The result
-is a list of test folders, because the tests in a folder share fixtures and servers. All tests are
-returned for statements outside functions, which run when their module is imported, and for C++,
-which is not examined. Tests that `make test` leaves out at this commit are not found.
+is a list of test folders, because the tests in a folder share fixtures and servers. For C++, which
+is not examined, the result is all tests. The result is also all tests for statements outside
+functions, which run when their module is imported. Tests that `make test` leaves out at this commit
+are not found.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def _begins_its_line(text: str, node: ast.stmt) -> bool:
 
 
 def folders(root: Path, mutant: Mutant) -> list[str]:
-    """Return the folders whose tests reach a mutant; all tests if this is not known."""
+    """Return the test folders that reach a mutant; the folder of all tests if this is unknown."""
     text = (root / mutant.file).read_text(encoding="utf-8")
     if PARTS[mutant.part].is_cpp or statement_line(text, mutant.line) is None:
         return [EVERYTHING]
@@ -95,6 +96,6 @@ def folders(root: Path, mutant: Mutant) -> list[str]:
 
 
 def _folder(note: str) -> str:
-    """Return the folder whose tests share fixtures with a test (a subfolder in tests/unit)."""
+    """Return the folder of a test: a folder in tests or, for unit tests, in tests/unit."""
     parts = Path(note.partition("::")[0]).parts[:-1]
     return "/".join(parts[: 3 if parts[1:2] == ("unit",) else 2])

@@ -72,7 +72,7 @@ def counts(results: Results) -> dict[str, dict[str, int]]:
 
 
 def show(results: Results, console: Console) -> None:
-    """Print the counts, and each mutant that the tests of its part did not kill at first."""
+    """Print the counts, and each mutant that survived, is equivalent or needed a new test."""
     part = Column("part", min_width=max(map(len, PARTS)))
     table = Table(part, "drawn", *COLUMNS, box=None)
     for name, row in counts(results).items():

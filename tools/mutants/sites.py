@@ -24,7 +24,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Change:
-    """Whole lines before and after a change.
+    """Lines of a source file in their original and in their changed form.
 
     Args:
         line: Number of the first changed line, counted from 1.
