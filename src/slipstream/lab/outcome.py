@@ -9,7 +9,7 @@ class RankFailure:
     """Failure of the rank that failed first in a run.
 
     Args:
-        rank: Number of the rank.
+        rank: Number of the rank, from 0.
         host: Host on which the rank ran.
         status: Exit code, or the negative number of the signal that ended the rank; None if the
             rank was still running at the time limit.

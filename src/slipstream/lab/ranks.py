@@ -36,7 +36,7 @@ class RankPlan:
     """Settings with which one rank starts.
 
     Args:
-        rank: Number of the rank.
+        rank: Number of the rank, from 0.
         host: Host on which the rank runs.
         namespace: Network namespace of the rank's host.
         environ: All environment variables of the rank, which inherits no others.

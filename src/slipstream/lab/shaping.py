@@ -79,7 +79,7 @@ def shape_link(
 def change_link(
     device: str, rate: int, flow_caps: tuple[int, ...] = (), *, verb: str = "change"
 ) -> list[str]:
-    """Return the tc commands that change the rates of a shaped device.
+    """Return the tc commands that change the rates of a device that `shape_link` limited.
 
     Args:
         device: Name of the device.

@@ -21,7 +21,8 @@ class LabSpec:
         ranks_per_host: Number of ranks that `run` starts on each host, 1 to 64 (default 1).
         rate: Bit rate of every host's link (default "1gbit").
         rates: Bit rates of the hosts' links, one per host, which replace `rate` (default empty).
-        flow_rate: Highest bit rate of one TCP connection (default None: no limit).
+        flow_rate: Highest bit rate of one TCP connection, or of several on the same path (default
+            None: no limit).
         flow_rates: Highest bit rates of several paths, which replace `flow_rate` (default empty). A
             hash of destination address and ports assigns each connection to a path. Connections on
             the same path share its bit rate.
