@@ -1,8 +1,9 @@
 """The process that runs the ranks of one host: `python -m slipstream.cluster.agent`.
 
 The launcher starts one agent per host, as a child process on its own host and through ssh on other
-hosts. Launcher and agent exchange `messages` over the agent's standard input and output. An agent
-ends its ranks and itself on SIGTERM, and when its input ends; so no agent outlives the launcher.
+hosts. Launcher and agent exchange the messages of messages.py over the agent's standard input and
+output. An agent ends its ranks and itself on SIGTERM, and when its input ends; so no agent outlives
+the launcher.
 """
 
 import os
@@ -80,7 +81,7 @@ class Agent:
         self._kill_at: float | None = None
 
     def run(self) -> None:
-        """Greet the launcher and obey its orders until all ranks and their orphans have ended."""
+        """Obey the launcher until all ranks have ended; then kill all processes that they left."""
         adopt_orphans()
         expect_children()
         os.set_blocking(self._reports, False)
@@ -264,7 +265,7 @@ class Agent:
 
 
 def find_free_port_pair() -> int:
-    """Return a port that is free on this host, as is the next port.
+    """Return a port of this host that is free, and whose next port is free too.
 
     Ports from 20000 to 29999 lie below the kernel's range for outgoing connections.
     """

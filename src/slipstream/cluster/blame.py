@@ -18,7 +18,7 @@ _ERROR = re.compile(r"\w(?:Error|Exception|Interrupt)\b")
 
 
 def lost_by(rank: int, lines: Iterable[str]) -> int | None:
-    """Return the rank that another rank's output names last as lost, or None."""
+    """Return the last rank that the output of `rank` reports as lost, or None."""
     named = [int(match[1]) for line in lines for match in _LOST.finditer(line)]
     others = [other for other in named if other != rank]
     return others[-1] if others else None

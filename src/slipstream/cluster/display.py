@@ -24,7 +24,7 @@ ERASE_LINE = "\r\x1b[K"
 
 
 class TerminalDisplay:
-    """A display that writes complete lines with the rank in front.
+    """A display that writes complete output lines, each after the number of its rank.
 
     Args:
         hosts: Host name of each rank.
@@ -51,7 +51,7 @@ class TerminalDisplay:
         self._progress = ""
 
     def line(self, rank: int, text: str, *, is_error: bool) -> None:
-        """Show a line of a rank."""
+        """Show a line that a rank has printed."""
         if self._shows(rank):
             stream = self._err if is_error else self._out
             self._write(stream, self._prefix(rank, stream) + text)
@@ -66,7 +66,7 @@ class TerminalDisplay:
 
     @property
     def has_no_reader(self) -> bool:
-        """True if the output is a pipe that nobody reads any more."""
+        """Whether the output is a pipe that nobody reads any more."""
         return self._out.has_no_reader
 
     def started(self, rank: int, host: str, pid: int) -> None:
@@ -134,7 +134,7 @@ class JsonDisplay:
         self._mode = mode
 
     def line(self, rank: int, text: str, *, is_error: bool) -> None:
-        """Report a line of a rank."""
+        """Report a line that a rank has printed."""
         if self._mode == "all" or (self._mode == "rank0" and rank == 0):
             self._event("line", rank=rank, stream="stderr" if is_error else "stdout", text=text)
 
@@ -143,11 +143,11 @@ class JsonDisplay:
 
     @property
     def has_no_reader(self) -> bool:
-        """True if the events go to a pipe that nobody reads any more."""
+        """Whether the events go to a pipe that nobody reads any more."""
         return self._out.has_no_reader
 
     def started(self, rank: int, host: str, pid: int) -> None:
-        """Report that a rank runs."""
+        """Report that a rank has started."""
         self._event("started", rank=rank, host=host, pid=pid)
 
     def exited(self, rank: int, host: str, status: int) -> None:

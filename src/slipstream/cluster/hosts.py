@@ -34,7 +34,7 @@ class Host:
 
     @property
     def is_local(self) -> bool:
-        """True if the ranks are started on this host, without ssh."""
+        """Whether the ranks are started on this host, without ssh."""
         return self.name in LOCAL_NAMES and "@" not in self.login
 
 
@@ -88,7 +88,7 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
 
 
 def fill_hosts(hosts: tuple[Host, ...], num_ranks: int) -> tuple[Host, ...]:
-    """Return the first hosts of a list, with slots for exactly `num_ranks` ranks.
+    """Return as many hosts as `num_ranks` ranks need, the last with only the slots still needed.
 
     Raises:
         UsageError: the hosts have too few slots.

@@ -27,10 +27,10 @@ class Job:
         cwd: Absolute path of the working directory, the same on every host.
         python: Path of the Python interpreter on the other hosts, where Slipstream must be
             installed; this host uses the interpreter of this process.
-        environ: Environment of this process.
+        environ: Environment variables of the launcher.
         module: Whether the program is a module, as with `python -m` (default False).
-        chosen: Further environment variables for every rank (default none); settings among them
-            apply to the launcher too.
+        chosen: Further environment variables for every rank (default none). SLIPSTREAM_* variables
+            among them apply to the launcher too.
         ssh_options: `-o` options for ssh, such as `Port=2222` (default none); the user's own ssh
             configuration applies as well.
         grace_seconds: Time in seconds between SIGTERM and SIGKILL when the ranks are ended, 0 or
@@ -67,7 +67,7 @@ class Job:
 
     @property
     def effective_environ(self) -> dict[str, str]:
-        """This process's environment with the chosen variables on top."""
+        """Environment variables of the launcher, with those in `chosen` added or replaced."""
         return {**self.environ, **self.chosen}
 
     def python_on(self, host: Host) -> str:
@@ -96,7 +96,7 @@ def job_environment(job: Job) -> dict[str, str]:
 
 
 def forwarded_environment(host: Host, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables to send to a host: none for this host, whose agent inherits all."""
+    """Return the variables to send to a host; this host needs none, as its agent inherits all."""
     if host.is_local:
         return {}
     return {
@@ -112,7 +112,7 @@ def rank_environments(job: Job, index: int, master_port: int) -> tuple[dict[str,
     Args:
         job: Job of the ranks.
         index: Position of the host in `job.hosts`.
-        master_port: Port that is free on the first host, as is the next port.
+        master_port: Free port of the first host; the next port is free too.
     """
     host = job.hosts[index]
     first_rank = sum(earlier.slots for earlier in job.hosts[:index])

@@ -1,8 +1,9 @@
 """The launcher of a job: the ranks start together, receive the user's signals, and end together.
 
-The launcher has one thread with one select. No rank starts before the agents of all hosts are up.
-The first rank that fails makes the launcher end all other ranks. After a signal from the user, the
-launcher lets the ranks end by themselves, and a second signal kills them.
+One thread waits for messages of all agents and for signals with one select(). No rank starts before
+the agents of all hosts are up. The first rank that fails makes the launcher end all other ranks.
+After a signal from the user, the launcher lets the ranks end by themselves, and a second signal
+kills them.
 """
 
 import os
@@ -54,7 +55,7 @@ _ENDED_BY_LAUNCHER = (0, -signal.SIGTERM, -signal.SIGKILL)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlsoFailed:
-    """A further rank that failed by itself, not because another rank failed.
+    """A rank that failed in addition to `Failure.rank`; SIGTERM or SIGKILL did not end it.
 
     Args:
         rank: Global rank.
@@ -84,7 +85,8 @@ class Failure:
         after_signal: Name of the signal that the user had sent before the failure; "" (the default)
             for no signal.
         last_lines: Last lines of the rank's output, at most twenty.
-        others: Other ranks that failed by themselves, in the order in which they ended.
+        others: Other ranks that failed, in the order in which they ended. Ranks that SIGTERM or
+            SIGKILL ended do not count.
     """
 
     host: str
@@ -99,7 +101,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """The end of a rank: an exit code, or the negative number of the signal that ended it."""
+    """How a rank ended: `status` is its exit code, or the negative number of a signal."""
 
     host: str
     status: int
@@ -110,11 +112,11 @@ class Display(Listener, Protocol):
 
     @property
     def has_no_reader(self) -> bool:
-        """True if the display writes to a pipe that nobody reads any more."""
+        """Whether the display writes to a pipe that nobody reads any more."""
         ...
 
     def started(self, rank: int, host: str, pid: int) -> None:
-        """Receive the news that a rank has started."""
+        """Take note that a rank has started."""
 
     def exited(self, rank: int, host: str, status: int) -> None:
         """Receive an ended rank's exit code, or the negative number of the signal that ended it."""
@@ -123,7 +125,7 @@ class Display(Listener, Protocol):
         """Receive a remark of the launcher."""
 
     def finished(self, failure: Failure | None) -> None:
-        """Receive the end of the job: its failure, or None for success."""
+        """Receive the result of the job: its failure, or None for success."""
 
 
 def launch(job: Job, display: Display, *, own_terminal: bool = False) -> int:
@@ -362,7 +364,7 @@ class _Launcher:
                 self._display.note(f"{name} goes to every rank; another one kills them")
 
     def _mind_reader(self) -> None:
-        """Send SIGTERM to a job whose output nobody reads (`| head`), so that its ranks save."""
+        """Send SIGTERM to all ranks if nobody reads the output (`| head`), so that they save."""
         if self._display.has_no_reader and self._signal is None and not self._is_ending:
             self._signal = signal.SIGTERM
             self._pass_on(signal.SIGTERM)

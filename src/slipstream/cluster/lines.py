@@ -21,10 +21,10 @@ class Listener(Protocol):
 
 @dataclass(slots=True)
 class LineCutter:
-    """A stream of bytes that is cut into lines.
+    """Cutter of a stream of bytes into lines.
 
-    A carriage return starts the line again, as on a terminal. So a progress bar that redraws itself
-    leaves one line with its last state.
+    Text after a carriage return replaces the text before it, as on a terminal. So a progress bar
+    that redraws itself leaves one line with its last state.
     """
 
     _incomplete: bytes = field(default=b"", init=False)
@@ -40,7 +40,7 @@ class LineCutter:
 
     @property
     def overwritten(self) -> str | None:
-        """The unfinished line if it has a carriage return, as progress bars have; else None."""
+        """The unfinished line if it has a carriage return, as a progress bar has; else None."""
         return _text(self._incomplete.strip(b"\r")) if b"\r" in self._incomplete else None
 
 
@@ -57,7 +57,7 @@ def _text(line: bytes) -> str:
 
 
 class Transcript:
-    """The output of all ranks: a listener gets all lines, and each rank's last lines are stored."""
+    """The output of all ranks: passes lines on to `listener`, and keeps each rank's last lines."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener

@@ -29,13 +29,13 @@ AGENT = ("-m", "slipstream.cluster.agent")
 
 
 class AgentLink:
-    """The agent of one host, from its start to its end.
+    """The launcher's connection to the agent of one host, from the agent's start to its end.
 
     Args:
         job: Job that the host belongs to.
         index: Position of the host in `job.hosts`.
-        terminal: Descriptors that the host's first rank uses as its standard output and standard
-            error (default none).
+        terminal: File descriptors that the host's first rank uses as its standard output and
+            standard error (default none).
     """
 
     def __init__(self, job: Job, index: int, terminal: Sequence[int] = ()) -> None:
@@ -68,13 +68,13 @@ class AgentLink:
 
     @property
     def reports(self) -> int:
-        """Descriptor from which the agent's messages are read."""
+        """File descriptor from which the agent's messages are read."""
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 
     @property
     def errors(self) -> int:
-        """Descriptor from which the plain text of the agent or of ssh is read."""
+        """File descriptor from which the standard error of the agent or of ssh is read."""
         assert self._process.stderr is not None
         return self._process.stderr.fileno()
 
@@ -108,7 +108,7 @@ class AgentLink:
         return message
 
     def read_errors(self) -> bool:
-        """Keep plain text of the agent or of ssh; return whether more text may follow."""
+        """Store new lines of the standard error of agent or ssh; return whether more may follow."""
         assert self._process.stderr is not None
         data = self._process.stderr.read()
         if data:
@@ -116,7 +116,7 @@ class AgentLink:
         return data != b""
 
     def close(self) -> str:
-        """Wait for the agent to end; return a description of the end, with the last plain text."""
+        """Wait for the agent to end; return in words how it ended, with its last error output."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         assert self._process.stderr is not None
@@ -149,7 +149,7 @@ class AgentLink:
 
 
 def describe_status(status: int) -> str:
-    """Describe a status, which is an exit code or the negative number of a signal."""
+    """Describe how a process ended: by an exit code, or by a signal (its negative number)."""
     return f"exit code {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
 
 

@@ -26,11 +26,12 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """Start one rank for each element of `ranks`, which has the variables of that rank alone.
+    """Start one rank for each element of `ranks`.
 
-    `environ` has the variables of all ranks. `terminal` has the descriptors for standard output and
-    standard error of the first rank; empty means pipes. With `nccl_plugin`, NCCL uses the net
-    plugin of the agent's installation.
+    An element has the environment variables of one rank, and `environ` has those that all ranks
+    share. `terminal` has the file descriptors for standard output and standard error of the first
+    rank; empty means pipes. With `nccl_plugin`, NCCL uses the net plugin that is installed on the
+    agent's host.
     """
 
     argv: tuple[str, ...]
@@ -59,7 +60,7 @@ class Started:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
-    """Bytes that a rank wrote, one character of `data` for each byte; empty at the stream's end."""
+    """Output of a rank, one character of `data` per byte; empty `data` marks the stream's end."""
 
     local_rank: int
     is_error: bool
@@ -68,7 +69,7 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exited:
-    """A rank has ended: with an exit code, or by a signal, whose negative number is `status`."""
+    """A rank has ended; `status` is its exit code, or the negative number of a signal."""
 
     local_rank: int
     status: int

@@ -1,4 +1,4 @@
-"""Find NCCL's net plugin that is installed on this host."""
+"""Find Slipstream's net plugin for NCCL that is installed on this host."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def plugin_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that make NCCL send through the plugin of this host.
 
     Args:
-        environ: Environment of the ranks, as it is without the plugin.
+        environ: Environment of the ranks before these variables are added.
 
     Raises:
         ConfigError: this installation has no plugin.

@@ -16,7 +16,7 @@ class Outlet:
         lost: Function that is called once, with the reason, after a write has failed.
 
     Attributes:
-        has_no_reader: Whether the stream was a pipe whose reader has closed it.
+        has_no_reader: Whether a write failed because nobody reads the pipe any more.
     """
 
     def __init__(self, stream: TextIO, lost: Callable[[str], None]) -> None:

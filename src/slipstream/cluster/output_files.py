@@ -46,7 +46,7 @@ class OutputFiles:
 
     @property
     def has_no_reader(self) -> bool:
-        """True if nobody reads the wrapped display any more."""
+        """Whether nobody reads the output of the display `shown` any more."""
         return self._shown.has_no_reader
 
     def progress(self, rank: int, text: str) -> None:

@@ -2,8 +2,8 @@
 
 A rank leads a process group and a session of its own. Linux kills a rank when the agent dies
 (PR_SET_PDEATHSIG), and makes the agent the parent of the rank's orphans (PR_SET_CHILD_SUBREAPER).
-An ended rank stays a zombie until the agent ends, so that no other process group can get its number
-meanwhile.
+An ended rank stays a zombie until the agent ends. So no other process group can get the rank's
+number, and signals to this number reach no other process.
 """
 
 import ctypes
@@ -35,8 +35,8 @@ def start_rank(
         argv: Program and its arguments.
         cwd: Working directory.
         environ: Complete environment of the rank.
-        terminal: Descriptors for standard output and standard error; empty (the default) creates
-            pipes.
+        terminal: File descriptors for standard output and standard error; empty (the default)
+            creates pipes.
 
     Raises:
         OSError: the directory or program does not exist, or the program may not be executed.
@@ -63,7 +63,7 @@ def start_rank(
 
 
 def exit_status(pid: int) -> int | None:
-    """Return a child's exit code or negative signal, without reaping; None while it runs."""
+    """Return a child's exit code or negative signal number, or None while it runs; reap nothing."""
     result = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if result is None:
         return None
@@ -71,7 +71,7 @@ def exit_status(pid: int) -> int | None:
 
 
 def signal_group(leader: int, number: int) -> None:
-    """Send a signal to the process group, if it still exists, of a rank that was not reaped."""
+    """Send a signal to a rank's process group, if it still exists; reap the rank only later."""
     try:
         os.killpg(leader, number)
     except ProcessLookupError:

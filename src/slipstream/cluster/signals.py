@@ -1,4 +1,4 @@
-"""Signals as bytes on a pipe, so that one select can wait for them and for descriptors."""
+"""Signals as bytes on a pipe, so that one select() can wait for signals and for other input."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def expect_children() -> None:
 
 @contextmanager
 def signals_as_bytes(*numbers: signal.Signals) -> Generator[int]:
-    """Yield a descriptor from which the number of each signal that arrives can be read as a byte.
+    """Yield a file descriptor that delivers one byte, the signal's number, for each signal.
 
     An ignored signal stays ignored, because nohup and background jobs of shells rely on it. The
     earlier signal handlers are restored when the context ends. Call `signals_as_bytes` in the main

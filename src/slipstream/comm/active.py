@@ -1,7 +1,8 @@
-"""Open engines of this process, made by `comm.init()` or by an adapter.
+"""The open engines of this process, each made by `comm.init()` or by a framework's adapter.
 
-This module has the only list of a process's engines. Statistics, timelines and logs need such a
-list, because they cover all engines of the process.
+An engine is the C++ object that communicates for one rank. This module has the only list of a
+process's engines. Statistics, timelines and logs need such a list, because they cover all engines
+of the process.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _traces: dict[Path, TraceFile] = {}  # files of SLIPSTREAM_TIMELINE, shared by s
 
 
 class OpenEngine:
-    """An engine with a thread that forwards its log and timeline; the engine is closed at exit.
+    """An engine, with a thread that forwards the engine's log and writes its timeline.
+
+    The engine is closed at exit.
 
     Args:
         runtime: Connected engine.
@@ -53,17 +56,17 @@ class OpenEngine:
         self._thread.start()
 
     def is_mine(self) -> bool:
-        """Return whether the engine was made by this process, and not before a fork."""
+        """Return whether this process itself made the engine; False in a forked child."""
         return os.getpid() == self._process
 
     def record(self, trace: TraceFile) -> None:
-        """Start to write every operation of the engine to a timeline."""
+        """Start to write every operation of the engine to the file of a timeline."""
         with self._recording:
             self.trace = trace
             self.runtime.keep_records(True)
 
     def end_recording(self) -> TraceFile | None:
-        """Write the remaining operations; return the timeline, or None without a recording."""
+        """Write the last operations, end the timeline, and return its file, or None without one."""
         self._write_records()
         with self._recording:
             trace, self.trace = self.trace, None
@@ -73,8 +76,9 @@ class OpenEngine:
     def close(self) -> None:
         """Close the engine, and forward the rest of its log.
 
-        Blocks for at most a few seconds, until the peers have all data that they need. A second
-        call does nothing, and so does a call in a forked child, which owns no engine.
+        Blocks for at most a few seconds, until the other ranks have all data that they need from
+        this rank. A second call does nothing, and so does a call in a forked child, which owns no
+        engine.
         """
         if not self.is_mine() or not self._closing.acquire(blocking=False):
             return
@@ -95,7 +99,7 @@ class OpenEngine:
                 return
 
     def add_bars(self, process: int, title: str, bars: Sequence[Bar]) -> None:
-        """Add activities outside the engine to the timeline that is being recorded, if any."""
+        """Add bars for activities outside the engine, if a timeline is being recorded."""
         self._write(lambda trace: trace.add_bars(process, title, bars))
 
     def _write_records(self) -> None:
@@ -138,6 +142,6 @@ def _trace_for(path: Path) -> TraceFile:
 
 @atexit.register
 def _close_all() -> None:
-    """Close all engines while their threads still run, before the interpreter exits."""
+    """Close all engines at exit, while their threads can still forward the last log lines."""
     for engine in open_engines():
         engine.close()

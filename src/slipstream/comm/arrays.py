@@ -47,7 +47,7 @@ def view(array: Array) -> View:
 
     Raises:
         UsageError: the argument is not a contiguous array, or its element type is not supported.
-        UnsupportedError: the array is in the memory of a device.
+        UnsupportedError: the array is in the memory of a GPU or of another device.
     """
     try:
         return View(*_core.array_view(array))
@@ -78,7 +78,8 @@ def output_view(array: Array, count: int, dtype: _core.DType, collective: str) -
         collective: Name of the collective, for messages.
 
     Raises:
-        UsageError: the array is read-only, or differs from `count` or `dtype`.
+        UsageError: the array is read-only, has another number of elements than `count`, or has
+            another element type than `dtype`.
     """
     out = writable(view(array), collective)
     if out.elements != count or out.dtype != dtype:

@@ -4,10 +4,11 @@
     acceptor   Challenge  magic, version, nonce, HMAC over its label, Hello and Challenge
     connector  Proof      HMAC over its label, Hello and Challenge
 
-Each digest of the three messages covers both nonces, the rank, the world size, the epoch and the
-version. Hello, Challenge and Proof have fixed sizes. Every later message carries an HMAC over a
-message count, with a key for this conversation and direction; so messages cannot be changed,
-repeated or inserted.
+The connector is the process that opened the connection, and the acceptor is the process that
+listened. Both HMACs cover both nonces, the rank, the world size, the epoch and the version. Hello,
+Challenge and Proof have fixed sizes. Every later message carries an HMAC over its bytes and its
+number. The key of this HMAC is valid for one connection and one direction, so nobody else can
+change, repeat or insert messages.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ class Claim:
 
 
 class Seal:
-    """Signer of the messages in one direction of an authenticated conversation.
+    """Maker and checker of the digests of all messages in one direction of a connection.
 
     Args:
-        key: Key for one conversation and one direction.
+        key: Key that is valid for this connection and this direction only.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -60,21 +61,21 @@ class Seal:
         self._messages = 0
 
     def digest(self, message: bytes) -> bytes:
-        """Return the digest of the next message to send."""
+        """Return the digest of the next message in this direction, and count the message."""
         self._messages += 1
         return _digest(self._key, self._messages.to_bytes(8, "big"), message)
 
     def matches(self, message: bytes, digest: bytes) -> bool:
-        """Return whether a digest is that of the next received message."""
+        """Return whether `digest` is right for the next message in this direction; count it."""
         return hmac.compare_digest(self.digest(message), digest)
 
 
 class Connector:
-    """The end of a conversation that connects to the other end.
+    """The side of an authentication that opened the connection.
 
     Args:
         key: Key of the job.
-        claim: Rank, world size and epoch of this process, as they are sent to the other end.
+        claim: Rank, world size and epoch of this process, which are sent to the acceptor.
     """
 
     def __init__(self, key: bytes, claim: Claim) -> None:
@@ -83,14 +84,14 @@ class Connector:
         self.hello = _prefix() + identity + secrets.token_bytes(_NONCE_BYTES)
 
     def prove(self, challenge: bytes) -> bytes:
-        """Check the proof of the acceptor, and return the proof of this end.
+        """Check that the acceptor has the job key, and return the proof that this process has it.
 
         Args:
             challenge: Challenge of the acceptor, CHALLENGE_BYTES long.
 
         Raises:
             ConfigError: the acceptor is not Slipstream, or has another version of the protocol.
-            AuthError: the acceptor has another key.
+            AuthError: the acceptor has another job key.
         """
         _check_magic(challenge)
         _check_version(challenge)
@@ -104,17 +105,17 @@ class Connector:
         return _digest(self._key, b"connect", self._transcript)
 
     def seals(self) -> tuple[Seal, Seal]:
-        """Return the seals for sent and for received messages; call prove() first."""
+        """Return a `Seal` for messages to send and one for received ones; call prove() first."""
         return _seals(self._key, self._transcript)
 
 
 class Acceptor:
-    """The end of a conversation that listened for the connection.
+    """The side of an authentication that accepted the connection.
 
     Args:
         key: Key of the job.
-        hello: First message of the side that connects, HELLO_BYTES long. verify() checks the
-            version in the hello; by then the challenge has told the connector our version.
+        hello: First message of the connector, HELLO_BYTES long. Only verify() checks its version,
+            so a connector of another version learns the acceptor's version from the challenge.
 
     Raises:
         ConfigError: the hello is not from Slipstream.
@@ -129,10 +130,10 @@ class Acceptor:
         self.challenge = head + _digest(self._key, b"accept", self._transcript)
 
     def verify(self, proof: bytes) -> Claim:
-        """Check the proof of the connector, and return its claim.
+        """Check that the connector has the job key; return its rank, world size and epoch.
 
         Raises:
-            AuthError: the connector does not have the key.
+            AuthError: the connector does not have the job key.
             ConfigError: the connector uses another version of the protocol.
         """
         if not hmac.compare_digest(_digest(self._key, b"connect", self._transcript), proof):
@@ -144,7 +145,7 @@ class Acceptor:
         return Claim(rank=rank, world_size=world_size, epoch=epoch)
 
     def seals(self) -> tuple[Seal, Seal]:
-        """Return the seals for sent and for received messages; call verify() first."""
+        """Return a `Seal` for messages to send and one for received ones; call verify() first."""
         to_acceptor, to_connector = _seals(self._key, self._transcript)
         return to_connector, to_acceptor
 

@@ -51,7 +51,7 @@ class Group:
     """Ranks of the job, renumbered from 0 in the order given; any thread may use a group.
 
     Args:
-        group: The engine's own object for this group of ranks.
+        group: Object of the C++ engine for this group of ranks.
     """
 
     def __init__(self, group: _core.Group) -> None:
@@ -83,12 +83,12 @@ class Group:
             op: Reduction: sum, average, min, max, product, band, bor or bxor.
             out: Array of equal shape for the result (default: `array` itself).
             codec: Encoding of float32 sums and averages between hosts: none, fp16, bf16 or int8;
-                all ranks must pass the same codec. With a codec, the reduction is still exact
-                within a host, for arrays below 32 KB, for other types, and if hosts have different
-                numbers of ranks.
-            residual: Float32 array for error feedback, with as many elements as `array`, zero at
-                first. The residual keeps the codec's rounding error for the next allreduce of
-                `array` (default None).
+                all ranks must pass the same codec. Reductions within a host stay exact. The codec
+                has no effect on arrays below 32 KB, on types other than float32, or if hosts have
+                different numbers of ranks.
+            residual: Float32 array for error feedback, with as many elements as `array` (default
+                None). Fill it with zeros before the first call. It keeps the codec's rounding error
+                for the next allreduce of `array`.
 
         Returns:
             The array with the result, or a Handle.
@@ -168,7 +168,8 @@ class Group:
     ) -> Any:
         """Give every rank the arrays of all ranks, concatenated; their lengths may differ.
 
-        Each rank takes n-1 steps and sends all parts except the next rank's.
+        Arrays travel round a ring of ranks. Each rank takes n-1 steps and sends the arrays of all
+        ranks except that of its successor in the ring.
 
         Args:
             array: Array of counts[rank] elements.
@@ -355,9 +356,9 @@ class Group:
 
         Args:
             array: Array of sum(send_counts) elements.
-            send_counts: Number of elements for each rank.
-            receive_counts: Number of elements from each rank, equal to the number that the sender
-                has in its `send_counts`.
+            send_counts: Number of elements that go to each rank.
+            receive_counts: Number of elements that come from each rank, equal to the number for
+                this rank in the sender's `send_counts`.
             out: Array of sum(receive_counts) elements (default: a new one-dimensional NumPy array).
         """
         source = view(array)
@@ -386,14 +387,14 @@ class Group:
         return _finish(self._group.barrier(**_engine(options)), None, (), options)
 
     def send(self, array: Array, peer: int, tag: int = 0, **options: Unpack[Options]) -> Any:
-        """Send an array to one rank, which receives it with the same tag.
+        """Send an array to one rank, which must call recv() with the same tag.
 
-        A small array is sent even before the peer is ready to receive.
+        A small array is sent even before the receiver has called recv().
 
         Args:
             array: Array of any shape.
             peer: Rank of the receiver in the group, not this rank itself.
-            tag: Tag of the message, 0 to 2^31 - 1, by which the peer receives it (default 0).
+            tag: Number that the receiver must pass to recv() as well, 0 to 2^31 - 1 (default 0).
         """
         source = view(array)
         submitted = self._group.send(
@@ -413,9 +414,9 @@ class Group:
 
         Args:
             out: Array that is filled.
-            peer: Rank of the sender in the group, or ANY_RANK; in that case, Handle.source()
-                returns the sender.
-            tag: Tag of the message, equal to the tag in the peer's send() (default 0).
+            peer: Rank of the sender in the group, or ANY_RANK (the default) for any sender; then
+                Handle.source() returns the sender.
+            tag: Number that the sender has passed to send() as `tag` (default 0).
         """
         target = _target(view(out), None, "recv")
         peer = ANY_RANK if peer == ANY_RANK else self._peer("recv: peer", peer)
@@ -425,11 +426,11 @@ class Group:
         return _finish(submitted, out, (target, out), options)
 
     def abort(self, reason: str) -> None:
-        """End all operations of the group on all ranks with AbortedError; any thread may call."""
+        """Fail all operations of the group on all ranks with AbortedError; any thread may call."""
         self._group.abort(reason)
 
     def close(self) -> None:
-        """Leave the group; operations in flight end with AbortedError on every rank."""
+        """Leave the group; operations in flight fail with AbortedError on every rank."""
         self._group.close()
 
     def _peer(self, parameter: str, rank: int) -> int:
@@ -446,7 +447,7 @@ class Group:
 
 
 def _target(source: View, out: Array | None, collective: str) -> View:
-    """Return memory for a result of the input's size: that of `out`, or the input's own."""
+    """Return the memory for a result: that of `out`, or the memory of the input without `out`."""
     if out is not None:
         return output_view(out, source.elements, source.dtype, collective)
     return writable(source, collective)

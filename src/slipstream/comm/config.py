@@ -12,7 +12,7 @@ _BYTES_PER_MBIT = 125_000
 
 
 def interface_filter_text(interfaces: InterfaceFilter | None) -> str:
-    """Return a filter of interfaces in NCCL's syntax; "" if every interface is allowed."""
+    """Return the allowed network interfaces in NCCL's syntax; "" if all are allowed."""
     if interfaces is None:
         return ""
     prefix = ("^" if interfaces.exclude else "") + ("=" if interfaces.exact else "")
@@ -22,12 +22,12 @@ def interface_filter_text(interfaces: InterfaceFilter | None) -> str:
 def choose_listen_addresses(settings: Settings, towards: str) -> list[_core.ListenAddress]:
     """Return the addresses on which this rank can listen, the best first, each with a reason.
 
-    The call may block in the resolver.
+    The call may block while it resolves a host name.
 
     Args:
-        settings: Settings of this process, of which SLIPSTREAM_IFACE is used.
-        towards: Name of a host of the job, such as MASTER_ADDR; the interface of the route to this
-            host comes first. The name is "" if no host is known.
+        settings: Settings of this process; only SLIPSTREAM_IFACE is used.
+        towards: Name of a host of the job, such as MASTER_ADDR, or "" if no host is known. The
+            network interface that leads to this host comes first.
 
     Raises:
         ConfigError: SLIPSTREAM_IFACE excludes all addresses.
@@ -38,10 +38,10 @@ def choose_listen_addresses(settings: Settings, towards: str) -> list[_core.List
 def explain_listen_addresses(settings: Settings, towards: str) -> list[_core.ListenAddress]:
     """Return the addresses on which this rank can listen, followed by this host's other addresses.
 
-    Each address has a reason. The call may block in the resolver.
+    Each address has a reason for or against it. The call may block while it resolves a host name.
 
     Args:
-        settings: Settings of this process, of which SLIPSTREAM_IFACE is used.
+        settings: Settings of this process; only SLIPSTREAM_IFACE is used.
         towards: Name of a host of the job, or "" if no host is known.
     """
     return _core.explain_listen_addresses(interface_filter_text(settings.iface), towards)
@@ -52,8 +52,8 @@ def engine_config(settings: Settings, towards: str | None) -> _core.Config:
 
     Args:
         settings: Settings of this process.
-        towards: Name of a host of the job, such as MASTER_ADDR; the route to this host determines
-            the network interface. Use None for a job of one process, which needs no network.
+        towards: Name of a host of the job, such as MASTER_ADDR, or None for a job of one process,
+            which needs no network. The engine prefers the network interface that leads to the host.
 
     Raises:
         ConfigError: SLIPSTREAM_IFACE excludes all addresses.

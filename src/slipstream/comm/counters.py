@@ -9,10 +9,10 @@ from slipstream.comm.active import open_engines
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stats:
-    """Counters of all engines of this process together, since the engines were made.
+    """Counters of all open engines of this process together; each counts from its creation.
 
-    Numbers of bytes include the headers of the engine. Times are those of `time.monotonic()`, in
-    seconds.
+    Numbers of bytes include the engine's message headers. `last_submit_time` and
+    `last_complete_time` are values of `time.monotonic()`, in seconds.
     """
 
     operations: int
@@ -24,7 +24,7 @@ class Stats:
     segments_sent_again: int
     streams_lost: int
     streams: int
-    """Number of connections that carry bulk data to a peer over the network."""
+    """Number of connections that carry bulk data to another rank over the network."""
     stalls_reported: int
     busy_seconds: float
     """Seconds with at least one operation in flight."""
@@ -37,7 +37,7 @@ class Stats:
 def stats() -> Stats:
     """Return the counters of the open engines; without an engine, all counters are zero.
 
-    The call does not wait for peers.
+    The call does not wait for other ranks.
     """
     counters = [engine.runtime.stats() for engine in open_engines()]
     return Stats(

@@ -12,7 +12,7 @@ _abandoned: deque[tuple[_core.Handle, tuple[object, ...]]] = deque()
 
 
 def keep_until_done(handle: _core.Handle, arrays: tuple[object, ...]) -> None:
-    """Keep the arrays of an operation alive until it ends, although no caller waits for it."""
+    """Keep the arrays of an operation alive until it ends, even if nobody keeps its handle."""
     _abandoned.append((handle, arrays))
 
 
@@ -28,12 +28,12 @@ def release_done() -> None:
 
 
 class Handle:
-    """An operation in flight, whose arrays live until it is done, even if the handle is dropped.
+    """An operation in flight; its arrays live until it has ended, even without the handle.
 
     Args:
-        handle: The engine's own handle of the operation.
+        handle: Handle of the C++ engine for the operation.
         result: Value that wait() returns.
-        arrays: Objects that must live until the operation is done.
+        arrays: Objects that must live until the operation has ended.
     """
 
     __slots__ = ("_arrays", "_handle", "_result")
@@ -55,14 +55,15 @@ class Handle:
         """Block, without the GIL, until the operation has ended.
 
         Args:
-            timeout: Time limit in seconds (default 0: the limit of the operation). After a timeout,
-                the operation goes on, and wait() can be called again.
+            timeout: Time limit of this call in seconds (default 0: only the operation's own time
+                limit applies). After a timeout, the operation goes on, and wait() can be called
+                again.
 
         Returns:
             The array with the result.
 
         Raises:
-            PeerError: a peer is gone.
+            PeerError: another rank is gone.
             MismatchError: the ranks passed different arguments.
             PeerTimeoutError: the time limit has passed before the operation ended.
             AbortedError: the group was aborted or closed.
@@ -71,5 +72,5 @@ class Handle:
         return self._result
 
     def source(self) -> int:
-        """Return the rank in the group whose message a `recv` from any rank received."""
+        """Return the sender of the message that recv() received, as a rank of the group."""
         return self._handle.source()

@@ -1,4 +1,4 @@
-"""Agreement of all ranks on one order for tensors that become ready in a different order on each.
+"""Agreement of all ranks on one order of tensors, which become ready in different orders.
 
     negotiator = Negotiator(comm.world())
     negotiator.submit(Tensor("weight", DType.FLOAT32, (512, 512)), token=3)
@@ -37,8 +37,9 @@ class NegotiatorConfig:
             round. `hold_seconds` should be equal on all ranks.
         stall_after_seconds: Time in seconds after which a warning names a tensor that some ranks
             have submitted and others have not.
-        most_tensors: Largest number of tensors that a negotiator remembers, 1 or more, equal on all
-            ranks. If more tensors are waiting, the negotiator remembers all of them nevertheless.
+        most_tensors: Largest number of tensor descriptions that a negotiator keeps, 1 or more,
+            equal on all ranks. Above it, the negotiator forgets the tensors that have not been
+            ready for the longest time. It never forgets a tensor that a rank has submitted.
     """
 
     cycle_seconds: float = 0.0
@@ -56,7 +57,7 @@ class NegotiatorConfig:
 
 
 class Negotiator:
-    """The member of this rank in the negotiations of a group; any thread may use it.
+    """This rank's part in the negotiations of a group; any thread may use it.
 
     All ranks of the group construct their negotiators with the same configuration. If a group has
     several negotiators, all ranks construct them in the same order.
@@ -77,7 +78,7 @@ class Negotiator:
         )
 
     def submit(self, tensor: Tensor, token: int = 0) -> None:
-        """Announce that this rank has a tensor; does not block.
+        """Announce that a tensor is ready on this rank; does not block.
 
         Args:
             tensor: Description of the tensor. If ranks pass different descriptions under one name,
@@ -86,9 +87,9 @@ class Negotiator:
                 2^64 - 1.
 
         Raises:
-            UsageError: an earlier tensor of the same name is not ready yet, or this rank has
-                joined.
-            PeerError: the negotiator has failed, because a peer is gone.
+            UsageError: an earlier tensor of the same name is not ready on all ranks yet, or this
+                rank has called join().
+            PeerError: the negotiator has failed, because another rank is gone.
             AbortedError: the negotiator has failed, because it was closed.
         """
         self._negotiator.submit(tensor, token)
@@ -97,8 +98,8 @@ class Negotiator:
         """Submit tensors with consecutive tokens; faster than a call of submit() for each tensor.
 
         Args:
-            tensors: Descriptions of the tensors, as for submit(); if one of them raises an error,
-                all tensors before it have been submitted.
+            tensors: Descriptions of the tensors, as for submit(). If one of them is refused with an
+                error, all tensors before it have been submitted.
             first_token: Token of the first tensor (default 0).
 
         The errors are the same as those of submit().
@@ -106,7 +107,7 @@ class Negotiator:
         self._negotiator.submit_all(tensors, first_token)
 
     def submit_fused(self, tensors: Sequence[Tensor], tokens: Sequence[int]) -> None:
-        """Announce that this rank has several tensors, which become ready together or not at all.
+        """Announce several tensors of this rank, which become ready in the same round or never.
 
         Args:
             tensors: Descriptions of the tensors, equal and in the same order on all ranks.
@@ -119,30 +120,31 @@ class Negotiator:
     def join(self) -> None:
         """Announce that this rank will submit no more tensors.
 
-        The rank counts as ready for every tensor until all ranks have joined. Does not block.
+        Once its submitted tensors are ready on all ranks, the rank counts as ready for every tensor
+        until all ranks have joined. Does not block.
         """
         self._negotiator.join()
 
     def next(self, timeout: float) -> Outcome | None:
-        """Wait for the next agreement of the ranks. The call waits without holding the GIL.
+        """Wait, without the GIL, for the next outcome on which the ranks agree.
 
         Args:
             timeout: Time limit in seconds, 0 or more.
 
         Returns:
             The outcome of a round in which tensors became ready or failed, or in which all ranks
-            had joined; None at the time limit.
+            had joined; None if the time limit passes first.
 
         Raises:
-            PeerError: a peer is gone; raised after all outcomes have been returned.
+            PeerError: another rank is gone; raised after all outcomes have been returned.
             AbortedError: the negotiator was closed; raised after all outcomes have been returned.
         """
         return self._negotiator.next(timeout)
 
     def stats(self) -> NegotiationStats:
-        """Return the counters of rounds and of reports about missing tensors since the start."""
+        """Return counts of rounds, tensors, messages and stall warnings since the start."""
         return self._negotiator.stats()
 
     def close(self) -> None:
-        """End the waiting calls of all ranks; does not block, and may be called again."""
+        """End the waiting next() calls of all ranks for good; may be called again."""
         self._negotiator.close()

@@ -24,7 +24,7 @@ class Profile:
     """A file that rank 0 reads and writes, and whose values all ranks use.
 
     Args:
-        path: Path of the file; None for no file. Either all ranks have a path, or no rank has.
+        path: Path of the file; None for no file. Either all ranks pass a path, or all pass None.
         group: Group whose allreduces are tuned.
     """
 
@@ -33,7 +33,7 @@ class Profile:
         self._group = group
 
     def load(self, knobs: Sequence[Knob]) -> bool:
-        """Set the knobs (tunable settings) to rank 0's stored values; blocks until rank 0 sends.
+        """Set the knobs (tunable settings) to the values in rank 0's file; wait for them.
 
         Returns:
             Whether the profile had a value for at least one knob.
@@ -51,7 +51,7 @@ class Profile:
         return bool((values != _NONE).any())
 
     def save(self, knobs: Sequence[Knob], measured: Measured, news: Sequence[str]) -> None:
-        """Write rank 0's values in use to the file; warn if the file cannot be written."""
+        """Write the current values to the file, on rank 0; warn if the file cannot be written."""
         if self._path is None or self._group.rank() != 0:
             return
         text = json.dumps(
@@ -104,7 +104,7 @@ class Profile:
 
 
 def stored_streams(path: Path | None) -> int:
-    """Return the number of streams that the profile at a path states; 0 without a profile."""
+    """Return the number of connections per pair of ranks in a profile; 0 without a profile."""
     try:
         return int(json.loads(path.read_text())["streams"]) if path is not None else 0
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,7 +1,8 @@
-"""Rendezvous on rank 0, which listens, tells ranks from strangers, and answers the ranks.
+"""Rank 0's side of the rendezvous: listen, refuse processes outside the job, and answer the ranks.
 
-One thread handles all connections. The thread never blocks on a connection that has not proved the
-job key, so that a stranger who sends nothing, or one byte per hour, delays nobody.
+One thread handles all connections. A stranger is a process that has not proved the job key. The
+thread never blocks on a stranger's connection, so a stranger that sends nothing, or one byte per
+hour, delays nobody.
 """
 
 from __future__ import annotations
@@ -41,14 +42,16 @@ _Script = Generator[int, bytes, None]
 
 
 def receive(meeting: Meeting, address: bytes) -> list[bytes]:
-    """Exchange addresses with all ranks, on rank 0. Blocks until all ranks have come.
+    """Exchange engine addresses with all ranks; only rank 0 calls this function.
+
+    Blocks until all ranks have come.
 
     Args:
         meeting: Address, key and time limit of the meeting.
         address: Address of this rank's engine.
 
     Returns:
-        The addresses of all ranks, by rank.
+        The addresses of all engines, in the order of the ranks.
 
     Raises:
         PeerTimeoutError: some ranks did not come; the message names them, on all ranks that came.
@@ -65,11 +68,11 @@ def receive(meeting: Meeting, address: bytes) -> list[bytes]:
 
 
 class _Visitor:
-    """A connection to rank 0, of a stranger at first, and of a rank once it has proved the key.
+    """A connection to rank 0; the other end counts as a stranger until it proves the job key.
 
     Args:
         connection: Connection to the visitor, which this object closes.
-        name: Address of the peer, for messages.
+        name: Address of the connection's other end, for messages.
     """
 
     def __init__(self, connection: socket.socket, name: str) -> None:
@@ -85,12 +88,12 @@ class _Visitor:
         self._data = bytearray()
 
     def begin(self, script: _Script) -> None:
-        """Start a script, a generator that yields the number of bytes that it needs next."""
+        """Start a generator that yields how many bytes it needs next, and then receives them."""
         self._script = script
         self._wanted = next(script)
 
     def advance(self) -> None:
-        """Read the bytes that have come, and continue the script if it has as many as it needs.
+        """Read the bytes that have come, and continue the generator if it has all that it needs.
 
         Raises:
             OSError: the connection is lost.
@@ -193,7 +196,7 @@ class _Reception:
         )
 
     def _unknown_host(self) -> str:
-        """Return a hint if even this host cannot resolve the name of rank 0's host; else ""."""
+        """Return a hint if rank 0 cannot resolve MASTER_ADDR, its own host's name; else ""."""
         try:
             socket.getaddrinfo(self._meeting.host, self._meeting.port, type=socket.SOCK_STREAM)
         except OSError as error:
@@ -245,7 +248,7 @@ class _Reception:
         raise AuthError("it sent more than its address")
 
     def _judge(self, claim: Claim) -> str:
-        """Return the reason for refusing a process with the job key; "" to accept it as a rank."""
+        """Return why rank 0 refuses a process that has the job key, or "" if it accepts it."""
         expected = self._meeting.claim
         if claim.world_size != expected.world_size:
             return (

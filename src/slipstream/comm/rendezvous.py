@@ -2,9 +2,9 @@
 
 Rank 0 listens. Each other rank connects to rank 0, proves the job key (auth.py), sends its address
 and waits. Rank 0 answers at once that it has noted the address. When all ranks have come, rank 0
-sends all addresses to all ranks. If ranks are missing at the time limit, rank 0 sends their names
-to the ranks that came. After its last answer, rank 0 closes the connections. A message consists of
-its length, its digest and its bytes; the first byte of an answer is its kind.
+sends all addresses to all ranks. If ranks are missing at the time limit, rank 0 names them to the
+ranks that came. After its last answer, rank 0 closes the connections. A message consists of its
+length, its digest and its bytes. The first byte of an answer states the kind (see `Answer`).
 """
 
 from __future__ import annotations
@@ -77,19 +77,21 @@ class Meeting:
 
 
 def join(meeting: Meeting, address: bytes) -> list[bytes]:
-    """Exchange addresses with all ranks, on a rank other than 0. Blocks until all ranks have come.
+    """Exchange engine addresses with all ranks; every rank except rank 0 calls this function.
+
+    Blocks until all ranks have come.
 
     Args:
         meeting: Address, key and time limit of the meeting.
         address: Address of this rank's engine, at most ADDRESS_LIMIT_BYTES long.
 
     Returns:
-        The addresses of all ranks, by rank.
+        The addresses of all engines, in the order of the ranks.
 
     Raises:
         PeerTimeoutError: some ranks did not come; the message names them.
-        PeerError: rank 0 answered, but then closed the connection.
-        AuthError: rank 0 has another key.
+        PeerError: rank 0 noted the address, but closed the connection before its last answer.
+        AuthError: rank 0 has another job key.
         ConfigError: the process at rank 0's address is not rank 0 of this job.
     """
     deadline = time.monotonic() + meeting.seconds
@@ -113,7 +115,7 @@ def join(meeting: Meeting, address: bytes) -> list[bytes]:
 
 
 def answer(kind: Answer, body: bytes, seal: Seal) -> bytes:
-    """Return the bytes of an answer of rank 0."""
+    """Return an answer of rank 0 as bytes, with its length and digest in front."""
     message = bytes([kind]) + body
     return HEAD.pack(len(message), seal.digest(message)) + message
 
@@ -157,14 +159,14 @@ class _Channel:
         self._connection.close()
 
     def send(self, message: bytes) -> None:
-        """Send a sealed message."""
+        """Send a message, with its length and digest in front."""
         self._connection.sendall(HEAD.pack(len(message), self._to_host.digest(message)) + message)
 
     def receive(self, deadline: float, limit: int) -> tuple[Answer, bytes]:
         """Return the next answer of rank 0.
 
         Raises:
-            TimeoutError: the deadline has passed.
+            TimeoutError: no complete answer has come by `deadline`.
             AuthError: the answer is too long or was changed on its way.
         """
         size, digest = HEAD.unpack(_read(self._connection, HEAD.size, deadline))
@@ -177,7 +179,7 @@ class _Channel:
 
 
 def _introduced(meeting: Meeting, address: bytes, deadline: float) -> _Channel:
-    """Connect to rank 0 again and again until it has noted this rank's address."""
+    """Try to connect to rank 0 until rank 0 has noted this rank's address."""
     failure: OSError | None = None
     while (remaining := deadline - time.monotonic()) > 0:
         attempt = min(remaining, _ATTEMPT_SECONDS)

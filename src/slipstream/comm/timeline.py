@@ -15,7 +15,7 @@ from slipstream.errors import UsageError
 
 
 def start(path: str | Path) -> None:
-    """Start to record every operation of this process; does not block.
+    """Start to record every operation of this process's engines; does not block.
 
     Args:
         path: Path of the file, which is made at once and written every second; `{rank}` in the
@@ -50,9 +50,9 @@ def add(process: int, title: str, bars: Sequence[Bar]) -> None:
     """Write bars to the timeline at once, if one is being recorded.
 
     Args:
-        process: Number of the process row, in the viewer, to which the bars belong; no rank may
-            have this number.
-        title: Title of the process row.
+        process: Process number under which the viewer shows the bars; ranks use their own numbers,
+            so it must not be a rank.
+        title: Title of this process in the viewer.
         bars: Bars in any order; their times are those of the monotonic clock.
     """
     writers = {id(engine.trace): engine for engine in open_engines()}  # one engine per file

@@ -65,15 +65,15 @@ class TraceFile:
         """Write bars for activities outside the engine.
 
         Args:
-            process: Number of the process row, in the viewer, to which the bars belong; no rank may
-                have this number.
-            title: Title of the process row.
+            process: Process number under which the viewer shows the bars; ranks use their own
+                numbers, so it must not be a rank.
+            title: Title of this process in the viewer.
             bars: Bars to write, in any order.
         """
         self._write((process, title, bar.row, _bar(bar)) for bar in bars)
 
     def _write(self, events: Iterable[tuple[int, str, str, dict[str, Any]]]) -> None:
-        """Write events; each names a process row, by number and title, and a row in it."""
+        """Write events; each comes with its process number, process title and row title."""
         with self._lock:
             placed = [event for fields in events for event in self._placed(*fields)]
             if not placed:

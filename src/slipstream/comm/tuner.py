@@ -2,11 +2,12 @@
 
 Every trial of a value lasts a few real training steps. The search changes one setting at a time,
 first upwards, then downwards, as long as training steps become shorter by more than the noise of
-their durations. Then the search rests until the duration of a step changes, or until a time has
-passed that grows from rest to rest. If steps hardly wait for communication, there is nothing to
-gain, and the search tries nothing.
+their durations. Then the search rests. A rest ends early if the duration of a step changes; if not,
+the next rest lasts twice as long, up to a limit. If steps hardly wait for communication, there is
+nothing to gain, and the search tries nothing.
 
-The search is pure arithmetic: ranks that get the same numbers choose the same values.
+The search depends only on the step times that it gets, so ranks that get the same step times choose
+the same values.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FIRST_REST, LONGEST_REST = 32, 1024
 
 
 class Measured(NamedTuple):
-    """Median duration in seconds of a window's steps, and their median wait for communication."""
+    """Median duration of a few steps, and their median wait for communication, both in seconds."""
 
     seconds: float
     waited: float
@@ -63,11 +64,11 @@ class Knob:
         self._index = min(range(len(self.values)), key=lambda i: abs(self.values[i] - value))
 
     def can_move(self, by: int) -> bool:
-        """Return whether the sorted list has a value `by` positions from the value in use."""
+        """Return whether move() with this argument stays within the list of values."""
         return 0 <= self._index + by < len(self.values)
 
     def move(self, by: int) -> None:
-        """Use the value that is `by` positions from the value in use in the sorted list."""
+        """Go `by` positions up in the sorted list of values, or down if `by` is negative."""
         self._index += by
 
 
@@ -86,7 +87,7 @@ class Tuner:
         next(self._search)
 
     def take(self, measured: Measured) -> None:
-        """Receive the step times that the current values gave, and maybe change a value."""
+        """Receive the times of steps with the current values, and choose the next values to try."""
         self._search.send(measured)
 
     def _live(self) -> Generator[None, Measured]:
@@ -101,7 +102,7 @@ class Tuner:
             rest = FIRST_REST if changed else min(LONGEST_REST, 2 * rest)
 
     def _rest(self, windows: int, usual: Measured) -> Generator[None, Measured, bool]:
-        """Wait for some windows; return True early if two in a row have another step time."""
+        """Wait for some windows; return True once two in a row differ in step time from `usual`."""
         unusual = 0
         for _ in range(windows):
             now = yield

@@ -1,8 +1,8 @@
 """Tuning during training: ranks measure steps, agree on the times, and switch together.
 
 After every few steps, a small allreduce finds the times of the slowest rank. All ranks use the
-slowest rank's times, so they choose the same values (see tuner.py). The number of streams is tuned
-by the engine itself, within a step.
+slowest rank's times, so they choose the same values (see tuner.py). The number of streams
+(connections per pair of ranks) is tuned by the engine itself, within a step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ _log = logging.getLogger(__name__)
 
 
 def segment_sizes(settings: Settings) -> list[int]:
-    """Return the segment sizes to try: the configured size, 1/2 and 1/4, above `eager_bytes`."""
+    """Return the segment sizes in bytes to try: the configured size, and 1/2 and 1/4 of it.
+
+    Sizes below `eager_bytes` or 16 KiB, and sizes that are no multiples of 64, are left out.
+    """
     most = settings.segment_bytes
     least = max(_LEAST_SEGMENT, settings.eager_bytes)
     return [size for size in (most // 4, most // 2, most) if size >= least and size % _GRAIN == 0]
@@ -44,8 +47,8 @@ def segment_sizes(settings: Settings) -> list[int]:
 class Tuning:
     """Tuning of the allreduces of one group, and of further knobs (settings) of an adapter.
 
-    All ranks of the group construct `Tuning` with the same arguments, at the same position among
-    the operations of the group; calls of `step` follow the same rule. With a profile, the
+    All ranks of the group must construct `Tuning` with the same arguments and between the same two
+    collectives of the group. The same holds for each call of step(). With a profile, the
     constructor blocks until rank 0 has sent the stored values.
 
     Args:
@@ -99,7 +102,7 @@ class Tuning:
         return self._tuner.is_settled
 
     def step(self) -> None:
-        """Note the end of a training step, and maybe switch to other values.
+        """Measure the training step that ends here; change a value if the search asks for it.
 
         In some steps, the call blocks until the other ranks have sent their times.
         """

@@ -49,7 +49,7 @@ def init(settings: Settings | None = None) -> Group:
         settings: Settings of this process (default: from the environment).
 
     Returns:
-        The group of all ranks, on which the functions of this package work.
+        The group of all ranks, which functions such as comm.allreduce() use.
 
     Raises:
         ConfigError: a variable is wrong, or the job has several ranks but no key.
@@ -68,9 +68,9 @@ def init(settings: Settings | None = None) -> Group:
 def shutdown() -> None:
     """Leave the job; operations in flight end with AbortedError.
 
-    The call blocks for at most a few seconds, until the other ranks have all data that they need. A
-    second call does nothing. The job is also left at exit. After shutdown(), init() may be called
-    again.
+    The call blocks for at most a few seconds, until the other ranks have all data that they need
+    from this rank. A second call does nothing. The process also leaves the job at exit. After
+    shutdown(), init() may be called again.
     """
     global _world
     with _lock:
@@ -106,8 +106,7 @@ def group(ranks: Sequence[int], name: str | None = None) -> Group:
             made from the ranks).
 
     Raises:
-        UsageError: this rank is missing in `ranks`, or `ranks` repeats a rank or has a rank that
-            does not exist.
+        UsageError: `ranks` lacks this rank, repeats a rank, or names a rank that does not exist.
     """
     chosen = list(ranks)
     size = world().size

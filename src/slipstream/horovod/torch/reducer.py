@@ -47,19 +47,18 @@ class ReducerOptions:
 
     @property
     def factors(self) -> tuple[float, float]:
-        """Factor before the reduction and factor after it, by which gradients are multiplied."""
+        """Factors by which gradients are multiplied: one before and one after the reduction."""
         return (1 / self.predivide, self.predivide) if self.op == Average else (1.0, 1.0)
 
 
 class Reducer:
-    """Sender of the gradients of some parameters.
+    """Object that allreduces the gradients of given parameters while the backward pass runs.
 
     Args:
-        names: Names of the parameters, in the order of the model.
-        groups: Groups of parameters whose gradients are submitted together. All gradients that
-            belong to no group are submitted one by one.
-        passes: Number of backward passes whose gradients are summed before they are sent, 1 or
-            more.
+        names: Name of each parameter. The gradients of earlier parameters have priority.
+        groups: Groups of parameters whose gradients are submitted to the engine together. A
+            gradient that belongs to no group is submitted alone.
+        passes: Number of backward passes, 1 or more, that add to a gradient before it is sent.
         options: Options for the reduction.
     """
 
@@ -110,7 +109,10 @@ class Reducer:
             self.reset()
 
     def _hook(self) -> list[Any]:
-        """Register a hook for each gradient; the hooks do not keep this object alive."""
+        """Make each parameter call `_ready` after a backward pass; return the handles of the hooks.
+
+        The hooks do not keep this object alive.
+        """
         reference = weakref.WeakMethod(self._ready)
 
         def ready(parameter: Parameter) -> None:
@@ -122,7 +124,7 @@ class Reducer:
         return [parameter.register_post_accumulate_grad_hook(ready) for parameter in parameters]
 
     def _ready(self, parameter: Parameter) -> None:
-        """Count a backward pass for a gradient; send the gradient's group once complete.
+        """Count a backward pass for a parameter; send its group once all gradients are ready.
 
         Autograd calls this method in its own thread.
         """
@@ -167,7 +169,7 @@ class Reducer:
         self._under_way[tuple(members)] = _SentGradients(members, contexts, self._options, result)
 
     def _request(self, parameter: Parameter) -> tuple[Request, Any]:
-        """Return the request for a gradient, and the context for its decompression."""
+        """Return the allreduce request for a gradient, and the context that decompress() needs."""
         gradient, options = parameter.grad, self._options
         assert gradient is not None
         tensor = gradient.to_dense() if gradient.is_sparse else gradient.contiguous()
@@ -206,7 +208,7 @@ _NOT_COMPRESSED = object()  # stands for the context of a gradient that is not c
 
 @dataclass(frozen=True, slots=True)
 class _SentGradients:
-    """Gradients that were submitted together, each with the context for its decompression."""
+    """Gradients that were submitted together, each with the context that decompress() needs."""
 
     members: Sequence[Parameter]
     contexts: Sequence[Any]
@@ -214,7 +216,7 @@ class _SentGradients:
     result: AsyncResult
 
     def finish(self) -> None:
-        """Block until the gradients are reduced, and store them in the parameters."""
+        """Block until the gradients are reduced, and store the results in the parameters."""
         results: list[torch.Tensor] = self.result.wait()
         for parameter, context, result in zip(self.members, self.contexts, results, strict=True):
             gradient = parameter.grad

@@ -18,12 +18,12 @@ from slipstream.horovod.torch.calls import allreduce
 class SyncBatchNorm(_BatchNorm):
     """Batch normalization that, in training, uses the mean and variance over all ranks' batches.
 
-    The forward pass takes two allreduces with one number per channel, and so does the backward
-    pass. The ranks' batches may differ in size.
+    The forward pass does two allreduces, and so does the backward pass. An allreduce has about one
+    number per channel. The ranks' batches may differ in size.
 
     Args:
         num_features: Number of channels.
-        eps: Number that is added to the variance (default 1e-5).
+        eps: Number that is added to the variance, so that no division by 0 occurs (default 1e-5).
         momentum: Weight of the newest batch in the running mean and variance (default 0.1); None
             gives all batches equal weight.
         affine: Whether each channel has a weight and a bias (default True).
@@ -54,7 +54,7 @@ class SyncBatchNorm(_BatchNorm):
         return result.to(batch.dtype)
 
     def _moments(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
-        """Return the channels' means and variances, and the elements per channel on all ranks."""
+        """Return the mean, the variance and the number of elements of each channel on all ranks."""
         dims = [dim for dim in range(batch.dim()) if dim != 1]
         own_count = torch.tensor([batch.numel() // batch.shape[1]], dtype=batch.dtype)
         sums = allreduce(torch.cat([batch.sum(dims), own_count]), op=Sum)
@@ -73,7 +73,7 @@ class SyncBatchNorm(_BatchNorm):
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)
 
     def _momentum(self) -> float:
-        """Count a batch, and return its weight in the running mean and variance."""
+        """Increment the number of batches; return the new batch's weight in the running values."""
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
         if self.momentum is not None:
