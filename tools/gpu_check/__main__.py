@@ -1,4 +1,4 @@
-"""Measure, on a machine with one NVIDIA GPU, the facts on which staging through host memory relies.
+"""Measure, on one NVIDIA GPU, the properties on which staging through host memory relies.
 
     python -m tools.gpu_check [--output FILE] [--parts copies,signals] [--seconds 240]
 
@@ -46,7 +46,10 @@ HUNG = "does not come back"
 
 @dataclass(frozen=True)
 class Step:
-    """A case of a part, with its arguments and environment variables."""
+    """One run of a case (a measurement), with its arguments and environment variables.
+
+    A part of the check, such as "copies", consists of several steps.
+    """
 
     part: str
     case: str
@@ -94,7 +97,7 @@ def plan() -> list[Step]:
 
 
 def run_operations(step: Step, folder: Path, limit: float) -> Result:
-    """Run a step whose operations may hang; after a hanging operation, go on with the next."""
+    """Run a step that tries operations; if an operation hangs, go on with the next operation."""
     total = Result()
     names = list(step.arguments)
     deadline = time.monotonic() + limit
@@ -114,7 +117,7 @@ def run_operations(step: Step, folder: Path, limit: float) -> Result:
 
 
 def run_step(step: Step, folder: Path, limit: float) -> dict[str, Any]:
-    """Run a step; return the step's results for the file."""
+    """Run a step; return its results in the form in which the JSON file stores them."""
     start = time.monotonic()
     if step.case == "operations":
         result = run_operations(step, folder, limit)

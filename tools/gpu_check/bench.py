@@ -1,4 +1,4 @@
-"""The GPU, the loops of the CPU and the kernels, which all measurements use."""
+"""What all measurements use: the GPU, its kernels, and C++ loops that run on the CPU."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Bench:
-    """The GPU, the loops of the CPU and the kernels, for all measurements of a process.
+    """What all measurements of a process use: the GPU, its kernels, and the loops on the CPU.
 
     Args:
         device: GPU.
-        loops: CPU's loops.
+        loops: C++ functions that run on the CPU (see host_loops.cc).
         kernels: Loaded kernels.
-        image: File of the kernels' machine code.
+        image: Path of the cubin file from which the kernels were loaded.
     """
 
     device: Device
@@ -34,7 +34,7 @@ class Bench:
 
 
 def open_bench(folder: Path) -> Bench:
-    """Open the first GPU, and build the loops and kernels if they are missing.
+    """Open the first GPU; build the CPU's loops and the GPU's kernels if they are not built yet.
 
     Args:
         folder: Folder for the built files.
@@ -56,7 +56,10 @@ def rounded(value: float) -> float:
 
 
 def spread(samples: Sequence[float], unit: str) -> Row:
-    """Return median, 99th percentile and maximum of samples, by names that end in the unit."""
+    """Return the median, 99th percentile and maximum of samples.
+
+    The keys end in the unit, such as "median_microseconds". Without samples, the result is empty.
+    """
     ordered = sorted(samples)
     if not ordered:
         return {}
@@ -65,5 +68,5 @@ def spread(samples: Sequence[float], unit: str) -> Row:
 
 
 def microseconds(nanoseconds: Sequence[int]) -> Row:
-    """Return the spread of times in microseconds."""
+    """Return the median, 99th percentile and maximum of times, in microseconds."""
     return spread([time / 1000 for time in nanoseconds], "microseconds")

@@ -1,4 +1,4 @@
-"""The build of the loops of the CPU and of the kernels of the GPU."""
+"""Build of host_loops.cc (C++ loops that run on the CPU) and of kernels.cu (for the GPU)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def run_compiler(command: list[str], name: str) -> None:
 
 
 def compile_once(source: Path, folder: Path, suffix: str, command: list[str]) -> Path:
-    """Return the file that a compiler makes, or made earlier from the same source and command.
+    """Compile a source unless this was done before; return the path of the compiled file.
+
+    The name of the file has a digest of the source and of the command.
 
     Args:
         source: Source file.
@@ -54,13 +56,13 @@ def compile_once(source: Path, folder: Path, suffix: str, command: list[str]) ->
 
 
 def build_loops(folder: Path) -> Path:
-    """Return the shared library of the CPU's loops."""
+    """Return the path of the shared library built from host_loops.cc."""
     options = ["-std=c++20", "-O2", "-shared", "-fPIC", "-pthread"]
     return compile_once(LOOPS, folder, ".so", ["g++", *options])
 
 
 def build_kernels(folder: Path, capability: int) -> Path:
-    """Return the kernels' machine code.
+    """Return the path of the cubin file built from kernels.cu.
 
     Args:
         folder: Folder for the built files.

@@ -54,7 +54,7 @@ TENSORS = {"codecs": "codecs.bits", "codec rates": "codecs.rates"}
 
 
 def rows(name: str, folder: Path, arguments: list[str]) -> Iterator[Row]:
-    """Return the rows of a case, one after another as the case yields them."""
+    """Return the results of a case (JSON objects), one after another as they are measured."""
     if name in PROGRAMS:
         return PROGRAMS[name](folder, arguments)
     if name in TENSORS:
@@ -63,7 +63,7 @@ def rows(name: str, folder: Path, arguments: list[str]) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Run a case and print each row at once."""
+    """Run a case; print each result as soon as it is measured."""
     name, folder, *arguments = sys.argv[1:]
     for row in rows(name, Path(folder), arguments):
         print(json.dumps(row), flush=True)

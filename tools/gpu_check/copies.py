@@ -28,10 +28,10 @@ class Flow:
 
     Args:
         stream: Stream of the copies.
-        enqueue: Function that enqueues one chunk at an offset of the region, given the offset and
-            the chunk's size.
-        first: Event before the copies.
-        last: Event after the copies.
+        enqueue: Function that enqueues the copy of one chunk. It takes the chunk's offset in the
+            region and its size in bytes.
+        first: Event that is recorded before the copies.
+        last: Event that is recorded after the copies.
     """
 
     stream: int
@@ -42,14 +42,17 @@ class Flow:
 
 @dataclass
 class Gate:
-    """A word that streams wait for, so that the speed of launching does not limit a measurement."""
+    """A word in memory that streams wait for before they begin the measured work.
+
+    All work is enqueued meanwhile, so the speed of launching does not limit a measurement.
+    """
 
     bench: Bench
     word: Word
     turn: int = field(default=0)
 
     def close(self, streams: list[int]) -> None:
-        """Make streams wait for a fixed time, whatever the caller does."""
+        """Make streams wait; another thread releases them after a fixed time."""
         self.turn += 1
         for stream in streams:
             self.bench.device.wait_value(stream, self.word.device, self.turn)
@@ -91,7 +94,7 @@ def rates(bench: Bench, gate: Gate, directions: list[list[Flow]], chunk: int) ->
 
 
 class Copies:
-    """Flows over one host region and two areas of device memory."""
+    """Flows (sequences of copies) between one region of host memory and two of device memory."""
 
     def __init__(self, bench: Bench, host: Region) -> None:
         self.bench = bench
@@ -101,19 +104,19 @@ class Copies:
         self.streams = [self.device.stream(), self.device.stream()]
 
     def another(self) -> Copies:
-        """Return further flows on new streams, over the host memory of these flows."""
+        """Return an object for further flows, on new streams, that uses the same host memory."""
         return Copies(self.bench, self.host)
 
     def _flow(self, place: int, enqueue: Enqueue) -> Flow:
         return Flow(self.streams[place], enqueue, self.device.event(), self.device.event())
 
     def engine_to_host(self) -> Flow:
-        """Return a flow by copy engine to the first half of the host's region."""
+        """Return a flow in which the copy engine copies to the first half of the host region."""
         device, stream, area, host = self.device, self.streams[0], self.areas[0], self.host.host
         return self._flow(0, lambda at, size: device.to_host(host + at, area + at, size, stream))
 
     def engine_to_device(self) -> Flow:
-        """Return a flow by copy engine from the second half of the host's region."""
+        """Return a flow in which the copy engine copies from the second half of the host region."""
         device, stream, area = self.device, self.streams[1], self.areas[1]
         host = self.host.host + REGION
         return self._flow(1, lambda at, size: device.to_device(area + at, host + at, size, stream))
@@ -129,16 +132,16 @@ class Copies:
         return self._flow(place, enqueue)
 
     def kernel_to_host(self, blocks: int) -> Flow:
-        """Return a flow by a kernel that stores to the host's memory."""
+        """Return a flow in which a kernel copies to the host's memory."""
         return self._kernel(0, self.host.device, self.areas[0], blocks)
 
     def kernel_to_device(self, blocks: int) -> Flow:
-        """Return a flow by a kernel that loads from the host's memory."""
+        """Return a flow in which a kernel copies from the host's memory."""
         return self._kernel(1, self.areas[1], self.host.device + REGION, blocks)
 
 
 def launch_cost(bench: Bench, gate: Gate, flow: Flow, chunk: int) -> float:
-    """Return the microseconds that the CPU needs to enqueue one chunk."""
+    """Return the microseconds that the CPU needs to enqueue the copy of one chunk."""
     gate.close([flow.stream])
     start = time.perf_counter()
     for i in range(200):
@@ -151,7 +154,7 @@ def launch_cost(bench: Bench, gate: Gate, flow: Flow, chunk: int) -> float:
 def sweep(
     bench: Bench, gate: Gate, name: str, flows: list[Flow], chunks: list[int]
 ) -> Iterator[Row]:
-    """Yield the rates of two flows alone and together, for every size of a chunk."""
+    """Yield the rates of two flows, each alone and both at once, for each chunk size."""
     down, up = flows
     for flow in flows:
         flow.enqueue(0, MEBIBYTE)
@@ -171,7 +174,10 @@ def sweep(
 
 
 def engines(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Yield rates of the copy engines, with registered and with driver-allocated memory."""
+    """Yield the rates at which the copy engines copy.
+
+    The host memory is registered by the driver in one case, and allocated by it in the other.
+    """
     gate = Gate(bench, words(bench.device, 1)[0])
     host = bench.device.allocate_host(2 * REGION)
     allocated = Region(host, bench.device.address_of(host), 2 * REGION)
@@ -183,7 +189,10 @@ def engines(bench: Bench, _: list[str]) -> Iterator[Row]:
 
 
 def two_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Yield rates of the copy engines with two streams per direction, to avoid gaps."""
+    """Yield the rates at which the copy engines copy with two streams per direction.
+
+    A second stream may fill the gaps between the copies of the first stream.
+    """
     gate = Gate(bench, words(bench.device, 1)[0])
     first = Copies(bench, registered(bench.device, 2 * REGION))
     second = first.another()
@@ -202,7 +211,10 @@ def two_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
 
 
 def kernels(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Yield rates of kernels on registered memory, also of a kernel beside a copy engine."""
+    """Yield the rates at which kernels copy to and from registered host memory.
+
+    In the last measurements, a kernel copies to the host while a copy engine copies back.
+    """
     gate = Gate(bench, words(bench.device, 1)[0])
     copies = Copies(bench, registered(bench.device, 2 * REGION))
     flows = [copies.kernel_to_host(32), copies.kernel_to_device(32)]
@@ -217,7 +229,10 @@ def kernels(bench: Bench, _: list[str]) -> Iterator[Row]:
 
 
 def pageable(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Yield rates with ordinary memory, by the clock of the host, because the call may block."""
+    """Yield the rates at which the copy engines copy ordinary (pageable) memory.
+
+    The CPU's clock measures the time, because calls that copy pageable memory may block.
+    """
     copies = Copies(bench, Region(map_anonymous(2 * REGION), 0, 2 * REGION))
     touch(copies.host.host, 2 * REGION)
     flows = {"to_host": copies.engine_to_host(), "to_device": copies.engine_to_device()}

@@ -133,11 +133,11 @@ class Device:
         self.call("cuStreamWaitValue32_v2", stream, address, value, GEQ)
 
     def write_value(self, stream: int, address: int, value: int) -> None:
-        """Make a stream write a word at a device address after all earlier work of the stream."""
+        """Make a stream write a word at a device address once its earlier work has completed."""
         self.call("cuStreamWriteValue32_v2", stream, address, value, 0)
 
     def write_and_wait(self, stream: int, write: tuple[int, int], wait: tuple[int, int]) -> None:
-        """Write one word and wait for another word, as two calls would.
+        """Make a stream write one word and then wait for another word, with one call of the driver.
 
         Args:
             write: Device address and value of the word to write.

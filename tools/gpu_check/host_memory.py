@@ -1,4 +1,4 @@
-"""Host memory that CPU and GPU share: mappings of a memfd or of private memory, with words."""
+"""Host memory that CPU and GPU share: regions for data, and single words for signals."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Word:
 
 
 def words(device: Device, count: int) -> list[Word]:
-    """Return adjacent words of registered memory, all of which are zero."""
+    """Return `count` new words in registered memory, one after another, with the value zero."""
     region = registered(device, max(count * CACHE_LINE, 4096))
     ctypes.memset(region.host, 0, region.num_bytes)
     places = range(0, count * CACHE_LINE, CACHE_LINE)

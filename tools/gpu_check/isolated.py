@@ -1,4 +1,4 @@
-"""A run of a case in its own process, so that a hang or a crash ends no other case."""
+"""Functions that run each case in its own process, so that a hang or crash ends no other case."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def forward(output: IO[str], lines: queue.Queue[str]) -> None:
 
 
 def collect(lines: queue.Queue[str], silence: float, deadline: float) -> Result:
-    """Return the rows that come until the output ends or takes too long."""
+    """Return the results that a case prints until it ends, is silent too long or runs too long."""
     result = Result()
     while True:
         wait = min(silence, deadline - time.monotonic())
@@ -120,14 +120,14 @@ def collect(lines: queue.Queue[str], silence: float, deadline: float) -> Result:
 
 
 def case_text(case: dict[str, Any]) -> str:
-    """Return one case of a part as JSON, with one row per line."""
+    """Return the results of one case as JSON text, with one measurement per line."""
     head = {key: value for key, value in case.items() if key != "rows"}
     rows = ",\n".join(f"   {json.dumps(row)}" for row in case.get("rows", []))
     return f'  {json.dumps(head)[:-1]}, "rows": [\n{rows}\n  ]}}'
 
 
 def text_of(results: dict[str, list[dict[str, Any]]]) -> str:
-    """Return the results of all parts as JSON, with one row per line."""
+    """Return the results of all parts as JSON text, with one measurement per line."""
     parts = [
         f" {json.dumps(name)}: [\n" + ",\n".join(map(case_text, cases)) + "\n ]"
         for name, cases in results.items()

@@ -74,7 +74,7 @@ class Kernels:
         )
 
     def copy(self, target: int, source: int, num_bytes: int, blocks: int = COPY_BLOCKS) -> Launch:
-        """Return a kernel that copies with the multiprocessors."""
+        """Return a kernel that copies memory with the multiprocessors, without a copy engine."""
         quads = c_uint64(num_bytes // 16)
         return self.launch("copy_words", blocks, THREADS, c_uint64(target), c_uint64(source), quads)
 
@@ -92,7 +92,7 @@ class Kernels:
         return self.launch("set_flag", 1, 1, c_uint64(ready), c_uint32(0))
 
     def spin_until(self, word: int) -> Launch:
-        """Return a kernel of one thread that waits until a word reaches the last argument."""
+        """Return a kernel of one thread that waits until a word reaches its last argument."""
         return self.launch("spin_until", 1, 1, c_uint64(word), c_uint32(0))
 
     def busy(self, turns: int) -> Launch:

@@ -14,7 +14,10 @@ RELEASE_NANOSECONDS = 50_000_000
 
 
 def launch_costs(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Yield the times of calls on a stream that runs, and on a stream that waits."""
+    """Yield, for each kind of work, the time of the call that enqueues it.
+
+    The call is measured on a running stream and on a stream that waits for a word.
+    """
     device = bench.device
     stream = device.stream()
     gate, word, other = words(device, 3)

@@ -21,8 +21,8 @@ class Load:
 
     Args:
         device: GPU.
-        stream: Stream of the work; a piece of work is done when the stream reaches the event that
-            follows the piece.
+        stream: Stream of the work. After each piece of work, an event is recorded, which shows that
+            the piece has ended.
         enqueue: Function that enqueues one piece of work.
     """
 
@@ -35,7 +35,7 @@ class Load:
         self.done = 0
 
     def top_up(self) -> None:
-        """Enqueue as many pieces of work as have ended."""
+        """Enqueue new pieces of work for those that have ended, so that `DEPTH` are enqueued."""
         while self.pending and self.device.is_done(self.pending[0]):
             self.spare.append(self.pending.popleft())
             self.done += 1

@@ -1,4 +1,4 @@
-"""Python bindings of the loops of the CPU (host_loops.cc), which do not hold the GIL."""
+"""Python bindings of the C++ loops in host_loops.cc, which run on the CPU without the GIL."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ class _RelayJob(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Ring:
-    """A ring of slots through which the CPU passes chunks.
+    """A ring of slots in host memory, through which chunks go from the GPU and back to it.
+
+    The CPU passes each chunk on: it sets a flag and, if there is a second ring, copies the chunk.
+    Each slot has three words, which serve as flags. The words count the chunks in the slot.
 
     Args:
-        landed: Word of each slot, which the GPU writes when a chunk has arrived at the host.
-        passed: Word of each slot, which the CPU writes when it has passed on the chunk.
-        sent: Word of each slot, which the GPU writes when the chunk has left the host.
+        landed: One word per slot; the GPU writes it when a chunk has arrived at the host.
+        passed: One word per slot; the CPU writes it when it has passed on the chunk.
+        sent: One word per slot; the GPU writes it when the chunk has left the host.
         source: Host address of the slots where chunks arrive.
         target: Host address of the slots that chunks leave; `source` if nothing is copied.
         slot_bytes: Size of a slot in bytes.
@@ -41,10 +44,10 @@ class Ring:
 
 
 class Loops:
-    """The functions of the library; a negative result means that a time limit was reached.
+    """The functions of host_loops.cc; a negative result means that a time limit was reached.
 
     Args:
-        library: File from `build_loops`.
+        library: Path of the shared library, from `build_loops`.
     """
 
     def __init__(self, library: Path) -> None:
@@ -71,7 +74,7 @@ class Loops:
         self.raise_word = ctypes.cast(self._library.raise_word, c_void_p).value or 0
 
     def await_word(self, word: Word, value: int, limit: int = SECOND) -> int:
-        """Return the nanoseconds until a word is `value` or higher."""
+        """Wait until a word is `value` or higher; return the nanoseconds of the wait."""
         return self._library.await_word(word.host, value, limit)
 
     def release_and_await(
@@ -93,7 +96,7 @@ class Loops:
         self._library.release_after(gate.host, value, delay)
 
     def relay(self, ring: Ring, chunks: int, threads: int, limit: int = 10 * SECOND) -> int:
-        """Pass chunks through a ring of slots; return the time in nanoseconds."""
+        """Do the CPU's work for all chunks of a ring; return the time in nanoseconds."""
         job = _RelayJob(
             *[ring.landed[0].host, ring.passed[0].host, ring.sent[0].host],
             *[ring.source, ring.target, ring.slot_bytes],

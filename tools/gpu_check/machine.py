@@ -25,7 +25,7 @@ LINK = "pcie.link.gen.gpucurrent,pcie.link.gen.max,pcie.link.width.current,drive
 
 
 def link() -> Row:
-    """Return the facts about the PCIe link that nvidia-smi reports, or none without nvidia-smi."""
+    """Return what nvidia-smi reports about the PCIe link; {} if it fails or is missing."""
     if shutil.which("nvidia-smi") is None:
         return {}
     command = ["nvidia-smi", f"--query-gpu={LINK}", "--format=csv,noheader"]

@@ -1,4 +1,7 @@
-"""Operations to try while a stream waits: calls of the driver and of PyTorch."""
+"""Operations to try while a stream waits: calls of the driver and of PyTorch.
+
+Each function prepares an operation and returns an action, which executes the operation.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ Action = Callable[[], object]
 
 @dataclass(frozen=True)
 class Room:
-    """The memory and the stream that the operations use.
+    """The memory that the operations use, and the stream on which they enqueue work.
 
     Args:
         other: Stream other than the waiting stream.
@@ -36,23 +39,23 @@ class Room:
     pageable: int
 
     def call(self, name: str, *arguments: object) -> Action:
-        """Return an action that calls the driver."""
+        """Return an action that calls a function of the driver."""
         return lambda: self.bench.device.call(name, *arguments)
 
     def finished(self, *actions: Action) -> Action:
-        """Return an action that runs actions on the stream `other` and waits for their end."""
+        """Return an action that executes `actions`, then waits until stream `other` is empty."""
         return lambda: (*[act() for act in actions], self.bench.device.synchronize(self.other))
 
 
 def kernel(room: Room) -> Action:
-    """Prepare a kernel on another stream; the action lasts until the kernel ends."""
+    """Return an action that launches a kernel on another stream and waits until it ends."""
     launch = room.bench.kernels.nothing()
     launch(room.other)
     return room.finished(lambda: launch(room.other))
 
 
 def legacy_kernel(room: Room) -> Action:
-    """Prepare a kernel on the default stream; the action lasts until the kernel ends."""
+    """Return an action that launches a kernel on the default stream and waits until it ends."""
     launch = room.bench.kernels.nothing()
 
     def act() -> None:
@@ -64,19 +67,19 @@ def legacy_kernel(room: Room) -> Action:
 
 
 def load_module(room: Room) -> Action:
-    """Prepare to load a module without a launch."""
+    """Return an action that loads a module of kernels and launches none of them."""
     module = c_void_p()
     return room.call("cuModuleLoadData", ctypes.byref(module), room.bench.image.read_bytes())
 
 
 def first_launch(room: Room) -> Action:
-    """Prepare the first use of a kernel of a loaded module: its handle and a launch."""
+    """Load a module; return an action that gets the handle of a kernel and launches it."""
     kernels = Kernels(room.bench.device, room.bench.image)
     return room.finished(lambda: kernels.nothing()(room.other))
 
 
 def unload_module(room: Room) -> Action:
-    """Prepare to unload a module whose kernel has run."""
+    """Run a kernel of a new module; return an action that unloads the module."""
     kernels = Kernels(room.bench.device, room.bench.image)
     kernels.nothing()(room.other)
     room.bench.device.synchronize(room.other)
@@ -84,27 +87,27 @@ def unload_module(room: Room) -> Action:
 
 
 def free_async(room: Room) -> Action:
-    """Prepare to free memory in the order of another stream."""
+    """Return an action that frees memory with cuMemFreeAsync on another stream."""
     address = c_uint64()
     room.bench.device.call("cuMemAllocAsync", ctypes.byref(address), SIZE, room.other)
     return room.call("cuMemFreeAsync", address, room.other)
 
 
 def unregister(room: Room) -> Action:
-    """Prepare to unregister host memory that nothing uses."""
+    """Register host memory; return an action that unregisters it."""
     address = registered(room.bench.device, SIZE).host
     return room.call("cuMemHostUnregister", address)
 
 
 def register(room: Room) -> Action:
-    """Prepare to register host memory whose pages exist."""
+    """Write to all pages of host memory; return an action that registers it."""
     address = map_memfd(SIZE)
     touch(address, SIZE)
     return room.call("cuMemHostRegister_v2", address, SIZE, 3)
 
 
 def event_round(room: Room) -> Action:
-    """Prepare to record a new event on another stream and to wait for it."""
+    """Return an action that records a new event on another stream and waits for the event."""
     device = room.bench.device
 
     def act() -> None:
@@ -117,13 +120,13 @@ def event_round(room: Room) -> Action:
 
 
 def host_function(room: Room) -> Action:
-    """Prepare a host function on another stream; the action lasts until the function ends."""
+    """Return an action that enqueues a host function on another stream and waits until it ends."""
     loops = room.bench.loops
     return room.finished(room.call("cuLaunchHostFunc", room.other, loops.raise_word, room.host))
 
 
 def torch_action(name: str) -> Callable[[Room], Action]:
-    """Return the function that prepares an operation of PyTorch."""
+    """Return a function that prepares the named operation of PyTorch and returns its action."""
 
     def prepare(_: Room) -> Action:
         import torch

@@ -1,4 +1,4 @@
-"""Test of which calls return while a stream of the same process waits."""
+"""Test that shows which calls return while a stream of the same process waits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ BLOCKED_SECONDS = 0.4
 
 
 def operations(bench: Bench, arguments: list[str]) -> Iterator[Row]:
-    """Try operations while a stream waits; an operation without a row after "starting" hangs."""
+    """Try operations while a stream waits; yield the result of each.
+
+    Before each operation, its name is yielded as "starting". If no result follows, the operation
+    hangs.
+    """
     device = bench.device
     host = registered(device, SIZE).host
     pageable = map_anonymous(SIZE)
@@ -32,7 +36,7 @@ def operations(bench: Bench, arguments: list[str]) -> Iterator[Row]:
 
 
 def attempt(room: Room, name: str, gate: Word) -> Row:
-    """Try one operation while a stream waits for a word."""
+    """Try one operation while a stream waits for a word; return how long the operation took."""
     device = room.bench.device
     act = OPERATIONS[name](room)
     device.call("cuCtxSynchronize")

@@ -1,4 +1,4 @@
-"""The loop of staging: chunks go to the host, through the CPU, and back to the device."""
+"""A model of staging: chunks are copied to the host, passed on by the CPU, and copied back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORD, EVENT, BATCH = "a word", "an event", "a word, in batches"
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes and variants of the loop of staging.
+    """Sizes and variants of the staging pipeline.
 
     Args:
         slot: Size of a slot in bytes.
@@ -32,9 +32,10 @@ class Shape:
         threads: Number of threads of the CPU.
         copying: True if the CPU copies each chunk to a slot of a second ring; False if the CPU only
             passes on flags.
-        reuse: Way in which the stream to the host waits for a free slot: for a word (`WORD`), for
-            an event of the other stream (`EVENT`), or for a word in a batch with the preceding
-            write (`BATCH`). With `copying`, only `WORD` is possible.
+        reuse: Way in which the stream that copies to the host waits for a free slot. It waits for a
+            word (`WORD`), for an event of the other stream (`EVENT`), or for a word, with one call
+            for this wait and the preceding write (`BATCH`). With `copying`, only `WORD` is
+            possible.
     """
 
     slot: int
@@ -45,7 +46,7 @@ class Shape:
 
 
 def shapes() -> Iterator[Shape]:
-    """Yield the variants of the loop to measure."""
+    """Yield the shapes of the pipeline to measure."""
     sizes = [MEBIBYTE, 2 * MEBIBYTE, 4 * MEBIBYTE]
     yield Shape(MEBIBYTE // 2)
     for slots in (4, 8, 16):
@@ -59,7 +60,7 @@ def shapes() -> Iterator[Shape]:
 
 
 class Pipeline:
-    """The rings of slots and the streams of a loop.
+    """The rings of slots, and the streams to and from the host, of a staging pipeline.
 
     Args:
         slots: Memory of the rings.
@@ -76,7 +77,7 @@ class Pipeline:
         self.gone = [self.device.event(flags=NO_TIMING) for _ in range(shape.slots)]
 
     def _await_free(self, place: int, turn: int) -> None:
-        """Make the stream to the host wait until a slot is free for its next chunk."""
+        """Make the stream that copies to the host wait until a slot is free for its next chunk."""
         if turn == 1:
             return
         if self.shape.reuse == EVENT:
@@ -86,7 +87,7 @@ class Pipeline:
         self.device.wait_value(self.down, free[place].device, turn - 1)
 
     def enqueue(self, source: int, target: int) -> None:
-        """Enqueue all chunks; each stream waits for flags of the CPU and of the other stream."""
+        """Enqueue all copies; between them, streams wait for flags of the CPU and each other."""
         device, ring, slot = self.device, self.ring, self.shape.slot
         device.wait_value(self.down, self.gate.device, 1)
         for i in range(TOTAL // slot):
@@ -102,7 +103,7 @@ class Pipeline:
                 device.write_value(self.up, ring.sent[place].device, turn)
 
     def enqueue_batched(self, source: int, target: int) -> None:
-        """Enqueue all chunks, with one call for a write and the wait after it."""
+        """Enqueue all copies; one call of the driver enqueues each write and the wait after it."""
         device, ring, slot, slots = self.device, self.ring, self.shape.slot, self.shape.slots
         gate = (self.gate.device, 1)
         landed = sent = (self.unused.device, 0)
@@ -119,7 +120,7 @@ class Pipeline:
         device.write_value(self.up, *sent)
 
     def run(self, source: int, target: int) -> tuple[float, float]:
-        """Return the seconds of the loop, and the seconds of enqueueing."""
+        """Send all chunks through the pipeline; return its seconds and those of enqueueing."""
         for word in (self.gate, *self.ring.landed, *self.ring.passed, *self.ring.sent):
             word.cell.value = 0
         job = (self.ring, TOTAL // self.shape.slot, self.shape.threads)
@@ -171,7 +172,7 @@ def memory_copies(bench: Bench, slots: Region) -> Iterator[Row]:
 
 
 def pipeline(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Run the loop for several sizes of slots and numbers of threads."""
+    """Yield the CPU's copy rates, and then the pipeline's rates for each shape."""
     device = bench.device
     slots = registered(device, 2 * MOST_SLOTS * LARGEST_SLOT)
     yield from memory_copies(bench, slots)

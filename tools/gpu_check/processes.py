@@ -1,4 +1,4 @@
-"""Test of whether a pending wait of one process delays other processes on the same GPU."""
+"""Test that shows whether a waiting stream of one process delays other processes on the GPU."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ ROUND_TRIP_SECONDS = 2.0
 
 
 class Worker:
-    """A process that executes commands.
+    """An executor of commands in one of the processes that share the GPU.
+
+    A command is the name of a method of this class, with arguments.
 
     Args:
-        connection: Pipe to the process that sends commands; None for the worker inside that
-            process.
+        connection: Pipe to the process that sends commands. It is None in that process itself,
+            which calls the methods directly.
     """
 
     def __init__(self, bench: Bench, connection: Connection | None) -> None:
@@ -46,7 +48,7 @@ class Worker:
         return self.connection is not None and self.connection.poll()
 
     def stay(self, state: str) -> Row:
-        """Stay in a state until the next command arrives."""
+        """Keep the GPU in a state from `STATES` until the next command arrives."""
         self.value += 1
         if state == "wait value pending":
             self.device.wait_value(self.stream, self.gate.device, self.value)
@@ -64,11 +66,14 @@ class Worker:
         return {}
 
     def rest(self) -> Row:
-        """Do nothing; like every command, `rest` ends the state of `stay`."""
+        """Do nothing; the arrival of this command ends `stay`."""
         return {}
 
     def measure(self, rounds: int = ROUNDS) -> Row:
-        """Measure the times of an empty kernel, a copy to the host and full kernels in a row."""
+        """Measure an empty kernel, a copy to the host, and kernels that fill the GPU.
+
+        The kernels that fill the GPU run one after another, without a pause.
+        """
         device, nothing = self.device, self.bench.kernels.nothing()
         times: dict[str, list[int]] = {"kernel": [], "copy_1_mib": []}
         for name, samples in times.items():
@@ -90,7 +95,10 @@ class Worker:
         return spreads | {"full_kernel_mean_microseconds": rounded(seconds / KERNELS * 1e6)}
 
     def round_trips(self, computing: bool) -> Row:
-        """Measure the times of released waits, with or without computation on another stream."""
+        """Measure the times from releasing a waiting stream until it answers by writing a word.
+
+        With `computing`, another stream computes at the same time.
+        """
         times: list[int] = []
         deadline = time.monotonic() + ROUND_TRIP_SECONDS
         while len(times) < ROUNDS and time.monotonic() < deadline:
@@ -107,7 +115,7 @@ class Worker:
 
 
 def serve(folder: Path, connection: Connection) -> None:
-    """Execute commands until the process ends."""
+    """Execute commands from a pipe, and send the results back, until the process ends."""
     worker = Worker(open_bench(folder), connection)
     connection.send({})
     while True:
@@ -116,7 +124,7 @@ def serve(folder: Path, connection: Connection) -> None:
 
 
 class Team:
-    """Processes that share the GPU."""
+    """Worker processes that share the GPU."""
 
     def __init__(self, folder: Path, count: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -131,22 +139,26 @@ class Team:
         self.answers(count)
 
     def tell(self, count: int, method: str, *arguments: object) -> None:
-        """Send a command to the first `count` processes."""
+        """Send a command to each of the first `count` processes."""
         for pipe in self.pipes[:count]:
             pipe.send((method, *arguments))
 
     def answers(self, count: int) -> list[Row]:
-        """Return the answers of the first `count` processes."""
+        """Wait for one result from each of the first `count` processes, and return the results."""
         return [pipe.recv() for pipe in self.pipes[:count]]
 
 
 def slowest(rows: list[Row]) -> Row:
-    """Return the row of the process with the longest median."""
+    """Return the results of the process whose median time is the longest."""
     return max(rows, key=lambda row: row.get("median_microseconds", 0))
 
 
 def neighbours(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Yield a process's times while others are in each state, and all processes' round trips."""
+    """Yield the times of this process while one or more other processes are in each state.
+
+    Also yield the slowest process's round trips while several processes measure them, and the times
+    of this process while a process with a waiting stream is killed.
+    """
     team = Team(bench.image.parent, max(OTHERS))
     me = Worker(bench, None)
     yield {"other_processes": 0, "state": "none but their contexts", **me.measure()}

@@ -1,4 +1,4 @@
-"""Tests of whether streams of one process delay each other, and how much work a queue holds."""
+"""Tests that show whether streams delay each other, and how much work fits in a stream."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def hold(bench: Bench, copied: int, memory: int, host: int) -> Callable[[int, in
 
 
 def works_beside(bench: Bench, memory: int, host: int) -> dict[str, Callable[[int], None]]:
-    """Return the work for other streams, as functions that enqueue it on a stream."""
+    """Return the kinds of work to try on streams beside a waiting stream.
+
+    Each kind of work is a function that takes a stream and enqueues the work on it.
+    """
     device, nothing = bench.device, bench.kernels.nothing()
     out = words(device, 1)[0].device
     # A kernel's first launch loads it, which must not happen while a stream waits.
@@ -57,7 +60,7 @@ def works_beside(bench: Bench, memory: int, host: int) -> dict[str, Callable[[in
 
 
 def other_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Yield how many streams make no progress while other streams wait."""
+    """Yield how many of `OTHER_STREAMS` streams make no progress while one or more streams wait."""
     device = bench.device
     host, memory = registered(device, SIZE).host, device.allocate(SIZE)
     works = works_beside(bench, memory, host)
@@ -90,7 +93,10 @@ def other_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
 
 
 def works_behind(bench: Bench) -> dict[str, Callable[[int], None]]:
-    """Return the work to try after a pending wait, as functions that enqueue it on a stream."""
+    """Return the kinds of work to try on a waiting stream, behind the wait.
+
+    Each kind of work is a function that takes a stream and enqueues the work on it.
+    """
     device = bench.device
     host, memory = registered(device, SIZE).host, device.allocate(SIZE)
     out = words(device, 1)[0].device
@@ -110,7 +116,7 @@ def works_behind(bench: Bench) -> dict[str, Callable[[int], None]]:
 
 
 class Filler:
-    """A thread that enqueues until a call of the driver blocks.
+    """A thread that enqueues work on a stream until a call of the driver blocks.
 
     Args:
         enqueue: Function that enqueues one piece of work on a stream.
@@ -129,7 +135,7 @@ class Filler:
             self.done += 1
 
     def settle(self) -> int:
-        """Return the number of enqueued pieces of work, once no further piece fits."""
+        """Wait until the thread is blocked or done; return how many pieces of work it enqueued."""
         before = -1
         while self.done not in (before, MOST_ENQUEUED):
             before = self.done
@@ -138,7 +144,7 @@ class Filler:
 
 
 def comes_back(bench: Bench, launch: Callable[[int], None], stream: int) -> bool:
-    """Return whether another thread can launch on another stream in a short time."""
+    """Return whether a new thread's launch on a stream returns within `STUCK_SECONDS`."""
     launched = threading.Event()
 
     def act() -> None:
@@ -151,7 +157,10 @@ def comes_back(bench: Bench, launch: Callable[[int], None], stream: int) -> bool
 
 
 def queue_depth(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Yield the work that fits after a pending wait before a call of the driver blocks."""
+    """Yield how many pieces of each kind of work can be enqueued on a waiting stream.
+
+    The next call of the driver blocks, unless `MOST_ENQUEUED` pieces are enqueued.
+    """
     device = bench.device
     works = works_behind(bench)
     for work, enqueue in works.items():

@@ -19,7 +19,7 @@ def seconds_of(action: Callable[[], None]) -> float:
 
 
 def costs(bench: Bench, make: Callable[[], int], num_bytes: int) -> Row:
-    """Measure the costs of one kind and size of memory, in seconds per GiB."""
+    """Measure the time to register, unregister and first touch memory, in seconds per GiB."""
     device = bench.device
     address = make()
     untouched = seconds_of(lambda: device.register(address, num_bytes))

@@ -1,4 +1,4 @@
-"""The four signals by which the GPU can say that data is ready, checked against the data."""
+"""Test of four ways in which the GPU can signal to the CPU that copied data is complete."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ class Setup:
     """The memory, words and stream of one experiment.
 
     Args:
-        gate: Word that holds the stream back.
-        ready: Word that the signal writes.
+        gate: Word for which the stream waits, until the CPU writes the word.
+        ready: Word that a signal sets.
         host: Memory to which data is copied.
-        source: Address of device memory, in which buffer k has the words k, k + 1, ...
+        source: Address of the source buffers on the device; buffer k contains the words k, k + 1,
+            ...
         stream: Stream of copies and signals, of the highest priority.
     """
 
@@ -45,7 +46,7 @@ class Setup:
 
 
 def set_up(bench: Bench) -> Setup:
-    """Return memory with patterns, new words and a stream."""
+    """Return new memory, filled with patterns, together with new words and a new stream."""
     device = bench.device
     source = device.allocate(SOURCES * BUFFER)
     for k in range(SOURCES):
@@ -57,7 +58,7 @@ def set_up(bench: Bench) -> Setup:
 
 
 def senders(setup: Setup) -> dict[str, Send]:
-    """Return a function for each signal, which enqueues a copy to the host and then the signal.
+    """Return, for each kind of signal, a function that enqueues a copy and then the signal.
 
     Each function takes the index of the buffer on the host, the index of the source buffer, the
     number of bytes, and the value of the signal. Each signal's value is the previous signal's value
@@ -155,7 +156,7 @@ def in_bursts(setup: Setup, send: Send, loads: list[Load], first: int) -> Row:
 
 
 def signals(bench: Bench, arguments: list[str]) -> Iterator[Row]:
-    """Yield checks of the four signals during one kind of load."""
+    """Yield, for each kind of signal, how often it came too early or not at all, under a load."""
     name = arguments[0]
     loads = LOADS[name](bench)
     for signal in ("write value", "flag kernel", "storing kernel", "host function"):
@@ -174,7 +175,10 @@ def signals(bench: Bench, arguments: list[str]) -> Iterator[Row]:
 
 
 def round_trips(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Yield the times from the release of a wait until a polled word or an event shows its end."""
+    """Yield the times from releasing a waiting stream until the CPU sees that the stream went on.
+
+    The CPU sees it by a word that the stream writes or, in the last measurement, by an event.
+    """
     setup = set_up(bench)
     device = bench.device
     spin = bench.kernels.spin_until(setup.gate.device)
@@ -215,7 +219,7 @@ def round_trips(bench: Bench, _: list[str]) -> Iterator[Row]:
 
 
 def by_event(setup: Setup, value: int) -> list[int]:
-    """Return the nanoseconds from a store that releases a wait until an event is seen."""
+    """Return the nanoseconds from releasing a waiting stream until its next event is complete."""
     device: Device = setup.bench.device
     event = device.event(flags=2)
     times: list[int] = []

@@ -1,4 +1,7 @@
-"""The engine's code for staging on the GPU: a C++ program that is built and run part by part."""
+"""Tests of the engine's staging code on the GPU, by a C++ program that is built here.
+
+Each run of the program executes one part of the tests (see `PARTS`).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ class StagingError(RuntimeError):
 
 
 def sources() -> list[Path]:
-    """Return the sources of the program: layers of the engine, parts of their tests, and `main`."""
+    """Return the C++ sources of the program: engine code, test code, and `main` (staging.cc)."""
     layers = [
         path for layer in ("gate", "device", "device/cuda") for path in (CORE / layer).glob("*.cc")
     ]
@@ -35,7 +38,7 @@ def sources() -> list[Path]:
 
 
 def digest() -> str:
-    """Return a digest of all sources and options of the program."""
+    """Return a digest of the program's sources, all headers and the compiler options."""
     headers = sorted(CORE.rglob("*.h"))
     result = hashlib.sha256(" ".join(OPTIONS).encode())
     for path in (*sources(), *headers):
@@ -44,7 +47,7 @@ def digest() -> str:
 
 
 def build_staging(folder: Path) -> Path:
-    """Return the path of the program, which is built anew if a source has changed.
+    """Build the program if a source or header has changed; return the program's path.
 
     Args:
         folder: Folder for the built files.
@@ -73,7 +76,7 @@ def build_staging(folder: Path) -> Path:
 
 
 def run_program(program: Path, arguments: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield the rows that a run of the program prints.
+    """Run the program; yield the JSON objects (results) that it prints.
 
     Raises:
         StagingError: The program ended with an error, which the message quotes in full.
@@ -93,7 +96,7 @@ def run_program(program: Path, arguments: list[str]) -> Iterator[dict[str, Any]]
 
 
 def broken_promise(row: dict[str, Any]) -> str:
-    """Return the broken promise that a row reports, or "" if there is none."""
+    """Return the failure that a result reports (a failed check or wrong data); "" if none."""
     if row.get("holds") is False:
         return f"{row['case']}: {row['failed']}"
     if row.get("wrong_words_at_host") or row.get("wrong_words_at_device"):
@@ -102,10 +105,10 @@ def broken_promise(row: dict[str, Any]) -> str:
 
 
 def checked(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the rows; raise an error after the last row if any row reports a broken promise.
+    """Yield the results; after the last result, raise an error if any result reports a failure.
 
     Raises:
-        StagingError: A row reports a broken promise; the message has all broken promises.
+        StagingError: A result reports a failure; the message lists all failures.
     """
     broken: list[str] = []
     for row in rows:
@@ -116,16 +119,16 @@ def checked(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def staging(folder: Path, arguments: list[str]) -> Iterator[dict[str, Any]]:
-    """Run a part of the program.
+    """Run a part of the program; yield its results.
 
     Args:
         folder: Folder for the built files.
-        arguments: Name of the part and, optionally, the CUDA driver and the size of large tensors
-            in MiB.
+        arguments: Name of the part and, optionally, the file name of the CUDA driver's library and
+            the size of large tensors in MiB.
 
     Raises:
         BuildError: g++ is missing or failed.
-        StagingError: The part failed, or a promise of the contract is broken.
+        StagingError: The program failed, or a result reports a failed check or wrong data.
     """
     yield from checked(run_program(build_staging(folder), arguments))
 

@@ -1,4 +1,4 @@
-"""Check of whether the codecs of CUDA tensors return the same bits as the reference.
+"""Comparison of the codecs of CUDA tensors with a reference: all bits must be the same.
 
 The check needs PyTorch, and for one case Triton and a C compiler, but no built package of
 Slipstream.
@@ -69,10 +69,10 @@ class Place:
     """The memory that kernels read and write in a check.
 
     Args:
-        device: Device of the values.
-        memory: Memory of the bytes: "device", "pinned" (host memory of PyTorch) or "registered" (a
-            memfd that CUDA has registered, as the engine's slots are).
-        offset: Distance from an aligned address, in elements of 4 bytes.
+        device: Device of the tensor to encode, such as "cuda".
+        memory: Memory of the encoded bytes: "device", "pinned" (host memory of PyTorch) or
+            "registered" (a memfd that CUDA has registered, as the engine's slots are).
+        offset: Distance of the tensor and the bytes from an aligned address, in units of 4 bytes.
     """
 
     device: str
@@ -80,18 +80,22 @@ class Place:
     offset: int
 
     def floats(self, values: Floats) -> Any:
-        """Return a tensor of values."""
+        """Copy values to a new tensor on the device, at this place's offset."""
         tensor = torch.empty(self.offset + len(values), device=self.device)[self.offset :]
         return tensor.copy_(torch.from_numpy(values.copy()))
 
     def bytes(self, count: int, number: int) -> tuple[Any, Any]:
-        """Return buffer `number`, and its part of `count` bytes between two margins."""
+        """Return a buffer, and the part of the buffer for `count` encoded bytes.
+
+        The margins before and after the part are filled with `CANARY`; no kernel may change them.
+        Buffers with different numbers do not overlap.
+        """
         first = MARGIN + 4 * self.offset
         buffer = self.buffer(first + count + MARGIN, number).fill_(CANARY)
         return buffer, buffer[first : first + count]
 
     def buffer(self, size: int, number: int) -> Any:
-        """Return `size` bytes of the memory; buffers of different numbers do not overlap."""
+        """Return `size` bytes of this place's memory; buffers with other numbers do not overlap."""
         if self.memory == "registered":
             return registered_bytes(number)[:size]
         if self.memory == "pinned":
@@ -101,7 +105,7 @@ class Place:
 
 @functools.cache
 def registered_bytes(number: int) -> Any:
-    """Return a mapping of a memfd that CUDA has registered; each number has its own mapping.
+    """Return the bytes of a memfd that CUDA has registered; make one memfd for each number.
 
     Raises:
         CodecError: CUDA refused.
@@ -135,13 +139,13 @@ def same(tensor: Any, expected: np.ndarray[Any, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Expected:
-    """The right results for some values.
+    """The results of the reference codec for one test tensor.
 
     Args:
-        encoded: Values in the codec's layout.
-        decoded: Values after encoding and decoding.
-        encoded_sum: Sums of values and residual in the codec's layout.
-        residual: Residual after encoding the sums.
+        encoded: Encoded tensor.
+        decoded: Tensor after encoding and decoding.
+        encoded_sum: Encoded sum of the tensor and a residual.
+        residual: New residual: the error of encoding the sum.
     """
 
     encoded: reference.Bytes
@@ -152,7 +156,7 @@ class Expected:
 
 @functools.cache
 def expected(codec: str, kind: str, count: int) -> Expected:
-    """Return the right results for some values, which all places share."""
+    """Return the reference's results for one test tensor; compute them once for all places."""
     values, before = values_of(kind, count), values_of(kind, count, seed=1)
     encoded = reference.encode(codec, values)
     encoded_sum, residual = reference.encode_with_residual(codec, values, before)
@@ -160,12 +164,12 @@ def expected(codec: str, kind: str, count: int) -> Expected:
 
 
 def wrong_results(kernels: Any, codec: str, kind: str, count: int, place: Place) -> list[str]:
-    """Return the names of the results that differ from the reference.
+    """Encode and decode one test tensor; return the names of the results that are wrong.
 
     Args:
-        kernels: Module of kernels.
+        kernels: Module with the kernels to test.
         codec: Name of the codec.
-        kind: Kind of values.
+        kind: Kind of test values, from `KINDS`.
         count: Number of values.
         place: Memory that the kernels read and write.
     """
@@ -194,17 +198,20 @@ def wrong_results(kernels: Any, codec: str, kind: str, count: int, place: Place)
 
 
 def sweep_of(counts: list[str]) -> list[tuple[str, int]]:
-    """Return pairs of a kind and a number of values; the default pairs try everything."""
+    """Return the test tensors, each as its kind of values and its number of values.
+
+    Without `counts`, the numbers of values are `COUNTS` and, for `LONG_KINDS`, `LONG`.
+    """
     if counts:
         return list(product(KINDS, map(int, counts[0].split(","))))
     return [*product(KINDS, COUNTS), *product(LONG_KINDS, (LONG,))]
 
 
 def prepared(kernels: ModuleType) -> Iterator[Row]:
-    """Prepare the codecs as a user does; yield the seconds that compilers take.
+    """Prepare each codec as a user does; yield the seconds, most of which compilers take.
 
     Args:
-        kernels: Module of kernels that must be chosen.
+        kernels: Module of kernels that Slipstream must choose for the GPU.
 
     Raises:
         CodecError: Slipstream chose kernels other than `kernels` for the GPU.
@@ -220,11 +227,11 @@ def prepared(kernels: ModuleType) -> Iterator[Row]:
 
 
 def measure(arguments: list[str]) -> Iterator[Row]:
-    """Yield comparisons of kernels with the reference.
+    """Yield, for each codec and place, how many test tensors have wrong results, and which.
 
     Args:
         arguments: Name of the kernels, then the device (default: the GPU), then the numbers of
-            values, comma-separated (default: numbers that try everything).
+            values, comma-separated (default: see `sweep_of`).
 
     Raises:
         CodecError: The bits of a result differ, or a package is missing.

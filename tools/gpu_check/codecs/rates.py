@@ -1,6 +1,7 @@
 """The rates of the codecs of CUDA tensors, and the time by which they delay other kernels.
 
-Values that fit in the GPU's cache are in this cache, like a gradient that was just computed.
+Each operation is repeated on the same tensor. So a tensor that fits in the GPU's cache is read from
+the cache, like a gradient that was just computed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ Call = Callable[[], object]
 
 
 def seconds_per_call(call: Call, *, graph: bool) -> float:
-    """Return the seconds of a call on the GPU, without the time of the launch if `graph`."""
+    """Return the seconds that a call takes on the GPU.
+
+    With `graph`, a CUDA graph repeats the call, so the time of the launch is not included.
+    """
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         call()
@@ -56,7 +60,7 @@ def seconds_per_call(call: Call, *, graph: bool) -> float:
 
 
 def repeated(call: Call) -> Call:
-    """Return a function that makes a call several times."""
+    """Return a function that repeats a call `CALLS` times."""
 
     def run() -> None:
         for _ in range(CALLS):
@@ -78,11 +82,11 @@ def caller_seconds(call: Call) -> float:
 
 
 class Buffers:
-    """The memory of a measurement.
+    """A tensor, its residual, and memory for its encoded bytes on the GPU and on the host.
 
     Args:
-        layout: Layout of the codec.
-        mebibytes: Size of the values in MiB.
+        layout: Layout of the encoded bytes, which also names the codec.
+        mebibytes: Size of the tensor in MiB.
     """
 
     def __init__(self, layout: Any, mebibytes: int) -> None:
@@ -94,7 +98,10 @@ class Buffers:
         self.host = torch.empty(self.num_bytes, dtype=torch.uint8, pin_memory=True)
 
     def row(self, operation: str, seconds: float, **facts: object) -> Row:
-        """Return the rates of an operation, in bytes of values and in encoded bytes."""
+        """Return the time and the rates of an operation.
+
+        One rate counts the bytes of the tensor, and the other counts the encoded bytes.
+        """
         return {
             "codec": self.layout.name,
             "mebibytes": self.count * 4 // MEBIBYTE,
@@ -107,7 +114,7 @@ class Buffers:
 
 
 def operations(kernels: Any, buffers: Buffers) -> dict[str, Call]:
-    """Return the calls to measure, by name."""
+    """Return the operations to measure (encoding, decoding and copying), by name."""
     layout, values, residual = buffers.layout, buffers.values, buffers.residual
     memory, host = buffers.memory, buffers.host
 
@@ -134,7 +141,7 @@ def operations(kernels: Any, buffers: Buffers) -> dict[str, Call]:
 
 
 def caller_times(kernels: Any, layout: Any) -> Iterator[Row]:
-    """Yield the CPU time of each call, with the smallest tensors."""
+    """Yield, for each operation, the CPU time of a call with a tensor of the smallest size."""
     for operation, call in operations(kernels, Buffers(layout, SIZES[0])).items():
         seconds = caller_seconds(call)
         yield {
@@ -145,7 +152,10 @@ def caller_times(kernels: Any, layout: Any) -> Iterator[Row]:
 
 
 def capped(kernels: Any, buffers: Buffers) -> Iterator[Row]:
-    """Yield rates with few programs, which show how many programs fill the link."""
+    """Yield rates of Triton kernels with a limited number of programs (thread blocks).
+
+    The rates show how many programs are enough to use the whole bandwidth to the host.
+    """
     layout, values, host = buffers.layout, buffers.values, buffers.host
     for cap in CAPS:
         limit = cap or sys.maxsize
@@ -159,10 +169,10 @@ def capped(kernels: Any, buffers: Buffers) -> Iterator[Row]:
 
 
 def products_seconds(beside: Call | None) -> float:
-    """Return the seconds of a matrix product, alone or beside calls on another stream.
+    """Return the seconds of a matrix product while another stream repeats a call.
 
     Args:
-        beside: Call that another stream repeats meanwhile; None for no other work.
+        beside: Call that the other stream repeats; None if the other stream is empty.
     """
     matrix = torch.randn(PRODUCT_SIZE, PRODUCT_SIZE, device="cuda", dtype=torch.bfloat16)
     streams = [torch.cuda.Stream() for _ in range(2)]
@@ -183,7 +193,11 @@ def products_seconds(beside: Call | None) -> float:
 
 
 def beside_products(kernels: Any, buffers: Buffers) -> Iterator[Row]:
-    """Yield times of matrix products while different numbers of programs encode to the host."""
+    """Yield times of matrix products while a Triton kernel encodes to host memory.
+
+    The number of the kernel's programs (thread blocks) varies, to show how much they delay the
+    matrix products.
+    """
     layout, values, memory, host = buffers.layout, buffers.values, buffers.memory, buffers.host
     calls: dict[str, Call | None] = {"nothing": None}
     calls["copy to host"] = lambda: host.copy_(memory, non_blocking=True)
@@ -199,10 +213,13 @@ def beside_products(kernels: Any, buffers: Buffers) -> Iterator[Row]:
 
 
 def measure(arguments: list[str]) -> Iterator[Row]:
-    """Yield rates of all codecs, sizes and operations, and then of Triton with fewer programs.
+    """Yield the rates of all codecs, sizes and operations.
+
+    For Triton, also yield rates with a limited number of programs (thread blocks), and times of
+    matrix products beside an encoding kernel.
 
     Args:
-        arguments: Name of the kernels.
+        arguments: Name of the kernels ("triton" or "torch").
 
     Raises:
         CodecError: A package is missing.

@@ -24,12 +24,15 @@ NAN = np.uint32(0x7FC00000).view(np.float32)
 
 
 def largest_finite(block: Floats) -> np.float32:
-    """Return the largest finite magnitude, or 0 if there is none."""
+    """Return the largest absolute value of the block's finite values; 0 if there are none."""
     return np.max(np.abs(block), initial=np.float32(0), where=np.isfinite(block))
 
 
 def encode_fp16(block: Floats) -> bytes:
-    """Return a power of two and multiples of it in fp16; finite values decode to finite values."""
+    """Return the bytes of a scale (a power of two) and of the values divided by it, in fp16.
+
+    Finite values decode to finite values.
+    """
     largest = largest_finite(block)
     exponent = np.frexp(largest)[1] - 1
     scale = np.ldexp(ONE, max(exponent - 14, -126)) if largest else ONE
@@ -42,7 +45,7 @@ def encode_fp16(block: Floats) -> bytes:
 
 
 def encode_bf16(values: Floats) -> bytes:
-    """Return the upper 16 bits of the values, rounded to nearest with ties to even."""
+    """Return the bytes of the values in bfloat16, rounded to nearest with ties to even."""
     bits = values.view(np.uint32).astype(np.uint64)
     lower, upper = bits & 0xFFFF, bits >> 16
     rounds_up = (lower > 0x8000) | ((lower == 0x8000) & (upper % 2 == 1))
@@ -51,7 +54,10 @@ def encode_bf16(values: Floats) -> bytes:
 
 
 def encode_int8(block: Floats) -> bytes:
-    """Return a scale and multiples of it; a block that is not finite becomes NaN."""
+    """Return the bytes of a scale and of the values divided by it, rounded to int8.
+
+    If a value of the block is not finite, the scale is NaN, so the whole block decodes to NaN.
+    """
     if not np.isfinite(block).all():
         return NAN.tobytes() + bytes(len(block))
     largest = largest_finite(block)
@@ -68,21 +74,21 @@ ENCODERS = {"fp16": encode_fp16, "bf16": encode_bf16, "int8": encode_int8}
 
 
 def blocks_of(codec: str, count: int) -> Iterator[slice]:
-    """Yield the ranges of elements that share a scale."""
+    """Yield the ranges of elements that share a scale; a codec without scales has one range."""
     size = BLOCKS[codec] if SCALE_BYTES[codec] else max(count, 1)
     for begin in range(0, count, size):
         yield slice(begin, min(begin + size, count))
 
 
 def encode(codec: str, values: Floats) -> Bytes:
-    """Return the encoded values."""
+    """Return the bytes to which a codec encodes values."""
     with np.errstate(all="ignore"):
         blocks = [ENCODERS[codec](values[block]) for block in blocks_of(codec, len(values))]
     return np.frombuffer(b"".join(blocks), np.uint8)
 
 
 def decode_codes(codec: str, data: bytes) -> Floats:
-    """Return codes as numbers, without their scale."""
+    """Return encoded numbers of one block as float32, not yet multiplied by the block's scale."""
     if codec == "fp16":
         return np.frombuffer(data, np.float16).astype(np.float32)
     if codec == "bf16":
@@ -91,7 +97,7 @@ def decode_codes(codec: str, data: bytes) -> Floats:
 
 
 def decode(codec: str, data: Bytes, count: int) -> Floats:
-    """Return the values of encoded bytes."""
+    """Decode bytes; return `count` values."""
     values = np.empty(count, np.float32)
     raw, at = data.tobytes(), 0
     for block in blocks_of(codec, count):
@@ -106,7 +112,7 @@ def decode(codec: str, data: Bytes, count: int) -> Floats:
 
 
 def encode_with_residual(codec: str, values: Floats, residual: Floats) -> tuple[Bytes, Floats]:
-    """Return the encoded sums of values and residual, and the new residual."""
+    """Encode the sums of values and residual; return the bytes and the new residual."""
     with np.errstate(all="ignore"):
         total = values + residual
         data = encode(codec, total)

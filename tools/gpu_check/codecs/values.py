@@ -29,7 +29,7 @@ SIGN = np.uint32(0x80000000)
 
 
 def hashed(count: int, seed: int) -> Words:
-    """Return numbers that look random."""
+    """Return `count` pseudo-random 32-bit integers."""
     words = np.arange(count, dtype=np.uint32) * np.uint32(0x9E3779B9)
     words += np.uint32(seed * 0x85EBCA6B & 0xFFFFFFFF)
     words ^= words >> np.uint32(16)
@@ -40,31 +40,40 @@ def hashed(count: int, seed: int) -> Words:
 
 
 def with_exponents(words: Words, first: int, count: int) -> Words:
-    """Return bits of floats with exponents of a range, and signs and fractions of `words`."""
+    """Return the bits of floats whose exponents are in a range of `count` exponents from `first`.
+
+    The signs and fractions are those of `words`.
+    """
     exponents = (words >> 23 & 0xFF) % count + first
     return words & np.uint32(0x807FFFFF) | exponents.astype(np.uint32) << np.uint32(23)
 
 
 def gradients(words: Words) -> Words:
-    """Return numbers of similar magnitude."""
+    """Return the bits of floats of similar magnitude."""
     return with_exponents(words, 100, 21)
 
 
 def wide(words: Words) -> Words:
-    """Return numbers of 32 binades; half of them have so few bits that ties occur in fp16."""
+    """Return the bits of floats that span 32 exponents.
+
+    Half of the floats have few significant bits, so that rounding to fp16 meets ties.
+    """
     few_bits = words & 0xFFF00000
     return with_exponents(np.where(words & 1, words, few_bits).astype(np.uint32), 96, 32)
 
 
 def halves(words: Words) -> Words:
-    """Return numbers halfway between two numbers of fp16, or of bf16."""
+    """Return the bits of floats halfway between two neighbours in fp16, or in bf16."""
     of_fp16 = words & 0xFFFFE000 | 0x1000
     of_bf16 = words & 0xFFFF0000 | 0x8000
     return with_exponents(np.where(words & 1, of_fp16, of_bf16).astype(np.uint32), 110, 16)
 
 
 def int8_halves(words: Words) -> Words:
-    """Return multiples of a half, with 127 in each block so that the scale of int8 is 1."""
+    """Return the bits of floats that are multiples of 0.5, so that rounding to int8 meets ties.
+
+    Each block has the value 127, so the int8 codec chooses the scale 1.
+    """
     numbers = ((words % 255).astype(np.float32) - np.float32(127)) / np.float32(2)
     numbers[::128] = 127
     return numbers.view(np.uint32)
@@ -77,7 +86,7 @@ def special(words: Words) -> Words:
 
 
 def ends(words: Words) -> Words:
-    """Return numbers close to the largest finite number."""
+    """Return the bits of floats close to the largest finite float, positive and negative."""
     return (words & SIGN) | (np.uint32(0x7F7FFFFF) - words % 0x20000)
 
 
@@ -96,5 +105,5 @@ KINDS: dict[str, Callable[[Words], Words]] = {
 
 
 def values_of(kind: str, count: int, seed: int = 0) -> Floats:
-    """Return `count` values of a kind."""
+    """Return `count` test values of a kind in `KINDS`."""
     return KINDS[kind](hashed(count, seed)).view(np.float32)

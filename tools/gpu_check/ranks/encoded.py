@@ -1,4 +1,6 @@
-"""DDP on CUDA tensors with encoded gradients between ranks that count as hosts, over TCP.
+"""DDP on CUDA tensors, with gradients encoded for the transfer over TCP between ranks.
+
+The ranks run on one machine, but Slipstream treats each rank as a host of its own.
 
 torchrun --nproc-per-node 2 encoded.py
 """

@@ -1,4 +1,4 @@
-"""Results of collectives, streams, futures, DDP and FSDP2 on CUDA tensors; ranks may share a GPU.
+"""Checks of collectives, streams, futures, DDP and FSDP2 on CUDA tensors; ranks may share a GPU.
 
 torchrun --nproc-per-node 2 results.py
 """
@@ -43,7 +43,7 @@ def check_reductions(rank: int, size: int) -> None:
 
 
 def check_copies(rank: int, size: int) -> None:
-    """Check broadcast, the gathers, scatter, the exchanges and messages."""
+    """Check collectives that copy, messages between ranks, and CPU and strided tensors."""
     for count in SIZES:
         tensor = numbers(count, rank)
         dist.broadcast(tensor, src=size - 1)
@@ -101,7 +101,7 @@ def check_streams(rank: int, size: int) -> None:
 
 
 def check_wait_does_not_block(rank: int) -> float:
-    """Return the seconds of a wait while the last rank arrives 0.3 s late."""
+    """Return how long `wait` of an allreduce takes while the last rank arrives 0.3 s late."""
     tensor = torch.ones(1_000_000, device="cuda")
     torch.cuda.synchronize()
     dist.barrier()
