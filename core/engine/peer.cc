@@ -85,7 +85,7 @@ void Peer::send_control(Frame frame, std::span<const std::byte> payload) {
       write(control_stream_, frame, payload)) {
     return;
   }
-  control_.push_back({frame, {payload.begin(), payload.end()}});
+  control_.push_back({.frame = frame, .payload = {payload.begin(), payload.end()}});
   pump_control();
 }
 
@@ -189,6 +189,8 @@ bool Peer::has_unacknowledged() const {
 
 void Peer::drop_acknowledged_control(std::uint64_t number) {
   while (unsent_ > 0 && control_.front().frame.control <= number) {
+    // This may acknowledge an earlier copy, while the link still refers to the last one.
+    if (control_.front().is_repeated) link_->forget(control_.front().payload);
     control_.pop_front();
     --unsent_;
   }
@@ -260,6 +262,7 @@ bool Peer::lose_stream(std::uint32_t stream) {
     if (each == stream || !link_->alive(each)) continue;
     if (stream == control_stream_ && !any_alive) {
       control_stream_ = each;
+      for (std::size_t i = 0; i < unsent_; ++i) control_[i].is_repeated = true;
       unsent_ = 0;
     }
     any_alive = true;

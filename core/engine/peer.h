@@ -31,6 +31,7 @@ struct Segment {
 struct Control {
   Frame frame;
   std::vector<std::byte> payload;
+  bool is_repeated = false;  ///< whether it was sent before, on a stream that has died since
 };
 
 /// The part of the engine that a peer uses.

@@ -118,6 +118,34 @@ TEST(Stress, NothingIsWrittenAfterTheEndWhenStreamsDieHalfWay) {
   }
 }
 
+/// A small payload is sent again when its stream dies. The acknowledgement of the first copy, which
+/// comes with a segment of another stream, must not free it while the link still refers to it.
+TEST(Stress, PayloadsThatAreSentAgainLiveUntilTheLinkHasReadThem) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    FakeOptions network = narrow(seed);
+    network.num_streams = 8;
+    network.capacity_frames = 8;
+    network.jitter = 400us;
+    network.schedule.random.lose_stream = 0.01;
+    EngineOptions options;
+    options.segment_bytes = 4096;
+    options.eager_bytes = 2048;
+    EngineWorld world(2, network, options);
+    world.each([](EngineRank& self) {
+      for (int round = 0; round < 20; ++round) {
+        std::vector<std::vector<double>> data;
+        std::vector<std::shared_ptr<Completion>> pending;
+        for (const std::size_t count : {200, 5000, 200, 200}) data.emplace_back(count, 1.0);
+        for (auto& each : data) {
+          pending.push_back(self.engine->submit(self.world, allreduce(each)));
+        }
+        for (const auto& each : pending) self.finish(*each);
+        for (const auto& each : data) ASSERT_EQ(each.back(), 2.0);
+      }
+    });
+  }
+}
+
 TEST(Stress, GroupsClosedWithWorkInFlight) {
   EngineWorld world(3, narrow(2), tiny());
   world.each([](EngineRank& self) {
