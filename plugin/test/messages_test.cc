@@ -69,7 +69,7 @@ TEST_P(EveryVersion, SendsARingOfEverySize) {
     const std::vector<int> bytes = finish(net, requests);
     EXPECT_EQ(bytes, std::vector<int>(requests.size(), static_cast<int>(size)));
     for (std::size_t i = 0; i < kRanks; ++i) {
-      EXPECT_TRUE(std::ranges::equal(received[i], noise(size, i))) << size << " bytes, link " << i;
+      EXPECT_TRUE(same(received[i], noise(size, i))) << size << " bytes, link " << i;
     }
   }
 }
@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(Tables, LargeMessage, testing::Values(std::tuple(8, 0),
 
 TEST_P(LargeMessage, IsReceivedWhole) {
   const Pair pair(net);
-  pair.exchange(noise(64 * kMiB), 64 * kMiB);
+  pair.exchange(noise(32 * kMiB), 32 * kMiB);
 }
 
 TEST_P(EveryVersion, ReportsTheSizeOfASmallerMessage) {
@@ -103,7 +103,7 @@ TEST_P(EveryVersion, KeepsTheOrderOf32RequestsInFlight) {
   const std::vector<int> bytes = finish(net, requests);
   for (std::size_t i = 0; i < kMaxRequests; ++i) {
     EXPECT_EQ(bytes[kMaxRequests + i], static_cast<int>(kSize - i));
-    EXPECT_TRUE(std::ranges::equal(std::span(received[i]).first(kSize - i), noise(kSize - i, i)));
+    EXPECT_TRUE(same(std::span(received[i]).first(kSize - i), noise(kSize - i, i)));
   }
   pair.exchange(noise(100), 100);
 }
@@ -119,7 +119,7 @@ TEST_P(EveryVersion, ServesManyCommsAtOnce) {
   }
   finish(net, requests);
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    EXPECT_TRUE(std::ranges::equal(received[i], noise(300'000, i)));
+    EXPECT_TRUE(same(received[i], noise(300'000, i)));
   }
 }
 

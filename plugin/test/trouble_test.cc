@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -22,13 +23,13 @@ class Trouble : public testing::TestWithParam<int> {
  protected:
   /// The streams are slow, so that a message of some megabytes is under way for a while.
   Trouble() : net(11, GetParam()) {
-    ::setenv("SLIPSTREAM_PACING_MBIT", "400", 1);
+    ::setenv("SLIPSTREAM_PACING_MBIT", "100", 1);
     EXPECT_EQ(net.init(), Result::kSuccess) << logged();
   }
 
   /// Tests requests a few times, without finishing them.
   void begin(const std::vector<void*>& requests) {
-    for (int i = 0; i < 20; ++i) {
+    for (int i = 0; i < 5; ++i) {
       for (void* const request : requests) EXPECT_FALSE(test_once(net, request).done);
     }
   }
@@ -58,10 +59,12 @@ class Trouble : public testing::TestWithParam<int> {
 INSTANTIATE_TEST_SUITE_P(Threads, Trouble, testing::Values(0, 2),
                          testing::PrintToStringParamName());
 
+/// Resets a connection under the plugin's hands, as a network may. The thread sanitizer takes
+/// connect() for the creation of the descriptor, so the system call is made directly.
 void reset(int fd) {
   sockaddr none{};
   none.sa_family = AF_UNSPEC;
-  EXPECT_EQ(::connect(fd, &none, sizeof none), 0);
+  EXPECT_EQ(::syscall(SYS_connect, fd, &none, sizeof none), 0);
 }
 
 TEST_P(Trouble, OtherStreamsTakeOverFromOneThatDies) {
@@ -76,7 +79,7 @@ TEST_P(Trouble, OtherStreamsTakeOverFromOneThatDies) {
     begin({sending, receiving});
     dies % 2 == 0 ? reset(sockets[dies]) : void(::shutdown(sockets[dies], SHUT_RDWR));
     finish(net, {sending, receiving});
-    EXPECT_TRUE(std::ranges::equal(received, noise(received.size(), dies))) << dies;
+    EXPECT_TRUE(same(received, noise(received.size(), dies))) << dies;
   }
   EXPECT_TRUE(has_logged("goes on with 1 streams"));
 }
@@ -90,7 +93,7 @@ TEST_P(Trouble, AReceiveIsPostedAgainIfItsStreamDies) {
     reset(sockets[dies]);  // the sender has not read the post yet
     void* const sending = pair.send(noise(received.size(), dies));
     finish(net, {sending, receiving});
-    EXPECT_TRUE(std::ranges::equal(received, noise(received.size(), dies))) << dies;
+    EXPECT_TRUE(same(received, noise(received.size(), dies))) << dies;
   }
 }
 

@@ -53,6 +53,9 @@ Result wait_for_failure(const Net& net, void* request);
 /// The first `bytes` of 64 MiB of noise, from `offset` on.
 std::span<const std::byte> noise(std::size_t bytes, std::size_t offset = 0);
 
+/// Compares all bytes at once, because the thread sanitizer takes long for single ones.
+bool same(std::span<const std::byte> left, std::span<const std::byte> right);
+
 /// A handle as a text, for another process.
 std::string as_hex(const HandleBytes& handle);
 HandleBytes from_hex(const std::string& text);
