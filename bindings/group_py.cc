@@ -35,6 +35,13 @@ void bind_basics(GroupClass& group) {
           "Return the sizes of the dimensions of the group's ranks, the innermost "
           "first.")
       .def(
+          "ranks_of_host", [](const PyGroup& g) { return ranks_of_host(*g.group); },
+          "Return the group's ranks on this host; [] if hosts have different numbers of ranks.")
+      .def(
+          "counterparts", [](const PyGroup& g) { return counterparts_of(*g.group); },
+          "Return, of every host, the rank with this rank's position on its host; [] if hosts "
+          "have different numbers of ranks.")
+      .def(
           "abort",
           [](const PyGroup& g, const std::string& reason) {
             const nb::gil_scoped_release release;

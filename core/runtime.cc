@@ -317,6 +317,16 @@ void Runtime::close() {
 std::uint32_t rank_in(const Group& group) { return group.rank(); }
 std::uint32_t size_of(const Group& group) { return group.size(); }
 const std::string& name_of(const Group& group) { return group.name(); }
+std::vector<std::uint32_t> ranks_of_host(const Group& group) {
+  const Layout& layout = group.layout();
+  return layout.even ? layout.local.members : std::vector<std::uint32_t>{};
+}
+
+std::vector<std::uint32_t> counterparts_of(const Group& group) {
+  const Layout& layout = group.layout();
+  return layout.even ? layout.hosts.members : std::vector<std::uint32_t>{};
+}
+
 std::vector<std::uint32_t> dimensions_of(const Group& group) {
   std::vector<std::uint32_t> sizes;
   for (const Dimension& each : group.layout().dimensions) sizes.push_back(each.size());

@@ -161,6 +161,16 @@ class Group:
         Return the sizes of the dimensions of the group's ranks, the innermost first.
         """
 
+    def ranks_of_host(self) -> list[int]:
+        """
+        Return the group's ranks on this host; [] if hosts have different numbers of ranks.
+        """
+
+    def counterparts(self) -> list[int]:
+        """
+        Return, of every host, the rank with this rank's position on its host; [] if hosts have different numbers of ranks.
+        """
+
     def abort(self, reason: str) -> None:
         """
         End all operations of the group on all members; any thread may call it.

@@ -23,9 +23,17 @@ def test_like_nccl(run_on_device: Run, name: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("run_on_device", ["slipstream"], indirect=True)
-@pytest.mark.parametrize("name", ["callbacks", "failures", "host_wait", "release", "overlapped"])
+@pytest.mark.parametrize(
+    "name", ["callbacks", "failures", "host_wait", "release", "overlapped", "encoded"]
+)
 def test_only_slipstream(run_on_device: Run, name: str) -> None:
     run_on_device(2, f"{name}.py")
+
+
+@pytest.mark.parametrize("run_on_device", ["slipstream"], indirect=True)
+@pytest.mark.parametrize("count", [4, pytest.param(2, marks=pytest.mark.sweep)])
+def test_hierarchy(run_on_device: Run, count: int) -> None:
+    run_on_device(count, "hierarchy.py")
 
 
 @pytest.mark.parametrize("run_on_device", ["slipstream"], indirect=True)

@@ -132,6 +132,13 @@ const std::string& name_of(const Group& group);
 /// The sizes of the dimensions of the group's ranks, the innermost first.
 std::vector<std::uint32_t> dimensions_of(const Group& group);
 
+/// The group's ranks on this host, in order; nothing if hosts have different numbers of ranks.
+std::vector<std::uint32_t> ranks_of_host(const Group& group);
+
+/// Of every host, the rank of the group with this rank's position on its host; nothing if hosts
+/// have different numbers of ranks.
+std::vector<std::uint32_t> counterparts_of(const Group& group);
+
 /// The SIMD target chosen for this CPU: "AVX3", "AVX2", "NEON", ...
 std::string simd_target_name();
 

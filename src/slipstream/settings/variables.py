@@ -28,6 +28,8 @@ AlgorithmName = Literal["auto", "ring", "dimensions", "recursive_doubling", "bin
 
 CudaWait = Literal["stream", "host"]
 
+CudaHierarchy = Literal["auto", "off"]
+
 MAX_SEGMENT_BYTES = 262144
 
 _log = logging.getLogger(__name__)
@@ -234,6 +236,15 @@ class Settings:
             choice(*get_args(CudaWait)),
             "What waits for a collective on GPU tensors: the stream, or also the host, which then"
             " raises the error of a failure at once.",
+        ),
+    )
+    cuda_hierarchy: CudaHierarchy = field(
+        default="auto",
+        metadata=_named(
+            "SLIPSTREAM_CUDA_HIERARCHY",
+            choice(*get_args(CudaHierarchy)),
+            "auto: where every rank has a GPU of its own and each host several, NCCL reduces within"
+            " hosts and slipstream between them; off: slipstream does both.",
         ),
     )
     deterministic: bool = field(

@@ -136,6 +136,13 @@ class Membership:
         self._groups.append(group)
         return group
 
+    def subgroup(self, purpose: str, ranks: Sequence[int]) -> _core.Group:
+        """Create a group of some of the ranks, given by their ranks here; all of these must."""
+        name = f"{self._name}/{purpose}/{'-'.join(map(str, ranks))}"
+        group = self._world.group(name, [self._ranks[rank] for rank in ranks])
+        self._groups.append(group)
+        return group
+
     def groups(self) -> Sequence[_core.Group]:
         """Return the group of the engine and all its siblings, which have the same ranks."""
         return tuple(self._groups)

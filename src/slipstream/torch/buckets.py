@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,14 @@ class Phase(enum.Enum):
     REDUCED = enum.auto()
 
 
+# A function from gradients to the device on which the codec's rounding errors are kept.
+LossesOn = Callable[[torch.Tensor], torch.device]
+
+
+def _device_of(tensor: torch.Tensor) -> torch.device:
+    return tensor.device
+
+
 class Gradients:
     """Memory for the gradients of parameters.
 
@@ -32,14 +40,22 @@ class Gradients:
         parameters: Parameters of one dtype, in the order in which gradients become ready.
         keeps_losses: Whether memory is also allocated for the codec's rounding errors, which error
             feedback adds to the next gradients.
+        losses_on: Function that returns the device of these errors (default: that of the
+            gradients).
     """
 
-    def __init__(self, parameters: Sequence[Parameter], keeps_losses: bool) -> None:
+    def __init__(
+        self,
+        parameters: Sequence[Parameter],
+        keeps_losses: bool,
+        losses_on: LossesOn = _device_of,
+    ) -> None:
         sizes = [parameter.numel() for parameter in parameters]
         first = parameters[0]
         self.buffer = torch.zeros(sum(sizes), dtype=first.dtype, device=first.device)
-        # On the CPU even for a GPU, because the engine encodes there.
-        self.residual = torch.zeros_like(self.buffer, device="cpu") if keeps_losses else None
+        self.residual = (
+            torch.zeros_like(self.buffer, device=losses_on(self.buffer)) if keeps_losses else None
+        )
         parts = torch.split(self.buffer, sizes)
         self.views = {
             parameter: part.view_as(parameter)
@@ -173,19 +189,22 @@ class Bucket:
         self.phase, self.dropped = Phase.FILLING, False
 
 
-def gradients_of(parameters: Iterable[Parameter], keeps_losses: bool) -> list[Gradients]:
+def gradients_of(
+    parameters: Iterable[Parameter], keeps_losses: bool, losses_on: LossesOn = _device_of
+) -> list[Gradients]:
     """Return a `Gradients` for each dtype; so parameters of a rare dtype do not split the buckets.
 
     Args:
         parameters: Parameters in the order in which the forward pass uses them.
         keeps_losses: Whether float32 gradients get memory for error feedback; gradients of other
             dtypes are never encoded.
+        losses_on: Function that returns the device of this memory (default: that of the gradients).
     """
     by_dtype: dict[torch.dtype, list[Parameter]] = {}
     for parameter in reversed(list(parameters)):
         by_dtype.setdefault(parameter.dtype, []).append(parameter)
     return [
-        Gradients(members, keeps_losses and dtype == torch.float32)
+        Gradients(members, keeps_losses and dtype == torch.float32, losses_on)
         for dtype, members in by_dtype.items()
     ]
 

@@ -70,7 +70,9 @@ class Submission(NamedTuple):
         inputs: Tensors that the caller passed, for the profiler.
         result: Outputs in the form in which the caller passed them, for the future.
         buffers: Memory that the engine uses, which must live until the handles are done.
-        copies: Copies of results that will be made when the handles are done.
+        copies: Pairs of tensors to copy from and to when the handles are done.
+        landed: Event of a GPU after which the results are in the caller's tensors; None (default)
+            if that is so when the handles are done and the copies made.
     """
 
     handles: tuple[_core.Handle, ...]
@@ -78,6 +80,7 @@ class Submission(NamedTuple):
     result: Sequence[Any]
     buffers: Sequence[Any] = ()
     copies: Copies = ()
+    landed: torch.Event | None = None
 
     @property
     def is_on_gpu(self) -> bool:
@@ -87,11 +90,11 @@ class Submission(NamedTuple):
 
 
 def allreduce(
-    group: _core.Group, tensor: torch.Tensor, op: ReduceOp, options: RunOptions
+    group: _core.Group, tensor: torch.Tensor, op: ReduceOp, options: RunOptions, priority: int = 0
 ) -> Submission:
     """Replace a tensor by its reduction over all ranks; does not block."""
     buffer, copies = output_buffer(tensor)
-    handle = reduce_in_place(group, buffer, op, options)
+    handle = reduce_in_place(group, buffer, op, options, priority)
     return Submission((handle,), (tensor,), [tensor], (), copies)
 
 
@@ -109,11 +112,13 @@ def allreduce_each(
 
 
 def reduce_in_place(
-    group: _core.Group, buffer: torch.Tensor, op: ReduceOp, options: RunOptions
+    group: _core.Group, buffer: torch.Tensor, op: ReduceOp, options: RunOptions, priority: int = 0
 ) -> _core.Handle:
     """Replace the elements of a contiguous tensor by their reduction over all ranks."""
     address, dtype = buffer.data_ptr(), reduced_dtype(buffer)
-    return group.allreduce(address, address, buffer.numel(), dtype, reduce_op(op), **options)
+    return group.allreduce(
+        address, address, buffer.numel(), dtype, reduce_op(op), priority=priority, **options
+    )
 
 
 def allreduce_encoded(
@@ -122,28 +127,15 @@ def allreduce_encoded(
     encoding: Encoding,
     options: RunOptions,
 ) -> Submission:
-    """Replace a contiguous tensor by its average over all ranks, encoded between hosts.
+    """Replace a contiguous tensor by its average over all ranks, which the engine encodes.
 
     Raises:
         UsageError: The tensor is not contiguous, or the residual is not a float32 tensor of the
-            same size.
+            same size on the CPU.
         UnsupportedError: The engine cannot use the memory of the tensor.
     """
-    buffer = usable(tensor)
-    if not tensor.is_contiguous():
-        raise UsageError("an encoded allreduce needs a contiguous tensor; call contiguous() first")
+    buffer = check_encodable(tensor, encoding, torch.device("cpu"))
     residual = encoding.residual
-    if residual is not None and not (
-        residual.dtype == torch.float32
-        and residual.is_cpu
-        and residual.is_contiguous()
-        and residual.numel() == tensor.numel()
-    ):
-        raise UsageError(
-            f"the residual has {residual.numel()} elements of {residual.dtype} on"
-            f" {residual.device}; allowed: a contiguous tensor of {tensor.numel()} elements of"
-            " torch.float32 on the CPU"
-        )
     address = buffer.data_ptr()
     handle = group.allreduce(
         address,
@@ -157,6 +149,38 @@ def allreduce_encoded(
         **options,
     )
     return Submission((handle,), [tensor], [tensor], (residual,))
+
+
+def check_encodable(
+    tensor: torch.Tensor, encoding: Encoding, losses_on: torch.device
+) -> torch.Tensor:
+    """Check a tensor that will be averaged, and its residual; return memory that is usable.
+
+    Args:
+        tensor: Tensor to average.
+        encoding: Options, of which the residual is checked.
+        losses_on: Device on which the residual must be.
+
+    Raises:
+        UsageError: The tensor is not contiguous, or the residual is not a float32 tensor of the
+            same size on that device.
+        UnsupportedError: The engine cannot use the memory of the tensor.
+    """
+    buffer, residual = usable(tensor), encoding.residual
+    if not tensor.is_contiguous():
+        raise UsageError("an encoded allreduce needs a contiguous tensor; call contiguous() first")
+    if residual is not None and not (
+        residual.dtype == torch.float32
+        and residual.device == losses_on
+        and residual.is_contiguous()
+        and residual.numel() == tensor.numel()
+    ):
+        raise UsageError(
+            f"the residual has {residual.numel()} elements of {residual.dtype} on"
+            f" {residual.device}; allowed: a contiguous tensor of {tensor.numel()} elements of"
+            f" torch.float32 on {losses_on}"
+        )
+    return buffer
 
 
 def broadcast(

@@ -7,6 +7,7 @@ docs/convergence.md its effect on training.
 
 # No annotations from __future__, because DistributedDataParallel inspects those of the hook.
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -16,7 +17,7 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from slipstream.codecs import LOSSY
-from slipstream.errors import UsageError
+from slipstream.errors import PeerError, UsageError
 from slipstream.torch.cuda.work import CudaWork
 from slipstream.torch.process_group import SlipstreamProcessGroup, own_group
 
@@ -140,16 +141,21 @@ class GradientCodec:
         return self._gather(bucket, parameters) if residual is None else residual
 
     def _settle(self) -> None:
-        """Block until the engine has written all losses; operations on a GPU may still run then."""
+        """Block until the engine has written all losses; a GPU's current stream waits for its own.
+
+        Operations on a GPU may still run then.
+        """
         for work in self._works.values():
             work.block()
+            with contextlib.suppress(PeerError):  # a later call raises it
+                work.wait()
         self._works.clear()
 
     def _gather(self, bucket: GradBucket, parameters: tuple[torch.Tensor, ...]) -> torch.Tensor:
         """Copy the losses of a bucket's parameters into new memory with the bucket's layout."""
         self._settle()
         buffer = bucket.buffer()
-        residual = torch.zeros_like(buffer, device="cpu")  # the engine reads and writes it
+        residual = torch.zeros_like(buffer, device=self._group.losses_on(buffer))
         gradients = bucket.gradients()
         for parameter, gradient in zip(parameters, gradients, strict=True):
             begin = gradient.storage_offset() - buffer.storage_offset()

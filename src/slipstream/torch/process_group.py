@@ -47,6 +47,7 @@ from slipstream.torch.backward import extract_without_python
 from slipstream.torch.callbacks import Callbacks, in_callback
 from slipstream.torch.collectives import RunOptions, Submission, Tensors
 from slipstream.torch.cuda.kinds import KINDS
+from slipstream.torch.cuda.reductions import GpuReductions, ReductionsByDevice
 from slipstream.torch.dynamo import keep_out
 from slipstream.torch.monitor import MonitoredBarrier
 from slipstream.torch.sparse import allreduce_sparse
@@ -109,6 +110,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         self._callbacks = Callbacks()
         self._cuda: CudaGroups | None = None
         self._lock = threading.Lock()  # guards `_nested` and `_cuda`
+        self._reductions = ReductionsByDevice(membership, store, timeout)
         self._nested: _core.Group | None = None
         # Runs once: at shutdown, when the object is garbage collected, or when Python ends.
         self._leave = weakref.finalize(self, _leave, membership, self._callbacks)
@@ -165,6 +167,7 @@ class SlipstreamProcessGroup(ProcessGroup):
 
     def _end(self) -> None:
         self._leave()
+        self._reductions.close()
         if self._cuda is not None:
             self._cuda.close()  # first, because the GPU may still copy into the tensors in flight
         self._in_flight.clear()
@@ -199,8 +202,12 @@ class SlipstreamProcessGroup(ProcessGroup):
         if tensor.is_sparse:
             allreduce_sparse(self._engine_group(), tensor, opts.reduceOp, options)
             return self._work_or_wait("all_reduce", Submission((), tensors, tensors), options)
-        group = self._group_for(tensors)
-        submission = collectives.allreduce(group, tensor, opts.reduceOp, options)
+        reductions = self._reductions_for(tensor)
+        if reductions is not None:
+            submission = reductions.allreduce(tensor, opts.reduceOp, options)
+        else:
+            group = self._group_for(tensors)
+            submission = collectives.allreduce(group, tensor, opts.reduceOp, options)
         return self._work_or_wait("all_reduce", submission, options)
 
     def average_encoded(
@@ -216,17 +223,25 @@ class SlipstreamProcessGroup(ProcessGroup):
             tensor: Contiguous tensor; tensors of other dtypes than float32 are not encoded.
             codec: Codec, the same on all ranks: none (default), fp16, bf16 or int8.
             residual: Float32 tensor with as many elements as `tensor`, which keeps the codec's
-                rounding errors for error feedback. None (default) turns error feedback off.
+                rounding errors for error feedback, on the device that `losses_on` names. None
+                (default) turns error feedback off.
             priority: Priority on the network (default 0); operations with a higher priority go
                 first.
         """
-        submission = collectives.allreduce_encoded(
-            self._group_for((tensor,)),
-            tensor,
-            collectives.Encoding(codec, residual, priority),
-            self._default_options(),
-        )
+        encoding = collectives.Encoding(codec, residual, priority)
+        reductions = self._reductions_for(tensor)
+        if reductions is not None:
+            submission = reductions.average(tensor, encoding, self._default_options())
+        else:
+            submission = collectives.allreduce_encoded(
+                self._group_for((tensor,)), tensor, encoding, self._default_options()
+            )
         return self._make_work("all_reduce", submission, self._callbacks)
+
+    def losses_on(self, tensor: torch.Tensor) -> torch.device:
+        """Return the device that must keep the codec's rounding errors for a tensor."""
+        reductions = self._reductions_for(tensor)
+        return torch.device("cpu") if reductions is None else reductions.losses_on(tensor.device)
 
     def make_tuning(self, knobs: Sequence[Knob] = ()) -> Tuning:
         """Return a tuning of the group's allreduces, and of further knobs (tunable settings)."""
@@ -450,6 +465,15 @@ class SlipstreamProcessGroup(ProcessGroup):
 
                 self._cuda = CudaGroups(self._group)
         return cast("_core.Group", self._cuda.on_current_stream(device))
+
+    def _reductions_for(self, tensor: torch.Tensor) -> GpuReductions | None:
+        """Return the reductions for a tensor's GPU, or None for a tensor of the CPU."""
+        device = device_of((tensor,))
+        if device is None:
+            return None
+        self._group_for((tensor,))  # refuses callbacks and captures, and makes `_cuda`
+        assert self._cuda is not None
+        return self._reductions.on(device, self._cuda)
 
     def _engine_group(self) -> _core.Group:
         """Return the engine's group for a collective; calls in callbacks use a separate group."""

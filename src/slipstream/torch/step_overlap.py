@@ -171,7 +171,7 @@ class Overlap:
         self._fusion, self._across = fusion, across_steps
         self._names = {parameter: name for name, parameter in model.named_parameters()}
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._gradients = gradients_of(trained, wire.keeps_losses)
+        self._gradients = gradients_of(trained, wire.keeps_losses, wire.group.losses_on)
         self._updates = updates_on(trained[0].device)
         self._fuse()
         self.tuning = wire.group.make_tuning([fusion])

@@ -74,8 +74,10 @@ def test_the_advised_backend_depends_on_gpus_and_rdma() -> None:
     assert advice(Gpus(gpus=()), []).text == 'backend "slipstream", for tensors of the CPU'
     assert advice(one(H100), []).text.startswith('backend "slipstream" for CUDA tensors')
     assert advice(one(H100), ["mlx5_0"]).text.startswith('backend "nccl", because its RDMA')
-    for found in (one(troubled), one(H100, H100)):
-        assert advice(found, []).text.startswith('backend "nccl" with `slipstream run --nccl-pl')
+    assert advice(one(H100, H100), []).text.startswith('backend "slipstream": NCCL among the 2 ')
+    assert advice(one(H100, troubled), []).text.startswith(
+        'backend "nccl" with `slipstream run --nccl-plugin`, because'
+    )
 
 
 @pytest.mark.skipif(os.path.exists("/dev/nvidia0"), reason="this machine has a GPU")

@@ -40,6 +40,7 @@ def test_an_empty_value_counts_as_unset() -> None:
         ("SLIPSTREAM_CONNECT_TIMEOUT", "12", "connect_timeout_seconds", 12.0),
         ("SLIPSTREAM_ALGORITHM", "recursive_doubling", "algorithm", "recursive_doubling"),
         ("SLIPSTREAM_CUDA_WAIT", "host", "cuda_wait", "host"),
+        ("SLIPSTREAM_CUDA_HIERARCHY", "off", "cuda_hierarchy", "off"),
         ("SLIPSTREAM_TIMELINE", "t/{rank}.json", "timeline", Path("t/{rank}.json")),
     ],
 )

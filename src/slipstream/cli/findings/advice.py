@@ -29,5 +29,5 @@ def _text(found: Gpus, rdma: Sequence[str]) -> str:
     if found.trouble or any(gpu.trouble for gpu in found.gpus):
         return f"{PLUGIN}, because {OURS} cannot use every GPU here"
     if len(found.gpus) > 1:
-        return f"{PLUGIN}, because NCCL is faster among the {len(found.gpus)} GPUs of this host"
+        return f"{OURS}: NCCL among the {len(found.gpus)} GPUs of this host, Slipstream to others"
     return f"{OURS} for CUDA tensors and those of the CPU; programs that need NCCL: --nccl-plugin"

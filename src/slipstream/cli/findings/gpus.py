@@ -12,6 +12,7 @@ from pathlib import Path
 
 from slipstream.cli.findings.finding import Finding, State
 from slipstream.errors import SlipstreamError
+from slipstream.settings.cuda import cuda_connections
 from slipstream.units import GIB
 
 DRIVER = "libcuda.so.1"
@@ -123,7 +124,7 @@ def _unusable(found: Gpus) -> list[Finding]:
 
 
 def _connections(environ: Mapping[str, str]) -> Finding:
-    name, value = "connections", environ.get("CUDA_DEVICE_MAX_CONNECTIONS")
+    name, value = "connections", cuda_connections(environ)
     if value is None:
         return _gpu(name, "ok", "CUDA_DEVICE_MAX_CONNECTIONS is not set")
     text = f"CUDA_DEVICE_MAX_CONNECTIONS={value}"

@@ -55,7 +55,9 @@ class CudaWork(Work):
         self._lock = threading.Lock()  # guards `_copied`
         # Event after which the results are in the caller's tensors; None until a copy is enqueued.
         self._copied: torch.Event | None = None
-        if not submission.handles:
+        if submission.landed is not None:
+            self._copied = submission.landed
+        elif not submission.handles:
             self._copied = self._current_stream().record_event()
         in_flight[self] = None
         next(iter(in_flight)).settle_if_done()
@@ -94,7 +96,8 @@ class CudaWork(Work):
 
     def is_completed(self) -> bool:
         """Return whether the results are in the GPU's memory, or the operation has failed."""
-        return all(handle.done() for handle in self._handles)
+        landed = self._task.landed
+        return all(handle.done() for handle in self._handles) and (landed is None or landed.query())
 
     def is_success(self) -> bool:
         """Return whether the operation is complete and has not failed."""

@@ -1,0 +1,142 @@
+"""Averages between hosts that are encoded on the GPU, so that the bus carries encoded bytes too.
+
+Each rank encodes its part of every block for the block's owner. The owner adds its own values, in
+float32, and the decoded parts, in the order of the ranks, and encodes the average once for all. The
+engine only moves bytes. It does the same for tensors of the CPU, with other blocks.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from slipstream.torch.collectives import Submission
+from slipstream.torch.cuda import codecs
+from slipstream.torch.cuda.stages import ExchangeRanks, later_stages, wait_for
+
+SMALLEST_BYTES = 32 << 10  # smaller tensors are sent exactly, as on the CPU
+_ALIGNED = 2048  # values; a multiple of every codec's block, so that rows follow without gaps
+
+
+class _Blocks(NamedTuple):
+    """The blocks of a tensor, one for each rank; the last ones may be short or empty.
+
+    Args:
+        codec: Codec of the bytes.
+        num_values: Number of values of the tensor.
+        length: Number of values of a full block.
+    """
+
+    codec: str
+    num_values: int
+    length: int
+
+    @classmethod
+    def of(cls, codec: str, count: int, ranks: int) -> _Blocks:
+        length = -(-count // ranks)
+        return cls(codec, count, -(-length // _ALIGNED) * _ALIGNED)
+
+    @property
+    def row_bytes(self) -> int:
+        return codecs.encoded_bytes(self.codec, self.length)
+
+    def interval(self, rank: int) -> tuple[int, int]:
+        begin = min(rank * self.length, self.num_values)
+        return begin, min(begin + self.length, self.num_values)
+
+
+def average(
+    exchange: ExchangeRanks, tensor: torch.Tensor, codec: str, residual: torch.Tensor | None
+) -> Submission:
+    """Replace a contiguous float32 tensor by its average over the ranks; does not block.
+
+    Args:
+        exchange: Ranks, each on a host of its own.
+        tensor: Tensor on a GPU.
+        codec: Codec: fp16, bf16 or int8.
+        residual: Tensor of the same size on the same GPU, with the codec's rounding errors; None
+            for no error feedback.
+    """
+    with torch.no_grad():
+        return _average(exchange, tensor, codec, residual)
+
+
+def _average(
+    exchange: ExchangeRanks, tensor: torch.Tensor, codec: str, residual: torch.Tensor | None
+) -> Submission:
+    blocks = _Blocks.of(codec, tensor.numel(), exchange.size)
+    values = tensor.view(-1)
+    losses = None if residual is None else residual.view(-1)
+    sent = _bytes_for_all(blocks, exchange, values)
+    _encode_for_others(blocks, exchange.rank, values, losses, sent)
+    received = torch.empty_like(sent)
+    first = exchange.all_to_all(sent, received)
+    with later_stages(tensor.device, "sum") as stream:
+        wait_for(first, stream)
+        own = _encoded_average(blocks, exchange, values, losses, received)
+        gathered = torch.empty_like(sent)
+        second = exchange.all_gather(own, gathered)
+        wait_for(second, stream)
+        num_bytes = codecs.encoded_bytes(codec, blocks.num_values)
+        codecs.decode(codec, gathered[:num_bytes], values)
+        landed = stream.record_event()
+    buffers = [sent, received, own, gathered, *([] if residual is None else [residual])]
+    handles = (first, second)
+    return Submission(handles, [tensor], [tensor], buffers, landed=landed)  # pyright: ignore
+
+
+def _bytes_for_all(blocks: _Blocks, exchange: ExchangeRanks, like: torch.Tensor) -> torch.Tensor:
+    shape = exchange.size * blocks.row_bytes
+    return torch.empty(shape, dtype=torch.uint8, device=like.device)
+
+
+def _encode_for_others(
+    blocks: _Blocks,
+    rank: int,
+    values: torch.Tensor,
+    losses: torch.Tensor | None,
+    sent: torch.Tensor,
+) -> None:
+    """Encode all blocks but this rank's own: those before it, and those after it."""
+    own_begin, own_end = blocks.interval(rank)
+    for begin, end in ((0, own_begin), (own_end, blocks.num_values)):
+        if begin < end:
+            place = codecs.encoded_bytes(blocks.codec, begin)
+            size = codecs.encoded_bytes(blocks.codec, end - begin)
+            part = None if losses is None else losses[begin:end]
+            codecs.encode(blocks.codec, values[begin:end], sent[place : place + size], part)
+
+
+def _encoded_average(
+    blocks: _Blocks,
+    exchange: ExchangeRanks,
+    values: torch.Tensor,
+    losses: torch.Tensor | None,
+    received: torch.Tensor,
+) -> torch.Tensor:
+    """Return the encoded average of this rank's own block.
+
+    Losses are kept in units of the sum, so that they may move between owner and contributor.
+    """
+    begin, end = blocks.interval(exchange.rank)
+    own = torch.empty(blocks.row_bytes, dtype=torch.uint8, device=values.device)
+    if begin == end:
+        return own
+    size = codecs.encoded_bytes(blocks.codec, end - begin)
+    total, part = values[begin:end].clone(), torch.empty_like(values[begin:end])
+    for rank in range(exchange.size):
+        if rank != exchange.rank:
+            place = rank * blocks.row_bytes
+            codecs.decode(blocks.codec, received[place : place + size], part)
+            total.add_(part)
+    # A tensor, because a GPU divides by a Python number through its inverse.
+    ranks = torch.full((), float(exchange.size), device=values.device)
+    total.div_(ranks)
+    if losses is None:
+        codecs.encode(blocks.codec, total, own[:size])
+    else:
+        left = losses[begin:end] / ranks
+        codecs.encode(blocks.codec, total, own[:size], left)
+        losses[begin:end] = left * ranks
+    return own

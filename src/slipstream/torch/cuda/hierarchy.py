@@ -1,0 +1,207 @@
+"""Reductions in three stages: in the host among its GPUs, between hosts, and back in the host.
+
+A reduce-scatter in the host leaves each rank a share of the sums, which it reduces with the ranks
+of the other hosts that have the same share. An all-gather in the host puts the shares together. So
+each value crosses the network once per host, and the GPUs' own links carry the rest.
+
+The two stages in the host have a communicator each. With one for both, the reduce-scatter of a
+bucket would wait for the all-gather of the bucket before it, which waits for the network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import NamedTuple, cast
+
+import torch
+from torch.distributed import ReduceOp
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from slipstream import _core
+from slipstream.torch.bootstrap import Membership
+from slipstream.torch.collectives import Encoding, RunOptions, Submission, reduce_in_place
+from slipstream.torch.cuda import encoded
+from slipstream.torch.cuda.groups import CudaGroups
+from slipstream.torch.cuda.kinds import kind_of
+from slipstream.torch.cuda.local_groups import LocalGroup
+from slipstream.torch.cuda.stages import ExchangeRanks, later_stages, wait_for_all
+from slipstream.torch.tensors import copy_out, dense
+
+_log = logging.getLogger(__name__)
+
+# Smaller tensors are reduced in one stage. Chosen by hand, not measured.
+SMALLEST_BYTES = 64 << 10
+# What NCCL reduces, too. An average is a sum that is divided between the stages.
+_OPS = frozenset(
+    op.value for op in (ReduceOp.SUM, ReduceOp.AVG, ReduceOp.MIN, ReduceOp.MAX, ReduceOp.PRODUCT)
+)
+_IDENTITY_BYTES = 16
+_DTYPES = frozenset(
+    (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64)
+)
+
+
+class HostGroup(NamedTuple):
+    """The ranks of this host.
+
+    Args:
+        scatter: Communicator of the reduce-scatters.
+        gather: Communicator of the all-gathers.
+        rank: Position of this rank in the host.
+        size: Number of ranks of the host, the same on all hosts.
+    """
+
+    scatter: LocalGroup
+    gather: LocalGroup
+    rank: int
+    size: int
+
+
+class Hierarchy:
+    """Reductions over several hosts with several GPUs each.
+
+    Args:
+        host: Ranks of this host.
+        across: Group of the engine for the ranks with the same position on all hosts.
+    """
+
+    def __init__(self, host: HostGroup, across: _core.Group) -> None:
+        self._host, self._num_hosts = host, across.size()
+        self._rank, self._groups = across.rank(), CudaGroups(across)
+
+    @property
+    def encodes(self) -> bool:
+        """Whether averages between hosts can be encoded; there is nothing to encode in a host."""
+        return self._num_hosts > 1
+
+    def takes(self, tensor: torch.Tensor, op: ReduceOp) -> bool:
+        """Return whether a reduction of a tensor has stages; the same on all ranks."""
+        is_large = tensor.numel() * tensor.element_size() >= SMALLEST_BYTES
+        is_mean_of_integers = _is_average(op) and not tensor.is_floating_point()
+        is_known = tensor.dtype in _DTYPES and hash(op) in _OPS
+        return is_large and is_known and not is_mean_of_integers
+
+    def allreduce(
+        self, tensor: torch.Tensor, op: ReduceOp, options: RunOptions, priority: int
+    ) -> Submission:
+        """Replace a tensor by its reduction over all ranks; does not block."""
+        inside = ReduceOp(ReduceOp.SUM) if _is_average(op) else op
+
+        def exchange(share: torch.Tensor, _: tuple[int, int]) -> Submission:
+            group = cast("_core.Group", self._groups.on_current_stream(share.device))
+            return Submission((reduce_in_place(group, share, inside, options, priority),), (), ())
+
+        divisor = self._host.size * self._num_hosts if _is_average(op) else 1
+        return self._in_stages(tensor, inside, exchange, divisor)
+
+    def average_encoded(
+        self, tensor: torch.Tensor, encoding: Encoding, options: RunOptions
+    ) -> Submission:
+        """Replace a tensor by its average over all ranks, encoded between hosts; does not block."""
+        ranks = ExchangeRanks(self._groups, self._num_hosts, self._rank, options, encoding.priority)
+        residual = None if encoding.residual is None else encoding.residual.view(-1)
+
+        def exchange(share: torch.Tensor, interval: tuple[int, int]) -> Submission:
+            losses = None if residual is None else residual[slice(*interval)]
+            return encoded.average(ranks, share, encoding.codec, losses)
+
+        return self._in_stages(tensor, ReduceOp(ReduceOp.SUM), exchange, self._host.size)
+
+    def close(self) -> None:
+        """Leave the group between hosts."""
+        self._groups.close()
+
+    def _in_stages(
+        self,
+        tensor: torch.Tensor,
+        op: ReduceOp,
+        exchange: Callable[[torch.Tensor, tuple[int, int]], Submission],
+        divisor: int,
+    ) -> Submission:
+        """Reduce a tensor in the host, between hosts by `exchange`, and divide the result."""
+        count, length = tensor.numel(), -(-tensor.numel() // self._host.size)
+        begin = min(self._host.rank * length, count)
+        interval = begin, min(begin + length, count)
+        between = Submission((), (), ())
+        with torch.no_grad(), later_stages(tensor.device, "scatter") as scattering:
+            whole = _padded(dense(tensor).view(-1), self._host.size * length)
+            share = whole.new_empty(length)
+            self._host.scatter.reduce_scatter(share, whole, op).wait()
+            if self._num_hosts > 1:
+                between = exchange(share[: interval[1] - begin], interval)
+        with torch.no_grad(), later_stages(tensor.device, "gather") as stream:
+            stream.wait_stream(scattering)
+            wait_for_all(between, stream)
+            if divisor > 1:  # by a tensor, because a GPU divides by a number through its inverse
+                share.div_(torch.full((), float(divisor), dtype=share.dtype, device=share.device))
+            self._host.gather.all_gather(whole, share).wait()
+            if whole.data_ptr() != tensor.data_ptr() or not tensor.is_contiguous():
+                copy_out(((tensor, whole[:count].view(tensor.shape)),))
+            landed = stream.record_event()
+        buffers = [tensor, whole, share, *between.buffers]
+        return Submission(between.handles, [tensor], [tensor], buffers, landed=landed)
+
+
+def _is_average(op: ReduceOp) -> bool:
+    return hash(op) == ReduceOp.AVG.value
+
+
+def _padded(values: torch.Tensor, length: int) -> torch.Tensor:
+    """Return values with zeros behind them; themselves if there is nothing to add."""
+    if values.numel() == length:
+        return values
+    padded = values.new_zeros(length)
+    padded[: values.numel()] = values
+    return padded
+
+
+def find_hierarchy(
+    membership: Membership, store: Store, device: torch.device, timeout: timedelta
+) -> Hierarchy | None:
+    """Return the hierarchy of a group's GPUs, or None if it has none; the same on all ranks.
+
+    There is one if every host has the same number of ranks, at least two, each with a GPU of its
+    own, and if NCCL is available. The call blocks until all ranks have made it, unless NCCL is
+    missing or there is one rank a host. PyTorch must have NCCL on all ranks, or on none.
+    """
+    kind, group = kind_of(device), membership.group
+    local, across = group.ranks_of_host(), group.counterparts()
+    if membership.settings.cuda_hierarchy == "off" or len(local) < 2 or kind.connect is None:
+        return None
+    if not _has_each_a_gpu(membership, kind.identity(device)):
+        return None
+    rank = local.index(group.rank())
+    scatter, gather = (
+        kind.connect(
+            PrefixStore(f"hierarchy/{group.name()}/{local[0]}/{stage}", store),
+            rank,
+            len(local),
+            device,
+            timeout,
+        )
+        for stage in ("scatter", "gather")
+    )
+    host = HostGroup(scatter, gather, rank, len(local))
+    _log.info(
+        "%d GPUs of each host are reduced by %s, and %d hosts by slipstream",
+        *(len(local), kind.local_name, len(across)),
+    )
+    return Hierarchy(host, membership.subgroup("across", across))
+
+
+def _has_each_a_gpu(membership: Membership, identity: bytes) -> bool:
+    """Exchange the identities of all ranks' GPUs; return whether all are known and different."""
+    group = membership.sibling("gpus")
+    own = torch.zeros(_IDENTITY_BYTES, dtype=torch.uint8)
+    if identity:
+        digest = hashlib.sha256(identity).digest()[:_IDENTITY_BYTES]
+        own.copy_(torch.frombuffer(bytearray(digest), dtype=torch.uint8))
+    everybody = torch.empty(group.size(), _IDENTITY_BYTES, dtype=torch.uint8)
+    group.all_gather(
+        own.data_ptr(), everybody.data_ptr(), _IDENTITY_BYTES, _core.DType.UINT8
+    ).wait()
+    identities = {each.numpy().tobytes() for each in everybody}
+    return len(identities) == group.size() and bytes(_IDENTITY_BYTES) not in identities

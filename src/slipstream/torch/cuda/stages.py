@@ -1,0 +1,90 @@
+"""Collectives in several stages, of which a stream runs the later ones while the caller goes on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from typing import NamedTuple, cast
+
+import torch
+
+from slipstream import _core
+from slipstream.torch.collectives import RunOptions, Submission
+from slipstream.torch.cuda.groups import CudaGroups
+from slipstream.torch.cuda.kinds import kind_of
+
+_stage_streams: dict[tuple[torch.device, str], torch.Stream] = {}
+
+
+class ExchangeRanks(NamedTuple):
+    """What the stages of a collective have in common.
+
+    Args:
+        groups: Groups of the engine for the ranks that exchange data.
+        size: Number of these ranks.
+        rank: Rank of this process among them.
+        options: Options of the engine's operations.
+        priority: Priority of these operations on the network.
+    """
+
+    groups: CudaGroups
+    size: int
+    rank: int
+    options: RunOptions
+    priority: int = 0
+
+    def all_to_all(self, source: torch.Tensor, target: torch.Tensor) -> _core.DeviceHandle:
+        """Begin to exchange equal parts of bytes, after the commands of the current stream."""
+        group = self.groups.on_current_stream(source.device)
+        count = source.numel() // self.size
+        return group.all_to_all(
+            source.data_ptr(),
+            target.data_ptr(),
+            count,
+            _core.DType.UINT8,
+            priority=self.priority,
+            **self.options,
+        )
+
+    def all_gather(self, source: torch.Tensor, target: torch.Tensor) -> _core.DeviceHandle:
+        """Begin to gather the bytes of all ranks, after the commands of the current stream."""
+        group = self.groups.on_current_stream(source.device)
+        return group.all_gather(
+            source.data_ptr(),
+            target.data_ptr(),
+            source.numel(),
+            _core.DType.UINT8,
+            priority=self.priority,
+            **self.options,
+        )
+
+
+@contextlib.contextmanager
+def later_stages(device: torch.device, stage: str) -> Generator[torch.Stream]:
+    """Run commands on the stream of a stage, after all that the current stream has now.
+
+    Args:
+        device: GPU of the tensors.
+        stage: Name of the stage; stages with other names are not delayed.
+    """
+    kind = kind_of(device)
+    stream = _stage_streams.get((device, stage))
+    if stream is None:
+        stream = _stage_streams[device, stage] = kind.module.Stream(device)
+    stream.wait_stream(kind.module.current_stream(device))
+    with kind.module.stream(stream):
+        yield stream
+
+
+def wait_for(handle: _core.DeviceHandle, stream: torch.Stream) -> None:
+    """Make a stream wait for an operation of the engine."""
+    handle.wait_on(kind_of(stream.device).handle(stream))
+
+
+def wait_for_all(submission: Submission, stream: torch.Stream) -> None:
+    """Make a stream wait for the results of a submission that has no copies."""
+    if submission.landed is not None:
+        stream.wait_event(submission.landed)
+        return
+    for handle in submission.handles:
+        wait_for(cast("_core.DeviceHandle", handle), stream)
