@@ -19,18 +19,16 @@ def main() -> None:
     if rank == 1:
         store.wait(["go"])
     work = dist.all_reduce(tensor, group=occupied, async_op=True)
-    went = threading.Event()
 
     def go() -> None:
         time.sleep(0.3)
-        went.set()
         store.set("go", "1")
 
     thread = threading.Thread(target=go)
     if rank == 0:
         thread.start()
-        dist.destroy_process_group(ended)  # unpins its memory, which waits for the other group
-        assert went.wait(0), "the end of the group has kept other threads from running"
+        # Unpinning its memory waits for the other group: for ever if `go` cannot run meanwhile.
+        dist.destroy_process_group(ended)
         thread.join()
     else:
         dist.destroy_process_group(ended)
