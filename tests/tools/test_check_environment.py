@@ -44,6 +44,7 @@ def test_a_breach_is_reported(tmp_path: Path, path: str, text: str) -> None:
         ("docs/launch.md", "Set `SLIPSTREAM_PORT`."),
         ("plugin/options.cc", 'getenv("SLIPSTREAM_PORT");'),
         ("core/base/log.cc", "// not getenv(), values come from Python"),
+        ("core/test/fuzz_test.cc", 'getenv("SHARE");'),
     ],
 )
 def test_what_the_rule_allows_passes(tmp_path: Path, path: str, text: str) -> None:
