@@ -12,11 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
-from onnx import TensorProto
-
 from slipstream.errors import UnsupportedError, UsageError
-from slipstream.infer.engines.added_dtypes import (
+from slipstream.infer.engines.added_values import (
     ONNXRUNTIME_TYPES,
     array_of_ort_value,
     ort_value,
@@ -33,7 +30,7 @@ from slipstream.infer.engines.protocol import (
 from slipstream.infer.engines.rounded import rounded_constants
 from slipstream.infer.engines.standard import standard_graph
 from slipstream.infer.graph.graph import Array, Graph
-from slipstream.infer.graph.onnx_file import BFLOAT16, bare_graph, split_model
+from slipstream.infer.graph.onnx_file import bare_graph, split_model
 from slipstream.infer.machine import LARGE_BYTES
 from slipstream.infer.package.stored_graph import graph_files
 
@@ -172,7 +169,7 @@ class Session(UnprofiledExecutable):
         self.small: Mapping[str, Small] = {}  # see `Executable`
         try:
             if self._large:
-                values = [_value(array) for array in self._large.values()]
+                values = [ort_value(array) for array in self._large.values()]
                 options.add_external_initializers(list(self._large), values)
                 # Without this, the session copies the initializers of the graph.
                 for name, value in zip(self._large, values, strict=True):
@@ -213,13 +210,3 @@ class Session(UnprofiledExecutable):
     def close(self) -> None:
         self._session = None
         self._large = self._fixed_inputs = {}
-
-
-def _value(array: Array) -> Any:
-    """Return a constant as an OrtValue that uses the memory of the array."""
-    from onnxruntime import OrtValue
-
-    if array.dtype == BFLOAT16:  # NumPy itself has no bfloat16
-        number = int(TensorProto.BFLOAT16)
-        return OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), number)
-    return OrtValue.ortvalue_from_numpy(array)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from slipstream.errors import UnsupportedError
-from slipstream.infer.engines.added_dtypes import array_of_openvino_tensor, openvino_tensor
+from slipstream.infer.engines.added_values import array_of_openvino_tensor, openvino_tensor
 from slipstream.infer.engines.function_bodies import with_functions_expanded
 from slipstream.infer.engines.modules import missing
 from slipstream.infer.engines.openvino_defects import defects_of

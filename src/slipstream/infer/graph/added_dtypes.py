@@ -31,6 +31,11 @@ def is_added(dtype: np.dtype[Any]) -> bool:
     return dtype.isbuiltin == ADDED
 
 
+def is_packed(dtype: np.dtype[Any]) -> bool:
+    """Return whether several elements of the dtype share a byte in ONNX."""
+    return _bits(dtype) < 8
+
+
 def as_unsigned(array: Array) -> Array:
     """View an array of a dtype of ml_dtypes as unsigned integers; return other arrays unchanged."""
     return array.view(f"u{array.dtype.itemsize}") if is_added(array.dtype) else array

@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from slipstream.infer.graph.added_dtypes import DTYPES, from_stored_bytes, is_added, stored_bytes
+from slipstream.infer.graph.added_dtypes import (
+    DTYPES,
+    as_unsigned,
+    from_stored_bytes,
+    is_added,
+    is_packed,
+    stored_bytes,
+)
 from slipstream.infer.graph.graph import Array
 
 ONNXRUNTIME_TYPES = {f"tensor({TensorProto.DataType.Name(number).lower()})" for number in DTYPES}
@@ -27,12 +34,17 @@ OPENVINO_TYPES: dict[str, np.dtype[Any]] = {
 
 
 def ort_value(array: Array) -> Any:
-    """Return an OrtValue of ONNX Runtime with the numbers of an array of any dtype."""
+    """Return an OrtValue of ONNX Runtime with the elements of an array of any dtype.
+
+    The value uses the memory of the array, unless several elements share a byte in ONNX.
+    """
     from onnxruntime import OrtValue
 
     if not is_added(array.dtype):
         return OrtValue.ortvalue_from_numpy(array)
     number = helper.np_dtype_to_tensor_dtype(array.dtype)
+    if not is_packed(array.dtype):
+        return OrtValue.ortvalue_from_numpy_with_onnx_type(as_unsigned(array), number)
     value = OrtValue.ortvalue_from_shape_and_type(list(array.shape), number)
     stored = stored_bytes(array)
     ctypes.memmove(value.data_ptr(), stored.ctypes.data, stored.nbytes)
