@@ -32,6 +32,9 @@ ELSEWHERE = {
     "slipstream run -H a:2,b:2 train.py": (
         "tests/e2e/launch/test_run_ssh.py::test_ranks_of_two_hosts_meet"
     ),
+    "slipstream run -H a:8,b:8 --nccl-plugin train.py": (
+        "tests/e2e/launch/test_run_ssh.py::test_both_hosts_are_led_to_the_nccl_plugin"
+    ),
     "torchrun --nproc-per-node 2 train.py": f"{RUN}::test_torchrun",
     "mpirun -n 2 python train.py": f"{RUN}::test_open_mpis_mpirun",
     "srun -n 2 python train.py": f"{RUN}::test_srun",

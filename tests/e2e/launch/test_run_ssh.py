@@ -238,6 +238,15 @@ def test_directory_and_variables_are_handed_over(
     assert launch.output == f"[0] {tmp_path} b c .\n"
 
 
+def test_both_hosts_are_led_to_the_nccl_plugin(network: Network, run: Run) -> None:
+    say = "ls ${LD_LIBRARY_PATH%%:*}/libnccl-net-$NCCL_NET_PLUGIN.so; "
+    say += "echo $NCCL_NET ${#SLIPSTREAM_JOB_KEY}"
+    launch = network.run(run, "alpha:2,beta:2", "--nccl-plugin", "sh", "-c", say)
+    assert launch.finish() == 0, launch.errors
+    for rank in ("[alpha:0] ", "[alpha:1] ", "[beta:2]  ", "[beta:3]  "):
+        assert f"{rank}Slipstream 64\n" in launch.output
+
+
 def test_a_rank_that_fails_on_one_host_ends_those_of_the_other(network: Network, run: Run) -> None:
     actions = ("1:error=last words", "1:exit=3", "spawn", "escape", "wait")
     launch = network.run(run, "alpha,beta", "act.py", *actions)
