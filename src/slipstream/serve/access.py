@@ -19,8 +19,8 @@ class Tokens:
     """The tokens that grant access.
 
     Args:
-        allowed: Accepted tokens; a request must present one of them; empty (the default) if no
-            token is needed.
+        allowed: Tokens, one of which a request must present; empty (the default) if a request needs
+            no token.
     """
 
     allowed: tuple[bytes, ...] = ()
@@ -87,5 +87,5 @@ def is_loopback(host: str) -> bool:
 
 
 def field_of(fields: Sequence[tuple[bytes, bytes]], name: bytes) -> str:
-    """Return a field of an ASGI header, or "" if it is missing."""
+    """Return the value of a field in an ASGI header, or "" if the field is missing."""
     return next((value.decode("latin-1") for key, value in fields if key == name), "")

@@ -98,7 +98,8 @@ class _Batch:
 
     Args:
         requests: Requests of the batch.
-        is_alone: Whether the server has no other request that could use some of the cores.
+        is_alone: Whether the batch contains a single request, beside which no other request for
+            this version of the model was open.
         inputs: Inputs of the runs that have not been started.
         started: Time on the batcher's clock at which the first run was handed to a replica.
         outputs: Outputs of the runs that are finished.
@@ -177,8 +178,8 @@ class Batcher:
         Args:
             inputs: Checked inputs of the request.
             deadline: Time, on the batcher's clock, at which the result is needed.
-            is_alone: Whether the server has no other request that could use some of the cores
-                (default False).
+            is_alone: Whether no other request for this version of the model is open (default
+                False).
 
         Raises RequestRefusedError if the request cannot be finished in time, and the replica's
         error if its run fails.
@@ -231,7 +232,7 @@ class Batcher:
         await self._idle.wait()
 
     def _learn_factor(self, request: _QueuedRequest) -> None:
-        """Adapt the safety factor of estimates to the time that a request took."""
+        """Adapt the safety factor, by which estimates are multiplied, after a request has ended."""
         exceeds = self._clock() - request.submitted > request.limit
         self._factor += _STEP * (exceeds - (1 - _QUANTILE))
         self._factor = min(max(self._factor, _LEAST_FACTOR), _MOST_FACTOR)
@@ -267,7 +268,7 @@ class Batcher:
         return self._limits.runs * (1 + AHEAD * is_full)
 
     def _seconds_to_wait(self) -> float:
-        """Return for how many seconds the next batch still waits for rows; none if 0 or less."""
+        """Return the seconds until the next batch starts; 0 or less if it can start now."""
         if self._queued_rows >= (self._signature.rows or 1):
             return 0.0
         return self._queue[0].submitted + self._limits.delay - self._clock()

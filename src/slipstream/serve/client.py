@@ -41,7 +41,7 @@ class FilePrediction:
 
     Args:
         outputs: Outputs by name.
-        classes: Names of the classes by number; empty (the default) if the names are not known.
+        classes: Names of the classes by class number; empty (the default) if the names are unknown.
     """
 
     outputs: Mapping[str, Array]
@@ -175,7 +175,10 @@ def _reason(error: urllib.error.HTTPError) -> str:
 
 
 def _content(file: Path, image: str | None) -> bytes | Mapping[str, Array]:
-    """Return the bytes of an image, or arrays by name; the name "" means the model's only input."""
+    """Return the bytes of an image file, or the arrays of a .npy or .npz file by name.
+
+    The array of a .npy file has the name "", which stands for the model's only input.
+    """
     if file.suffix in (".npy", ".npz"):
         try:
             with file.open("rb") as opened:
@@ -217,7 +220,7 @@ def _named(arrays: Mapping[str, Array], inputs: Sequence[str]) -> Mapping[str, A
 
 
 def _raw(array: Array) -> bytes:
-    """Return the bytes of a tensor in the protocol's form; a file's length precedes the file."""
+    """Return a tensor's bytes for the protocol; 4 bytes with its length precede each file."""
     if array.dtype == object:
         return b"".join(len(file).to_bytes(4, "little") + file for file in array.tolist())
     return array.tobytes()

@@ -34,7 +34,7 @@ def pieces_of(content: Mapping[str, Any], tensors: Mapping[str, Array]) -> list[
 
 
 def parts_of(head: bytes, payload: bytearray | bytes) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return the content of a frame and its tensors, which share the memory of the payload.
+    """Return a frame's content and its tensors; the tensors share the memory of `payload`.
 
     Args:
         head: JSON of the frame.

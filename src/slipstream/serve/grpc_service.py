@@ -193,7 +193,11 @@ def _of_contents(given: Any) -> InputValue:
 def _response_of(
     request: Any, call: InferenceCall, outputs: Mapping[str, Array], classes: Sequence[str]
 ) -> Any:
-    """Build the response to a call; in the response, `classes` has one line per label."""
+    """Build the response to a call.
+
+    If the class names are known, the output `labels` has the parameter `classes`: a line for each
+    label, with the name of its class.
+    """
     response = message("ModelInferResponse")(id=request.id)
     for name in requested_outputs(call, outputs):
         array = np.asarray(outputs[name], order="C")

@@ -71,7 +71,7 @@ class ActiveRequest:
 
 
 class RequestHandler:
-    """The entrance for the requests of both protocols.
+    """The handler of requests, whether they arrive over REST or gRPC.
 
     Args:
         repository: Repository of the models.

@@ -21,7 +21,7 @@ from slipstream.serve.repository import ModelSpec, Repository
 
 SECONDS = 300  # length of the history
 _GONE = Reason.GONE.name.lower()
-# Times are counted in histogram classes from 10 us to 60 s; each is 5 % wider than the one before.
+# Times are counted in histogram bins from 10 us to 60 s; each is 5 % wider than the one before.
 _WIDER, _LEAST, _MOST = 1.05, 1e-5, 60.0
 
 _POLICY = (
@@ -52,18 +52,18 @@ class _Count:
     refused: int = 0
     times: Counter[int] = field(default_factory=Counter[int])
 
-    def add(self, refused: bool, kind: int | None) -> None:
+    def add(self, refused: bool, bin_of_time: int | None) -> None:
         self.requests += 1
         self.refused += refused
-        if kind is not None:
-            self.times[kind] += 1
+        if bin_of_time is not None:
+            self.times[bin_of_time] += 1
 
     def take_away(self, other: _Count) -> None:
         self.requests -= other.requests
         self.refused -= other.refused
         self.times -= other.times
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         return {
             "requests": self.requests,
             "refused": self.refused,
@@ -74,12 +74,12 @@ class _Count:
 
 @dataclass(slots=True)
 class _Second:
-    """The requests of one second, in total and by model; `told` caches the summary of the total."""
+    """The requests of one second, in total and by model; `summary` caches that of the total."""
 
     at: int
     whole: _Count = field(default_factory=_Count)
     parts: dict[tuple[str, str], _Count] = field(default_factory=dict[tuple[str, str], _Count])
-    told: dict[str, Any] | None = None
+    summary: dict[str, Any] | None = None
 
 
 class History:
@@ -87,9 +87,9 @@ class History:
 
     The methods of a history must be called in one event loop.
 
-    The history stores counts only: a histogram of times with about 300 classes for each second and
+    The history stores counts only: a histogram of times with about 300 bins for each second and
     each version of a model. So the history's memory does not grow with the number of requests.
-    Times between 10 us and 60 s are exact to 2.5 %.
+    Quantiles of times between 10 us and 60 s have an error of at most 2.5 %.
 
     Args:
         clock: Function that returns monotonic seconds (default `time.monotonic`).
@@ -110,10 +110,10 @@ class History:
         if not self._seconds or self._seconds[-1].at != now:
             self._seconds.append(_Second(now))
         second, key = self._seconds[-1], (record.model, record.version)
-        kind = _class_of(record.seconds) if record.outcome == OK else None
+        bin_of_time = _bin_of(record.seconds) if record.outcome == OK else None
         refused = record.outcome not in (OK, _GONE)
         for each in (second.whole, _part(second.parts, key), _part(self._parts, key)):
-            each.add(refused, kind)
+            each.add(refused, bin_of_time)
 
     def series(self) -> dict[str, list[Any]]:
         """Return the columns of the last 300 complete seconds, oldest first.
@@ -121,15 +121,15 @@ class History:
         `requests` and `refused` are counts. `p50_ms` and `p99_ms` are quantiles of the times of
         successful requests in milliseconds, or None in a second without successful requests.
         """
-        now, none = self._now(), _Count().told()
-        known = {each.at: _told(each) for each in self._seconds if each.at < now}
-        told = [known.get(at, none) for at in range(now - SECONDS, now)]
-        return {name: [each[name] for each in told] for name in none}
+        now, none = self._now(), _Count().summary()
+        known = {each.at: _summary_of(each) for each in self._seconds if each.at < now}
+        summaries = [known.get(at, none) for at in range(now - SECONDS, now)]
+        return {name: [each[name] for each in summaries] for name in none}
 
     def load(self, model: str, version: str) -> dict[str, Any]:
-        """Return the values of `series` for one version of a model, taken over all 300 seconds."""
+        """Return the counts and quantiles of one version of a model over the last 300 seconds."""
         self._now()
-        return self._parts.get((model, version), _Count()).told()
+        return self._parts.get((model, version), _Count()).summary()
 
     def _now(self) -> int:
         """Return the current second, and drop the seconds that are older than the history."""
@@ -141,7 +141,7 @@ class History:
 
 
 def page_routes(repository: Repository, history: History) -> list[Route]:
-    """Return the routes of the page `/`, of its files, and of `/page/state` (its data as JSON).
+    """Return the routes of the page `/`, the files of the page, and its data (`/page/state`).
 
     Args:
         repository: Repository of the models.
@@ -191,18 +191,18 @@ def _part(parts: dict[tuple[str, str], _Count], key: tuple[str, str]) -> _Count:
     return found
 
 
-def _told(second: _Second) -> dict[str, Any]:
-    if second.told is None:
-        second.told = second.whole.told()
-    return second.told
+def _summary_of(second: _Second) -> dict[str, Any]:
+    if second.summary is None:
+        second.summary = second.whole.summary()
+    return second.summary
 
 
-def _class_of(seconds: float) -> int:
+def _bin_of(seconds: float) -> int:
     return math.floor(math.log(min(max(seconds, _LEAST), _MOST) / _LEAST, _WIDER))
 
 
 def _quantile_ms(times: Counter[int], part: float) -> float | None:
-    """Return the middle, in ms, of the class in which a quantile lies; None without times."""
+    """Return the middle, in ms, of the bin that contains a quantile; None if no time is counted."""
     left = math.ceil(part * times.total())
     for each in sorted(times):
         left -= times[each]

@@ -52,7 +52,7 @@ class Replicas(Protocol):
         ...
 
     def run(self, key: str, inputs: Arrays, is_alone: bool) -> Awaitable[RunResult]:
-        """Return the outputs and duration of a run; with `is_alone`, the run may use all cores."""
+        """Return the outputs and duration of a run; `is_alone` as in `Batcher.submit`."""
         ...
 
     async def unload(self, key: str) -> None:
@@ -68,8 +68,8 @@ class ModelRunner:
     """A model in this process, with threads for its runs.
 
     A single run uses all threads that the model was compiled for, which gives the lowest latency.
-    Concurrent runs use a second executable whose runs share the cores, if that gives a higher
-    throughput.
+    Concurrent runs use another executable of the model, each of whose runs takes only a part of the
+    cores, if this executable gives a higher throughput.
 
     Args:
         path: Path of the model's package.
@@ -169,9 +169,8 @@ class InProcess:
     def run(self, key: str, inputs: Arrays, is_alone: bool) -> asyncio.Future[RunResult]:
         """Execute a run; see `Replicas.run`.
 
-        A short run is executed on the event loop's own thread if no other request is being served.
-        If no other request is being served, nobody waits for the event loop, and waking another
-        thread would take a noticeable part of the run's time.
+        If `is_alone` is True, a short run is executed in the event loop's own thread, because waking
+        another thread would take a noticeable part of the run's time.
         """
         runner = self._runners.get(key)
         loop = asyncio.get_running_loop()

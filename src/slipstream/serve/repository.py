@@ -33,8 +33,8 @@ class ModelSpec:
         version: Number of the version as text: "1", "2" and so on, in the order of the command
             line.
         path: Path of the model's package.
-        share: Share (0 to 1) of the requests that name no version; None (the default) means an
-            equal part of what other versions leave.
+        share: Share (0 to 1) of the requests that name no version. Versions whose share is None
+            (the default) divide the remaining requests equally.
     """
 
     name: str

@@ -52,8 +52,8 @@ class ServeOptions:
         grpc_port: TCP port of gRPC (default 8001); 0 chooses a free port, and None turns gRPC off.
         replicas: Number of processes that execute the models (default 1, which is the server's own
             process).
-        threads: Number of threads of a run while there is no other request; None (the default)
-            keeps the number that each model was compiled for.
+        threads: Number of threads of a run if no other request for the model is open; None (the
+            default) keeps the number that each model was compiled for.
         seconds: Time limit of a request in seconds (default 10); the request itself may set a
             shorter limit.
         delay: Longest time in seconds that a request waits for other requests to join its batch

@@ -1,8 +1,8 @@
 """The signature of a model: checks of a request's inputs, and batches made of several requests.
 
-A row is one sample. If the first dimension of all inputs and outputs of a package has the same
-size, that size is the number of rows of a run. If a package has a number of rows, requests may have
-any number of rows, and small requests share a run.
+A row is one sample. A model has rows if the first dimension of all its inputs and outputs has the
+same size, which is the number of rows of a run. A request to such a model may have fewer or more
+rows than a run, and small requests share a run.
 """
 
 # NumPy's stubs leave the types of what its methods return open.
@@ -191,7 +191,10 @@ class Signature:
 
 
 def _rows(tensors: Sequence[Tensor]) -> int | None:
-    """Return the number of rows of a run; None if first sizes differ or are not fixed."""
+    """Return the number of rows of a run.
+
+    Return None if a dimension has no fixed size, or if the first dimensions differ in size.
+    """
     if any(size < 0 for each in tensors for size in each.shape):
         return None
     firsts = {each.shape[0] if each.shape else 0 for each in tensors}

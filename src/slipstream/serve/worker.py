@@ -24,7 +24,7 @@ _LOADERS = 2
 
 
 class WorkerServer:
-    """Executor, in this process, of the calls that a server sends.
+    """The part of a worker process that receives the server's calls and executes them.
 
     Args:
         link: Socket to the server.

@@ -43,8 +43,8 @@ class Replica:
     """A worker process, as the server sees it.
 
     Args:
-        threads: Number of threads of a run that is alone on the server; None keeps the number that
-            each model was compiled for.
+        threads: Number of threads of a run if no other request for the model is open; None keeps
+            the number that each model was compiled for.
         cores: Number of cores that the runs of the process share.
     """
 
@@ -140,8 +140,8 @@ class WorkerPool:
 
     Args:
         count: Number of worker processes.
-        threads: Number of threads of a run that is alone on the server; None divides the cores
-            evenly among processes.
+        threads: Number of threads of a run if no other request for the model is open; None divides
+            the cores evenly among the processes.
     """
 
     def __init__(self, count: int, threads: int | None) -> None:

@@ -31,7 +31,7 @@ class BodyReservation:
     num_bytes: int = 0
 
     def add(self, more: int) -> None:
-        """Reserve memory for bytes to come; raise RequestRefusedError if they are too many."""
+        """Reserve `more` bytes of memory; raise RequestRefusedError if this exceeds a limit."""
         self.bodies.check(self.num_bytes + more, more)
         self.num_bytes += more
         self.bodies.num_bytes += more

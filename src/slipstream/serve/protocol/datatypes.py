@@ -101,7 +101,7 @@ def _without_null(found: Array) -> Array:
 
 
 def byte_strings(raw: memoryview, shape: Sequence[int], name: str) -> list[memoryview]:
-    """Return the elements of a tensor of BYTES, each of which follows its length of 4 bytes."""
+    """Return the elements of a tensor of BYTES; in `raw`, its length precedes each element."""
     found: list[memoryview] = []
     at = 0
     while at < len(raw):

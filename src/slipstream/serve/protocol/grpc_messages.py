@@ -85,7 +85,14 @@ def _made() -> descriptor_pool.DescriptorPool:
 
 
 def _add_field(message: Any, path: str, text: str) -> None:
-    """Add a field "TYPE name = NUMBER", or a map with string keys "map TYPE name = NUMBER"."""
+    """Add a field to the descriptor of a message.
+
+    Args:
+        message: Descriptor of the message.
+        path: Name of the message, after the names of the messages that contain it.
+        text: Declaration "TYPE name = NUMBER", or "map TYPE name = NUMBER" for a map with strings
+            as keys.
+    """
     declared, _, number = text.partition(" = ")
     *kinds, name = declared.split(" ")
     kind, is_map = kinds[-1], kinds[0] == "map"

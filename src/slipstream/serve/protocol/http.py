@@ -117,7 +117,8 @@ class HttpConnection(HttpToolsProtocol):
     async def fill(self, cycle: RequestResponseCycle, memory: memoryview, seconds: float) -> None:
         """Fill memory with the body of a request; see `RequestConnection.fill`.
 
-        The parser sees only the header; the rest of the body is received without the parser.
+        The parser reads the header and the bytes of the body that arrive with the header. All other
+        bytes are written to `memory` without the parser.
         """
         have = len(cycle.body)
         memory[:have] = cycle.body
@@ -146,7 +147,7 @@ class HttpConnection(HttpToolsProtocol):
         fields: Iterable[tuple[bytes, bytes]],
         pieces: Sequence[Buffer],
     ) -> None:
-        """Send an answer in one write, otherwise like uvicorn; see `RequestConnection.answer`."""
+        """Send an answer as uvicorn does, but in one write; see `RequestConnection.answer`."""
         if self.flow.write_paused:
             await self.flow.drain()
         if cycle.disconnected:

@@ -69,8 +69,8 @@ class InferenceCall:
         given: Inputs by name.
         id: Identifier of the request, which the response repeats; "" (the default) for no
             identifier.
-        outputs: Requested outputs, each with True for binary, False for JSON or None for `binary`;
-            empty (the default) requests all outputs.
+        outputs: Form of each requested output by name: True for binary, False for JSON, or None if
+            the request does not state the form. Empty (the default) requests all outputs.
         binary: Whether outputs are binary if the request does not state their form (default False).
         seconds: Time limit in seconds; None (the default) means the server's time limit.
     """
@@ -136,15 +136,17 @@ def _timeout(message: _Body) -> float | None:
 def build_response(
     call: InferenceCall, model: str, version: str, outputs: Arrays, classes: Sequence[str] = ()
 ) -> tuple[list[bytes | memoryview], int | None]:
-    """Return the pieces of a response's body, and the length of its JSON; None if all is JSON.
+    """Return the pieces of a response's body and the length of the JSON in the body.
+
+    The length is None if the whole body is JSON.
 
     Args:
         call: Request that is answered.
         model: Name of the model.
         version: Version of the model.
         outputs: Outputs of the model, in the order in which the model returns them.
-        classes: Names of the classes by number (default none); the names of the labels become a
-            parameter of the output `labels`.
+        classes: Names of the classes by class number (default none). If there are names, the output
+            `labels` has a parameter with the name of each label.
 
     Raises RequestRefusedError if the request names an output that the model does not have.
     """
@@ -179,7 +181,9 @@ def names_of(labels: Array, classes: Sequence[str]) -> list[str]:
 def requested_outputs(
     call: InferenceCall, outputs: Mapping[str, Array]
 ) -> Mapping[str, bool | None]:
-    """Return the requested outputs, or all if none is named, and whether each is binary.
+    """Return the form of each output to send, as in `InferenceCall.outputs`.
+
+    If the request names no output, all outputs are sent.
 
     Raises RequestRefusedError if the model lacks a requested output.
     """
@@ -243,7 +247,10 @@ def _inputs(inputs: Sequence[_Input], raw: memoryview) -> dict[str, InputValue]:
 
 
 def of_raw(raw: memoryview, datatype: str, shape: Sequence[int], name: str) -> InputValue:
-    """Return a tensor, or the files in a tensor of BYTES, sharing the memory of the bytes."""
+    """Return a tensor, or a list of files if the datatype is BYTES.
+
+    The tensor and the files share the memory of `raw`.
+    """
     if datatype == BYTES:
         return byte_strings(raw, shape, name)
     return array_of(raw, datatype, shape, name)
