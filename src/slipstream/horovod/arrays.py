@@ -19,10 +19,10 @@ class Arrays(Protocol):
 
     `memory` takes a tensor of the user. All functions but `memory` take and return arrays in the
     form that `memory` returns: contiguous, on the CPU and without gradients. The engine reads and
-    writes the memory of the adapter's arrays directly; the adapter's functions do the steps before
-    and after the engine's operations. Only in-place operations write to a user's tensor. A
-    framework with immutable arrays, such as JAX, leaves out the in-place operations and returns
-    results as its own arrays.
+    writes the memory of these arrays directly. The adapter's functions only prepare the engine's
+    input and complete its results, for example by copies and multiplications. Only in-place
+    operations write to a user's tensor. A framework with immutable arrays, such as JAX, leaves out
+    the in-place operations and returns results as its own arrays.
     """
 
     def memory(self, tensor: Any) -> Array:
@@ -42,7 +42,7 @@ class Arrays(Protocol):
         ...
 
     def empty(self, like: Array, shape: Sequence[int]) -> Array:
-        """Return a new, uninitialized array of the element type of `like`."""
+        """Return a new, uninitialized array of a given shape, with the element type of `like`."""
         ...
 
     def zeros(self, dtype: str, shape: Sequence[int]) -> Array:
@@ -70,7 +70,7 @@ class Arrays(Protocol):
         ...
 
     def scaled(self, array: Array, factor: float) -> Array:
-        """Return a new array of the same element type, which is the array times a factor.
+        """Return the array times a factor, as a new array of the same element type.
 
         Integers are multiplied in float64, and 16-bit types in float32.
         """
@@ -81,5 +81,8 @@ class Arrays(Protocol):
         ...
 
     def combined(self, low: Array, high: Array) -> Array:
-        """Return the adaptive sum of the arrays of a lower and a higher rank (Adasum)."""
+        """Return the adaptive sum of the arrays of two ranks (Adasum; Maleki et al., MLSys 2021).
+
+        Both ranks pass the array of the lower rank first, so they compute the same result.
+        """
         ...
