@@ -4,8 +4,8 @@ The functions of a framework's module (such as `horovod.torch.ops`) have Horovod
 call this module's functions. The framework's adapter does all work on arrays. The stated costs are
 those of one rank; n is the number of ranks, and S the size of a rank's tensor in bytes.
 
-Every function checks its arguments before it names its tensors. Tensors without a name are
-numbered, and the numbers of a rank must not change in a call that fails on that rank only.
+A tensor without a name gets the next number, which must be the same on all ranks. So every function
+checks its arguments first: a call that fails on one rank only does not use up a number.
 """
 
 from __future__ import annotations
@@ -47,12 +47,14 @@ def allreduce(
 
     Args:
         tensor: Tensor of the same shape and type on all ranks.
-        name: Name of the tensor on all ranks; None stands for a number in the order of the calls.
+        name: Name of the tensor, the same on all ranks; with None, tensors are numbered in the
+            order of the calls.
         op: Reduction.
-        factors: Factor before the reduction and factor after the reduction, by which elements are
-            multiplied; integers are multiplied in float64.
+        factors: Two numbers by which elements are multiplied: one before and one after the
+            reduction. Integers are multiplied in float64.
         process_set: Process set whose ranks take part.
-        in_place: Whether the result is written into the tensor, which is then also the output.
+        in_place: Whether `tensor` receives the result and is the output; otherwise, the output is a
+            new tensor.
 
     Raises:
         ValueError: The tensor is not supported, or its name is in use.
@@ -83,7 +85,7 @@ def grouped_allreduce(
 
 
 def allgather(tensor: Any, name: str | None, process_set: ProcessSet) -> AsyncResult:
-    """Begin to join the tensors of all ranks along the first dimension; its sizes may differ.
+    """Begin to join the tensors of all ranks along the first dimension, whose size may differ.
 
     Each rank takes n-1 steps and sends S (n-1) bytes.
     """
@@ -110,9 +112,11 @@ def broadcast(
     Args:
         tensor: Tensor of the same shape and type on all ranks.
         root_rank: Rank of the sender in the job, even if a process set is passed.
-        name: Name of the tensor on all ranks; None stands for a number in the order of the calls.
+        name: Name of the tensor, the same on all ranks; with None, tensors are numbered in the
+            order of the calls.
         process_set: Process set whose ranks take part.
-        in_place: Whether the result is written into the tensor, which is then also the output.
+        in_place: Whether `tensor` receives the result and is the output; otherwise, the output is a
+            new tensor.
 
     Raises:
         ValueError: The tensor is not supported, its name is in use, or the sender is not in the
@@ -138,7 +142,8 @@ def alltoall(
         tensor: Tensor that is cut along its first dimension.
         splits: Number of rows for each rank of the process set; None for equal parts. Rows beyond
             the sum of `splits` are not sent.
-        name: Name of the tensor on all ranks; None stands for a number in the order of the calls.
+        name: Name of the tensor, the same on all ranks; with None, tensors are numbered in the
+            order of the calls.
         process_set: Process set whose ranks take part.
 
     Returns:
@@ -147,7 +152,7 @@ def alltoall(
 
     Raises:
         ValueError: The tensor is not supported, its name is in use, or the splits do not fit the
-            tensor.
+            tensor (see `split_rows`).
     """
     queue = queue_of(process_set)
     arrays = queue.arrays
@@ -169,9 +174,10 @@ def reducescatter(
     factors: tuple[float, float],
     process_set: ProcessSet,
 ) -> AsyncResult:
-    """Begin to reduce, and give each rank a part of the rows; takes n-1 steps, S (n-1)/n bytes.
+    """Begin to reduce tensors, and give each rank a part of the rows of the result.
 
-    Rows are divided evenly; if rows are left over, each of the first ranks gets one of them.
+    Each rank takes n-1 steps and sends S (n-1)/n bytes. Rows are divided evenly; if rows are left
+    over, each of the first ranks gets one of them.
 
     Raises:
         ValueError: The tensor or the reduction is not supported, or the name is in use.
@@ -188,7 +194,7 @@ def grouped_reducescatter(
     factors: tuple[float, float],
     process_set: ProcessSet,
 ) -> AsyncResult:
-    """Begin reductions that run together or not at all; see reducescatter() for the arguments."""
+    """Begin reducescatters that run together or not at all; for arguments, see reducescatter()."""
     arrays = queue_of(process_set).arrays
     requests = [reducescatter_request(arrays, tensor, op, factors) for tensor in tensors]
     _name_group(requests, "grouped_reducescatter", name, process_set)
