@@ -96,7 +96,7 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
 
 
 def stop_timeline() -> Path | None:
-    """End the recording of the timeline; return its path, or None without a recording."""
+    """End the recording of the timeline; return its path, or None if nothing was recorded."""
     job()
     return comm.timeline.stop()
 
