@@ -13,9 +13,10 @@ class HorovodInternalError(SlipstreamError):
 
 
 class RefusedError(HorovodInternalError, ValueError):
-    """Refusal of a call's argument.
+    """Error of a call that has an argument that is not allowed, or that comes before init().
 
-    Horovod itself raises either HorovodInternalError or ValueError, depending on its backend.
+    Horovod itself raises HorovodInternalError or ValueError for such calls, depending on its
+    backend. Scripts that catch one of these two classes catch this class too.
     """
 
 
