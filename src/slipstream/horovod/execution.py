@@ -1,4 +1,7 @@
-"""Execution of tensors that are ready on all ranks; every rank runs the same operations."""
+"""Execution: starts the engine's operations for tensors that are ready on all ranks.
+
+Every rank starts the same operations in the same order.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,8 @@ class Execution:
 
         Args:
             ready: Tensors that are ready, in the same order on all ranks.
-            some_joined: Whether a rank has joined, so that only element-wise reductions can run.
+            some_joined: Whether a rank has called join(). Such a rank takes part with zeros, so
+                only allreduces and barriers can run.
         """
         if some_joined:
             ready = [member for member in ready if not self._refuse(member)]
@@ -63,7 +67,11 @@ class Execution:
                 _fail(fused.members, error)
 
     def _refuse(self, ready: ReadyTensor) -> bool:
-        """Make a tensor fail if it needs a joined rank's data; return whether the tensor failed."""
+        """Let a tensor fail whose operation needs data from a rank that has called join().
+
+        Returns:
+            Whether the operation needs such data.
+        """
         is_refused = ready.request.kind in _REFUSED_AFTER_JOIN
         if is_refused and ready.handle is not None:
             ready.handle.fail(
@@ -261,10 +269,10 @@ class Execution:
         return "sum" if self._averages_late(request) else request.op
 
     def _averages_late(self, request: Request) -> bool:
-        """Return whether the engine only sums and the postscale divides by the number of ranks.
+        """Return whether the engine only sums, and the division by the number of ranks comes later.
 
-        The engine can average integers, but drops the fraction, which would be missing in the
-        product with the postscale.
+        The engine drops the fraction of an average of integers. So if the average is multiplied by
+        a factor afterwards, the product would lack the multiplied fraction.
         """
         if request.op != "average" or request.postscale == 1.0:
             return False
@@ -274,7 +282,7 @@ class Execution:
         return array if request.prescale == 1.0 else self._arrays.scaled(array, request.prescale)
 
     def _postscaled(self, request: Request, target: Array) -> Array:
-        """Multiply a result by its postscale in place, and return it."""
+        """Multiply a result in place by the factor after the reduction, and return the result."""
         factor = request.postscale
         if self._averages_late(request):
             factor /= self._group.size
@@ -294,6 +302,6 @@ def _fail(members: Sequence[ReadyTensor], error: SlipstreamError) -> None:
 
 
 def _begin(ready: ReadyTensor, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
-    """Pass the engine's operation to the tensor's handle, if any; joined ranks have no handle."""
+    """Give the tensor's handle the engine's operation; a rank that has joined has no handle."""
     if ready.handle is not None:
         ready.handle.begin(work, finish)
