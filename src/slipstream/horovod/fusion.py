@@ -24,8 +24,8 @@ class ReadyTensor:
 
     Args:
         agreed: Description of the tensor on which all ranks have agreed.
-        request: Request of this rank; a request with zeros if this rank has joined.
-        handle: Handle that waits for the result; None if this rank has joined.
+        request: Request of this rank; a request without data if this rank has called join().
+        handle: Handle that waits for the result; None if this rank has called join().
     """
 
     agreed: AgreedTensor
@@ -68,7 +68,7 @@ def fuse(
     Args:
         ready: Tensors in the order on which the ranks have agreed.
         max_bytes: Largest size in bytes of an operation that several tensors share.
-        separates_groups: Whether a group of tensors never shares an operation with other tensors.
+        separates_groups: Whether the tensors of a group share operations with one another only.
     """
     all_fused: list[FusedTensors] = []
     open_operations: dict[object, FusedTensors] = {}
