@@ -3,8 +3,8 @@
 - allreduce: the gradient is allreduced with the same reduction and the same factors.
 - broadcast: the root gets the average of all gradients, and other ranks get zeros.
 - allgather: each rank gets its own rows of the average of all gradients (`own_rows`).
-- alltoall: each rank returns the gradient of the rows that it received to the senders of these
-  rows.
+- alltoall: each rank sends the gradient of the received rows back to the ranks from which the rows
+  came.
 - reducescatter: the ranks' parts of the gradient are multiplied by `reducescatter_factor` and
   gathered.
 """
@@ -36,6 +36,9 @@ def own_rows(num_rows: int, process_set: ProcessSet) -> tuple[int, int]:
 def reducescatter_factor(
     op: Reduction, factors: tuple[float, float], process_set: ProcessSet
 ) -> float:
-    """Return the factor for the gradient of a reducescatter."""
+    """Return the number by which the backward pass of a reducescatter multiplies the gradient.
+
+    The number is the product of both `factors`, multiplied by the number of ranks if `op` is a sum.
+    """
     size = queue_of(process_set).group.size
     return factors[0] * factors[1] * (1 if op == Average else size)
