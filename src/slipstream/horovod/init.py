@@ -16,7 +16,9 @@ def init(
     comm: Any = None,
     process_sets: Sequence[ProcessSet] | Literal["dynamic"] | None = None,
 ) -> None:
-    """Join all ranks of the job, and block until all ranks have come. A second call does nothing.
+    """Connect this rank with all ranks of the job. A second call does nothing.
+
+    The call blocks until all ranks have called init().
 
     Args:
         arrays: Adapter of the framework whose tensors the collectives take.
