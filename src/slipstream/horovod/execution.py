@@ -302,6 +302,6 @@ def _fail(members: Sequence[ReadyTensor], error: SlipstreamError) -> None:
 
 
 def _begin(ready: ReadyTensor, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
-    """Give the tensor's handle the engine's operation; a rank that has joined has no handle."""
+    """Give the tensor's handle the engine's operation, unless this rank has called join()."""
     if ready.handle is not None:
         ready.handle.begin(work, finish)
