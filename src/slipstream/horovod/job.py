@@ -36,7 +36,7 @@ class HorovodJob:
         timeline: Timeline of this rank's operations.
         queues: Queues of the process sets to which this rank belongs, by the set's identifier.
         sets: Registered process sets, by identifier.
-        clones: Further `ProcessSet` objects that users made for registered sets.
+        clones: `ProcessSet` objects that users made again for sets that are registered already.
         next_set: Identifier of the process set that is registered next.
     """
 
@@ -60,7 +60,7 @@ class HorovodJob:
         return self.local_ranks(rank).index(rank)
 
     def cross_ranks(self, rank: int) -> list[int]:
-        """Return the ranks with the same position on their host as a rank has on its own host."""
+        """Return the ranks of all hosts whose local rank equals the local rank of `rank`."""
         position = self.local_rank(rank)
         return [peer for peer in range(self.world.size) if self.local_rank(peer) == position]
 
