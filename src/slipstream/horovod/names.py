@@ -39,9 +39,9 @@ def forget_names(process_set: ProcessSet | None = None) -> None:
     """Restart the numbering of unnamed tensors at 1; all ranks must do so at the same point.
 
     Args:
-        process_set: Process set whose unnamed tensors are numbered from 1 again, except the
-            parameters of optimizers, which keep their numbers. None (the default) restarts the
-            numbering in all process sets, optimizers included.
+        process_set: Process set in which unnamed tensors are numbered from 1 again. The numbers of
+            its optimizers are kept. With None (the default), the numbering restarts in all process
+            sets, for optimizers too.
     """
     if process_set is None:
         _unnamed.clear()
@@ -61,11 +61,11 @@ class _Use:
 class NamesInUse:
     """Names of tensors that must not be submitted again yet. Any thread may use the object.
 
-    A name is free again when a caller on this rank has seen, by the tensor's handle, that the
-    tensor is done. But callers may drop the handle, or never look at it. If no caller looks at a
-    handle, the name of its done tensor is free once a caller has seen that a later tensor is done,
-    or one second after the submission. So the speed of the network has no influence on whether a
-    second call with the same name raises an error.
+    A name becomes free when a caller on this rank learns from the tensor's handle that the tensor
+    is done. But callers may drop a handle, or never ask it. So if a tensor is done or its handle
+    was dropped, its name also becomes free when a caller learns that a later tensor is done, or one
+    second after the submission. These rules do not depend on the speed of the network, which
+    therefore does not decide whether a second call with the same name raises an error.
 
     Args:
         clock: Function that returns a time in nanoseconds, which only grows (default: the system's
