@@ -82,7 +82,7 @@ def allgather_object(
 
 
 def _pickled(obj: Any) -> tuple[bytearray, Exception | None]:
-    """Return the pickled object and None, or no bytes and the error that pickling raised."""
+    """Return a pickled object and None, or empty bytes and the error that pickling raised."""
     try:
         pickled: bytes = cloudpickle.dumps(obj)  # pyright: ignore[reportUnknownMemberType]
         return bytearray(pickled), None
