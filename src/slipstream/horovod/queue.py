@@ -1,4 +1,7 @@
-"""Queue of a process set: ranks submit tensors in any order, and run them in one order."""
+"""Queue of a process set, to which ranks submit tensors in any order.
+
+The queue starts the operations for the tensors in an order that is the same on all ranks.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,7 @@ class TensorQueue:
 
         Raises:
             ValueError: The name of a request is in use.
-            HorovodInternalError: This rank has joined, or the process set has failed.
+            HorovodInternalError: This rank has called join(), or the process set has failed.
         """
         tensors = [request.tensor() for request in requests]
         handles = self._names.take(requests)
@@ -185,7 +188,10 @@ class TensorQueue:
                 handle.begin(None, lambda last=outcome.last_joined: last)
 
     def _start(self, outcome: Outcome) -> list[TensorHandle]:
-        """Start tensors that are ready, and return the handles of barriers, which end at once."""
+        """Start the operations for tensors that are ready, and return the handles of barriers.
+
+        A barrier needs no operation of the engine, so the caller completes its handle.
+        """
         ready = [self._ready(tensor) for tensor in outcome.ready]
         agreed = time.monotonic_ns()
         try:
