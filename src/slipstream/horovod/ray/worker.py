@@ -44,7 +44,7 @@ class Worker:
             return WorkerAddress(node, get_node_ip_address(), listener.getsockname()[1])
 
     def set_environment(self, environ: Mapping[str, str]) -> None:
-        """Set environment variables of this rank, before any other method reads them."""
+        """Set environment variables of this rank; called before any function of the user runs."""
         os.environ.update({name: str(value) for name, value in environ.items()})
 
     def make_executable(
