@@ -7,7 +7,7 @@ import warnings
 
 
 class Reduction(enum.IntEnum):
-    """A reduction.
+    """Operation that combines the tensors of all ranks into one tensor.
 
     The values of the enumeration are Horovod's, because some scripts pass numbers.
     """
