@@ -42,7 +42,7 @@ class Request:
         op: Reduction: sum (default), average, min, max or product.
         prescale, postscale: Factors by which elements are multiplied before and after the reduction
             (default 1).
-        root: Rank of a broadcast's sender in the process set.
+        root: Sender of a broadcast, as a rank of the process set (default 0).
         splits: Number of rows of `array` that each rank receives in an all_to_all.
         codec: Codec of a float32 allreduce between hosts (default none).
         residual: Memory for error feedback, as in `comm.Group.allreduce`; None (the default) for no
@@ -87,7 +87,10 @@ class Request:
 
     @classmethod
     def without_data(cls, tensor: Tensor, arrays: Arrays) -> Request:
-        """Return a joined rank's request, without data, for a tensor that other ranks submitted."""
+        """Return the request of a rank that has called join(), for a tensor of other ranks.
+
+        The array is filled with zeros, or None if the ranks may pass different shapes.
+        """
         kind, op, prescale, postscale, feedback = tensor.note.split()
         zeros = None
         if -1 not in tensor.shape:
@@ -179,7 +182,7 @@ class TensorHandle:
         return self._result
 
     def __del__(self) -> None:
-        """Call `on_dropped` if no result was made: the result may belong in a user's tensor."""
+        """Call `on_dropped` if no result was made, because a user's tensor may need the result."""
         if self._finish is not None and self._on_dropped is not None:
             self._on_dropped(self._work, self._finish)
 
