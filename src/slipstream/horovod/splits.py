@@ -19,8 +19,8 @@ def split_rows(splits: Any | Sequence[int] | None, num_rows: int, num_ranks: int
         num_ranks: Number of ranks.
 
     Raises:
-        ValueError: `splits` is not one whole number for each rank, or exceeds the rows of the
-            tensor.
+        ValueError: `splits` is not one whole number for each rank, or its sum exceeds `num_rows`.
+            Without splits: `num_rows` is not a multiple of `num_ranks`.
     """
     counts = [] if splits is None else _whole_numbers(splits)
     if not counts:
