@@ -16,8 +16,8 @@ class AsyncResult:
     """Result of an asynchronous collective, for poll() or synchronize().
 
     Args:
-        handles: Handles of the collective's tensors, or results of the collectives of which it
-            consists.
+        handles: Handles of the collective's tensors. If the collective consists of several
+            collectives, their results.
         make: Function that makes the output from the list of the handles' results.
     """
 
