@@ -1,6 +1,6 @@
 """Requests for tensors of a user, after a check of the tensors.
 
-The requests of this module have no names yet.
+The caller names the requests before it submits them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def allreduce_request(
     Args:
         tensor: Tensor to reduce.
         op: Reduction.
-        factors: Factor before the reduction and factor after the reduction, by which elements are
-            multiplied.
+        factors: Two numbers by which elements are multiplied: one before and one after the
+            reduction.
         process_set: Process set whose ranks take part.
         in_place: Whether the result is written into the tensor.
         further: Further fields of `Request`: name, codec, residual, priority.
@@ -86,7 +86,7 @@ def reducescatter_request(
 
 
 def with_rows(arrays: Arrays, tensor: Any, collective: str) -> Array:
-    """Return the memory of a tensor that has a first dimension, to be cut or joined along it.
+    """Check that a tensor has at least one dimension, and return the memory of the tensor.
 
     Args:
         arrays: Adapter of the framework.
