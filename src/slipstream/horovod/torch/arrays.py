@@ -58,7 +58,7 @@ class TorchArrays:
         return array.numpy()
 
     def empty(self, like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-        """Return a new, uninitialized tensor of the element type of `like`."""
+        """Return a new, uninitialized tensor of a given shape, with the element type of `like`."""
         return torch.empty(tuple(shape), dtype=like.dtype)
 
     def zeros(self, dtype: str, shape: Sequence[int]) -> torch.Tensor:
@@ -88,7 +88,7 @@ class TorchArrays:
         target.copy_(source)
 
     def scaled(self, array: torch.Tensor, factor: float) -> torch.Tensor:
-        """Return a new tensor of the same element type, which is the tensor times a factor.
+        """Return the tensor times a factor, as a new tensor of the same element type.
 
         Integers are multiplied in float64, and 16-bit types in float32.
         """
