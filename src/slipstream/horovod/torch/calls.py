@@ -262,7 +262,7 @@ def grouped_allgather(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> tuple[torch.Tensor, ...]:
-    """Join each of several tensors with the same tensor of other ranks, along dimension 0."""
+    """Join, for each index i, the i-th tensors of all ranks along their first dimension."""
     joined: Any = _GroupedAllgather.apply(name, process_set, *tensors)
     return joined
 
