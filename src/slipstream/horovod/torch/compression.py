@@ -11,8 +11,8 @@ class Compressor:
     """Base class of compressions, which convert a tensor before an operation and back after it.
 
     A user's subclass may do any conversion whose results can be summed. In an optimizer, the
-    subclasses in this file let the engine compress float32 gradients: `codec` names a codec of the
-    engine, which encodes between hosts only and sums in float32.
+    subclasses in this file let the engine compress float32 gradients: `codec` names the
+    engine's codec. The engine encodes gradients between hosts only, and sums them in float32.
     """
 
     codec = "none"
@@ -43,7 +43,11 @@ class NoneCompressor(Compressor):
 
 
 class FP16Compressor(Compressor):
-    """Compression to float16; for float32 gradients, the engine's codec also scales each tensor."""
+    """Compression to float16.
+
+    In an optimizer, the engine encodes float32 gradients to float16. The engine's codec scales
+    every 2048 values, so no finite value becomes infinite.
+    """
 
     codec = "fp16"
     dtype = torch.float16
@@ -68,7 +72,11 @@ class BF16Compressor(FP16Compressor):
 
 
 class Int8Compressor(NoneCompressor):
-    """Compression of float32 to int8, with a scale for every 128 values, and error feedback."""
+    """Compression of an optimizer's float32 gradients to int8, with error feedback.
+
+    The engine's codec scales every 128 values. Outside an optimizer, this compression has no
+    effect.
+    """
 
     codec = "int8"
 
