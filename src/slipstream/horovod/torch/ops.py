@@ -25,7 +25,9 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> AsyncResult:
-    """Begin an allreduce into a new tensor; takes up to 2(n-1) steps, 2 S (n-1)/n bytes.
+    """Begin an allreduce into a new tensor.
+
+    Each rank takes up to 2(n-1) steps and sends 2 S (n-1)/n bytes.
 
     Args:
         tensor: Contiguous tensor on the CPU, of the same shape and type on all ranks.
@@ -76,7 +78,10 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> AsyncResult:
-    """Begin fused allreduces that run together or not at all; arguments: see allreduce_async()."""
+    """Begin fused allreduces that run together or not at all.
+
+    allreduce_async() describes the arguments.
+    """
     factors = prescale_factor, postscale_factor
     return collectives.grouped_allreduce(
         tensors, name, chosen_op(op, average), factors, process_set, in_place=False
@@ -102,7 +107,7 @@ def grouped_allreduce_async_(
 def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> AsyncResult:
-    """Begin to join the tensors of all ranks along the first dimension; its sizes may differ.
+    """Begin to join the tensors of all ranks along the first dimension, whose size may differ.
 
     Each rank takes n-1 steps and sends S (n-1) bytes.
     """
@@ -124,7 +129,9 @@ def broadcast_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> AsyncResult:
-    """Begin to copy one rank's tensor into new tensors; takes up to n-1 steps, S bytes.
+    """Begin to copy one rank's tensor into new tensors on all ranks.
+
+    Each rank takes up to n-1 steps and sends up to S bytes.
 
     Args:
         tensor: Tensor of the same shape and type on all ranks.
@@ -152,7 +159,7 @@ def alltoall_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> AsyncResult:
-    """Begin to send some rows to each rank; takes one step, S (n-1)/n bytes.
+    """Begin to send some rows to each rank, in one step in which a rank sends S (n-1)/n bytes.
 
     Args:
         tensor: Tensor that is cut along its first dimension.
@@ -167,8 +174,8 @@ def alltoall_async(
         rank as int32.
 
     Raises:
-        ValueError: `splits` is not one whole number for each rank, or exceeds the rows of the
-            tensor.
+        ValueError: `splits` is not one whole number for each rank, or its sum exceeds the rows of
+            the tensor. Without `splits`: the number of rows is not a multiple of n.
     """
     return collectives.alltoall(tensor, splits, name, process_set)
 
@@ -181,9 +188,10 @@ def reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> AsyncResult:
-    """Begin to reduce, and give each rank a part of the rows; takes n-1 steps, S (n-1)/n bytes.
+    """Begin to reduce tensors, and give each rank a part of the rows of the result.
 
-    Rows are divided evenly; if rows are left over, each of the first ranks gets one of them.
+    Each rank takes n-1 steps and sends S (n-1)/n bytes. Rows are divided evenly; if rows are left
+    over, each of the first ranks gets one of them.
     """
     factors = prescale_factor, postscale_factor
     return collectives.reducescatter(tensor, name, op, factors, process_set)
@@ -197,7 +205,10 @@ def grouped_reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> AsyncResult:
-    """Begin reductions that run together or not at all; arguments: see reducescatter_async()."""
+    """Begin reducescatters that run together or not at all.
+
+    reducescatter_async() describes the arguments.
+    """
     factors = prescale_factor, postscale_factor
     return collectives.grouped_reducescatter(tensors, name, op, factors, process_set)
 
