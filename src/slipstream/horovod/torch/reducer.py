@@ -56,8 +56,8 @@ class Reducer:
 
     Args:
         names: Name of each parameter. The gradients of earlier parameters have priority.
-        groups: Groups of parameters whose gradients are submitted to the engine together. A
-            gradient that belongs to no group is submitted alone.
+        groups: Groups of parameters. The gradients of a group are submitted together, once all of
+            them are ready. The gradient of a parameter without a group is submitted alone.
         passes: Number of backward passes, 1 or more, that add to a gradient before it is sent.
         options: Options for the reduction.
     """
@@ -86,7 +86,7 @@ class Reducer:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no gradient is being reduced and none waits for further backward passes."""
+        """False while a gradient is being reduced or waits for further backward passes."""
         return not self._under_way and not any(self._passes_done.values())
 
     def reset(self) -> None:
@@ -124,7 +124,7 @@ class Reducer:
         return [parameter.register_post_accumulate_grad_hook(ready) for parameter in parameters]
 
     def _ready(self, parameter: Parameter) -> None:
-        """Count a backward pass for a parameter; send its group once all gradients are ready.
+        """Count a backward pass for a parameter; send its group once all of the group is ready.
 
         Autograd calls this method in its own thread.
         """
