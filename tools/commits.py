@@ -34,10 +34,11 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def turn(names: Iterable[str], number: int, shares: int) -> list[str]:
-    """Return the part of the names that is selected by `number`, modulo `shares`.
+    """Return one share of the names: the share with index `number` modulo `shares`.
 
-    The names are ordered by their hashes and split into `shares` parts of equal size, rounded up.
-    So `shares` consecutive numbers select every name at least once.
+    The names are sorted by their hashes and divided into `shares` parts of equal size. The size is
+    rounded up, so some names may be in two parts. Any `shares` consecutive numbers together select
+    every name.
     """
     ordered = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
     size = -(-len(ordered) // shares)

@@ -4,10 +4,10 @@
 
 The command writes three files to src/slipstream/forecast/data. A row of the table is one published
 measurement, and its source is the publication. `parameters.toml` has the parameters that were
-fitted to all published measurements. `fit.json` has these parameters and those of fits without some
-measurements: for each source, a fit without it, and for the models of some sources, a fit without
-the model. `intervals.toml` has quantiles of the forecast's relative errors on measurements that
-were not used for the fit.
+fitted to all published measurements. `fit.json` has the results of several fits: one to all
+measurements, one without each source, and, for some sources, one without each model.
+`intervals.toml` has quantiles of the ratio of measured to forecast values; the forecasts use
+parameters that were fitted without the source of the measurement.
 
 The command takes about fifteen minutes. A quarter of the time goes into tracing models; with
 --traces, the traced models are stored in a file, and later runs read them. With --intervals, the
@@ -124,10 +124,12 @@ def folds_of(cases: Sequence[PublishedCase], fit: Fit, point: np.ndarray) -> dic
 def intervals_of(
     cases: Sequence[PublishedCase], folds: Folds, predictor: CasePredictor
 ) -> Intervals:
-    """Return quantiles of the ratio of measured to forecast value, over published measurements.
+    """Return the intervals of forecasts: quantiles of the ratio of measured to forecast value.
 
-    Each measurement is forecast with parameters that were fitted without the measurement's source.
-    Measurements from sources with few measurements get a larger weight.
+    There are quantiles for the step time and speed-up, by group of models, for the efficiency and
+    for the memory. The first two are forecast with parameters that were fitted without the source
+    of the measurement. For the step time and speed-up, measurements from sources with few
+    measurements get a larger weight, and times of a whole training are left out.
     """
     parameters = folds.parameters()
     by_group: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(
@@ -166,9 +168,10 @@ def _efficiency(
 
 
 def _memory(cases: Sequence[PublishedCase], predictor: CasePredictor) -> Bounds:
-    """Return bounds for the memory forecast.
+    """Return two quantiles of the ratio of measured to forecast peak memory.
 
-    The bounds are at least as wide as `TRACKED`, the tolerance of PyTorch's memory trackers.
+    The lower one is at most 1 - `TRACKED`, and the upper one is at least 1 + `TRACKED`. `TRACKED`
+    is the tolerance of PyTorch's memory trackers.
     """
     low, high = quantiles([each for found in ratios(cases, predictor).values() for each in found])
     return Bounds(min(low, 1 - TRACKED), max(high, 1 + TRACKED))

@@ -31,7 +31,7 @@ def member(module: ModuleType, place: str, name: str) -> Any:
     Args:
         module: Module that has the object.
         place: Name or file of the module, for the error message.
-        name: Name of the object; several parts lead into classes and objects: "Zoo.make".
+        name: Name of the object. A dot stands before the name of an attribute: "Zoo.make".
 
     Raises UsageError if the module has no such object.
     """

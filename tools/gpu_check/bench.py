@@ -1,4 +1,4 @@
-"""What all measurements use: the GPU, its kernels, and C++ loops that run on the CPU."""
+"""The objects that all measurements use: the GPU, its kernels, and C++ loops on the CPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Bench:
-    """What all measurements of a process use: the GPU, its kernels, and the loops on the CPU.
+    """The objects that all measurements of a process use.
 
     Args:
         device: GPU.

@@ -32,10 +32,10 @@ class Shape:
         threads: Number of threads of the CPU.
         copying: True if the CPU copies each chunk to a slot of a second ring; False if the CPU only
             passes on flags.
-        reuse: Way in which the stream that copies to the host waits for a free slot. It waits for a
-            word (`WORD`), for an event of the other stream (`EVENT`), or for a word, with one call
-            for this wait and the preceding write (`BATCH`). With `copying`, only `WORD` is
-            possible.
+        reuse: Way in which the stream that copies to the host waits for a free slot. With `WORD`,
+            the stream waits for a word; with `EVENT`, for an event of the other stream. `BATCH` is
+            like `WORD`, but one call of the driver enqueues the preceding write and the wait. If
+            `copying` is true, only `WORD` is possible.
     """
 
     slot: int
@@ -87,7 +87,7 @@ class Pipeline:
         self.device.wait_value(self.down, free[place].device, turn - 1)
 
     def enqueue(self, source: int, target: int) -> None:
-        """Enqueue all copies; between them, streams wait for flags of the CPU and each other."""
+        """Enqueue all copies, and waits for the flags that the CPU and the other stream set."""
         device, ring, slot = self.device, self.ring, self.shape.slot
         device.wait_value(self.down, self.gate.device, 1)
         for i in range(TOTAL // slot):
@@ -120,7 +120,7 @@ class Pipeline:
         device.write_value(self.up, *sent)
 
     def run(self, source: int, target: int) -> tuple[float, float]:
-        """Send all chunks through the pipeline; return its seconds and those of enqueueing."""
+        """Send all chunks through the pipeline; return the total and the enqueueing seconds."""
         for word in (self.gate, *self.ring.landed, *self.ring.passed, *self.ring.sent):
             word.cell.value = 0
         job = (self.ring, TOTAL // self.shape.slot, self.shape.threads)

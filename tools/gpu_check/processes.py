@@ -154,10 +154,11 @@ def slowest(rows: list[Row]) -> Row:
 
 
 def neighbours(bench: Bench, _: list[str]) -> Iterator[Row]:
-    """Yield the times of this process while one or more other processes are in each state.
+    """Yield times that `Worker.measure` takes while other processes use the GPU.
 
-    Also yield the slowest process's round trips while several processes measure them, and the times
-    of this process while a process with a waiting stream is killed.
+    First, one or more other processes are in each state of `STATES`. Then several processes measure
+    round trips at once, and the times of the slowest process are yielded. At last, a process with
+    a waiting stream is killed during the measurement.
     """
     team = Team(bench.image.parent, max(OTHERS))
     me = Worker(bench, None)

@@ -177,7 +177,7 @@ def signals(bench: Bench, arguments: list[str]) -> Iterator[Row]:
 def round_trips(bench: Bench, _: list[str]) -> Iterator[Row]:
     """Yield the times from releasing a waiting stream until the CPU sees that the stream went on.
 
-    The CPU sees it by a word that the stream writes or, in the last measurement, by an event.
+    The CPU polls a word that the stream writes or, in the last measurement, an event.
     """
     setup = set_up(bench)
     device = bench.device

@@ -48,8 +48,8 @@ OUTCOMES = {
 def run_one(results: Results, mutant: Mutant, how: str) -> list[Mutant]:
     """Run tests on a mutant and store the outcome; return mutants that must be tested next.
 
-    If the mutant does not compile, another mutant is drawn. It is returned if this command tests
-    mutants that have no outcome yet; otherwise, the list is empty.
+    If the mutant does not compile, another mutant is drawn to replace it. The list contains the new
+    mutant if the command tests mutants without an outcome; otherwise, the list is empty.
     """
     before, killed, survived = OUTCOMES[how]
     if how == "whole":
@@ -90,7 +90,7 @@ def run(how: str, only: int | None) -> int:
 
 
 def living(results: Results, number: int, before: str = "") -> Mutant:
-    """Return the mutant with an id; exit unless its outcome is `before` or it is still alive."""
+    """Return the mutant with an id; exit if it is not alive and its outcome is not `before`."""
     for mutant in results.mutants:
         if mutant.id == number:
             if mutant.outcome in (before, *outcomes.ALIVE):

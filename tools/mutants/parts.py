@@ -13,8 +13,8 @@ class Part:
 
     Args:
         sources: Path of the folder with the sources.
-        tests: Glob patterns of Python test files and folders. A part of C++ has none (default); its
-            tests are in core/test.
+        tests: Glob patterns of Python test files and folders (default: none). Parts in C++ have no
+            patterns; their tests are in core/test.
         options: Additional arguments for pytest (default none).
     """
 

@@ -1,7 +1,7 @@
 """The `slipstream` command.
 
-Each file has one sub-command, which parses its options, builds a config and calls one function of
-the library.
+Each sub-command has a module or a folder of its own. A sub-command parses its options, builds a
+config and calls one function of the library.
 
 The exit code is 0 for success, 1 if the command failed, and 2 for wrong usage or a wrong setting;
 `slipstream run` also returns the exit code of a failed rank.
@@ -37,7 +37,7 @@ ORDER = ("tour", "doctor", "forecast", "run", "compile", "serve", "ask", "lab", 
 
 
 class Slipstream(CommandGroup):
-    """All commands."""
+    """Group of all sub-commands; a list of them has the order of `ORDER`."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the commands in the order of --help."""

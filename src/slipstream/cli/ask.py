@@ -95,7 +95,7 @@ def _fields(answer: FilePrediction) -> dict[str, Any]:
 
 
 def _shown(answer: FilePrediction) -> list[RenderableType]:
-    """Return a table of the predicted classes or boxes, and first numbers of other outputs."""
+    """Return a table of predicted classes or boxes, and the first numbers of each other output."""
     outputs = dict(answer.outputs)
     shown: list[RenderableType] = []
     if {"labels", "scores"} <= outputs.keys() and outputs["labels"].ndim == 2:

@@ -1,4 +1,4 @@
-"""`slipstream doctor`: one screen about the abilities of this host and the parts that it lacks."""
+"""`slipstream doctor`: show what works on this host, and what is missing or wrong."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def doctor(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the abilities of this host, and the parts that it lacks."""
+    """Show what works on this host, what is missing or wrong, and how to mend it."""
     from slipstream.cli.findings import find_everything
 
     if algorithms:

@@ -166,7 +166,7 @@ def _prose(lines: list[str], columns: int) -> list[str]:
 
 
 def _example(line: str, columns: int) -> list[str]:
-    """Return an example as lines: a command and the remark behind it, on one line if both fit."""
+    """Return an example as lines: a command and its remark, on the same line if both fit."""
     if len(line) <= columns:
         return [line.rstrip()] if line.strip() else []
     command, *remark = re.split(r"\s{2,}", line.strip(), maxsplit=1)

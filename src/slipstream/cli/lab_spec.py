@@ -28,7 +28,7 @@ def lab_spec(
     racks: int = 1,
     uplink: str | None = None,
 ) -> LabSpec:
-    """Return a lab.
+    """Return the description of a lab.
 
     Args:
         num_hosts: Number of hosts (default: one per rate in `rate`, or 4 if `rate` is a single

@@ -24,7 +24,7 @@ class FittingConsole(Console):
 
 
 def fitted(table: Table, console: Console) -> RenderableType:
-    """Return a table that fits a console, or its rows as paragraphs if no table does.
+    """Return a table that is as narrow as a console, or the rows as paragraphs if that fails.
 
     If a table is too wide, the spaces between its columns are removed first; then columns wrap
     between words, the widest columns first.

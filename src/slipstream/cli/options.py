@@ -1,8 +1,8 @@
 """Option types that commands share, and the groups in which `--help` shows options.
 
 An option has one name and one meaning in all commands: `--json` prints to stdout, `-o/--output`
-writes a file, `--rate` is the bit rate of a host's link. A list is one text with commas between
-its parts.
+writes a file, `--rate` is the bit rate of a host's link. A list is one text, whose parts are
+separated by commas.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def peers_option(show_default: str | bool = True) -> Any:
         "--peers",
         metavar="LIST",
         show_default=show_default,
-        help="Competing software (peers) to measure, with commas between, or none.",
+        help="Competing software (peers) to measure, separated by commas, or none.",
     )
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """Return the parts of a text between its commas, without spaces around the parts."""
+    """Return the parts of a text that are separated by commas, without spaces around a part."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
@@ -86,7 +86,7 @@ def split_peers(text: str) -> tuple[str, ...]:
     """
     peers = split_list(text)
     if not peers or ("none" in peers and len(peers) > 1):
-        raise UsageError(f"--peers is {text!r}; allowed: names with commas between, or none")
+        raise UsageError(f"--peers is {text!r}; allowed: names separated by commas, or none")
     return () if peers == ("none",) else peers
 
 
@@ -130,7 +130,7 @@ RateOrRates = Annotated[
     typer.Option(
         metavar="RATE",
         rich_help_panel=NETWORK,
-        help="Bit rate of every host's link, or a rate for each host, with commas between.",
+        help="Bit rate of every host's link, or a rate for each host, separated by commas.",
     ),
 ]
 FlowRate = Annotated[

@@ -1,4 +1,4 @@
-"""Results of commands: tables or JSON on stdout, files, and remarks on stderr."""
+"""Output of commands: results on stdout or in files, and remarks on stderr."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ UNBOUNDED_COLUMNS = 2000
 
 
 def make_console(stream: TextIO) -> Console:
-    """Return a console on a stream; without colours, it has no bold and dim text either.
+    """Return a console that writes to a stream.
 
-    The console is as wide as the terminal, or as COLUMNS if it is set. Without a terminal and
-    without COLUMNS, the console wraps nothing.
+    If colours are turned off, the console writes no bold and dim text either. Its width is COLUMNS
+    if this variable is set, else the width of the terminal. Without a terminal and without COLUMNS,
+    the console does not wrap lines.
     """
     from slipstream.cli.narrow import FittingConsole
 
@@ -51,7 +52,7 @@ def emit(
     output: Path | None = None,
     notes: Iterable[str] = (),
 ) -> None:
-    """Print a result as JSON or for people, and write it as JSON to a file.
+    """Print a result as JSON or as tables; if a file is given, also write the result there.
 
     Args:
         result: Result made of lists, dictionaries, texts and numbers; a number that is not finite
@@ -59,7 +60,8 @@ def emit(
         shown: Tables and texts that show the result to people.
         as_json: Whether to print JSON on stdout in place of tables.
         output: File to which the result is written as JSON (default None: no file).
-        notes: Sentences for stderr, such as the reason why a peer is not measured (default none).
+        notes: Sentences to print on stderr, such as the reason why a peer is not measured (default
+            none).
     """
     for note in notes:
         remark(note)
@@ -82,30 +84,30 @@ def show(parts: Iterable[RenderableType], console: Console | None = None) -> Non
 
 
 def caption_text(text: str) -> Text:
-    """Return the dim text below a table."""
+    """Return a caption as dim text, to be shown below a table."""
     from rich.text import Text
 
     return Text(text, style="dim")
 
 
 def remark(text: str, style: str = "dim") -> None:
-    """Print a sentence on stderr."""
+    """Print a sentence on stderr, in a style of Rich (default dim)."""
     stderr_console().print(text, style=style, markup=False, soft_wrap=True)
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a file, whose folder exists (`check_output_file` makes it), and name it on stderr."""
+    """Write a file in an existing folder (see `check_output_file`), and name it on stderr."""
     path.write_text(text, encoding="utf-8")
     written(path)
 
 
 def written(path: Path) -> None:
-    """Print the name of a file that has been written, on stderr."""
+    """Print on stderr that a file has been written."""
     remark(f"written: {path}", style="")
 
 
 def as_text(result: Any) -> str:
-    """Return a result as JSON that every reader accepts: NaN and infinities become null."""
+    """Return a result as standard JSON text, in which NaN and infinities become null."""
     try:
         return json.dumps(result, indent=1, allow_nan=False) + "\n"
     except ValueError:

@@ -1,4 +1,4 @@
-"""Progress on stderr for commands that take minutes, and clean-up when signals end them."""
+"""Progress on stderr for commands that take minutes, and clean-up when a signal ends a command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slipstream.cli.output import stderr_console
 
 @contextmanager
 def ending_on_signals() -> Generator[None]:
-    """Make SIGTERM and SIGHUP end this process like Ctrl-C, so that contexts are cleaned up."""
+    """Make SIGTERM and SIGHUP end this process like Ctrl-C, so that `with` blocks clean up."""
 
     def leave(number: int, _: object) -> None:
         raise SystemExit(128 + number)
@@ -27,6 +27,6 @@ def ending_on_signals() -> Generator[None]:
 
 @contextmanager
 def status_line(first: str = "the ranks start") -> Generator[Callable[[str], None]]:
-    """Yield a function that shows the current action on a terminal; signals end the process."""
+    """Yield a function that shows the current action on a terminal, as in `ending_on_signals`."""
     with ending_on_signals(), stderr_console().status(first) as status:
         yield status.update

@@ -91,7 +91,7 @@ def run(
             "-np",
             "--num-proc",
             min=1,
-            help="Total number of ranks, which fill the first hosts first.",
+            help="Total number of ranks; each host is filled before the next one is used.",
         ),
     ] = None,
     hostfile: Annotated[

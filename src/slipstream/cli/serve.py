@@ -83,7 +83,7 @@ def serve(
         typer.Option(
             metavar="TIME",
             rich_help_panel=REQUESTS,
-            help="Longest time that a request waits until others join its batch.",
+            help="Longest time that a request waits for others to join its batch.",
         ),
     ] = "2ms",
     keep_alive: Annotated[
@@ -100,7 +100,7 @@ def serve(
             metavar="TIME",
             rich_help_panel=REQUESTS,
             show_default="5s if other machines reach --host, else 0s",
-            help="Time after SIGTERM during which a server answers but reports not to be ready.",
+            help="Time after SIGTERM in which the server still answers, but reports 'not ready'.",
         ),
     ] = None,
     token_file: Annotated[
@@ -188,7 +188,7 @@ def _at_least(least: float, text: str, name: str) -> float:
 
 
 def _log_to(stream: TextIO) -> None:
-    """Write the server's log, such as reloaded model files, to a stream."""
+    """Write the server's log messages to a stream; one reports, for example, a reloaded model."""
     import logging
 
     handler = logging.StreamHandler(stream)

@@ -1,4 +1,4 @@
-"""Comparison of backends, with which the same script runs in labs with equal settings."""
+"""Comparison of backends: a script runs once with each backend, in labs with equal settings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Progress:
         traffic: Traffic on the links since the start of the run; None before the start.
         last_line: Last line of rank 0's output.
         training_seconds: Seconds from the script's first process group to the end of the script;
-            None before the end, and if the script made no process group.
+            None if the script has not ended, or has made no process group.
         failure: Exit status and last output of the rank that failed first; None if none failed.
     """
 

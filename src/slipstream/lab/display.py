@@ -119,7 +119,7 @@ def progress_screen(console: Console, lab: Lab, runs: Sequence[Progress]) -> Gro
 
 
 def result_table(runs: Sequence[Progress]) -> Table:
-    """Return a table of the runs' times and traffic; the speed is relative to the first run."""
+    """Return a table of each run's time, traffic, and speed relative to the first run."""
     table = Table("backend")
     has_uplinks = any(run.traffic and run.traffic.uplinks for run in runs)
     names = ["seconds", "speed", "with start-up", "sent per host"]

@@ -167,7 +167,7 @@ class Lab:
     ) -> LabRun:
         """Start a program with one process per rank.
 
-        The ranks are killed if the calling thread ends before them.
+        If the calling thread ends, ranks that still run are killed.
 
         Args:
             command: Path of a .py file, or any program, followed by its arguments.

@@ -4,7 +4,8 @@
     rack<r>, up<r> --- down<r> on bridge spine           with two racks or more
 
 At both ends of each link, the rate of the outgoing traffic is limited. Limits per connection are
-set only at the hosts' ends, because one limit for each connection is enough.
+set only on the interfaces of the hosts: every packet leaves its host through such an interface, so
+further limits in the switch would have no effect.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class LabCounters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Network:
-    """Namespaces and links of one lab, which may be not yet made or already removed.
+    """Namespaces and links of one lab. The object also exists before `create` and after `destroy`.
 
     Args:
         identifier: Text that is part of the name of each namespace, and differs between labs.

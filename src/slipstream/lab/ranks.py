@@ -1,9 +1,9 @@
-"""The ranks of one run: processes in the namespaces of the hosts, all of which end with the run.
+"""The ranks of one run, which are processes in the namespaces of the hosts.
 
-Every rank leads its own session and process group. Linux kills a rank when the thread that started
-the rank dies (PR_SET_PDEATHSIG, set by setpriv). At the end of the run, processes that the ranks
-left behind are killed if they are in a namespace of the lab and have the run's key in their
-environment.
+No process of a run outlives the run. Every rank leads its own session and process group. Linux
+kills a rank when the thread that started the rank dies (PR_SET_PDEATHSIG, set by setpriv). At the
+end of the run, processes that the ranks left behind are killed if they are in a namespace of the
+lab and have the run's key in their environment.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _LabRank:
         self._partial = b""  # bytes of the last line, which is not complete
 
     def read(self) -> list[str] | None:
-        """Read the available output, and return newly completed lines; None without output."""
+        """Read output, and return the lines that it completes; None if no output is available."""
         try:
             data = os.read(self.output.fileno(), 1 << 16)
         except BlockingIOError:
@@ -172,7 +172,8 @@ class LabRun:
         Ranks get SIGTERM. Ranks that still run three seconds later get SIGKILL.
 
         Args:
-            is_late: Whether ranks that still run count as failed (default False).
+            is_late: Whether the ranks have exceeded their time limit, so that ranks that still run
+                count as failed (default False).
         """
         with self._lock:
             if self._wake_write is not None:

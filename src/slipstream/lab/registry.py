@@ -90,10 +90,10 @@ def store(record: Record, *, is_new: bool) -> None:
 
     Args:
         record: Content of the file.
-        is_new: Whether the lab is new, so that an existing file is an error.
+        is_new: Whether the lab is new. If False, an existing file is replaced.
 
     Raises:
-        UsageError: `is_new` is true, but there already is a lab with this name.
+        UsageError: `is_new` is true, but a file for a lab with this name exists already.
     """
     FOLDER.mkdir(parents=True, exist_ok=True, mode=0o700)
     fields: dict[str, Any] = {

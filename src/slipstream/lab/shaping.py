@@ -56,7 +56,8 @@ def shape_link(
     Args:
         device: Name of a device that has no qdisc yet.
         rate: Bit rate of the link in bits per second.
-        queue_seconds: Length of the queue, as the seconds in which the link sends a full queue.
+        queue_seconds: Size of the queue, as the time in seconds that the link needs to send a full
+            queue.
         flow_caps: Limit of each path in bits per second (default empty: no limits).
     """
     default = OTHER_CLASS if flow_caps else LINK_CLASS
@@ -85,7 +86,7 @@ def change_link(
         device: Name of the device.
         rate: Bit rate of the link in bits per second.
         flow_caps: Limit of each path in bits per second; the number of paths must not change.
-        verb: tc verb: "change", or "add" for a device without classes (default "change").
+        verb: Command of tc: "change" (default), or "add" if the device has no classes yet.
     """
     lines = [_class(device, LINK_CLASS, "1:", rate, rate, verb)]
     if flow_caps:

@@ -21,11 +21,11 @@ class LabSpec:
         ranks_per_host: Number of ranks that `run` starts on each host, 1 to 64 (default 1).
         rate: Bit rate of every host's link (default "1gbit").
         rates: Bit rates of the hosts' links, one per host, which replace `rate` (default empty).
-        flow_rate: Highest bit rate of one TCP connection, or of several on the same path (default
-            None: no limit).
-        flow_rates: Highest bit rates of several paths, which replace `flow_rate` (default empty). A
-            hash of destination address and ports assigns each connection to a path. Connections on
-            the same path share its bit rate.
+        flow_rate: Highest bit rate of each path (default None: no limit). A path is a group of TCP
+            connections that share one limit. A hash of the destination address and the ports
+            assigns each connection to a path.
+        flow_rates: Highest bit rates of the paths, one per path, in place of `flow_rate` and
+            `flow_classes` (default empty).
         flow_classes: Number of paths to which connections are assigned if `flow_rate` is set, 1 to
             1024 (default 64). Each path has the bit rate `flow_rate`.
         racks: Number of racks, to which the hosts are assigned evenly, in order of their numbers

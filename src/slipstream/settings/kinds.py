@@ -42,7 +42,7 @@ class Kind(Generic[T]):
         parse: Function that returns the value for a text, or raises ValueError for a text that is
             not allowed.
         allowed: Description of the allowed texts, for messages and the documentation.
-        secret: Whether no message may show a value (default False).
+        secret: Whether values must never appear in messages (default False).
     """
 
     parse: Callable[[str], T]
@@ -103,7 +103,7 @@ def integers(low: int, high: int) -> Kind[tuple[int, ...]]:
         return values
 
     return Kind(
-        parse=parse, allowed=f"whole numbers from {low} to {high} with commas between (`2,4`)"
+        parse=parse, allowed=f"whole numbers from {low} to {high}, separated by commas (`2,4`)"
     )
 
 
@@ -145,6 +145,6 @@ PATH = Kind(parse=lambda text: Path(_parse_text(text)), allowed="a path")
 KEY = Kind(parse=_parse_key, allowed=f"at least {MIN_KEY_CHARACTERS} characters", secret=True)
 INTERFACES = Kind(
     parse=_parse_interfaces,
-    allowed="prefixes of names with commas between; a leading `^` excludes, a leading `=` means"
+    allowed="prefixes of names, separated by commas; a leading `^` excludes, a leading `=` means"
     " whole names (`eth,ib`, `^docker,lo`, `=eth0`)",
 )

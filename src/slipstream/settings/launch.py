@@ -162,7 +162,7 @@ def detect_launcher(environ: Mapping[str, str] = os.environ) -> Launch:
 
 
 def chosen_master(environ: Mapping[str, str]) -> tuple[str | None, int | None]:
-    """Return MASTER_ADDR and MASTER_PORT, as far as the user has set them before a launch.
+    """Return MASTER_ADDR and MASTER_PORT, each None unless the user has set the variable.
 
     Raises:
         ConfigError: MASTER_PORT is not a port from 1 to 65534.

@@ -311,7 +311,7 @@ class Settings:
         return cls(**values)
 
     def listen_port(self, launch: Launch) -> int:
-        """Return the port at which rank 0 listens if no framework listens for the ranks."""
+        """Return the port at which rank 0 listens for the other ranks, if no framework does so."""
         return self.port if self.port is not None else launch.master_port + 1
 
     def load_job_key(self) -> bytes | None:

@@ -48,13 +48,15 @@ class RunOptions(TypedDict):
 
 
 class Encoding(NamedTuple):
-    """Options for the encoding of an average between hosts.
+    """Options of a call that averages a tensor, which is encoded for the network between hosts.
 
     Args:
         codec: Codec, the same on all ranks: none (default), fp16, bf16 or int8.
-        residual: Float32 tensor with as many elements as the tensor to average, which keeps the
-            codec's rounding errors for error feedback. None (default) turns error feedback off.
-        priority: Priority on the network (default 0); operations with a higher priority go first.
+        residual: Float32 tensor with as many elements as the averaged tensor. Each call adds the
+            residual to the tensor, and then stores the codec's rounding errors in the residual
+            (error feedback). None (default) turns error feedback off.
+        priority: Priority of the operation (default 0). The network carries operations with a
+            higher priority first.
     """
 
     codec: str = "none"
@@ -71,8 +73,8 @@ class Submission(NamedTuple):
         result: Outputs in the form in which the caller passed them, for the future.
         buffers: Memory that the engine uses, which must live until the handles are done.
         copies: Pairs of tensors to copy from and to when the handles are done.
-        landed: Event of a GPU after which the results are in the caller's tensors; None (default)
-            if that is so when the handles are done and the copies made.
+        landed: Event of a GPU that is recorded when the results are in the caller's tensors. None
+            (default) if they are there once the handles are done and the copies are made.
     """
 
     handles: tuple[_core.Handle, ...]
@@ -127,7 +129,7 @@ def allreduce_encoded(
     encoding: Encoding,
     options: RunOptions,
 ) -> Submission:
-    """Replace a contiguous tensor by its average over all ranks, which the engine encodes.
+    """Replace a contiguous tensor by its average over all ranks; the engine encodes between hosts.
 
     Raises:
         UsageError: The tensor is not contiguous, or the residual is not a float32 tensor of the
@@ -154,12 +156,15 @@ def allreduce_encoded(
 def check_encodable(
     tensor: torch.Tensor, encoding: Encoding, losses_on: torch.device
 ) -> torch.Tensor:
-    """Check a tensor that will be averaged, and its residual; return memory that is usable.
+    """Check a tensor to average and its residual.
 
     Args:
         tensor: Tensor to average.
-        encoding: Options, of which the residual is checked.
+        encoding: Options of the average, which contain the residual.
         losses_on: Device on which the residual must be.
+
+    Returns:
+        The tensor, in a form whose memory the engine can use (see `usable`).
 
     Raises:
         UsageError: The tensor is not contiguous, or the residual is not a float32 tensor of the
@@ -262,7 +267,7 @@ def all_gather_lists(
 def reduce_scatter(
     group: _core.Group, outputs: Tensors, inputs: Tensors, op: ReduceOp, options: RunOptions
 ) -> Submission:
-    """Fill each output with this rank's part of an input's reduction over all ranks."""
+    """Reduce each input over all ranks, and fill its output with this rank's part."""
     reduction = reduce_op(op)
     sources: list[torch.Tensor] = []
     targets: list[tuple[torch.Tensor, _core.DType]] = []
@@ -383,7 +388,15 @@ def _exchange(
     counts: tuple[list[int], list[int]],
     options: RunOptions,
 ) -> tuple[_core.Handle, ...]:
-    """Exchange parts with all ranks; `counts` has the elements to each rank, then from each."""
+    """Exchange parts with all ranks.
+
+    Args:
+        group: Group of the engine.
+        source: Contiguous tensor with the parts to send, in the order of the ranks.
+        target: Contiguous tensor for the parts to receive, in the order of the ranks.
+        counts: Pair of lists: the number of elements to each rank, and the number from each rank.
+        options: Options of the operations.
+    """
     sent, received = counts
     addresses, dtype = (source.data_ptr(), target.data_ptr()), extent(source)[1]
     if not isinstance(cast("object", group), _core.DeviceGroup):
@@ -399,17 +412,19 @@ def exchange_by_messages(
     options: RunOptions,
     piece_bytes: int = 32 << 20,
 ) -> tuple[_core.Handle, ...]:
-    """Exchange parts by messages, because ranks of a GPU's group lack the counts of other ranks.
+    """Exchange parts of different sizes between all ranks by messages.
 
-    Sends and receives of pieces alternate. A rank whose sends have to wait for room has then
-    submitted every receive that its peers wait for.
+    Groups for GPUs have no such collective, because a rank knows only the sizes of its own parts.
+    Parts are cut into pieces, and sends and receives of pieces alternate. Otherwise a send could
+    wait for a free buffer before the receives that the peers need are submitted.
 
     Args:
         group: Group of the engine.
-        sources: Contiguous tensor for each rank.
-        targets: Contiguous tensor from each rank.
+        sources: Contiguous tensors to send, one to each rank.
+        targets: Contiguous tensors to receive, one from each rank.
         options: Options of the operations.
-        piece_bytes: Size of the longest message; the default is the size of a GPU's ring.
+        piece_bytes: Largest size of a message in bytes. The default, 32 MiB, is the size of the
+            host buffers through which a GPU sends.
     """
     rank, size = group.rank(), group.size()
     with torch.no_grad():
@@ -428,7 +443,7 @@ def exchange_by_messages(
 
 
 def _pieces(tensor: torch.Tensor, piece_bytes: int) -> Tensors:
-    """Cut a flat tensor into pieces of at most `piece_bytes` bytes; an empty one has none."""
+    """Cut a flat tensor into pieces of at most `piece_bytes` bytes."""
     longest = max(1, piece_bytes // tensor.element_size())
     return tensor.split(longest) if tensor.numel() else ()  # pyright: ignore
 

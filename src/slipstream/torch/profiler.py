@@ -1,4 +1,4 @@
-"""Ranges that show operations in PyTorch's profiler."""
+"""Ranges (named spans of time), as which PyTorch's profiler shows operations."""
 
 # PyTorch has no public, typed way to record a range that ends in another thread.
 # pyright: reportPrivateUsage=false, reportAttributeAccessIssue=false, reportUnknownMemberType=false
@@ -15,14 +15,15 @@ is_enabled: Callable[[], bool] = torch._C._autograd._profiler_enabled
 
 
 class ProfilerRange:
-    """Range in PyTorch's profiler, which begins when the object is created.
+    """A named span of time in PyTorch's profiler. It begins when the object is created.
 
-    The range ends in another thread, so the profiler shows it as asynchronous. The profiler records
-    only threads that have its state; PyTorch's own callback carries the state to the other thread.
+    The range usually ends in another thread, so the profiler shows it as asynchronous. The profiler
+    only records events of threads that have its thread-local state. Therefore a callback of PyTorch
+    ends the range; the callback first copies the state to the thread that calls `end`.
 
     Args:
         name: Name of the range.
-        inputs: Tensors that the profiler shows as arguments.
+        inputs: Tensors that the profiler shows as the operation's arguments.
     """
 
     def __init__(self, name: str, inputs: Sequence[torch.Tensor]) -> None:
@@ -33,7 +34,7 @@ class ProfilerRange:
         )
 
     def end(self) -> None:
-        """End the range; another thread than the constructor's may call this."""
+        """End the range; any thread may call this method."""
         self._complete.set_result(None)
 
     def wait(self) -> None:

@@ -86,7 +86,7 @@ def tour(spec: TourSpec, view: TourView) -> Toured:
         view: Display that is called during each step.
 
     Raises:
-        UsageError: with so many ranks, the images of an epoch do not fill one step.
+        UsageError: an epoch has fewer images than one step of all ranks.
         ConfigError: the images cannot be downloaded.
         SlipstreamError: a step failed; the message quotes the step's output.
     """

@@ -250,7 +250,7 @@ def test_the_command_prints_a_table_and_writes_all_samples(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--peers", "none,gloo"], "allowed: names with commas between, or none"),
+        (["--peers", "none,gloo"], "allowed: names separated by commas, or none"),
         (["--sizes", "much"], "the size is 'much'"),
         (["--racks", "2"], "give uplink if, and only if"),
     ],

@@ -217,6 +217,14 @@ def test_json_has_everything() -> None:
             ["data 2", "parameter servers on 3 hosts"],
         ),
         (
+            {"data": 2, "exchange": Exchange.PARAMETER_SERVER, "servers": 1},
+            ["data 2", "parameter servers on 1 host"],
+        ),
+        (
+            {"data": 2, "exchange": Exchange.PARAMETER_SERVER, "servers": 0},
+            ["data 2", "parameter servers on all hosts"],
+        ),
+        (
             {"data": 2, "exchange": Exchange.LOCAL, "period": 16},
             ["data 2", "local SGD, 16 steps"],
         ),

@@ -68,7 +68,7 @@ def add_to(app: typer.Typer) -> None:
 def comm(
     context: typer.Context,
     collectives: Annotated[
-        str, typer.Option(metavar="LIST", help="Collectives, with commas between.")
+        str, typer.Option(metavar="LIST", help="Collectives to measure, separated by commas.")
     ] = "allreduce",
     sizes: Annotated[
         str,

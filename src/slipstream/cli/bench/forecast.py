@@ -50,13 +50,15 @@ def forecast_steps(
     ] = None,
     published: Annotated[
         bool,
-        typer.Option("--published", help="Forecast published speed-ups instead; run no training."),
+        typer.Option(
+            "--published", help="Only forecast published speed-ups on many GPUs; run no steps."
+        ),
     ] = False,
     slower: Annotated[
-        float, typer.Option(help="Factor by which compute takes longer than published.")
+        float, typer.Option(help="Factor on the published compute time of each step.")
     ] = 30.0,
     backends: Annotated[
-        str, typer.Option(metavar="LIST", help="Backends of PyTorch's DDP, with commas between.")
+        str, typer.Option(metavar="LIST", help="Backends of PyTorch's DDP, separated by commas.")
     ] = ",".join(BACKENDS),
     quick: Annotated[
         bool,

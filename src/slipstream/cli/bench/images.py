@@ -52,7 +52,7 @@ def bench_images(
         ),
     ] = None,
     tasks: Annotated[
-        str, typer.Option(metavar="LIST", help="Tasks to measure, with commas between.")
+        str, typer.Option(metavar="LIST", help="Tasks to measure, separated by commas.")
     ] = "latency,stream",
     rounds: Rounds = 10,
     turn_time: TurnTime = "1s",

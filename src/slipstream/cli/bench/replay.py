@@ -76,7 +76,7 @@ def replay_models(
     output: OutputFile = None,
     as_json_: AsJson = False,
 ) -> None:
-    """Replay steps of real models: real sizes and order of gradients, simulated compute.
+    """Replay training steps of real models with real gradient sizes and simulated compute.
 
     Each host of the lab has one rank. The command needs PyTorch, root for the lab, and a
     machine on which nothing else runs.

@@ -86,9 +86,9 @@ def serve_model(
     output: OutputFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a server's throughput, latency and overhead with clients, and under overload.
+    """Measure a server's throughput, latency and overhead, also under overload.
 
-    Slipstream's server and the competing server (peer) are measured by turns. The command needs
+    Slipstream's server and the competing server (peer) are measured in turn. The command needs
     slipstream[serve], and fastapi for the peer. Nothing else should run on the machine.
     """
     peer = ",".join(split_peers(peers)) or "none"

@@ -44,13 +44,13 @@ def add_to(app: typer.Typer) -> None:
 # over budget: a parameter for each option of the command
 def train_models(
     models: Annotated[
-        str, typer.Option(metavar="LIST", help="Models, with commas between.")
+        str, typer.Option(metavar="LIST", help="Models to train, separated by commas.")
     ] = "resnet,large",
     codecs: Annotated[
         str,
         typer.Option(
             metavar="LIST",
-            help="Codecs that compress gradients between hosts, with commas between.",
+            help="Codecs that compress gradients between hosts, separated by commas.",
         ),
     ] = "none",
     peers: Peers = "gloo",
@@ -71,7 +71,11 @@ def train_models(
     output: OutputFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train models and show losses and samples per second, with DDP and with step overlap."""
+    """Train models, and show losses and samples per second.
+
+    gloo and Slipstream train with DDP. Slipstream also trains with slipstream.torch.overlap, which
+    lets communication overlap with the next forward pass, too.
+    """
     spec = TrainSpec(
         models=split_list(models),
         lab=lab_spec(num_hosts, ranks_per_host, rate, flow_rate),

@@ -59,7 +59,7 @@ Engines = Annotated[
         metavar="LIST",
         rich_help_panel=SEARCH,
         show_default="all of --list",
-        help="Engines to try, with commas between.",
+        help="Engines to try, separated by commas.",
     ),
 ]
 Without = Annotated[
@@ -68,7 +68,7 @@ Without = Annotated[
         metavar="LIST",
         rich_help_panel=SEARCH,
         show_default="none",
-        help="Graph rewrites to leave out, with commas between.",
+        help="Graph rewrites to leave out, separated by commas.",
     ),
 ]
 Shapes = Annotated[
@@ -129,7 +129,7 @@ Mean = Annotated[
         metavar="NUMBERS",
         rich_help_panel=IMAGES,
         show_default="ImageNet's",
-        help="Mean of all channels, or a mean for each channel: 0.485,0.456,0.406.",
+        help="Mean of all channels, or one for each channel: 0.485,0.456,0.406.",
     ),
 ]
 Std = Annotated[
@@ -138,7 +138,7 @@ Std = Annotated[
         metavar="NUMBERS",
         rich_help_panel=IMAGES,
         show_default="ImageNet's",
-        help="Standard deviation of all channels, or of each channel, with commas between.",
+        help="Standard deviation of all channels, or one for each channel: 0.229,0.224,0.225.",
     ),
 ]
 
@@ -152,7 +152,7 @@ def parse_percent(text: str, name: str) -> float:
 
 
 def parse_boxes(text: str) -> infer.BoxOptions:
-    """Return the options in `iou=0.45,score=0.25,most=100,layout=yolov8` or a part of it."""
+    """Return the options in a text with some or all of the parts of `BOX_SETTINGS`."""
     kinds = {"iou": float, "score": float, "most": int, "layout": str}
     try:
         pairs = [part.split("=") for part in split_list(text)]

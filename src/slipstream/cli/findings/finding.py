@@ -18,7 +18,7 @@ class Finding:
         state: Result of the check: `ok`, `absent` for an optional part that is missing, or `wrong`
             for a problem.
         text: Result of the check in words.
-        remedy: Advice that solves the problem; empty if there is nothing to do.
+        remedy: Advice on how to solve the problem; empty if there is nothing to do.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""Checks of the GPUs: which there are, and whether collectives can use them."""
+"""Checks of the GPUs: which GPUs this host has, and whether collectives can use them."""
 
 from __future__ import annotations
 

@@ -69,7 +69,9 @@ Tokens = Annotated[
 ]
 Optimizer = Annotated[
     OptimizerChoice,
-    typer.Option(rich_help_panel=TRAINING, help="Optimizer, whose states need memory."),
+    typer.Option(
+        rich_help_panel=TRAINING, help="Optimizer; it determines the memory of optimizer states."
+    ),
 ]
 HardwareFile = Annotated[
     Path | None,
@@ -178,7 +180,7 @@ LocalSteps = Annotated[
     typer.Option(
         min=1,
         rich_help_panel=TRAINING,
-        help="Number of steps between exchanges of local SGD, which is tried from 2 steps on.",
+        help="Try local SGD with this number of steps between exchanges; 1 for no local SGD.",
     ),
 ]
 InputRate = Annotated[

@@ -24,7 +24,7 @@ class SearchDisplay(Protocol):
     def tell(self, step: str, done: int, total: int) -> None:
         """Show the search's current step and its progress.
 
-        `done` of `total` parts of the search are finished; 0 of 0 means that this is unknown.
+        `done` of `total` parts of the search are finished; both are 0 if the total is unknown.
         """
         ...
 
@@ -59,7 +59,7 @@ class LogLines:
         self._write(f"{now - self._begin:.0f} s: {tried}{self._best}")
 
     def better(self, plan: Plan) -> None:
-        """Add the best plan so far to the following log lines."""
+        """Mention this plan, the best so far, in all log lines that follow."""
         self._best = f"; best so far: {brief(plan)}"
 
 

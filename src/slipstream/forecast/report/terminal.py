@@ -116,7 +116,8 @@ def _trades(strategy: Strategy) -> Iterator[str]:
 def _exchange(strategy: Strategy) -> Iterator[str]:
     """Yield phrases about the gradient exchange, unless it is one all-reduce per step."""
     if strategy.exchange is Exchange.PARAMETER_SERVER:
-        yield f"parameter servers on {strategy.servers} hosts"
+        count = strategy.servers
+        yield f"parameter servers on {count or 'all'} host{'s' if count != 1 else ''}"
     if strategy.exchange is Exchange.LOCAL:
         yield f"local SGD, {strategy.period} steps"
     if strategy.across:

@@ -34,14 +34,15 @@ class LowerBound:
     def between(self, other: LowerBound, share: float) -> LowerBound:
         """Return the lower bound of the activations at another micro-batch size.
 
-        The bytes of each operator grow linearly with the micro-batch size, so this bound and
-        `other` are extrapolated linearly. At a larger micro-batch size, a different operator may be
-        the largest. Its bytes then exceed the extrapolated bytes, which are still a lower bound.
+        The bytes of an operator are a linear function of the micro-batch size. So the bytes of the
+        largest operator are a convex function, and the result lies on a straight line through two
+        of its points. Outside these points, the line is a lower bound of the function. Between
+        them, the line exceeds the function if different operators are the largest at both points.
 
         Args:
             other: Lower bound at a larger micro-batch size.
-            share: Position between the micro-batch sizes of this bound (0) and of `other` (1); a
-                position above 1 extrapolates.
+            share: Position of the other micro-batch size: 0 is the size of this bound, 1 is the
+                size of `other`; the position may be below 0 or above 1.
         """
         inputs, working = (
             blend(one, two, share)

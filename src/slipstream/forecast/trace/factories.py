@@ -1,4 +1,4 @@
-"""Modules made by the user's functions, named "package.module:make" or "path/to/file.py:make"."""
+"""Architectures from a user's function, named "package.module:make" or "path/to/file.py:make"."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from slipstream.user_modules import import_user_module, member
 def architecture(
     text: str, *, shape: Sequence[int] | None, dtype: str, tokens: int | None
 ) -> Architecture:
-    """Return the architecture that the user's function makes.
+    """Return the architecture of the PyTorch module that a user's function makes.
 
-    A second function, which gets the number of samples, can make the arguments of the module:
-    either the attribute `inputs` of the user's function, or the function that `text` names after a
-    comma. Without a second function, the module gets a single argument: int64 tokens of shape
-    (batch, tokens), or a tensor of shape (batch, *shape).
+    The module is called with the result of a second function, which gets the number of samples. The
+    second function is named in `text` after a comma, or is the attribute `inputs` of the first
+    function. Without a second function, the module is called with one tensor of zeros: int64 tokens
+    of shape (batch, tokens), or a tensor of shape (batch, *shape).
 
     Args:
-        text: Module or file, ":", name of the function, and optionally "," and the name of a second
-            function that makes the arguments.
+        text: Text "place:make" or "place:make,inputs": a module or file, the function that makes
+            the PyTorch module, and the second function.
         shape: Shape of one sample; None if `tokens` or a second function defines the input.
-        dtype: Element type of the tensor that has `shape`, such as "float32" or "uint8".
+        dtype: Element type of the tensor of shape (batch, *shape), such as "float32" or "uint8".
         tokens: Number of tokens in a sequence; None if `shape` or a second function defines the
             input.
 
     Raises:
         UsageError: The module, file or function does not exist, fails on import or is not callable,
-            or nothing defines the arguments of the module.
+            or the input of the module is not defined, or is defined twice.
     """
     place, _, names = text.rpartition(":")
     module = import_user_module(place)

@@ -35,11 +35,11 @@ def part_of(graph: Graph, nodes: Sequence[Node]) -> Graph:
 
 
 def cuts(graph: Graph) -> list[str]:
-    """Return the names of the values at which the graph can be cut, in execution order.
+    """Return the names of the values at which the graph can be cut in two, in execution order.
 
-    A cut is a value. The nodes after a cut read this value, and no input of the graph and no other
-    value that was computed earlier. A cut is float32, has a fixed shape, and is neither an input
-    nor an output of the graph.
+    The graph can be cut after a node if, of all values that exist by then (including the inputs of
+    the graph), the later nodes and the outputs of the graph need only one. This value must be an
+    output of the node, and float32 of a fixed shape. It must not be an output of the graph.
     """
     last = {name: at for at, node in enumerate(graph.nodes) for name in node.reads()}
     for name in graph.outputs:

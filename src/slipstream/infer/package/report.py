@@ -132,7 +132,8 @@ class Report(BaseModel):
         origin: Description of the model's source, for example the path of its file.
         machine: Machine on which the candidates were measured.
         threads: Number of threads of every candidate.
-        target: Quantity that the search minimised or maximised: latency, throughput or memory.
+        target: Quantity that the search minimised: "latency", "throughput" or "memory", as defined
+            in `Objective`.
         allowed: Description of the accuracy that each candidate had to reach.
         accuracy: Measured difference of the chosen candidate's outputs from the imported model's in
             float32 (default None: the report does not contain it).

@@ -238,7 +238,11 @@ RULES: dict[str, Callable[[_Moved], Replacement]] = {
 
 
 def _images(graph: Graph) -> set[str]:
-    """Return the names of outputs of convolutions and pools, and of movable nodes after these."""
+    """Return the names of values that are images with channels first.
+
+    These are the outputs of the operators in `SOURCES`. Outputs of nodes that read such an image
+    are included, too, if `RULES` has a rule for the operator of the node.
+    """
     matched: set[str] = set()
     for node in graph.nodes:
         if kind(node) in SOURCES or (kind(node) in RULES and not matched.isdisjoint(node.inputs)):

@@ -36,14 +36,16 @@ FEW_CASES = 4
 
 @dataclass(frozen=True)
 class PrecisionPart:
-    """Values that become int8 together.
+    """Values of a graph that all have the same precision: int8 or floating point.
 
     Args:
-        ranges: Range of each value, by name; the ranges are those with the least noise.
-        noise: Ratio of noise to signal in the outputs if only the values of this part are int8.
+        ranges: Range of each value in int8, by the name of the value. The ranges are those of the
+            calibration method that causes the least noise.
+        noise: Power of the noise in the outputs of the graph, divided by the power of the signal,
+            if only the values of this part are int8. 0 if the engine does not compute the nodes
+            that read the values.
         saved: Time in seconds that int8 saves in the nodes that read the values. If the engine does
-            not measure its steps, `saved` is the number of operations of the nodes that read the
-            values.
+            not measure its steps, `saved` is the number of operations of these nodes.
     """
 
     ranges: Ranges
