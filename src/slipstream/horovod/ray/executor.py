@@ -186,11 +186,11 @@ class RayExecutor:
     def execute(
         self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None
     ) -> list[Any]:
-        """Call a function on each rank; its argument is the rank's executable. Blocks.
+        """Call a function on each rank, and block until it has returned on all ranks.
 
         Args:
-            fn: Function to call; its argument is the rank's executable, or None if start() got no
-                class.
+            fn: Function to call. Its argument is the rank's executable, which start() created; None
+                if start() got no class.
             callbacks: Functions that are called with each value that rank 0 passes to
                 ray_logger.log() while `fn` runs (default: none).
 
@@ -216,7 +216,10 @@ class RayExecutor:
         kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callable[[Any], Any]] | None = None,
     ) -> list[Any]:
-        """Call a function on each rank with arguments, but no executable; see execute()."""
+        """Call `fn(*args, **kwargs)` on each rank; block, and return the results of all ranks.
+
+        execute() describes `callbacks`.
+        """
         return self.execute(_Call(fn, tuple(args or ()), dict(kwargs or {})), callbacks)
 
     def run_remote(
