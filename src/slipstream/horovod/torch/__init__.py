@@ -96,7 +96,9 @@ def init(
     comm: Any = None,
     process_sets: Sequence[ProcessSet] | Literal["dynamic"] | None = None,
 ) -> None:
-    """Join all ranks of the job, and block until all ranks have come. A second call does nothing.
+    """Connect this rank with all ranks of the job. A second call does nothing.
+
+    The call blocks until all ranks have called init().
 
     The launcher (`slipstream run`, torchrun, mpirun or srun) sets the rank and the number of ranks.
 
