@@ -44,11 +44,11 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Return an optimizer of the same class, state and parameters that trains data-parallel.
+    """Return an optimizer for data-parallel training, with the state and parameters of `optimizer`.
 
-    Each gradient is sent as soon as the backward pass has computed it; gradients of the first
-    layers have priority. `step()` waits until all gradients are reduced. All ranks must pass the
-    same arguments.
+    The returned optimizer's class derives from the class of `optimizer`. Each gradient is sent as
+    soon as the backward pass has computed it; gradients of the first layers have priority. `step()`
+    waits until all gradients are reduced. All ranks must pass the same arguments.
 
     Args:
         optimizer: Optimizer that updates the parameters.
@@ -64,10 +64,10 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
         gradient_predivide_factor: Number by which gradients are divided before they are averaged
             and by which the average is multiplied (default 1). A number other than 1 is allowed for
             Average only.
-        num_groups: Number of groups, in Horovod's older form of `groups`.
-        groups: Number of groups of gradients, or the groups themselves as lists of parameters. The
-            gradients of a group are fused (default: gradients that become ready at the same time
-            are fused).
+        num_groups: Horovod's older argument for a number of groups; `groups` replaces it.
+        groups: Lists of parameters, or the number of equally long lists into which the parameters
+            are divided. The gradients of a list are fused, and sent once all of them are ready
+            (default: small gradients that are ready at the same time are fused).
         sparse_as_dense: Whether sparse gradients are converted to dense gradients before they are
             sent (default False).
         process_set: Process set whose ranks take part (default: all ranks).
@@ -128,7 +128,7 @@ def _derived(optimizer: Optimizer, mixin: type[_Distributed], *arguments: Any) -
 
 
 class _Distributed:
-    """Mixin that precedes the class of the user's optimizer; its connect() replaces __init__."""
+    """Mixin whose methods override those of the user's optimizer; connect() replaces __init__."""
 
     def _original(self, name: str) -> Callable[..., Any]:
         """Return a method of the class of the user's optimizer."""
