@@ -124,7 +124,7 @@ class Reducer:
         return [parameter.register_post_accumulate_grad_hook(ready) for parameter in parameters]
 
     def _ready(self, parameter: Parameter) -> None:
-        """Count a backward pass for a parameter; send its group once all of the group is ready.
+        """Count a backward pass for a parameter; send its group's gradients once all are ready.
 
         Autograd calls this method in its own thread.
         """
