@@ -74,7 +74,7 @@ class Group:
         residual: Array | None = None,
         **options: Unpack[Options],
     ) -> Any:
-        """Reduce arrays of equal shape over all ranks; every rank gets the same bits.
+        """Reduce arrays of equal shape over all ranks, with a bit-identical result on every rank.
 
         Each rank takes up to 2(n-1) steps and sends up to 2 S (n-1)/n bytes.
 
@@ -83,9 +83,9 @@ class Group:
             op: Reduction: sum, average, min, max, product, band, bor or bxor.
             out: Array of equal shape for the result (default: `array` itself).
             codec: Encoding of float32 sums and averages between hosts: none, fp16, bf16 or int8;
-                all ranks must pass the same codec. Reductions within a host stay exact. The codec
-                has no effect on arrays below 32 KB, on types other than float32, or if hosts have
-                different numbers of ranks.
+                all ranks must pass the same codec. Within a host, nothing is encoded. The codec has
+                no effect on arrays below 32 KB and on types other than float32. It also has no
+                effect if hosts have different numbers of ranks.
             residual: Float32 array for error feedback, with as many elements as `array` (default
                 None). Fill it with zeros before the first call. It keeps the codec's rounding error
                 for the next allreduce of `array`.
@@ -357,8 +357,8 @@ class Group:
         Args:
             array: Array of sum(send_counts) elements.
             send_counts: Number of elements that go to each rank.
-            receive_counts: Number of elements that come from each rank, equal to the number for
-                this rank in the sender's `send_counts`.
+            receive_counts: Number of elements that come from each rank. Each sender passes the same
+                number for this rank in its `send_counts`.
             out: Array of sum(receive_counts) elements (default: a new one-dimensional NumPy array).
         """
         source = view(array)
@@ -426,7 +426,13 @@ class Group:
         return _finish(submitted, out, (target, out), options)
 
     def abort(self, reason: str) -> None:
-        """Fail all operations of the group on all ranks with AbortedError; any thread may call."""
+        """Let all operations of the group fail with AbortedError on all ranks.
+
+        Any thread may call abort().
+
+        Args:
+            reason: Text for the message of the error.
+        """
         self._group.abort(reason)
 
     def close(self) -> None:
@@ -447,7 +453,7 @@ class Group:
 
 
 def _target(source: View, out: Array | None, collective: str) -> View:
-    """Return the memory for a result: that of `out`, or the memory of the input without `out`."""
+    """Return the memory for a result: the memory of `out`, or of the input if `out` is None."""
     if out is not None:
         return output_view(out, source.elements, source.dtype, collective)
     return writable(source, collective)
