@@ -28,7 +28,9 @@ def release_done() -> None:
 
 
 class Handle:
-    """An operation in flight; its arrays live until it has ended, even without the handle.
+    """An operation in flight.
+
+    The arrays of the operation live until it has ended, even if this handle is dropped earlier.
 
     Args:
         handle: Handle of the C++ engine for the operation.
