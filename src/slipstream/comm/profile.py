@@ -33,7 +33,9 @@ class Profile:
         self._group = group
 
     def load(self, knobs: Sequence[Knob]) -> bool:
-        """Set the knobs (tunable settings) to the values in rank 0's file; wait for them.
+        """Set the knobs (tunable settings) to the values in rank 0's file.
+
+        The call blocks until rank 0 has sent the values.
 
         Returns:
             Whether the profile had a value for at least one knob.
