@@ -1,10 +1,11 @@
 """Rendezvous of all ranks at rank 0, where they exchange the addresses of their engines.
 
-Rank 0 listens. Each other rank connects to rank 0, proves the job key (auth.py), sends its address
-and waits. Rank 0 answers at once that it has noted the address. When all ranks have come, rank 0
-sends all addresses to all ranks. If ranks are missing at the time limit, rank 0 names them to the
-ranks that came. After its last answer, rank 0 closes the connections. A message consists of its
-length, its digest and its bytes. The first byte of an answer states the kind (see `Answer`).
+Rank 0 listens. Each other rank connects to rank 0, proves that it has the job key (auth.py), sends
+its address and waits. Rank 0 answers at once that it has noted the address. When all ranks have
+come, rank 0 sends all addresses to all ranks. If ranks are missing at the time limit, rank 0 sends
+the numbers of the missing ranks to the ranks that came. After its last answer, rank 0 closes the
+connections. A message is sent as its length, its digest and its bytes. The first byte of an answer
+states the kind of the answer (see `Answer`).
 """
 
 from __future__ import annotations
