@@ -50,8 +50,8 @@ def add(process: int, title: str, bars: Sequence[Bar]) -> None:
     """Write bars to the timeline at once, if one is being recorded.
 
     Args:
-        process: Process number under which the viewer shows the bars; ranks use their own numbers,
-            so it must not be a rank.
+        process: Process number under which the viewer shows the bars. The number must not be a
+            rank, because the viewer shows a rank's operations under the rank's number.
         title: Title of this process in the viewer.
         bars: Bars in any order; their times are those of the monotonic clock.
     """
