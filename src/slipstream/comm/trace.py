@@ -65,8 +65,8 @@ class TraceFile:
         """Write bars for activities outside the engine.
 
         Args:
-            process: Process number under which the viewer shows the bars; ranks use their own
-                numbers, so it must not be a rank.
+            process: Process number under which the viewer shows the bars. The number must not be a
+                rank, because the viewer shows a rank's operations under the rank's number.
             title: Title of this process in the viewer.
             bars: Bars to write, in any order.
         """
