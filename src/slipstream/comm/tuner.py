@@ -102,7 +102,14 @@ class Tuner:
             rest = FIRST_REST if changed else min(LONGEST_REST, 2 * rest)
 
     def _rest(self, windows: int, usual: Measured) -> Generator[None, Measured, bool]:
-        """Wait for some windows; return True once two in a row differ in step time from `usual`."""
+        """Let the search rest for a number of windows, or until the step time changes.
+
+        A window is a few steps that are measured together.
+
+        Returns:
+            Whether the step time changed: in two windows in a row, it differed from the step time
+            of `usual` by at least the factor CHANGE.
+        """
         unusual = 0
         for _ in range(windows):
             now = yield
