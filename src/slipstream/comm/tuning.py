@@ -1,4 +1,4 @@
-"""Tuning during training: ranks measure steps, agree on the times, and switch together.
+"""Tuning during training: ranks measure steps, agree on times, and change values together.
 
 After every few steps, a small allreduce finds the times of the slowest rank. All ranks use the
 slowest rank's times, so they choose the same values (see tuner.py). The number of streams
