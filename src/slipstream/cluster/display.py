@@ -32,7 +32,7 @@ class TerminalDisplay:
         err: Stream for the standard error of the ranks, and for the launcher's remarks.
         mode: Ranks whose lines are shown during the run: "all", "rank0", or "failed" for no rank.
             The last lines of a failed rank are always shown.
-        color: Whether to colour what the launcher adds to lines, if the stream is a terminal.
+        color: Whether the numbers of ranks and the launcher's remarks are coloured on a terminal.
     """
 
     def __init__(
