@@ -88,7 +88,9 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
 
 
 def fill_hosts(hosts: tuple[Host, ...], num_ranks: int) -> tuple[Host, ...]:
-    """Return as many hosts as `num_ranks` ranks need, the last with only the slots still needed.
+    """Return the first hosts of a list, as many as `num_ranks` ranks need.
+
+    The last returned host has only as many slots as are still needed.
 
     Raises:
         UsageError: the hosts have too few slots.
