@@ -96,7 +96,10 @@ def job_environment(job: Job) -> dict[str, str]:
 
 
 def forwarded_environment(host: Host, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables to send to a host; this host needs none, as its agent inherits all."""
+    """Return the environment variables to send to a host.
+
+    This host needs none, because its agent inherits all variables of the launcher.
+    """
     if host.is_local:
         return {}
     return {
