@@ -55,7 +55,9 @@ _ENDED_BY_LAUNCHER = (0, -signal.SIGTERM, -signal.SIGKILL)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlsoFailed:
-    """A rank that failed in addition to `Failure.rank`; SIGTERM or SIGKILL did not end it.
+    """A rank that failed in addition to `Failure.rank`.
+
+    A rank that SIGTERM or SIGKILL ended does not count, because the launcher sends these signals.
 
     Args:
         rank: Global rank.
@@ -364,7 +366,10 @@ class _Launcher:
                 self._display.note(f"{name} goes to every rank; another one kills them")
 
     def _mind_reader(self) -> None:
-        """Send SIGTERM to all ranks if nobody reads the output (`| head`), so that they save."""
+        """Send SIGTERM to all ranks if nobody reads the output any more (as after `| head`).
+
+        On SIGTERM, programs can save their state.
+        """
         if self._display.has_no_reader and self._signal is None and not self._is_ending:
             self._signal = signal.SIGTERM
             self._pass_on(signal.SIGTERM)
