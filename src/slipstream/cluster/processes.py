@@ -71,7 +71,7 @@ def exit_status(pid: int) -> int | None:
 
 
 def signal_group(leader: int, number: int) -> None:
-    """Send a signal to a rank's process group, if it still exists; reap the rank only later."""
+    """Send a signal to a rank's process group, if the group still exists; reap nothing."""
     try:
         os.killpg(leader, number)
     except ProcessLookupError:
