@@ -27,7 +27,8 @@ class GradientMemory:
         strategy: Strategy whose `zero` and `data` decide what the replicas shard.
         sizes: Sizes in bytes of each parameter of the workload, its gradient and its optimizer
             states.
-        groups: Groups of parameters whose gradients are exchanged together.
+        groups: Groups of parameters, each a list of indices in `sizes`. The gradients of a group
+            are exchanged together.
         ledger: Ledger that counts the memory.
         views: Whether gradients are views of buckets.
     """
