@@ -68,7 +68,8 @@ class Yardstick:
     integer or does not.
 
     Args:
-        groups: Groups that are compared separately, by the name of the output.
+        groups: Groups of channels that are compared separately, by the name of their output. The
+            channels of an output that is missing here are one group.
         classes: Axis of the classes, by the name of the output, for outputs with a score for each
             class. The predicted class is the class with the highest score.
     """
