@@ -19,8 +19,9 @@ class Accuracy(BaseModel):
         snr_db: Lowest signal-to-noise ratio in `groups`, in dB; 200 if all outputs are equal.
         sure_db: Lower 95 % confidence bound of `snr_db` for unseen samples; None if the samples
             were too few or random.
-        groups: Signal-to-noise ratio in dB by the name of an output. An output whose channels
-            differ in magnitude has one ratio for each group of channels.
+        groups: Signal-to-noise ratio in dB of each group of channels, by the title of the group.
+            The channels of an output are one group, titled with the output's name, unless their
+            magnitudes differ much.
         agreement: Percentage of predicted classes and integer outputs that equal the model's; None
             if no output has classes or integers.
         top1: Top-1 accuracy of the package in percent; None without labels.
