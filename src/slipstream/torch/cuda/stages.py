@@ -20,7 +20,8 @@ class ExchangeRanks(NamedTuple):
     """What the stages of a collective have in common.
 
     Args:
-        groups: Groups of the engine for the ranks that exchange data.
+        groups: Groups of the engine, one for each GPU of this process. The members are the ranks
+            that exchange data.
         size: Number of these ranks.
         rank: Rank of this process among them.
         options: Options of the engine's operations.
