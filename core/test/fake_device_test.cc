@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <string>
 
+#include "device/pinned_memory.h"
 #include "test/device_family.h"
 
 namespace slipstream::test {
@@ -234,6 +235,29 @@ TEST(FakeDevice, KernelsUseDeviceMemoryInTheOrderOfTheirStream) {
   device.launch(second, [&] { seen = bytes[63]; });
   device.synchronize_all();
   EXPECT_EQ(seen, std::byte{7});
+}
+
+TEST(FakeDevice, CopiesInOneDirectionTakeTurnsAtTheRateOfACopyEngine) {
+  constexpr std::size_t kBytes = 1 << 20;  // 10 ms at the rate to the host, 20 ms to the device
+  FakeDevice device({.to_host_bytes_per_second = kBytes / 0.01,
+                     .to_device_bytes_per_second = kBytes / 0.02});
+  const DeviceMemory memory(device, kBytes);
+  const PinnedMemory pinned(device, kBytes);
+  const auto seconds_of = [&](auto copy) {
+    const TimePoint begin = Clock::now();
+    copy(device.make_stream());
+    copy(device.make_stream());
+    device.synchronize_all();
+    return seconds(Clock::now() - begin);
+  };
+  EXPECT_GE(seconds_of([&](StreamHandle stream) {
+              device.copy_to_host(stream, pinned.bytes().data(), memory.address(), kBytes);
+            }),
+            0.02);
+  EXPECT_GE(seconds_of([&](StreamHandle stream) {
+              device.copy_to_device(stream, memory.address(), pinned.bytes().data(), kBytes);
+            }),
+            0.04);
 }
 
 TEST(FakeDevice, AnExceptionOfAKernelEndsTheDevice) {

@@ -21,6 +21,9 @@ struct FakeDeviceOptions {
   bool threads = true;
   std::uint64_t seed = 1;
   Nanoseconds longest_delay{0};  ///< before each command of a thread
+  /// Rates of the copies by threads, which take turns in each direction as those of a GPU's copy
+  /// engine do. 0 is as fast as the CPU copies.
+  double to_host_bytes_per_second = 0, to_device_bytes_per_second = 0;
   /// Whether all streams share one queue, as with CUDA_DEVICE_MAX_CONNECTIONS=1.
   bool one_queue = false;
   bool allow_late_writes = false;  ///< allow a write that ends an earlier wait
@@ -105,6 +108,10 @@ class FakeDevice final : public Device {
   bool step_locked(Lock& lock);
   void execute(Lock& lock, FakeStream& stream);
   void copy(Lock& lock, FakeCommand& command);
+  /// Sleeps until the copy engine of a direction has moved the bytes that it began to move at
+  /// `begin`.
+  void occupy_copy_engine(Lock& lock, FakeCommand::Kind direction, std::size_t num_bytes,
+                          TimePoint begin);
   void run_kernel(Lock& lock, FakeCommand& command);
   void report(const std::string& fault);
   void look_for_circle();
@@ -114,6 +121,7 @@ class FakeDevice final : public Device {
   FakeDeviceOptions options_;
   mutable std::mutex mutex_;  ///< guards everything below
   std::condition_variable changed_;
+  TimePoint to_host_free_{}, to_device_free_{};  ///< when the copy engines are idle
   std::mutex copying_;  ///< held by copies, which may overlap after a ring was opened
   FakeMemory memory_;
   FakeQueues queues_;

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <exception>
 
@@ -75,11 +77,28 @@ void FakeDevice::copy(Lock& lock, FakeCommand& command) {
   }
   std::byte* host = command.host + begin;
   const bool to_host = command.kind == Kind::kCopyToHost;
+  const TimePoint begin_time = Clock::now();
   lock.unlock();
   {
     const std::scoped_lock copying(copying_);
     std::memcpy(to_host ? host : device, to_host ? device : host, num_bytes);
   }
+  lock.lock();
+  occupy_copy_engine(lock, command.kind, num_bytes, begin_time);
+}
+
+void FakeDevice::occupy_copy_engine(Lock& lock, Kind direction, std::size_t num_bytes,
+                                    TimePoint begin) {
+  const bool to_host = direction == Kind::kCopyToHost;
+  const double rate =
+      to_host ? options_.to_host_bytes_per_second : options_.to_device_bytes_per_second;
+  if (rate <= 0) return;
+  TimePoint& free = to_host ? to_host_free_ : to_device_free_;
+  const std::chrono::duration<double> length(static_cast<double>(num_bytes) / rate);
+  free = std::max(free, begin) + std::chrono::duration_cast<Nanoseconds>(length);
+  const TimePoint end = free;
+  lock.unlock();
+  std::this_thread::sleep_until(end);
   lock.lock();
 }
 

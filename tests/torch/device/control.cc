@@ -11,8 +11,12 @@ using namespace slipstream::teststream;  // NOLINT(google-build-using-namespace)
 
 extern "C" {
 
-void teststream_configure(std::int64_t longest_delay_us, std::uint64_t seed) {
-  configure(std::chrono::microseconds(longest_delay_us), seed);
+void teststream_configure(std::int64_t longest_delay_us, std::uint64_t seed,
+                          double to_host_bytes_per_second, double to_device_bytes_per_second) {
+  options().seed = seed;
+  options().longest_delay = std::chrono::microseconds(longest_delay_us);
+  options().to_host_bytes_per_second = to_host_bytes_per_second;
+  options().to_device_bytes_per_second = to_device_bytes_per_second;
 }
 
 /// Calls a function in the current stream.

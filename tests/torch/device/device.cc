@@ -11,20 +11,19 @@ namespace {
 
 constexpr std::size_t kPoolStreams = 16;
 
-FakeDeviceOptions options{.queue_depth = 8192, .memory_bytes = 4UL << 30, .patience = 60s};
-
 thread_local c10::StreamId current = 0;  // the default stream
 
 }  // namespace
 
-void configure(Nanoseconds longest_delay, std::uint64_t seed) {
-  options.longest_delay = longest_delay;
-  options.seed = seed;
+FakeDeviceOptions& options() {
+  static FakeDeviceOptions chosen{
+      .queue_depth = 8192, .memory_bytes = 4UL << 30, .patience = 60s};
+  return chosen;
 }
 
 FakeDevice& device() {
   // Never destroyed: tensors may outlive all objects of this library.
-  static FakeDevice& made = *new FakeDevice(options);
+  static FakeDevice& made = *new FakeDevice(options());
   return made;
 }
 

@@ -17,8 +17,8 @@ inline const c10::Device kDevice{kType, 0};  // there is one
 /// The device. The first call makes it, so a process may fork before.
 FakeDevice& device();
 
-/// Options of the device; they count if no call of device() came before.
-void configure(Nanoseconds longest_delay, std::uint64_t seed);
+/// Options of the device; a change has an effect before the first call of device() only.
+FakeDeviceOptions& options();
 
 inline c10::Stream stream_of(c10::StreamId id) {
   return c10::Stream(c10::Stream::UNSAFE, kDevice, id);

@@ -41,9 +41,26 @@ def load(library: Path) -> None:
     KINDS[NAME] = DeviceKind(NAME, str(library), lambda stream: stream.stream_id)
 
 
-def configure(longest_delay: float = 0.0, seed: int = 1) -> None:
-    """Make every command of a stream start late, by up to some seconds; before the first use."""
-    _library.teststream_configure(ctypes.c_int64(int(longest_delay * 1e6)), ctypes.c_uint64(seed))
+def configure(
+    longest_delay: float = 0.0,
+    seed: int = 1,
+    to_host_rate: float = 0.0,
+    to_device_rate: float = 0.0,
+) -> None:
+    """Choose the device's speed, before its first use.
+
+    Args:
+        longest_delay: Longest delay in seconds before a command of a stream (default 0).
+        seed: Seed of the delays (default 1).
+        to_host_rate: Bytes per second of copies to the host; 0, the default, is unlimited.
+        to_device_rate: Bytes per second of copies to the device; 0, the default, is unlimited.
+    """
+    _library.teststream_configure(
+        ctypes.c_int64(int(longest_delay * 1e6)),
+        ctypes.c_uint64(seed),
+        ctypes.c_double(to_host_rate),
+        ctypes.c_double(to_device_rate),
+    )
 
 
 def launch(function: Callable[[], None]) -> None:
