@@ -28,7 +28,7 @@ class GpuReductions:
     values; otherwise the engine encodes what leaves a host.
 
     Args:
-        groups: Groups of the engine for all ranks.
+        groups: Groups of the engine, one for each GPU of this process. All ranks are members.
         rank: Rank of this process.
         size: Number of ranks.
         is_alone: Whether every rank is on a host of its own.
@@ -115,7 +115,7 @@ class ReductionsByDevice:
 
         Args:
             device: GPU of the tensors.
-            groups: Groups of the engine for all ranks.
+            groups: Groups of the engine, one for each GPU of this process. All ranks are members.
         """
         with self._lock:
             if device not in self._by_device:
