@@ -44,7 +44,8 @@ def least_bytes(collective: str, size: float, groups: int, ranks: int) -> float:
     Args:
         collective: Name of the collective, from `COLLECTIVES`.
         size: Size in bytes of the larger buffer of a rank.
-        groups: Number of groups (hosts or racks), which are equally large and have one link each.
+        groups: Number of groups of ranks. Each group is a host or a rack with one link, and all
+            groups have the same number of ranks.
         ranks: Number of ranks in all groups together.
     """
     if groups == 1:
