@@ -24,7 +24,8 @@ class ResNetSize:
         bottleneck: Whether a block consists of a 1x1, a 3x3 and a 1x1 convolution, and has four
             times as many output channels as inner channels; otherwise, a block consists of two 3x3
             convolutions.
-        groups: Number of groups of the 3x3 convolution of a bottleneck (default 1).
+        groups: Number of groups of channels in the 3x3 convolution of a bottleneck block (default
+            1).
         group_width: Number of channels of a group in the first stage (default 64).
         squeezed: Whether blocks end in squeeze-and-excitation with a reduction of 16 (default
             False).
