@@ -1,3 +1,3 @@
-"""Name of the backend in PyTorch, in a module that imports nothing else."""
+"""Name of the backend in PyTorch; this module imports no other module, so that it loads fast."""
 
 BACKEND_NAME = "slipstream"

@@ -34,7 +34,8 @@ _queue: Any = cast("Any", Variable)._execution_engine.queue_callback
 class _End:
     """Callback that waits for futures at the end of a backward pass.
 
-    Only the backward pass owns the callback, so a pass that fails frees it.
+    Only the backward pass keeps the callback alive, so the callback is freed even if the pass
+    fails.
 
     Args:
         task: Identifier of the backward pass (autograd's graph task).

@@ -1,6 +1,6 @@
 """Connection of the engines of all ranks, which exchange addresses through PyTorch's store.
 
-    <rank>/lives              generation: the number of engines that the rank has started here
+    <rank>/lives              generation: number of engines that the rank started with this store
     <generation>/key          from rank 0: the job key that it drew; empty if the user has set a key
     <generation>/address/<r>  from rank r: the address of its engine, signed with its job key
     <generation>/roster       from rank 0: all addresses, and the ranks that are missing or have
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreMeeting:
-    """What the exchange of addresses needs: store, rank, number of ranks and time limit.
+    """Store, rank, number of ranks and time limit for an exchange of addresses.
 
     Args:
         store: PyTorch's store, which all ranks share.
@@ -63,7 +63,9 @@ class StoreMeeting:
 
 
 class World:
-    """Engine of this process, which several process groups share; the last one to leave closes it.
+    """Engine of this process, which several process groups share.
+
+    The engine is closed when this process leaves the last of these groups.
 
     Args:
         engine: Engine, which is connected to the engines of all ranks.
@@ -79,7 +81,7 @@ class World:
         self._members = 0
 
     def join(self, name: str, ranks: Sequence[int]) -> Membership:
-        """Create a process group's membership, without communication.
+        """Join a process group without communication; return the membership in it.
 
         Args:
             name: Name of the process group, the same on all of its ranks.
@@ -90,7 +92,10 @@ class World:
         return Membership(self, name, ranks)
 
     def group(self, name: str, ranks: Sequence[int]) -> _core.Group:
-        """Create a group of the engine; groups with one name are told apart by their order."""
+        """Create a group of the engine.
+
+        If several groups have the same name, all ranks must create them in the same order.
+        """
         return self._engine.runtime.group(name, list(ranks))
 
     def leave(self, groups: Sequence[_core.Group]) -> None:
@@ -137,14 +142,21 @@ class Membership:
         return group
 
     def subgroup(self, purpose: str, ranks: Sequence[int]) -> _core.Group:
-        """Create a group of some of the ranks, given by their ranks here; all of these must."""
+        """Create a group of the engine with some of the ranks, and return it.
+
+        All ranks of the new group must call this method.
+
+        Args:
+            purpose: Part of the name of the new group.
+            ranks: Ranks of the new group, numbered as in this group.
+        """
         name = f"{self._name}/{purpose}/{'-'.join(map(str, ranks))}"
         group = self._world.group(name, [self._ranks[rank] for rank in ranks])
         self._groups.append(group)
         return group
 
     def groups(self) -> Sequence[_core.Group]:
-        """Return the group of the engine and all its siblings, which have the same ranks."""
+        """Return all groups of the engine that this membership has created."""
         return tuple(self._groups)
 
     def leave(self) -> None:
@@ -217,7 +229,7 @@ def open_world(meeting: StoreMeeting, settings: Settings) -> World:
 
 
 def _store_host(store: Store) -> str:
-    """Return the host of the store, to which the route is looked up; "" for a file store."""
+    """Return the store's host, which decides the network interface; "" for other stores."""
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return store.host if isinstance(store, TCPStore) else ""

@@ -40,8 +40,8 @@ class Gradients:
         parameters: Parameters of one dtype, in the order in which gradients become ready.
         keeps_losses: Whether memory is also allocated for the codec's rounding errors, which error
             feedback adds to the next gradients.
-        losses_on: Function that returns the device of these errors (default: that of the
-            gradients).
+        losses_on: Function that returns the device on which the rounding errors are stored
+            (default: the device of the gradients).
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Bucket:
         self.finish()
 
     def expose(self, without: frozenset[Parameter]) -> None:
-        """Set the gradients of all parameters to the averages, and those of `without` to None."""
+        """Set each parameter's gradient to its average, or to None for parameters in `without`."""
         for parameter, view in self._views.items():
             parameter.grad = None if parameter in without else view
 
@@ -192,13 +192,17 @@ class Bucket:
 def gradients_of(
     parameters: Iterable[Parameter], keeps_losses: bool, losses_on: LossesOn = _device_of
 ) -> list[Gradients]:
-    """Return a `Gradients` for each dtype; so parameters of a rare dtype do not split the buckets.
+    """Return a `Gradients` for each dtype.
+
+    A bucket has one dtype. Because parameters are first sorted by dtype, buckets need not end
+    wherever the dtype changes from one parameter to the next.
 
     Args:
         parameters: Parameters in the order in which the forward pass uses them.
         keeps_losses: Whether float32 gradients get memory for error feedback; gradients of other
             dtypes are never encoded.
-        losses_on: Function that returns the device of this memory (default: that of the gradients).
+        losses_on: Function that returns the device of the memory for error feedback (default: the
+            device of the gradients).
     """
     by_dtype: dict[torch.dtype, list[Parameter]] = {}
     for parameter in reversed(list(parameters)):

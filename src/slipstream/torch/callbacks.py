@@ -76,10 +76,14 @@ class Callbacks:
 
 
 class FutureFailure:
-    """Value of a future that failed, because Python cannot set the error of a future.
+    """Value of a future that failed; the value contains the error.
 
-    DDP, in C++, takes the first tensor in a future's value, but an exception contains no tensor.
-    DDP pickles the value to search for tensors, and pickling a `FutureFailure` raises the error.
+    Python code cannot make a future fail for C++ code; it can only set a value. DDP's C++ code
+    pickles the value of a future to find tensors. Pickling a `FutureFailure` raises the error, so
+    DDP raises the error too.
+
+    Args:
+        error: Error of the future.
     """
 
     def __init__(self, error: Exception) -> None:

@@ -1,8 +1,9 @@
 """Compression of DistributedDataParallel's gradients between hosts, with error feedback.
 
-Each rank encodes its gradients; the rank that owns a part sums it in float32 and encodes the sum
-once. Within a host nothing is encoded. docs/performance.md states the speed-up of each codec, and
-docs/convergence.md its effect on training.
+Each rank owns a part of the gradients. The other ranks send it their encoded gradients of this
+part; the owner sums them in float32, and encodes the sum once for all ranks. Within a host nothing
+is encoded. docs/performance.md states the speed-up of each codec, and docs/convergence.md its
+effect on training.
 """
 
 # No annotations from __future__, because DistributedDataParallel inspects those of the hook.
@@ -141,9 +142,10 @@ class GradientCodec:
         return self._gather(bucket, parameters) if residual is None else residual
 
     def _settle(self) -> None:
-        """Block until the engine has written all losses; a GPU's current stream waits for its own.
+        """Wait for averages on GPUs, so that their losses can be read.
 
-        Operations on a GPU may still run then.
+        The call blocks until the engine has exchanged the data. For what the GPU still computes,
+        the current stream waits, but the CPU does not.
         """
         for work in self._works.values():
             work.block()

@@ -2,9 +2,9 @@
 
 PyTorch 2.13 gave some methods new names, and its C++ code looks the methods up by the new names.
 Older releases know only the old names, and newer releases refuse a class that has both names of a
-method. So each renamed method is defined once, and gets its name at the end of the file. The method
-that reads options is chosen at the end of the file too, because in older releases few options have
-the field asyncOp.
+method. So each renamed method is defined once, and gets its name at the end of the file. In older
+releases, the options of some collectives lack the field asyncOp. So the end of the file also
+chooses the method that reads options.
 """
 
 # PyTorch's stubs list overloads for callers in Python; its C++ code passes arguments by position.

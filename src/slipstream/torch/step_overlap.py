@@ -117,7 +117,7 @@ def _device_of(model: Module) -> torch.device:
     """Return the device of a model's parameters.
 
     Raises:
-        UnsupportedError: There are several devices, or their kind has no engine.
+        UnsupportedError: There are several devices, or the engine does not support the device.
     """
     devices = {parameter.device for parameter in model.parameters()}
     device = next(iter(devices))
@@ -228,7 +228,7 @@ class Overlap:
                     gradients.losses(parameter).copy_(losses)
 
     def _block(self) -> None:
-        """Wait, and block until the engine has written all rounding errors."""
+        """Wait for all updates, and block until the engine has written all rounding errors."""
         self.wait()
         for bucket in self._buckets:
             bucket.block()
@@ -352,7 +352,7 @@ class Overlap:
                 bucket.options = [*(bucket.options or ()), {**options, "params": parameters}]
 
     def _finish(self, bucket: Bucket) -> None:
-        """Wait for a bucket and update it; meanwhile, update other buckets that are averaged."""
+        """Update a bucket's parameters; while its averages are missing, update other buckets."""
         if bucket.phase is Phase.REDUCING and not bucket.is_done():
             for other in self._buckets:
                 if other.options is not None and other is not bucket and other.is_done():
@@ -360,7 +360,7 @@ class Overlap:
         self._update(bucket)
 
     def _update(self, bucket: Bucket) -> None:
-        """Wait for a bucket, and make the pending optimizer step for its parameters."""
+        """Wait for a bucket's averages, and make the pending optimizer step for its parameters."""
         with torch.no_grad(), _without_waiting(), self._updates.updating():
             bucket.finish()
             if bucket.options is None:
@@ -483,7 +483,8 @@ class _UsedParameters:
             missing: Parameters without a gradient on this rank in this step.
 
         Returns:
-            False if a gradient is missing, but the ranks no longer exchange the record.
+            False if a gradient is missing in a step in which the ranks no longer exchange the
+            record, otherwise True.
         """
         self.unused()
         if not self._exchanges:

@@ -16,8 +16,8 @@ def tune(optimizer: Optimizer, *, group: dist.ProcessGroup | None = None) -> Tun
 
     `overlap` tunes collectives without this function. For a few steps, the group's allreduces use
     each setting; then they use the setting with the shortest steps. During the tuning, sums may
-    differ in their last bits, because the order of the additions differs;
-    SLIPSTREAM_DETERMINISTIC=1 forbids that.
+    differ in their last bits, because the order of the additions differs. If
+    SLIPSTREAM_DETERMINISTIC is 1, nothing is tuned.
 
     Args:
         optimizer: Optimizer whose steps are the training steps; it must make the same number of
@@ -26,7 +26,8 @@ def tune(optimizer: Optimizer, *, group: dist.ProcessGroup | None = None) -> Tun
             (default: the group of all ranks).
 
     Returns:
-        The tuning, with the values chosen (`choice`) and the reasons (`news`).
+        The tuning. Its `choice` has the values in use, and its `news` has a sentence about each
+        change of a value, with the reason.
 
     Raises:
         UsageError: The group belongs to another backend.

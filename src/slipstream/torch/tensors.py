@@ -245,7 +245,7 @@ def cut(tensor: torch.Tensor, sizes: list[int]) -> tuple[torch.Tensor, ...]:
 
 
 def cut_elements(tensor: torch.Tensor, counts: list[int]) -> tuple[torch.Tensor, ...]:
-    """Cut a contiguous tensor into flat views of `counts` elements; `extent` defines an element."""
+    """Cut a contiguous tensor into flat views of `counts` elements (bytes if `extent` says so)."""
     flat = tensor.detach().reshape(-1)
     return cut(flat if tensor.dtype in DTYPES else flat.view(torch.uint8), counts)
 

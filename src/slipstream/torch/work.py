@@ -168,7 +168,7 @@ class SlipstreamWork(Work):
     def settle_if_done(self) -> None:
         """Copy out the results of an operation if it is done; does not block.
 
-        Call `settle_if_done` for operations that no caller may ever wait for.
+        This call frees the buffers of an operation even if its caller never waits for it.
         """
         with contextlib.suppress(Exception):  # wait() raises the error if somebody waits
             self.is_completed()
