@@ -11,8 +11,8 @@ parameters that were fitted without the source of the measurement.
 
 The command takes about fifteen minutes. A quarter of the time goes into tracing models; with
 --traces, the traced models are stored in a file, and later runs read them. With --intervals, the
-existing fit is used, and only intervals.toml is written anew. With --checked, only the parameters
-of PyTorch 2 are fitted anew, to the measurements in benchmarks/forecast/h100.csv.
+existing fit is used, and only intervals.toml is written. With --checked, only the parameters of
+PyTorch 2 are fitted, to the measurements in benchmarks/forecast/h100.csv.
 """
 
 from __future__ import annotations
@@ -126,10 +126,10 @@ def intervals_of(
 ) -> Intervals:
     """Return the intervals of forecasts: quantiles of the ratio of measured to forecast value.
 
-    There are quantiles for the step time and speed-up, by group of models, for the efficiency and
-    for the memory. The first two are forecast with parameters that were fitted without the source
-    of the measurement. For the step time and speed-up, measurements from sources with few
-    measurements get a larger weight, and times of a whole training are left out.
+    The quantiles are for step times and speed-ups (by group of models), for efficiencies and for
+    memory. The forecasts, except those of memory, use parameters that were fitted without the
+    source of the measurement. For step times and speed-ups, each measurement from a source with few
+    measurements gets a larger weight, and times of a whole training are left out.
     """
     parameters = folds.parameters()
     by_group: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(

@@ -40,7 +40,7 @@ def hold(bench: Bench, copied: int, memory: int, host: int) -> Callable[[int, in
 
 
 def works_beside(bench: Bench, memory: int, host: int) -> dict[str, Callable[[int], None]]:
-    """Return the kinds of work to try on streams beside a waiting stream.
+    """Return the kinds of work to try on other streams while a stream waits.
 
     Each kind of work is a function that takes a stream and enqueues the work on it.
     """
@@ -93,7 +93,7 @@ def other_streams(bench: Bench, _: list[str]) -> Iterator[Row]:
 
 
 def works_behind(bench: Bench) -> dict[str, Callable[[int], None]]:
-    """Return the kinds of work to try on a waiting stream, behind the wait.
+    """Return the kinds of work to enqueue on a waiting stream, after the wait.
 
     Each kind of work is a function that takes a stream and enqueues the work on it.
     """

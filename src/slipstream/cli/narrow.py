@@ -24,7 +24,7 @@ class FittingConsole(Console):
 
 
 def fitted(table: Table, console: Console) -> RenderableType:
-    """Return a table that is as narrow as a console, or the rows as paragraphs if that fails.
+    """Return a table that is narrow enough for a console; if none is, its rows as paragraphs.
 
     If a table is too wide, the spaces between its columns are removed first; then columns wrap
     between words, the widest columns first.

@@ -51,8 +51,8 @@ def file_option(*names: str, help: str, group: str | None = OUTPUT) -> Any:  # n
     Args:
         names: Names of the option, such as "-o" and "--output".
         help: Help text.
-        group: Heading in --help under which the option stands (default OUTPUT); None: the option
-            stands before all such headings.
+        group: Heading in --help under which the option is listed (default OUTPUT); None lists the
+            option before all headings.
     """
     return typer.Option(
         *names, metavar="FILE", callback=check_output_file, rich_help_panel=group, help=help

@@ -255,7 +255,7 @@ def _first_host(nodes: str) -> str:
 
 
 def _master_port(environ: Mapping[str, str], job: tuple[str, ...]) -> int:
-    """Return MASTER_PORT if it is set, otherwise a port that all ranks of a job choose alike.
+    """Return MASTER_PORT if it is set, otherwise the port that all ranks of the job derive.
 
     The ports 20000 to 29998 lie below the kernel's range for outgoing connections. Only even ports
     are chosen, because the next port is used as well.

@@ -67,7 +67,7 @@ class Terminal:
         )
 
     def trained(self, forecasts: Forecasts, trained: Trained) -> None:
-        """Show the results of the training beside the forecasts."""
+        """Show the results of the training next to the forecasts."""
         table = Table(title="Forecasts and measurements", title_justify="left")
         for name in ("", "from kernels", "error", "and from steps", "error", "measured"):
             style = "dim" if name == "error" else "bold" if name == "measured" else None

@@ -66,7 +66,7 @@ class TourView(Protocol):
         ...
 
     def trained(self, forecasts: Forecasts, trained: Trained) -> None:
-        """Show the results of the training beside the forecasts."""
+        """Show the results of the training next to the forecasts."""
         ...
 
     def compiled(self, report: Report, package: Path) -> None:

@@ -88,7 +88,10 @@ class Place:
         """Return a buffer, and the part of the buffer for `count` encoded bytes.
 
         The margins before and after the part are filled with `CANARY`; no kernel may change them.
-        Buffers with different numbers do not overlap.
+
+        Args:
+            count: Number of encoded bytes.
+            number: Number of the buffer; buffers with different numbers do not overlap.
         """
         first = MARGIN + 4 * self.offset
         buffer = self.buffer(first + count + MARGIN, number).fill_(CANARY)

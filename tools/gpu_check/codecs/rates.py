@@ -216,7 +216,7 @@ def measure(arguments: list[str]) -> Iterator[Row]:
     """Yield the rates of all codecs, sizes and operations.
 
     For Triton, also yield rates with a limited number of programs (thread blocks), and times of
-    matrix products beside an encoding kernel.
+    matrix products while a kernel encodes.
 
     Args:
         arguments: Name of the kernels ("triton" or "torch").

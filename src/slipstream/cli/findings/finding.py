@@ -13,7 +13,7 @@ class Finding:
     """One line of the screen that `slipstream doctor` prints.
 
     Args:
-        topic: Heading under which the finding stands.
+        topic: Heading under which the finding is shown.
         name: Subject of the finding, such as a library.
         state: Result of the check: `ok`, `absent` for an optional part that is missing, or `wrong`
             for a problem.

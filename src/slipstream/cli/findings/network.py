@@ -109,7 +109,7 @@ def rdma_devices(folder: Path = RDMA) -> list[str]:
 def interface_findings(
     candidates: Sequence[JudgedAddress], known: Mapping[str, InterfaceSpeed], *, towards: str | None
 ) -> list[Finding]:
-    """Return the findings about the chosen interface and about each interface, with reasons.
+    """Return a finding about the choice of an interface, and one about each interface.
 
     Args:
         candidates: Addresses of this host, the one that the engine prefers first.
