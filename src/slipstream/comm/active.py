@@ -66,7 +66,10 @@ class OpenEngine:
             self.runtime.keep_records(True)
 
     def end_recording(self) -> TraceFile | None:
-        """Write the last operations, end the timeline, and return its file, or None without one."""
+        """End the timeline: write the last operations to its file, and return the file.
+
+        Return None if no timeline was recorded.
+        """
         self._write_records()
         with self._recording:
             trace, self.trace = self.trace, None

@@ -43,7 +43,10 @@ def check_reductions(rank: int, size: int) -> None:
 
 
 def check_copies(rank: int, size: int) -> None:
-    """Check collectives that copy, messages between ranks, and CPU and strided tensors."""
+    """Check collectives without a reduction, and messages, for tensors of a GPU.
+
+    Also check allreduce of a CPU tensor, and of a GPU tensor that is not contiguous.
+    """
     for count in SIZES:
         tensor = numbers(count, rank)
         dist.broadcast(tensor, src=size - 1)

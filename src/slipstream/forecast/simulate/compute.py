@@ -382,12 +382,13 @@ class Work:
 
 
 def blend(one: FloatArray, two: FloatArray, share: float) -> FloatArray:
-    """Return the linear interpolation of two arrays.
+    """Interpolate linearly between two arrays, element by element.
 
     Args:
-        one: Values at share 0.
-        two: Values at share 1.
-        share: Position between the two arrays; it may be outside 0 to 1.
+        one: Result if `share` is 0.
+        two: Result if `share` is 1.
+        share: Weight of `two`; the weight of `one` is 1 - `share`. A share below 0 or above 1
+            extrapolates.
     """
     return one + (two - one) * share
 

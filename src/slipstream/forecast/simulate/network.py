@@ -60,10 +60,10 @@ class WireRates:
     ramp_us: float = 30.0
 
     def in_graph(self) -> WireRates:
-        """Return the rates of collectives in a CUDA graph.
+        """Return these rates for collectives that a CUDA graph launches.
 
-        The time until all links of a ring are busy is shorter in a CUDA graph. Without a graph, the
-        links become busy late because one host after another launches the collective.
+        Only `ramp_us`, the time until all links of a ring are busy, is shorter. Without a CUDA
+        graph, the hosts launch a collective one after another, so the last links become busy late.
         """
         return replace(self, ramp_us=min(_GRAPH_RAMP_US, self.ramp_us))
 

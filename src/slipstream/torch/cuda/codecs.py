@@ -104,7 +104,7 @@ def decode(codec: str, data: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def encoded_bytes(codec: str, count: int) -> int:
-    """Return the bytes of `count` encoded values.
+    """Return the size in bytes of `count` encoded values.
 
     Raises:
         UsageError: The codec is unknown.
@@ -115,8 +115,8 @@ def encoded_bytes(codec: str, count: int) -> int:
 def prepare(codec: str, device: torch.device) -> None:
     """Compile and load all kernels of a codec.
 
-    Otherwise the first call of a kernel compiles it, which takes seconds. Besides, a GPU loads no
-    kernel while one of its streams waits for the host.
+    Without `prepare`, the first call of a kernel compiles the kernel, which takes seconds. In
+    addition, a GPU loads no kernel while one of its streams waits for the host.
 
     Raises:
         UsageError: The codec is unknown.
@@ -135,8 +135,8 @@ def prepare(codec: str, device: torch.device) -> None:
 def kernels_for(device: torch.device) -> CodecKernels:
     """Return the kernels for tensors of a device.
 
-    The Triton kernels are tried once. They fail if Triton is missing, does not support the GPU, or
-    finds no C compiler.
+    The first call for a GPU runs one of Triton's kernels. If this fails, because Triton is missing,
+    does not support the GPU or finds no C compiler, PyTorch's kernels are used.
     """
     plain = cast(CodecKernels, torch_codecs)
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:

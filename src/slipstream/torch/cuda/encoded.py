@@ -1,8 +1,10 @@
-"""Averages between hosts that are encoded on the GPU, so that the bus carries encoded bytes too.
+"""Averages over hosts whose values are encoded on the GPU, so that fewer bytes cross the PCIe bus.
 
-Each rank encodes its part of every block for the block's owner. The owner adds its own values, in
-float32, and the decoded parts, in the order of the ranks, and encodes the average once for all. The
-engine only moves bytes. It does the same for tensors of the CPU, with other blocks.
+A tensor is cut into one block for each rank, the owner of the block. Each rank encodes its values
+of every other block and sends them to the owner. The owner decodes the received values, adds them
+to its own values in float32, in the order of the ranks, and encodes the average once for all ranks.
+The engine only moves bytes here. For tensors of the CPU, the engine itself encodes and adds in the
+same way, but with blocks of other sizes.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ _ALIGNED = 2048  # values; a multiple of every codec's block, so that rows follo
 
 
 class _Blocks(NamedTuple):
-    """The blocks of a tensor, one for each rank; the last ones may be short or empty.
+    """The blocks of a tensor, one for each rank; the last blocks may be short or empty.
 
     Args:
         codec: Codec of the bytes.
@@ -52,7 +54,7 @@ def average(
     """Replace a contiguous float32 tensor by its average over the ranks; does not block.
 
     Args:
-        exchange: Ranks, each on a host of its own.
+        exchange: Ranks that average the tensor, each on a host of its own.
         tensor: Tensor on a GPU.
         codec: Codec: fp16, bf16 or int8.
         residual: Tensor of the same size on the same GPU, with the codec's rounding errors; None
@@ -98,7 +100,7 @@ def _encode_for_others(
     losses: torch.Tensor | None,
     sent: torch.Tensor,
 ) -> None:
-    """Encode all blocks but this rank's own: those before it, and those after it."""
+    """Encode the blocks that other ranks own, each to its place in `sent`."""
     own_begin, own_end = blocks.interval(rank)
     for begin, end in ((0, own_begin), (own_end, blocks.num_values)):
         if begin < end:
@@ -117,7 +119,9 @@ def _encoded_average(
 ) -> torch.Tensor:
     """Return the encoded average of this rank's own block.
 
-    Losses are kept in units of the sum, so that they may move between owner and contributor.
+    The losses (rounding errors) of the average are multiplied by the number of ranks, like the
+    losses of values that this rank sends. So a loss stays valid if the value's block gets another
+    owner.
     """
     begin, end = blocks.interval(exchange.rank)
     own = torch.empty(blocks.row_bytes, dtype=torch.uint8, device=values.device)

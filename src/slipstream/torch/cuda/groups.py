@@ -24,12 +24,12 @@ class CudaGroups:
         self._by_device: dict[torch.device, _core.DeviceGroup] = {}
 
     def on_current_stream(self, device: torch.device) -> _core.DeviceGroup:
-        """Return the group for a GPU, whose next collective begins on PyTorch's current stream.
+        """Return the engine's group for a GPU; its collectives begin on PyTorch's current stream.
 
         Raises:
             UsageError: The stream is being captured into a CUDA graph.
-            UnsupportedError: There is no CUDA driver, or the GPU cannot wait for words of host
-                memory.
+            UnsupportedError: There is no CUDA driver, or the GPU's streams cannot wait until the
+                host writes a value to memory.
         """
         kind = kind_of(device)
         with kind.module.device(device):
@@ -53,7 +53,7 @@ class CudaGroups:
         return self._group.rank()
 
     def close(self) -> None:
-        """Leave the groups, and block until the GPUs use no memory of their operations."""
+        """Leave the groups; block until the GPUs no longer use the memory of their operations."""
         with self._lock:
             groups = list(self._by_device.values())
             self._by_device.clear()

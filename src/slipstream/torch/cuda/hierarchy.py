@@ -1,11 +1,13 @@
-"""Reductions in three stages: in the host among its GPUs, between hosts, and back in the host.
+"""Reductions in three stages: among the GPUs of each host, between hosts, and again in each host.
 
-A reduce-scatter in the host leaves each rank a share of the sums, which it reduces with the ranks
-of the other hosts that have the same share. An all-gather in the host puts the shares together. So
-each value crosses the network once per host, and the GPUs' own links carry the rest.
+First, a reduce-scatter among the GPUs of a host gives each rank a share of the host's sums. Second,
+each rank reduces its share with the ranks that have the same share on the other hosts. Third, an
+all-gather in the host puts the shares together. So each value crosses the network once per host,
+and the GPUs' own links carry the rest.
 
-The two stages in the host have a communicator each. With one for both, the reduce-scatter of a
-bucket would wait for the all-gather of the bucket before it, which waits for the network.
+The first and the third stage have a communicator each. If they had the same communicator, the
+reduce-scatter of a bucket would wait for the previous bucket's all-gather, which waits for the
+network.
 """
 
 from __future__ import annotations
@@ -74,11 +76,11 @@ class Hierarchy:
 
     @property
     def encodes(self) -> bool:
-        """Whether averages between hosts can be encoded; there is nothing to encode in a host."""
+        """Whether there are several hosts; only data between hosts are encoded."""
         return self._num_hosts > 1
 
     def takes(self, tensor: torch.Tensor, op: ReduceOp) -> bool:
-        """Return whether a reduction of a tensor has stages; the same on all ranks."""
+        """Return whether a tensor is reduced in stages; all ranks get the same answer."""
         is_large = tensor.numel() * tensor.element_size() >= SMALLEST_BYTES
         is_mean_of_integers = _is_average(op) and not tensor.is_floating_point()
         is_known = tensor.dtype in _DTYPES and hash(op) in _OPS
@@ -121,7 +123,15 @@ class Hierarchy:
         exchange: Callable[[torch.Tensor, tuple[int, int]], Submission],
         divisor: int,
     ) -> Submission:
-        """Reduce a tensor in the host, between hosts by `exchange`, and divide the result."""
+        """Reduce a tensor in three stages.
+
+        Args:
+            tensor: Tensor to reduce.
+            op: Reduction in the host.
+            exchange: Function that begins the reduction between hosts. It receives this rank's
+                share, and the interval (begin, end) of the share in the tensor.
+            divisor: Number by which the result is divided.
+        """
         count, length = tensor.numel(), -(-tensor.numel() // self._host.size)
         begin = min(self._host.rank * length, count)
         interval = begin, min(begin + length, count)
@@ -150,7 +160,7 @@ def _is_average(op: ReduceOp) -> bool:
 
 
 def _padded(values: torch.Tensor, length: int) -> torch.Tensor:
-    """Return values with zeros behind them; themselves if there is nothing to add."""
+    """Return values with zeros appended up to `length`, or `values` itself if it is that long."""
     if values.numel() == length:
         return values
     padded = values.new_zeros(length)
@@ -161,11 +171,12 @@ def _padded(values: torch.Tensor, length: int) -> torch.Tensor:
 def find_hierarchy(
     membership: Membership, store: Store, device: torch.device, timeout: timedelta
 ) -> Hierarchy | None:
-    """Return the hierarchy of a group's GPUs, or None if it has none; the same on all ranks.
+    """Return the hierarchy of a group's GPUs, or None if they form no hierarchy.
 
-    There is one if every host has the same number of ranks, at least two, each with a GPU of its
-    own, and if NCCL is available. The call blocks until all ranks have made it, unless NCCL is
-    missing or there is one rank a host. PyTorch must have NCCL on all ranks, or on none.
+    The GPUs form a hierarchy if NCCL is available, every host has the same number of ranks, at
+    least two, and each rank has a GPU of its own. All ranks must call this function, and all get
+    the same answer. The call blocks until all ranks have made it, unless NCCL is missing or each
+    host has one rank. PyTorch must have NCCL on all ranks, or on none.
     """
     kind, group = kind_of(device), membership.group
     local, across = group.ranks_of_host(), group.counterparts()
@@ -193,7 +204,7 @@ def find_hierarchy(
 
 
 def _has_each_a_gpu(membership: Membership, identity: bytes) -> bool:
-    """Exchange the identities of all ranks' GPUs; return whether all are known and different."""
+    """Exchange identities of GPUs; return whether all are known and no two ranks share a GPU."""
     group = membership.sibling("gpus")
     own = torch.zeros(_IDENTITY_BYTES, dtype=torch.uint8)
     if identity:

@@ -32,7 +32,7 @@ class CodecLayout:
         return self.header_bytes + self.block * self.element_bytes
 
     def encoded_bytes(self, count: int) -> int:
-        """Return the bytes of `count` encoded elements; the last block may be short."""
+        """Return the size in bytes of `count` encoded elements; the last block may be short."""
         num_blocks = -(-count // self.block)
         return num_blocks * self.header_bytes + count * self.element_bytes
 

@@ -1,4 +1,4 @@
-"""Groups of the GPUs of one host, which the hierarchy uses: NCCL's, and the protocol for others."""
+"""Groups of the GPUs of one host for the hierarchy: their interface, and the group of NCCL."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from torch.distributed.distributed_c10d import (
 class LocalGroup(Protocol):
     """The collectives that the hierarchy needs among the GPUs of a host.
 
-    They begin on the current stream, and the work's `wait` makes the current stream wait. Calls of
-    one group are executed in the order in which they are made.
+    A collective begins on the current stream and returns a work, whose `wait` makes the current
+    stream wait for the result. The GPU executes the collectives of a group in the order of their
+    calls.
     """
 
     def reduce_scatter(self, output: torch.Tensor, source: torch.Tensor, op: ReduceOp) -> Work:

@@ -24,8 +24,9 @@ class GpuReductions:
     """The reductions of a group's tensors on one GPU.
 
     A tensor is reduced in stages if the GPUs form a hierarchy, and otherwise by one operation of
-    the engine. Averages are encoded on the GPU if no two ranks of a host would exchange encoded
-    values; otherwise the engine encodes what leaves a host.
+    the engine. Encoded averages are encoded on the GPU if the GPUs form a hierarchy over several
+    hosts, or if every rank is on a host of its own. Otherwise the engine encodes the
+    data between hosts on the CPU.
 
     Args:
         groups: Groups of the engine, one for each GPU of this process. All ranks are members.
@@ -56,7 +57,7 @@ class GpuReductions:
         device: torch.device,
         timeout: timedelta,
     ) -> GpuReductions:
-        """Return the reductions for a GPU; all ranks must call this, which may block once."""
+        """Return the reductions for a GPU; all ranks must call `of`, which may wait for them."""
         group = membership.group
         is_alone = len(group.counterparts()) == group.size()
         hierarchy = find_hierarchy(membership, store, device, timeout)

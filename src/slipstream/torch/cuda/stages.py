@@ -1,4 +1,4 @@
-"""Collectives in several stages, of which a stream runs the later ones while the caller goes on."""
+"""Collectives in several stages; the later stages run on streams of their own."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _stage_streams: dict[tuple[torch.device, str], torch.Stream] = {}
 
 
 class ExchangeRanks(NamedTuple):
-    """What the stages of a collective have in common.
+    """The ranks that exchange data in all stages of a collective, and the options of the stages.
 
     Args:
         groups: Groups of the engine, one for each GPU of this process. The members are the ranks
             that exchange data.
-        size: Number of these ranks.
-        rank: Rank of this process among them.
+        size: Number of ranks that exchange data.
+        rank: Rank of this process, from 0 to `size` - 1.
         options: Options of the engine's operations.
-        priority: Priority of these operations on the network.
+        priority: Priority of the engine's operations on the network (default 0).
     """
 
     groups: CudaGroups
@@ -35,7 +35,7 @@ class ExchangeRanks(NamedTuple):
     priority: int = 0
 
     def all_to_all(self, source: torch.Tensor, target: torch.Tensor) -> _core.DeviceHandle:
-        """Begin to exchange equal parts of bytes, after the commands of the current stream."""
+        """Begin to exchange parts of equal size, after the commands of the current stream."""
         group = self.groups.on_current_stream(source.device)
         count = source.numel() // self.size
         return group.all_to_all(
@@ -62,11 +62,14 @@ class ExchangeRanks(NamedTuple):
 
 @contextlib.contextmanager
 def later_stages(device: torch.device, stage: str) -> Generator[torch.Stream]:
-    """Run commands on the stream of a stage, after all that the current stream has now.
+    """Within this context, run commands on the stream of a stage.
+
+    The commands run after all commands that the current stream contains when the context begins.
 
     Args:
         device: GPU of the tensors.
-        stage: Name of the stage; stages with other names are not delayed.
+        stage: Name of the stage. Each name has a stream of its own, so stages with different names
+            do not wait for each other.
     """
     kind = kind_of(device)
     stream = _stage_streams.get((device, stage))

@@ -106,8 +106,8 @@ def _rows(
 ) -> Iterator[list[torch.Tensor]]:
     """Yield views of values and of their bytes in which each row is a block.
 
-    The first views have all full blocks, the second ones a shorter last block. If the codec has no
-    scales, all values are one row.
+    The first pair of views contains all full blocks; the second pair contains the last block, if it
+    is shorter. If the codec has no scales, all values form one row.
     """
     count = values.numel()
     width = layout.block if layout.header_bytes else max(count, 1)

@@ -68,7 +68,7 @@ def _with_the_nan(value):
 
 @triton.jit
 def _fp16_codes(value):
-    """Return codes and scales of rows of values."""
+    """Return each value divided by its row's scale, as float16 bits, and the scales of the rows."""
     magnitude = _magnitude(value)
     is_finite = magnitude < _INFINITY
     largest = tl.max(tl.where(is_finite, magnitude, 0), axis=1, keep_dims=True)
@@ -101,7 +101,7 @@ def _bf16_values(codes):
 
 @triton.jit
 def _int8_codes(value):
-    """Return codes and scales of rows of values."""
+    """Return each value as an int8 multiple of its row's scale, and the scales of the rows."""
     largest_bits = tl.max(_magnitude(value), axis=1, keep_dims=True)
     is_finite = largest_bits < _INFINITY
     has_scale = is_finite & (largest_bits > 0)
@@ -144,7 +144,7 @@ def _store(at, value, here, IS_WHOLE: tl.constexpr):  # noqa: N803
 
 @triton.jit
 def _codes_at(data, CODEC: tl.constexpr):  # noqa: N803
-    """Return a pointer to `data` with the type of the codec's codes."""
+    """Return a pointer to `data` with the type of the codec's encoded values."""
     if CODEC == "int8":
         return data.to(tl.pointer_type(tl.int8), bitcast=True)
     else:
@@ -261,7 +261,7 @@ def _decode(
 
 
 def _compiled(kernel: Any, unaligned: list[str]) -> Any:
-    """Return a kernel that is compiled once for all counts and all alignments of some arguments."""
+    """Return a kernel that is compiled once for all counts and alignments of `unaligned`."""
     counts = ["count", "num_tiles"]
     specialize = triton.jit(do_not_specialize=counts, do_not_specialize_on_alignment=unaligned)
     return specialize(kernel)
@@ -297,8 +297,8 @@ def encode(
         out: Uint8 tensor for the result, in the GPU's memory or in pinned host memory.
         residual: Rounding errors of earlier calls; they are added to the values, and replaced by
             the errors of this call. None (the default) for no error feedback.
-        max_programs: Largest number of programs that run at the same time (default: no limit, or
-            few if `out` is in host memory, because few fill its bandwidth).
+        max_programs: Largest number of programs that run at the same time. The default is no limit
+            if `out` is in the GPU's memory, and otherwise 8, which fill the bandwidth of the bus.
     """
     is_aligned = _are_aligned(tensor, out, tensor if residual is None else residual)
     _launch(
@@ -320,8 +320,8 @@ def decode(
         layout: Layout of the codec.
         data: Bytes that `encode` or the engine wrote, in the GPU's memory or in pinned host memory.
         out: Float32 tensor on the GPU for the values.
-        max_programs: Largest number of programs that run at the same time (default: no limit, or
-            few if `data` is in host memory, because few fill its bandwidth).
+        max_programs: Largest number of programs that run at the same time. The default is no limit
+            if `data` is in the GPU's memory, and otherwise 32, which fill the bandwidth of the bus.
     """
     limit = _max_programs(max_programs, data, _HOST_DECODERS)
     _launch(DECODE[_are_aligned(data, out)], limit, layout, (data, out), out.numel())

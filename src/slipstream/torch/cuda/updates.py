@@ -13,8 +13,8 @@ from slipstream.torch.cuda.kinds import kind_of
 class UpdateStream:
     """The stream of a GPU that updates parameters; streams that read them wait for the updates.
 
-    With `overlap`, a parameter is updated when it is first read. The update still belongs to the
-    stream on which `step()` was called, because users order their streams by that call.
+    With `overlap`, a parameter is updated when it is first read. It still runs on the stream on
+    which `step()` was called, because scripts make their other streams wait for that stream.
 
     Args:
         device: GPU of the parameters.
@@ -26,7 +26,7 @@ class UpdateStream:
         self._last: torch.Event | None = None  # after the last update
 
     def follow(self) -> None:
-        """Make the current stream the one for the next updates, which come after all others."""
+        """Let the next updates run on the current stream, after all earlier updates."""
         self.wait()
         self._stream = self._current()
 

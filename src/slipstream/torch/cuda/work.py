@@ -1,8 +1,8 @@
 """Work of a collective on tensors of a GPU, with NCCL's semantics: streams wait, the CPU does not.
 
 `wait` makes the current stream wait for the results. If an operation fails, its tensors contain NaN
-and the streams go on, so that no stream waits for a rank that is gone; a later call raises the
-error.
+and the streams go on, so that no stream waits for a rank that is gone. A later `wait`, or a later
+operation of the group, raises the error.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ class CudaWork(Work):
 
     Args:
         submission: Operations that were submitted to the engine.
-        in_flight: Works of the group whose memory the engine or the GPU may use. A work is removed
-            once a stream waits for it, if all its tensors are on the GPU: the GPU reuses their
-            memory only after the wait.
-        waits: Participant that `wait` blocks: the current stream (default), or also the host.
+        in_flight: Works of the group whose memory the engine or the GPU may use. `wait` removes a
+            work if all its buffers are on the GPU, because PyTorch reuses their memory only after
+            the stream has waited.
+        waits: Whether `wait` blocks only the current stream ("stream", the default), or also the
+            CPU ("host").
     """
 
     def __init__(
@@ -66,8 +67,9 @@ class CudaWork(Work):
         """Make the current stream wait for the results.
 
         Args:
-            timeout: Longest time for which the CPU blocks until the results are exchanged; 0
-                (default) does not block, unless the group lets the host wait as well.
+            timeout: Longest time for which the CPU waits until the ranks have exchanged the
+                results. With 0 (default), the CPU does not wait, or, if `waits` is "host", waits
+                until the operation has ended.
 
         Returns:
             True.
