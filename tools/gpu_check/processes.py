@@ -156,9 +156,9 @@ def slowest(rows: list[Row]) -> Row:
 def neighbours(bench: Bench, _: list[str]) -> Iterator[Row]:
     """Yield times that `Worker.measure` takes while other processes use the GPU.
 
-    First, one or more other processes are in each state of `STATES`. Then several processes measure
-    round trips at once, and the times of the slowest process are yielded. At last, a process with
-    a waiting stream is killed during the measurement.
+    At first, the other processes are in one of `STATES`, one state after another. Then several
+    processes measure round trips at once, and the times of the slowest process are yielded. At
+    last, a process with a waiting stream is killed during the measurement.
     """
     team = Team(bench.image.parent, max(OTHERS))
     me = Worker(bench, None)

@@ -85,7 +85,7 @@ class CommandGroup(TyperGroup):
 
 
 class CommandLine(typer.Typer):
-    """Commands and groups with Slipstream's help texts; errors have no boxes and tracebacks."""
+    """Commands and groups with Slipstream's help texts; errors have no boxes or tracebacks."""
 
     def __init__(self, *, cls: type[TyperGroup] = CommandGroup, **settings: Any) -> None:
         names = {"help_option_names": ["-h", "--help"]}
