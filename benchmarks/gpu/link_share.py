@@ -81,7 +81,11 @@ def main() -> None:
         for name, times in seconds.items():
             median = statistics.median(times)
             share = bits / median / options.link
-            row = {"memory": name, "ms": round(median * 1e3, 1), "best_ms": round(min(times) * 1e3, 1)}
+            row = {
+                "memory": name,
+                "ms": round(median * 1e3, 1),
+                "best_ms": round(min(times) * 1e3, 1),
+            }
             row |= {"share": round(share, 3), "share_of_limit": round(share / GOODPUT, 3)}
             print(json.dumps(row))
     dist.destroy_process_group()

@@ -239,8 +239,8 @@ TEST(FakeDevice, KernelsUseDeviceMemoryInTheOrderOfTheirStream) {
 
 TEST(FakeDevice, CopiesInOneDirectionTakeTurnsAtTheRateOfACopyEngine) {
   constexpr std::size_t kBytes = 1 << 20;  // 10 ms at the rate to the host, 20 ms to the device
-  FakeDevice device({.to_host_bytes_per_second = kBytes / 0.01,
-                     .to_device_bytes_per_second = kBytes / 0.02});
+  FakeDevice device(
+      {.to_host_bytes_per_second = kBytes / 0.01, .to_device_bytes_per_second = kBytes / 0.02});
   const DeviceMemory memory(device, kBytes);
   const PinnedMemory pinned(device, kBytes);
   const auto seconds_of = [&](auto copy) {

@@ -16,8 +16,7 @@ thread_local c10::StreamId current = 0;  // the default stream
 }  // namespace
 
 FakeDeviceOptions& options() {
-  static FakeDeviceOptions chosen{
-      .queue_depth = 8192, .memory_bytes = 4UL << 30, .patience = 60s};
+  static FakeDeviceOptions chosen{.queue_depth = 8192, .memory_bytes = 4UL << 30, .patience = 60s};
   return chosen;
 }
 
