@@ -98,8 +98,8 @@ class _Batch:
 
     Args:
         requests: Requests of the batch.
-        is_alone: Whether the batch contains a single request, beside which no other request for
-            this version of the model was open.
+        is_alone: Whether the batch has one request, and this was the only open request for this
+            version of the model when it was submitted.
         inputs: Inputs of the runs that have not been started.
         started: Time on the batcher's clock at which the first run was handed to a replica.
         outputs: Outputs of the runs that are finished.
@@ -121,7 +121,7 @@ class _Batch:
             self.run.cancel()
 
     def fail(self, error: BaseException) -> None:
-        """Raise an error in every request of the batch that still waits for its result."""
+        """Pass an error to every request of the batch that still waits for its result."""
         for request in self.requests:
             if not request.result.done():
                 request.result.set_exception(error)

@@ -141,7 +141,7 @@ class History:
 
 
 def page_routes(repository: Repository, history: History) -> list[Route]:
-    """Return the routes of the page `/`, the files of the page, and its data (`/page/state`).
+    """Return the routes of the page `/`, of the page's files, and of its data, `/page/state`.
 
     Args:
         repository: Repository of the models.

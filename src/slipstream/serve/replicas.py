@@ -44,7 +44,8 @@ class Replicas(Protocol):
         """Load a model.
 
         Args:
-            key: Key that identifies the model, such as "MODEL/VERSION/NUMBER".
+            key: Key that identifies the model: "NAME/VERSION/NUMBER". The number is another one
+                each time the model is loaded.
             path: Path of the model's package.
 
         Raises UsageError or UnsupportedError if the file cannot be served.
@@ -68,8 +69,8 @@ class ModelRunner:
     """A model in this process, with threads for its runs.
 
     A single run uses all threads that the model was compiled for, which gives the lowest latency.
-    Concurrent runs use another executable of the model, each of whose runs takes only a part of the
-    cores, if this executable gives a higher throughput.
+    For concurrent runs, the model may be compiled a second time, so that each run takes only a part
+    of the cores. The second executable is used if it gives a higher throughput.
 
     Args:
         path: Path of the model's package.
@@ -169,7 +170,7 @@ class InProcess:
     def run(self, key: str, inputs: Arrays, is_alone: bool) -> asyncio.Future[RunResult]:
         """Execute a run; see `Replicas.run`.
 
-        If `is_alone` is True, a short run is executed in the event loop's own thread, because waking
+        If `is_alone` is True, the event loop's own thread executes a short run, because waking
         another thread would take a noticeable part of the run's time.
         """
         runner = self._runners.get(key)

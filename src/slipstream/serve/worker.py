@@ -90,7 +90,14 @@ class WorkerServer:
 
 
 def main(fd: int, threads: int, cores: int) -> None:
-    """Serve on a socket; `threads` 0 keeps the number that each model was compiled for."""
+    """Execute the calls that arrive on a socket, until the server closes the connection.
+
+    Args:
+        fd: File descriptor of the socket.
+        threads: Number of threads of a run if no other request for the model is open; 0 keeps the
+            number that each model was compiled for.
+        cores: Number of cores that concurrent runs share.
+    """
     # Ctrl-C reaches this process too, but only the server acts on it, and lets its replicas finish.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=fd) as link:

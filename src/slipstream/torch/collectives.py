@@ -39,8 +39,8 @@ class RunOptions(TypedDict):
 
     Args:
         timeout: Longest duration of the operation in seconds.
-        waits_soon: Whether the caller waits right after the call, so that no other thread has to be
-            woken.
+        waits_soon: Whether the caller waits for the operation right after the call. The caller's
+            thread then executes the operation itself, which avoids waking another thread.
     """
 
     timeout: float

@@ -50,7 +50,7 @@ class Completions:
             self._runtime.notify(handle, token)
 
     def is_here(self) -> bool:
-        """Return whether the caller runs in this thread, in which a wait would never end."""
+        """Return whether the caller runs in the thread that completes futures."""
         return threading.current_thread() is self._thread
 
     def close(self) -> None:

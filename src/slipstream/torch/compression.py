@@ -97,7 +97,7 @@ class GradientCodec:
         self._works: dict[int, CudaWork] = {}  # last work of each bucket on a GPU
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the codec's name and the losses by parameter name; ranks have different losses."""
+        """Return the codec's name and this rank's losses by parameter name."""
         self._settle()
         residuals = {self._names[p]: losses.clone() for p, losses in self._losses.items()}
         return {"codec": self.codec, "residuals": residuals}

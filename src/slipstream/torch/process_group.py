@@ -454,7 +454,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return self._on_gpu(device)
 
     def _message_group(self, tensors: Tensors) -> _core.Group:
-        """Return the engine's group for a message; callbacks use the same group as other code."""
+        """Return the engine's group for a message; it is the same inside and outside callbacks."""
         device = device_of(tensors)
         return self._group if device is None else self._on_gpu(device)
 
@@ -485,7 +485,7 @@ class SlipstreamProcessGroup(ProcessGroup):
             return self._nested
 
     def _work_or_wait(self, name: str, submission: Submission, options: RunOptions) -> Work:
-        """Return the work for the caller; first wait for it if the caller would do so at once."""
+        """Return a work for a collective; if the caller would wait for it at once, wait first."""
         if submission.is_on_gpu:
             work = self._make_work(name, submission, self._callbacks)
             if not options["waits_soon"]:
@@ -504,7 +504,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         return FINISHED
 
     def _may_block(self, options: RunOptions) -> bool:
-        """Return whether the caller waits at once and nothing else needs the operation's work."""
+        """Return whether a collective may wait itself: its caller would, and no work is needed."""
         return options["waits_soon"] and not self._in_flight and not profiler.is_enabled()
 
     def _keep(self, name: str, submission: Submission) -> None:

@@ -71,7 +71,7 @@ def overlap(
             and updates. Bucket sizes are not tuned there.
         optimizer: Optimizer of the model's parameters. The optimizer must update each parameter
             independently, like all optimizers of torch.optim except LBFGS.
-        group: Process group over which gradients are averaged, which must be one of Slipstream
+        group: Process group over which gradients are averaged, which must be a group of Slipstream
             (default: the group of all ranks).
         bucket_bytes: Approximate size in bytes of the buckets into which gradients are fused
             (default: 8 MiB at first, then the size with the shortest steps; see `Overlap.tuning`).
@@ -208,7 +208,7 @@ class Overlap:
         self._undo.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the codec's rounding errors by parameter name; ranks have different errors."""
+        """Return this rank's rounding errors of the codec by parameter name."""
         self._block()
         residuals = {
             self._names[parameter]: gradients.losses(parameter).clone()
@@ -283,7 +283,7 @@ class Overlap:
     # The training steps.
 
     def _ready(self, parameter: Parameter) -> None:
-        """Move a gradient into its bucket; autograd calls this in its own thread."""
+        """Move a gradient into its bucket; called in a thread of autograd."""
         if self._paused:
             return
         if not self._in_backward:

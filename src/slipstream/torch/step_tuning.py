@@ -22,7 +22,7 @@ def tune(optimizer: Optimizer, *, group: dist.ProcessGroup | None = None) -> Tun
     Args:
         optimizer: Optimizer whose steps are the training steps; it must make the same number of
             steps on all ranks.
-        group: Process group over which gradients are averaged, which must be one of Slipstream
+        group: Process group over which gradients are averaged, which must be a group of Slipstream
             (default: the group of all ranks).
 
     Returns:

@@ -1,4 +1,4 @@
-"""Parameters that, when their value or gradient is read, block until it is up to date."""
+"""Parameters that block code which reads them until the value or gradient is up to date."""
 
 from __future__ import annotations
 

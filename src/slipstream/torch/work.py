@@ -66,7 +66,7 @@ class _FinishedWork(Work):
         """Do nothing."""
 
     def result(self) -> Sequence[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Raise UsageError, because this object stands for all operations and has no results."""
+        """Raise UsageError, because all operations share this object, so it has no results."""
         raise _no_result()
 
     def get_future(self) -> torch.futures.Future[Any]:
@@ -240,7 +240,7 @@ class SlipstreamWork(Work):
         self._when_done(self._range.end)
 
     def _when_done(self, callback: Callable[[], None]) -> None:
-        """Call a callback when the operation is done; all callbacks share one engine request."""
+        """Call a callback when the operation is done; only the first call needs `Completions`."""
         with _once:
             earlier = self._callbacks
             if earlier is not None:

@@ -1,8 +1,9 @@
 """Averages over hosts whose values are encoded on the GPU, so that fewer bytes cross the PCIe bus.
 
 A tensor is cut into one block for each rank, the owner of the block. Each rank encodes its values
-of every other block and sends them to the owner. The owner decodes the received values, adds them
-to its own values in float32, in the order of the ranks, and encodes the average once for all ranks.
+of every other block and sends them to the owner. The owner decodes the received values and adds
+them to its own values in float32, in the order of the ranks. It encodes the average once, for all
+ranks.
 The engine only moves bytes here. For tensors of the CPU, the engine itself encodes and adds in the
 same way, but with blocks of other sizes.
 """

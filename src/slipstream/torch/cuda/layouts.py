@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CodecLayout:
-    """The layout of a codec's bytes on the wire: blocks, each of a scale and elements.
+    """The layout of a codec's bytes on the wire: blocks, each with a scale and its elements.
 
     Args:
         name: Name of the codec.

@@ -1,4 +1,4 @@
-"""Groups of the GPUs of one host for the hierarchy: their interface, and the group of NCCL."""
+"""The interface to collectives among the GPUs of one host, and its implementation by NCCL."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def _lost(total, decoded, before):
 
 @triton.jit
 def _load(at, here, IS_WHOLE: tl.constexpr):  # noqa: N803  Triton's way to write constants
-    """Load numbers; without a mask (IS_WHOLE), a thread loads several numbers at once."""
+    """Load numbers, without a mask if IS_WHOLE; a thread then loads several numbers at once."""
     if IS_WHOLE:
         return tl.load(at)
     return tl.load(at, mask=here, other=0)
@@ -231,7 +231,7 @@ def _encode(
     ROWS: tl.constexpr,  # noqa: N803
     COLUMNS: tl.constexpr,  # noqa: N803
 ):
-    """Encode tiles of rows, each row with its own scale, and store their rounding errors."""
+    """Encode tiles of rows, each row with its own scale, and store the rounding errors."""
     tile = tl.program_id(0)
     while tile < num_tiles:
         if (tile.to(tl.int64) + 1) * (ROWS * COLUMNS) <= count:
@@ -261,7 +261,12 @@ def _decode(
 
 
 def _compiled(kernel: Any, unaligned: list[str]) -> Any:
-    """Return a kernel that is compiled once for all counts and alignments of `unaligned`."""
+    """Return a kernel that is not compiled again for other counts.
+
+    Args:
+        kernel: Function of the kernel.
+        unaligned: Names of the arguments for whose alignments the kernel is not compiled again.
+    """
     counts = ["count", "num_tiles"]
     specialize = triton.jit(do_not_specialize=counts, do_not_specialize_on_alignment=unaligned)
     return specialize(kernel)
