@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <string>
@@ -31,6 +32,14 @@ class Trouble : public testing::TestWithParam<int> {
   void begin(const std::vector<void*>& requests) {
     for (int i = 0; i < 5; ++i) {
       for (void* const request : requests) EXPECT_FALSE(test_once(net, request).done);
+    }
+  }
+
+  /// Tests a request of 64 MiB for longer than the 1.3 s that it would take.
+  void expect_no_end(void* request) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
+    while (std::chrono::steady_clock::now() < end) {
+      ASSERT_FALSE(test_once(net, request).done);
     }
   }
 
@@ -65,6 +74,17 @@ void reset(int fd) {
   sockaddr none{};
   none.sa_family = AF_UNSPEC;
   EXPECT_EQ(::syscall(SYS_connect, fd, &none, sizeof none), 0);
+}
+
+/// A connection to a port of this host.
+int dial(std::uint16_t port) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  return fd;
 }
 
 TEST_P(Trouble, OtherStreamsTakeOverFromOneThatDies) {
@@ -148,6 +168,65 @@ TEST_P(Trouble, ASenderHearsOfAKilledReceiver) {
   net.close_send(comm);
 }
 
+TEST_P(Trouble, AStoppedReceiverLosesNothing) {
+  Process receiver("receive", nullptr);
+  HandleBytes handle = receiver.read_handle();
+  void* comm = nullptr;
+  until([&] {
+    EXPECT_EQ(net.connect(handle, &comm), Result::kSuccess);
+    return comm != nullptr;
+  });
+  EXPECT_EQ(receiver.read_line(), "posted");
+  void* request = nullptr;
+  const auto data = noise(64 * kMiB);
+  net.send(comm, const_cast<std::byte*>(data.data()), data.size(), &request);
+  begin({request});
+  receiver.stop();
+  expect_no_end(request);
+  receiver.go_on();
+  finish(net, {request});
+  EXPECT_EQ(receiver.wait(), 0);
+  net.close_send(comm);
+}
+
+TEST_P(Trouble, AStoppedSenderLosesNothing) {
+  HandleBytes handle{};
+  void* const listening = listen(handle);
+  Process sender("send", &handle);
+  void* const comm = accept(listening);
+  std::vector<std::byte> first(1), received(64 * kMiB);
+  void* request = nullptr;
+  net.receive(comm, first.data(), first.size(), &request);
+  finish(net, {request});
+  net.receive(comm, received.data(), received.size(), &request);
+  begin({request});
+  sender.stop();
+  expect_no_end(request);
+  sender.go_on();
+  finish(net, {request});
+  EXPECT_TRUE(same(received, noise(received.size())));
+  sender.wait();
+  net.close_receive(comm);
+  net.close_listen(listening);
+}
+
+TEST_P(Trouble, ConnectionsThatSayNothingDoNoHarm) {
+  HandleBytes handle{};
+  void* const listening = listen(handle);
+  std::vector<int> silent;
+  void* comm = nullptr;
+  for (int i = 0; i < 200; ++i) {
+    silent.push_back(dial(port_of(handle)));
+    EXPECT_EQ(net.accept(listening, &comm, nullptr), Result::kSuccess) << logged();
+  }
+  Process sender("send", &handle);
+  comm = accept(listening);
+  for (const int each : silent) ::close(each);
+  sender.kill();
+  net.close_receive(comm);
+  net.close_listen(listening);
+}
+
 TEST_P(Trouble, AStrangerIsRefusedAndDoesNoHarm) {
   HandleBytes handle{};
   void* const listening = listen(handle);
@@ -168,12 +247,7 @@ TEST_P(Trouble, AStrangerIsRefusedAndDoesNoHarm) {
 TEST_P(Trouble, GarbageIsRefusedAndDoesNoHarm) {
   HandleBytes handle{};
   void* const listening = listen(handle);
-  const int stranger = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port_of(handle));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ASSERT_EQ(::connect(stranger, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  const int stranger = dial(port_of(handle));
   const std::string garbage = "GET / HTTP/1.1\r\n\r\n";
   ASSERT_GT(::send(stranger, garbage.data(), garbage.size(), 0), 0);
   void* comm = nullptr;

@@ -222,6 +222,10 @@ HandleBytes Process::read_handle() const { return from_hex(read_line()); }
 
 void Process::kill() const { ::kill(id_, SIGKILL); }
 
+void Process::stop() const { ::kill(id_, SIGSTOP); }
+
+void Process::go_on() const { ::kill(id_, SIGCONT); }
+
 int Process::wait(const std::function<void()>& step) {
   int status = 0;
   until([&] {

@@ -78,6 +78,9 @@ class Process {
   [[nodiscard]] std::string read_line() const;
   [[nodiscard]] HandleBytes read_handle() const;
   void kill() const;
+  /// Stops the process as a debugger or an exhausted laptop does, until it is told to go on.
+  void stop() const;
+  void go_on() const;
   /// Calls `step` until the process has ended; returns the exit code, or -1 after a signal.
   int wait(const std::function<void()>& step = [] {});
   [[nodiscard]] int id() const { return id_; }
