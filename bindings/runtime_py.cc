@@ -70,6 +70,7 @@ void bind_stats(nb::module_& m) {
       .def_ro("shm_bytes_received", &Stats::shm_bytes_received)
       .def_ro("segments_sent_again", &Stats::segments_sent_again)
       .def_ro("streams_lost", &Stats::streams_lost)
+      .def_ro("streams_reopened", &Stats::streams_reopened)
       .def_ro("streams", &Stats::streams)
       .def_ro("stalls_reported", &Stats::stalls_reported)
       .def_ro("busy_nanoseconds", &Stats::busy_nanoseconds)

@@ -125,6 +125,7 @@ TcpOptions tcp_options(const RuntimeConfig& config, std::uint32_t world_size, Lo
   options.num_streams = config.streams > 0 ? config.streams : streams_for(world_size);
   options.traffic = {config.congestion, config.dscp, config.pacing_bytes};
   options.connect_deadline = config.connect_timeout;
+  options.reconnects = true;
   options.log = std::move(log);
   return options;
 }
@@ -241,7 +242,10 @@ void Runtime::connect(const std::vector<std::string>& addresses, std::chrono::na
            address.host_name, " has ", address.alike, "; set these variables alike on all ranks");
     }
     parts_->engine.place_rank(peer, address.host_name, address.place);
-    if (peer > self.rank) continue;  // the peer dials
+    if (peer > self.rank) {  // the peer dials
+      parts_->tcp.know(peer, address.endpoints);
+      continue;
+    }
     const bool named = !host_id.empty() && !address.host_id.empty();
     const bool may_share = !named || host_id == address.host_id;
     if (may_share && parts_->shm.dial(peer, address.shm_name)) continue;

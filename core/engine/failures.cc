@@ -21,21 +21,40 @@ std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+/// "stream 3", "streams 0, 2, 5".
+std::string streams_of(const std::vector<std::uint32_t>& numbers) {
+  std::string text = numbers.size() == 1 ? "stream" : "streams";
+  for (const std::uint32_t number : numbers) {
+    text += concat(text.back() == 's' || text.back() == 'm' ? " " : ", ", number);
+  }
+  return text;
+}
+
 }  // namespace
 
 void Failures::tick() {
   watch_peers();
-  tell_lost_streams();
+  tell_stream_news();
   watch_operations();
   watch_mismatches();
 }
 
 /// Reports lost streams one tick later, because a peer that leaves closes its streams in any order
 /// and may have said goodbye on another one.
-void Failures::tell_lost_streams() {
-  for (const auto& [rank, text] : std::exchange(lost_streams_, {})) {
-    if (!world_.peers[rank]->left() && !world_.peers[rank]->gone())
-      world_.log(LogLevel::kWarning, text);
+void Failures::tell_stream_news() {
+  for (const auto& [rank, news] : std::exchange(stream_news_, {})) {
+    const Peer& peer = *world_.peers[rank];
+    if (peer.left() || peer.gone()) continue;
+    if (!news.lost.empty()) {
+      world_.log(LogLevel::kWarning, "lost ", streams_of(news.lost), " to ", world_.name_of(rank),
+                 ": ", news.reason,
+                 news.is_cut ? "; no stream was left, and this rank waits for a new connection"
+                             : "; data in flight are sent again on another stream");
+    }
+    if (!news.opened.empty()) {
+      world_.log(LogLevel::kInfo, streams_of(news.opened), " to ", world_.name_of(rank),
+                 news.opened.size() == 1 ? " is" : " are", " open again");
+    }
   }
 }
 
@@ -106,13 +125,26 @@ void Failures::stream_lost(std::uint32_t rank, std::uint32_t stream, const std::
   Peer& peer = *world_.peers[rank];
   if (peer.gone()) return;
   if (!peer.link()) return;
-  if (peer.lose_stream(stream)) {
-    lost_streams_.push_back(
-        {rank, concat("lost stream ", stream, " to ", world_.name_of(rank), ": ", reason,
-                      "; its data in flight are sent again on another stream")});
-  } else {
-    peer_gone(peer, concat("is gone: ", reason));
-  }
+  const bool others = peer.lose_stream(stream);
+  const bool heals = peer.link()->reconnects() && !peer.left() && !world_.closed;
+  if (!others && !heals) return peer_gone(peer, concat("is gone: ", reason));
+  peer.why_cut = reason;
+  StreamNews& news = stream_news_[rank];
+  if (news.lost.empty()) news.reason = reason;
+  news.lost.push_back(stream);
+  news.is_cut = news.is_cut || !others;
+}
+
+void Failures::stream_opened(std::uint32_t rank, std::uint32_t stream) {
+  Peer& peer = *world_.peers[rank];
+  if (peer.gone()) return;
+  peer.open_stream(stream);
+  stream_news_[rank].opened.push_back(stream);
+}
+
+void Failures::unreachable(std::uint32_t rank, const std::string& reason) {
+  Peer& peer = *world_.peers[rank];
+  if (!peer.gone()) peer_gone(peer, concat("is gone: ", peer.why_cut, "; ", reason));
 }
 
 void Failures::peer_gone(Peer& peer, const std::string& reason) {

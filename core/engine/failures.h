@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,6 +28,9 @@ class Failures {
   [[nodiscard]] std::string state_of(const Completion& completion) const;
 
   void stream_lost(std::uint32_t rank, std::uint32_t stream, const std::string& reason);
+  void stream_opened(std::uint32_t rank, std::uint32_t stream);
+  /// No path to the rank is left.
+  void unreachable(std::uint32_t rank, const std::string& reason);
 
   /// Fails the group's operations from number `first` on, including later ones. If `tell` is true,
   /// the other members are told.
@@ -47,7 +51,7 @@ class Failures {
 
  private:
   void watch_peers();
-  void tell_lost_streams();
+  void tell_stream_news();
   void watch_operations();
   void watch_mismatches();
   void end_mismatch(Group& group);
@@ -72,7 +76,13 @@ class Failures {
 
   World& world_;
   Operations& operations_;
-  std::vector<std::pair<std::uint32_t, std::string>> lost_streams_;  // rank, message not logged yet
+  /// What is not logged yet about the streams to a rank.
+  struct StreamNews {
+    std::vector<std::uint32_t> lost, opened;
+    std::string reason;   // of the first loss
+    bool is_cut = false;  // no stream was left
+  };
+  std::map<std::uint32_t, StreamNews> stream_news_;  // by rank
 };
 
 }  // namespace slipstream

@@ -45,6 +45,7 @@ void Peer::mark_gone(std::string why) {
   if (!left_) why_gone_ = std::move(why);
   // Its connections may still be open, with a frame half sent.
   if (link_ != nullptr) {
+    link_->give_up();
     for (const Control& control : control_) link_->forget(control.payload);
   }
   drop_unsent();
@@ -208,8 +209,11 @@ bool Peer::accept(const Frame& frame, std::uint32_t stream, TimePoint now) {
   return true;
 }
 
-void Peer::acknowledge_segments(std::uint32_t stream, std::uint64_t count, TimePoint now) {
-  if (stream >= streams_.size()) return;
+void Peer::acknowledge_segments(const Frame& frame, TimePoint now) {
+  const std::uint32_t stream = frame.stream;
+  // The count of a connection that was lost says nothing about the present one.
+  if (stream >= streams_.size() || frame.sequence != link_->tag(stream)) return;
+  const std::uint64_t count = frame.offset;
   Stream& acknowledged = streams_[stream];
   if (count > acknowledged.acknowledged) {
     acknowledged.pace.acknowledged(count - acknowledged.acknowledged, now);
@@ -232,6 +236,7 @@ void Peer::send_acknowledgements(bool all) {
     Frame frame;
     frame.kind = FrameKind::kAck;
     frame.stream = static_cast<std::uint16_t>(stream);
+    frame.sequence = link_->tag(stream);
     frame.offset = received.received;
     if (!write(control_stream_, frame, {})) continue;
     received.reported = received.received;
@@ -257,17 +262,29 @@ bool Peer::lose_stream(std::uint32_t stream) {
   // repeated.
   acknowledged_number_ = 0;
   for (Stream& each : streams_) each.reported = 0;
-  bool any_alive = false;
   for (std::uint32_t each = 0; each < streams_.size(); ++each) {
     if (each == stream || !link_->alive(each)) continue;
-    if (stream == control_stream_ && !any_alive) {
-      control_stream_ = each;
-      for (std::size_t i = 0; i < unsent_; ++i) control_[i].is_repeated = true;
-      unsent_ = 0;
-    }
-    any_alive = true;
+    if (stream == control_stream_) move_control_to(each);
+    return true;
   }
-  return any_alive;
+  return false;
+}
+
+void Peer::open_stream(std::uint32_t stream) {
+  ++stats_.streams_reopened;
+  Stream& opened = streams_[stream];
+  opened.acknowledged = opened.received = opened.reported = 0;  // counts of the lost connection
+  if (stream == 0 || !link_->alive(control_stream_) || control_stream_ == stream) {
+    move_control_to(stream);
+  }
+}
+
+/// Frames that are not acknowledged are sent again, so that the peer gets all of them in order on
+/// the new stream.
+void Peer::move_control_to(std::uint32_t stream) {
+  control_stream_ = stream;
+  for (std::size_t i = 0; i < unsent_; ++i) control_[i].is_repeated = true;
+  unsent_ = 0;
 }
 
 }  // namespace slipstream

@@ -90,13 +90,16 @@ class Peer {
 
   /// Returns false if the frame is a repetition, which is sent after a stream has died.
   bool accept(const Frame& frame, std::uint32_t stream, TimePoint now);
-  void acknowledge_segments(std::uint32_t stream, std::uint64_t count, TimePoint now);
+  void acknowledge_segments(const Frame& frame, TimePoint now);
   /// Sends the acknowledgements that are due. Control frames are acknowledged only if there are
   /// many of them, or with `all`.
   void send_acknowledgements(bool all);
 
   /// Puts the stream's segments in flight back into the queue. Returns whether any stream is left.
   bool lose_stream(std::uint32_t stream);
+  /// Uses a lost stream again, which has a new connection.
+  void open_stream(std::uint32_t stream);
+  std::string why_cut;  ///< the reason of the last loss
 
   // The eager pool: bytes that a receiver keeps for operations that it has not posted yet.
   std::uint64_t eager_sent = 0, eager_credited = 0;      // sent by this rank
@@ -126,6 +129,7 @@ class Peer {
   bool pump_control();
   bool pump_segments(TimePoint now);
   void drop_acknowledged_control(std::uint64_t number);
+  void move_control_to(std::uint32_t stream);
   bool write(std::uint32_t stream, Frame& frame, std::span<const std::byte> payload);
   [[nodiscard]] std::uint32_t find_stream(TimePoint now) const;
 

@@ -89,7 +89,7 @@ void Receiver::arrived(std::uint32_t rank, std::uint32_t stream, const Frame& fr
   if (!peer.accept(frame, stream, world_.now)) return;
   switch (frame.kind) {
     case FrameKind::kAck:
-      return peer.acknowledge_segments(frame.stream, frame.offset, world_.now);
+      return peer.acknowledge_segments(frame, world_.now);
     case FrameKind::kCredit:
       peer.eager_credited = frame.offset;
       return;

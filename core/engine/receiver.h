@@ -43,6 +43,12 @@ class Receiver final : public Sink {
   void stream_lost(std::uint32_t peer, std::uint32_t stream, const std::string& reason) override {
     failures_.stream_lost(peer, stream, reason);
   }
+  void stream_opened(std::uint32_t peer, std::uint32_t stream) override {
+    failures_.stream_opened(peer, stream);
+  }
+  void unreachable(std::uint32_t peer, const std::string& reason) override {
+    failures_.unreachable(peer, reason);
+  }
 
  private:
   /// The part of an operation to which a frame belongs; the operation is empty if it has ended.

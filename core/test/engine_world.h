@@ -67,7 +67,9 @@ class EngineWorld {
       : EngineWorld(size, std::make_shared<FakeNetwork>(size, std::move(network)), engine,
                     std::move(places)) {}
 
-  EngineWorld(std::uint32_t size, const TransportFamily& family, EngineOptions engine = {}) {
+  EngineWorld(std::uint32_t size, const TransportFamily& family, EngineOptions engine = {},
+              std::vector<Place> places = {})
+      : places_(std::move(places)) {
     add_ranks(size);
     std::vector<Doorbell*> doorbells;
     for (const auto& member : ranks_) doorbells.push_back(&member->doorbell);

@@ -83,6 +83,17 @@ void RecordingSink::stream_lost(std::uint32_t peer, std::uint32_t stream,
   lost[{peer, stream}] = reason;
 }
 
+void RecordingSink::stream_opened(std::uint32_t peer, std::uint32_t stream) {
+  EXPECT_TRUE(lost.erase({peer, stream})) << "stream " << stream << " opened, but not lost";
+  EXPECT_TRUE(links.at(peer)->alive(stream));
+  ++opened[{peer, stream}];
+}
+
+void RecordingSink::unreachable(std::uint32_t peer, const std::string& reason) {
+  EXPECT_FALSE(unreachable_peers.contains(peer)) << "rank " << peer << " unreachable twice";
+  unreachable_peers[peer] = reason;
+}
+
 bool TransportRank::drive_until(const Condition& condition) {
   const TimePoint deadline = Clock::now() + kPatience;
   while (!condition()) {

@@ -62,10 +62,14 @@ class RecordingSink final : public Sink {
   void arrived(std::uint32_t peer, std::uint32_t stream, const Frame& frame,
                std::span<const std::byte> payload) override;
   void stream_lost(std::uint32_t peer, std::uint32_t stream, const std::string& reason) override;
+  void stream_opened(std::uint32_t peer, std::uint32_t stream) override;
+  void unreachable(std::uint32_t peer, const std::string& reason) override;
 
   std::map<std::uint32_t, Link*> links;
   std::map<PeerStream, std::vector<Message>> received;
-  std::map<PeerStream, std::string> lost;  ///< the reason
+  std::map<PeerStream, std::string> lost;                    ///< the reason
+  std::map<PeerStream, std::size_t> opened;                  ///< times
+  std::map<std::uint32_t, std::string> unreachable_peers{};  ///< the reason
   std::size_t num_received = 0;
   std::size_t num_placed = 0;
 

@@ -7,7 +7,7 @@ namespace slipstream {
 
 static_assert(std::endian::native == std::endian::little, "frames are little-endian as they stand");
 
-constexpr std::uint16_t kProtocolVersion = 1;
+constexpr std::uint16_t kProtocolVersion = 2;
 constexpr std::uint32_t kMaxSegmentBytes = 256 * 1024, kMinSegmentBytes = 4096;
 /// Bytes; a multiple of the element size of every dtype.
 constexpr std::uint32_t kSegmentGrain = 64;
@@ -39,7 +39,8 @@ struct Frame {
   std::uint32_t epoch = 0;
   std::uint32_t step = 0;  ///< step of the sender's plan; both sides use the same number
   std::uint64_t group = 0;
-  std::uint64_t sequence = 0;  ///< number of the operation in its group
+  /// Number of the operation in its group; for kAck: the tag of the stream's connection.
+  std::uint64_t sequence = 0;
   /// Bytes from the beginning of the step's region; for kAck: the number of segments.
   std::uint64_t offset = 0;
   std::uint64_t fingerprint = 0;  ///< hash of the properties on which all ranks must agree

@@ -77,6 +77,7 @@ Handshake Handshake::connect(const Identity& self, const Call& call, TimePoint d
   hello.world_size = self.world_size;
   hello.stream = call.stream;
   hello.num_streams = call.num_streams;
+  hello.renews = call.renews;
   hello.nonce = random_nonce();
   handshake.send(Step::kHello, hello);
   return handshake;
@@ -274,6 +275,12 @@ std::string Handshake::judge() const {
                   int{hello_.num_streams} - 1);
   }
   return admit_ ? admit_(hello_) : std::string();
+}
+
+std::uint64_t Handshake::tag() const noexcept {
+  std::uint64_t tag = 0;
+  std::memcpy(&tag, hello_.nonce.data(), sizeof tag);
+  return tag;
 }
 
 std::string Handshake::overdue() const {

@@ -32,9 +32,10 @@ struct Hello {
   std::uint32_t world_size = 0;
   std::uint16_t stream = 0;
   std::uint16_t num_streams = 0;  ///< streams of this pair of ranks, including the control stream
+  std::uint64_t renews = 0;       ///< tag of the lost connection of this stream; 0: the first one
   Nonce nonce{};
 };
-static_assert(sizeof(Hello) == 64);
+static_assert(sizeof(Hello) == 72);
 static_assert(std::is_trivially_copyable_v<Hello>);
 
 constexpr std::uint64_t kHandshakeMagic = 0x314d545350494c53;  // "SLIPSTM1"
@@ -70,6 +71,7 @@ class Handshake {
     std::uint32_t peer = 0;
     std::uint16_t stream = 0;
     std::uint16_t num_streams = 1;
+    std::uint64_t renews = 0;
   };
 
   /// Checks whether the acceptor has room for the request of a proved connector. Returns "" for
@@ -89,6 +91,8 @@ class Handshake {
   [[nodiscard]] TimePoint deadline() const noexcept { return deadline_; }
   /// The connector's Hello. It is proved once advance() has returned kDone.
   [[nodiscard]] const Hello& hello() const noexcept { return hello_; }
+  /// A random number by which both ends know the connection.
+  [[nodiscard]] std::uint64_t tag() const noexcept;
   /// Whether the acceptor has received a whole Hello, so that the other end is a client of
   /// Slipstream.
   [[nodiscard]] bool greeted() const noexcept { return step_ > Step::kHello; }

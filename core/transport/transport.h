@@ -37,6 +37,13 @@ class Link {
   /// that refer to it are completed from a copy. Payload that arrives for it is discarded, but its
   /// frame is still announced, with an empty payload, because acknowledgements count frames.
   virtual void forget(std::span<const std::byte> memory) = 0;
+  /// A number by which both ends know the stream's present connection; 0 if a stream has only one
+  /// connection in its life.
+  [[nodiscard]] virtual std::uint64_t tag(std::uint32_t /*stream*/) const { return 0; }
+  /// Whether the transport opens lost streams again, until give_up().
+  [[nodiscard]] virtual bool reconnects() const { return false; }
+  /// Opens no lost stream again, and lets the peer open none.
+  virtual void give_up() {}
   /// For messages: "tcp 10.0.0.7:41234 (eth0)", "shm".
   [[nodiscard]] virtual std::string describe() const = 0;
 };
@@ -59,8 +66,13 @@ class Sink {
   virtual void arrived(std::uint32_t peer, std::uint32_t stream, const Frame& frame,
                        std::span<const std::byte> payload) = 0;
   /// A stream is gone. Frames sent on it may or may not have arrived; whole frames that it received
-  /// were delivered before. The peer is gone when its last stream is gone.
+  /// were delivered before. Unless the link reconnects, the peer is gone when its last stream is
+  /// gone.
   virtual void stream_lost(std::uint32_t peer, std::uint32_t stream, const std::string& reason) = 0;
+  /// A lost stream has a new connection, over which nothing was sent yet.
+  virtual void stream_opened(std::uint32_t /*peer*/, std::uint32_t /*stream*/) {}
+  /// All streams of a link that reconnects are lost, and no attempt to open one can succeed.
+  virtual void unreachable(std::uint32_t /*peer*/, const std::string& /*reason*/) {}
 };
 
 /// Connections of one kind, to the peers that can be reached that way. Not thread-safe; it has one

@@ -17,6 +17,7 @@ struct Stats {
   std::uint64_t shm_bytes_received = 0;
   std::uint64_t segments_sent_again = 0;
   std::uint64_t streams_lost = 0;
+  std::uint64_t streams_reopened = 0;  ///< lost streams that have a new connection
   /// Streams that carry segments to a peer over the network, for the peer with the most.
   std::uint64_t streams = 0;
   std::uint64_t stalls_reported = 0;

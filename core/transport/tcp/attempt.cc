@@ -42,7 +42,7 @@ void Attempt::connect(const SocketAddress& endpoint) {
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   poller_.watch(socket_.get(), *this);
   if (::connect(socket_.get(), endpoint.raw(), endpoint.raw_size()) != 0 && errno != EINPROGRESS) {
-    stop(concat("did not accept the connection: ", std::strerror(errno)));
+    refuse(errno);
   }
 }
 
@@ -57,7 +57,7 @@ void Attempt::go_on() {
     int error = 0;
     socklen_t size = sizeof error;
     ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error != 0) return stop(concat("did not accept the connection: ", std::strerror(error)));
+    if (error != 0) return refuse(error);
     if (peer_address(socket_.get()).family() == AF_UNSPEC) return;  // not connected yet
     if (connected_to_itself(socket_.get())) return stop("has no listener");
     connected_ = true;
@@ -91,6 +91,11 @@ Descriptor Attempt::take_socket() {
 bool Attempt::hopeless() const noexcept {
   return handshake_.failure() == Handshake::Failure::kStranger ||
          handshake_.failure() == Handshake::Failure::kRefused;
+}
+
+void Attempt::refuse(int error) {
+  error_ = error;
+  stop(concat("did not accept the connection: ", std::strerror(error)));
 }
 
 void Attempt::stop(std::string reason) {

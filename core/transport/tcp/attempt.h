@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <string>
 
@@ -28,15 +29,24 @@ class Attempt final : public Watcher {
   State check(TimePoint now);
   /// The connection. Call it once.
   Descriptor take_socket();
+  /// The tag of the connection.
+  [[nodiscard]] std::uint64_t tag() const noexcept { return handshake_.tag(); }
   [[nodiscard]] TimePoint deadline() const noexcept { return handshake_.deadline(); }
   /// The reason of a failure, as the end of a sentence whose subject is the endpoint.
   [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
   /// Whether the next attempt at this endpoint would fail in the same way.
   [[nodiscard]] bool hopeless() const noexcept;
+  /// Whether a rank of this job answered that it takes no such connection.
+  [[nodiscard]] bool refused() const noexcept {
+    return handshake_.failure() == Handshake::Failure::kRefused;
+  }
+  /// Whether the host answered that nobody listens at the endpoint.
+  [[nodiscard]] bool unheard() const noexcept { return error_ == ECONNREFUSED; }
 
  private:
   void connect(const SocketAddress& endpoint);
   void go_on();
+  void refuse(int error);
   void stop(std::string reason);
   void release() noexcept;
 
@@ -45,6 +55,7 @@ class Attempt final : public Watcher {
   Handshake handshake_;
   const TimePoint started_ = Clock::now();
   bool connected_ = false;
+  int error_ = 0;  // of the system call that connects
   State state_ = State::kPending;
   std::string reason_;
 };

@@ -37,10 +37,10 @@ Dialler::State Dialler::advance(TimePoint now) {
   if (state_ != State::kDialling) return state_;
   while (!hopeless() && advance_line(0, now)) {
   }
-  if (lines_[0].socket) {
+  if (lines_[0].done()) {
     for (std::size_t stream = 1; stream < lines_.size(); ++stream) advance_line(stream, now);
   }
-  if (std::all_of(lines_.begin(), lines_.end(), [](const Line& line) { return !!line.socket; })) {
+  if (std::all_of(lines_.begin(), lines_.end(), [](const Line& line) { return line.done(); })) {
     state_ = State::kDone;
   } else if (hopeless() || now >= deadline_) {
     state_ = State::kFailed;
@@ -52,7 +52,7 @@ Dialler::State Dialler::advance(TimePoint now) {
 /// Returns whether another call may make progress at once.
 bool Dialler::advance_line(std::size_t stream, TimePoint now) {
   Line& line = lines_[stream];
-  if (line.socket) return false;
+  if (line.done()) return false;
   if (line.attempt == nullptr) {
     if (now < line.retry || now >= deadline_) return false;
     start(stream, now);
@@ -61,7 +61,7 @@ bool Dialler::advance_line(std::size_t stream, TimePoint now) {
     case Attempt::State::kPending:
       return false;
     case Attempt::State::kDone:
-      line.socket = line.attempt->take_socket();
+      line.connection = {line.attempt->take_socket(), line.attempt->tag()};
       line.attempt.reset();
       return false;
     default:
@@ -106,7 +106,7 @@ void Dialler::choose_next_endpoint(TimePoint now) {
 
 /// Before the peer is found: no endpoint is left to try. Afterwards: the peer refuses us.
 bool Dialler::hopeless() const {
-  if (lines_[0].socket) return endpoints_[endpoint_].hopeless;
+  if (lines_[0].done()) return endpoints_[endpoint_].hopeless;
   return std::all_of(endpoints_.begin(), endpoints_.end(),
                      [](const Endpoint& endpoint) { return endpoint.hopeless; });
 }
@@ -117,19 +117,19 @@ Clock::duration Dialler::back_off() noexcept {
 
 TimePoint Dialler::next_event() const {
   TimePoint next = deadline_;
-  const std::size_t active = lines_[0].socket ? lines_.size() : 1;
+  const std::size_t active = lines_[0].done() ? lines_.size() : 1;
   for (std::size_t stream = 0; stream < active; ++stream) {
     const Line& line = lines_[stream];
-    if (line.socket) continue;
+    if (line.done()) continue;
     next = std::min(next, line.attempt != nullptr ? line.attempt->deadline() : line.retry);
   }
   return next;
 }
 
-std::vector<Descriptor> Dialler::take_sockets() {
-  std::vector<Descriptor> sockets;
-  for (Line& line : lines_) sockets.push_back(std::move(line.socket));
-  return sockets;
+std::vector<Connection> Dialler::take_connections() {
+  std::vector<Connection> connections;
+  for (Line& line : lines_) connections.push_back(std::move(line.connection));
+  return connections;
 }
 
 std::string Dialler::reason() const {

@@ -9,9 +9,9 @@
 
 #include "base/address.h"
 #include "base/clock.h"
-#include "base/descriptor.h"
 #include "transport/identity.h"
 #include "transport/tcp/attempt.h"
+#include "transport/tcp/connection.h"
 #include "transport/tcp/poller.h"
 
 namespace slipstream {
@@ -38,7 +38,7 @@ class Dialler {
   State advance(TimePoint now);
   [[nodiscard]] TimePoint next_event() const;
   /// The connections, in the order of the streams. Valid once kDone.
-  std::vector<Descriptor> take_sockets();
+  std::vector<Connection> take_connections();
   /// Each endpoint with the result of its attempts. Valid once kFailed.
   [[nodiscard]] std::string reason() const;
 
@@ -51,8 +51,9 @@ class Dialler {
   };
   struct Line {  // a future stream
     std::unique_ptr<Attempt> attempt;
-    Descriptor socket;
+    Connection connection;
     TimePoint retry{};
+    [[nodiscard]] bool done() const noexcept { return !!connection.socket; }
   };
   bool advance_line(std::size_t stream, TimePoint now);
   void start(std::size_t stream, TimePoint now);

@@ -139,7 +139,8 @@ std::vector<Listener::Arrival> Listener::settle() {
       case Handshake::Progress::kPending:
         return false;
       case Handshake::Progress::kDone:
-        arrivals.push_back({visitor->handshake().hello(), visitor->take_socket()});
+        arrivals.push_back(
+            {visitor->handshake().hello(), {visitor->take_socket(), visitor->handshake().tag()}});
         return true;
       default:
         refusals_(visitor->name(), visitor->handshake().reason());

@@ -13,6 +13,7 @@
 #include "transport/handshake.h"
 #include "transport/identity.h"
 #include "transport/refusal_log.h"
+#include "transport/tcp/connection.h"
 #include "transport/tcp/poller.h"
 
 namespace slipstream {
@@ -32,7 +33,7 @@ class Listener {
   /// A connection whose other end has proved to be rank `hello.from`.
   struct Arrival {
     Hello hello;
-    Descriptor socket;
+    Connection connection;
   };
 
   /// Throws Error(kConfig) if it cannot listen on an address.

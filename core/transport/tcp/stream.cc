@@ -11,12 +11,13 @@
 namespace slipstream {
 
 Stream::Stream(Poller& poller, const std::string& peer, Descriptor socket,
-               const FrameReader::Source& source)
+               const FrameReader::Source& source, std::vector<StreamId>& lost)
     : poller_(poller),
       socket_(std::move(socket)),
       source_(source),
       name_(concat("stream ", source.stream, " of ", peer, " (", peer_address(socket_.get()).text(),
                    ")")),
+      lost_(lost),
       reader_(source) {
   poller_.watch(socket_.get(), *this);
 }
@@ -50,14 +51,16 @@ bool Stream::on_events(std::uint32_t events, Sink& sink) {
   if (progress == FrameReader::Progress::kMore) return true;
   // A write has failed, and the earlier data were delivered. The end of the stream, for which
   // read() waits, may never come, as after a time-out of the network.
-  if (progress == FrameReader::Progress::kEnded || writer_.error() != 0) lose(sink);
+  if (progress == FrameReader::Progress::kEnded || writer_.error() != 0) {
+    abandon(writer_.error() != 0 ? write_failure() : reader_.reason(), sink);
+  }
   return false;
 }
 
-void Stream::lose(Sink& sink) {
-  const std::string reason =
-      concat(name_, " ", writer_.error() != 0 ? write_failure() : reader_.reason());
+void Stream::abandon(const std::string& why, Sink& sink) {
+  const std::string reason = concat(name_, " ", why);
   close();
+  lost_.push_back({source_.peer, source_.stream});
   sink.stream_lost(source_.peer, source_.stream, reason);
 }
 

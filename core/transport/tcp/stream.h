@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/descriptor.h"
+#include "transport/tcp/connection.h"
 #include "transport/tcp/frame_reader.h"
 #include "transport/tcp/frame_writer.h"
 #include "transport/tcp/poller.h"
@@ -15,9 +17,9 @@ namespace slipstream {
 /// One connection to a peer whose handshake is done.
 class Stream final : public Watcher {
  public:
-  /// `peer` is the name of the peer in messages.
+  /// `peer` is the name of the peer in messages. The stream adds itself to `lost` when it is lost.
   Stream(Poller& poller, const std::string& peer, Descriptor socket,
-         const FrameReader::Source& source);
+         const FrameReader::Source& source, std::vector<StreamId>& lost);
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   ~Stream() override { close(); }
@@ -28,16 +30,18 @@ class Stream final : public Watcher {
   void forget(std::span<const std::byte> memory);
   /// Closes the connection at once without telling anybody; nothing is delivered any more.
   void close() noexcept;
+  /// Closes the connection and reports its loss.
+  void abandon(const std::string& why, Sink& sink);
   bool on_events(std::uint32_t events, Sink& sink) override;
 
  private:
-  void lose(Sink& sink);
   [[nodiscard]] std::string write_failure() const;
 
   Poller& poller_;
   Descriptor socket_;
   const FrameReader::Source source_;
   const std::string name_;  // "stream 1 of rank 3 (10.0.0.2:4000)"
+  std::vector<StreamId>& lost_;
   FrameWriter writer_;
   FrameReader reader_;
   bool peer_is_done_ = false;  // the peer has closed, or the connection is broken

@@ -3,6 +3,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/address.h"
@@ -29,24 +30,44 @@ std::string describe_connection(const Descriptor& socket) {
 
 }  // namespace
 
-TcpLink::TcpLink(Poller& poller, std::uint32_t peer, const std::string& name,
-                 std::vector<Descriptor> sockets, std::uint32_t max_payload_bytes)
-    : description_(describe_connection(sockets.at(0))) {
-  for (Descriptor& socket : sockets) {
-    const bool control = streams_.empty();
-    if (!control) {
-      ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes,
-                   sizeof kUnsentBytes);
-    }
-    streams_.push_back(std::make_unique<Stream>(
-        poller, name, std::move(socket),
-        FrameReader::Source{
-            .peer = peer,
-            .stream = static_cast<std::uint32_t>(streams_.size()),
-            .max_payload_bytes = max_payload_bytes,
-            .read_ahead_bytes = control ? kControlReadAhead : kBulkReadAhead,
-        }));
+TcpLink::TcpLink(Poller& poller, Options options, std::vector<Connection> connections,
+                 std::vector<StreamId>& lost)
+    : poller_(poller),
+      options_(std::move(options)),
+      description_(describe_connection(connections.at(0).socket)),
+      lost_(lost),
+      reconnects_(options_.reconnects) {
+  for (Connection& connection : connections) {
+    streams_.push_back(make_stream(num_streams(), std::move(connection.socket)));
+    tags_.push_back(connection.tag);
   }
+}
+
+std::unique_ptr<Stream> TcpLink::make_stream(std::uint32_t number, Descriptor socket) {
+  const bool control = number == 0;
+  if (!control) {
+    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);
+  }
+  const FrameReader::Source source{
+      .peer = options_.peer,
+      .stream = number,
+      .max_payload_bytes = options_.max_payload_bytes,
+      .read_ahead_bytes = control ? kControlReadAhead : kBulkReadAhead,
+  };
+  return std::make_unique<Stream>(poller_, options_.name, std::move(socket), source, lost_);
+}
+
+void TcpLink::reopen(std::uint32_t stream, Connection connection) {
+  streams_[stream] = make_stream(stream, std::move(connection.socket));
+  tags_[stream] = connection.tag;
+}
+
+void TcpLink::abandon(std::uint32_t stream, const std::string& why, Sink& sink) {
+  streams_[stream]->abandon(why, sink);
+}
+
+bool TcpLink::any_alive() const {
+  return std::ranges::any_of(streams_, [](const auto& stream) { return stream->alive(); });
 }
 
 std::uint32_t TcpLink::num_streams() const { return static_cast<std::uint32_t>(streams_.size()); }

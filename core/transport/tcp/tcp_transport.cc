@@ -69,12 +69,14 @@ TcpTransport::TcpTransport(const Identity& self, TcpOptions options)
                  .admit = [this](const Hello& hello) { return admit(hello); },
                  .handshake_deadline = options_.handshake_deadline,
                  .max_unfinished = max_unfinished(self, options_),
-                 .log = options_.log}) {}
+                 .log = options_.log}),
+      reconnector_(poller_, self) {}
 
 void TcpTransport::dial(std::uint32_t peer, std::vector<std::string> endpoints) {
   SLIPSTREAM_ASSERT(peer < self_.rank, "rank ", self_.rank, " dials rank ", peer);
   SLIPSTREAM_ASSERT(!closed_ && !links_.contains(peer) && !diallers_.contains(peer), "rank ", peer,
                     " is dialled again");
+  know(peer, endpoints);
   diallers_[peer] = std::make_unique<Dialler>(
       poller_, self_,
       Dialler::Plan{.peer = peer,
@@ -89,7 +91,8 @@ bool TcpTransport::poll(Sink& sink) {
   if (closed_) return false;
   const bool called = poller_.poll(sink);
   const bool connected = connecting() && go_on_connecting(sink);
-  return called || connected;
+  const bool reconnected = reconnect(sink);
+  return called || connected || reconnected;
 }
 
 TimePoint TcpTransport::next_event() const {
@@ -98,7 +101,7 @@ TimePoint TcpTransport::next_event() const {
   TimePoint next = listener_.next_event();
   for (const auto& [peer, dialler] : diallers_) next = std::min(next, dialler->next_event());
   for (const auto& [peer, assembly] : assemblies_) next = std::min(next, assembly.deadline);
-  return next;
+  return std::min(next, reconnector_.next_event());
 }
 
 void TcpTransport::close() {
@@ -106,11 +109,13 @@ void TcpTransport::close() {
   listener_.close();
   diallers_.clear();
   assemblies_.clear();
+  reconnector_.close();
   for (const auto& [peer, link] : links_) link->close();
 }
 
 /// The reason why a rank of this job cannot have the stream that it asks for; empty if it can.
 std::string TcpTransport::admit(const Hello& hello) const {
+  if (hello.renews != 0) return admit_renewal(hello);
   if (hello.from < self_.rank) {
     return concat("rank ", hello.from, " connected to rank ", self_.rank,
                   "; the higher rank must connect to the lower one");
@@ -119,6 +124,17 @@ std::string TcpTransport::admit(const Hello& hello) const {
     return concat(hello.num_streams, " streams were requested; allowed: 2 to ", 1 + kMaxStreams);
   }
   return links_.contains(hello.from) ? concat("rank ", hello.from, " is connected already") : "";
+}
+
+/// The same for a stream that was lost, or a knock of a lower rank that has lost it.
+std::string TcpTransport::admit_renewal(const Hello& hello) const {
+  const auto found = links_.find(hello.from);
+  if (found == links_.end() || !found->second->reconnects()) {
+    return concat("rank ", self_.rank, " has given up rank ", hello.from);
+  }
+  if (hello.num_streams == found->second->num_streams()) return "";
+  return concat("stream ", hello.stream, " of ", hello.num_streams, " was requested; there are ",
+                found->second->num_streams());
 }
 
 std::string TcpTransport::name_of(std::uint32_t peer) const {
@@ -138,22 +154,27 @@ bool TcpTransport::go_on_connecting(Sink& sink) {
 bool TcpTransport::gather_arrivals(Sink& sink) {
   auto arrivals = listener_.settle();
   const TimePoint now = Clock::now();
-  for (auto& [hello, socket] : arrivals) {
+  for (Listener::Arrival& arrival : arrivals) {
+    const Hello& hello = arrival.hello;
+    if (hello.renews != 0) {
+      take_renewal(std::move(arrival), sink);
+      continue;
+    }
     Assembly& assembly = assemblies_[hello.from];
     // A peer that dials again after a failure may use another number of streams.
-    if (assembly.sockets.size() != hello.num_streams) {
-      assembly.sockets.clear();
-      assembly.sockets.resize(hello.num_streams);
+    if (assembly.connections.size() != hello.num_streams) {
+      assembly.connections.clear();
+      assembly.connections.resize(hello.num_streams);
     }
-    assembly.sockets[hello.stream] = std::move(socket);
+    assembly.connections[hello.stream] = std::move(arrival.connection);
     assembly.deadline = now + options_.connect_deadline;
   }
   for (auto& node : extract_if(assemblies_, [](auto, auto& it) { return it.complete(); })) {
-    connect(node.key(), std::move(node.mapped().sockets), sink);
+    connect(node.key(), std::move(node.mapped().connections), sink);
   }
   for (auto& node : extract_if(assemblies_, [&](auto, auto& it) { return now >= it.deadline; })) {
     options_.log(LogLevel::kWarning, name_of(node.key()), " opened only some of its ",
-                 node.mapped().sockets.size(), " streams within ",
+                 node.mapped().connections.size(), " streams within ",
                  seconds(options_.connect_deadline), " s; this rank closed them");
   }
   return !arrivals.empty();
@@ -167,7 +188,7 @@ bool TcpTransport::settle_diallers(Sink& sink) {
   for (auto& node : finished) {
     Dialler& dialler = *node.mapped();
     if (dialler.advance(now) == Dialler::State::kDone) {
-      connect(node.key(), dialler.take_sockets(), sink);
+      connect(node.key(), dialler.take_connections(), sink);
     } else if (!closed_) {
       sink.refused(node.key(), dialler.reason());
     }
@@ -175,16 +196,81 @@ bool TcpTransport::settle_diallers(Sink& sink) {
   return !finished.empty();
 }
 
-void TcpTransport::connect(std::uint32_t peer, std::vector<Descriptor> sockets, Sink& sink) {
+void TcpTransport::connect(std::uint32_t peer, std::vector<Connection> connections, Sink& sink) {
   if (closed_) return;  // the sink has closed it while it was told about another peer
   auto& link = links_[peer];
-  for (const Descriptor& socket : sockets) {
-    apply(options_.traffic, socket.get());
-    if (options_.silence.count() > 0) give_up_after(options_.silence, socket.get());
-  }
-  link = std::make_unique<TcpLink>(poller_, peer, name_of(peer), std::move(sockets),
-                                   options_.max_payload_bytes);
+  for (const Connection& connection : connections) prepare(connection.socket);
+  link = std::make_unique<TcpLink>(poller_,
+                                   TcpLink::Options{.peer = peer,
+                                                    .name = name_of(peer),
+                                                    .max_payload_bytes = options_.max_payload_bytes,
+                                                    .reconnects = options_.reconnects},
+                                   std::move(connections), lost_);
   sink.connected(peer, *link);
+}
+
+void TcpTransport::prepare(const Descriptor& socket) const {
+  apply(options_.traffic, socket.get());
+  if (options_.silence.count() > 0) give_up_after(options_.silence, socket.get());
+}
+
+// ---- links that reconnect -----------------------------------------------------------------------
+
+/// Continues to open lost streams. Returns whether anything happened.
+bool TcpTransport::reconnect(Sink& sink) {
+  if (closed_ || (lost_.empty() && reconnector_.idle())) return false;
+  const TimePoint now = Clock::now();
+  begin_to_reconnect(now);
+  auto opened = reconnector_.advance(now);
+  for (auto& [stream, connection] : opened) reopen(stream, std::move(connection), sink);
+  if (!closed_) find_unreachable(now, sink);
+  return !opened.empty();
+}
+
+void TcpTransport::begin_to_reconnect(TimePoint now) {
+  for (const StreamId stream : std::exchange(lost_, {})) {
+    const TcpLink& link = *links_.at(stream.peer);
+    if (!link.reconnects() || link.alive(stream.stream)) continue;
+    reconnector_.begin(stream, link.tag(stream.stream), link.num_streams(), now);
+  }
+}
+
+void TcpTransport::find_unreachable(TimePoint now, Sink& sink) {
+  for (const auto& [peer, link] : links_) {
+    if (link->any_alive()) continue;
+    if (!link->reconnects()) {
+      reconnector_.give_up(peer);
+      continue;
+    }
+    const auto reason = reconnector_.hopeless(peer, now);
+    if (!reason) continue;
+    link->give_up();
+    reconnector_.give_up(peer);
+    sink.unreachable(peer, *reason);
+    if (closed_) return;
+  }
+}
+
+/// A peer has opened a stream again, or a lower rank asks for that.
+void TcpTransport::take_renewal(Listener::Arrival arrival, Sink& sink) {
+  const StreamId stream{arrival.hello.from, arrival.hello.stream};
+  TcpLink& link = *links_.at(stream.peer);
+  if (!link.reconnects()) return;  // given up since it was admitted
+  const bool is_knock = stream.peer < self_.rank;
+  const bool is_stale = is_knock && link.tag(stream.stream) != arrival.hello.renews;
+  if (link.alive(stream.stream) && !is_stale) {
+    link.abandon(stream.stream, "was lost at the other end", sink);
+  }
+  if (!is_knock) reopen(stream, std::move(arrival.connection), sink);
+}
+
+void TcpTransport::reopen(StreamId stream, Connection connection, Sink& sink) {
+  TcpLink& link = *links_.at(stream.peer);
+  if (closed_ || !link.reconnects()) return;
+  prepare(connection.socket);
+  link.reopen(stream.stream, std::move(connection));
+  reconnector_.end(stream);
+  sink.stream_opened(stream.peer, stream.stream);
 }
 
 }  // namespace slipstream

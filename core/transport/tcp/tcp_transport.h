@@ -13,9 +13,11 @@
 #include "slipstream/log.h"
 #include "transport/handshake.h"
 #include "transport/identity.h"
+#include "transport/tcp/connection.h"
 #include "transport/tcp/dialler.h"
 #include "transport/tcp/listener.h"
 #include "transport/tcp/poller.h"
+#include "transport/tcp/reconnector.h"
 #include "transport/tcp/tcp_link.h"
 #include "transport/tcp/traffic.h"
 #include "transport/transport.h"
@@ -35,6 +37,8 @@ struct TcpOptions {
   Clock::duration handshake_deadline = kHandshakeDeadline;
   /// Raised to the number that the peers open at the same time.
   std::size_t max_unfinished_handshakes = 64;
+  /// Whether lost streams are opened again.
+  bool reconnects = false;
   /// Time without acknowledgements after which a connection is given up; 0: the system's, which is
   /// a quarter of an hour.
   std::chrono::milliseconds silence{};
@@ -61,6 +65,10 @@ class TcpTransport final : public Transport {
   /// Starts to connect to `peer`, a lower rank, at one of the endpoints that it has published, with
   /// the best first. poll() continues the attempt and calls Sink::connected or Sink::refused.
   void dial(std::uint32_t peer, std::vector<std::string> endpoints);
+  /// Records the addresses of a higher rank, which are needed if the streams of that rank are lost.
+  void know(std::uint32_t peer, const std::vector<std::string>& endpoints) {
+    reconnector_.know(peer, endpoints, listener_.link_local_scope());
+  }
   /// Closes the listening sockets; links and attempts to dial go on.
   void stop_listening() { listener_.close(); }
 
@@ -73,20 +81,28 @@ class TcpTransport final : public Transport {
  private:
   /// The streams of a peer that dials us, until all of them have arrived.
   struct Assembly {
-    std::vector<Descriptor> sockets;
+    std::vector<Connection> connections;
     TimePoint deadline;
     [[nodiscard]] bool complete() const noexcept {
-      return std::all_of(sockets.begin(), sockets.end(), [](auto& socket) { return !!socket; });
+      return std::ranges::all_of(connections, [](auto& each) { return !!each.socket; });
     }
   };
 
   [[nodiscard]] std::string admit(const Hello& hello) const;
+  [[nodiscard]] std::string admit_renewal(const Hello& hello) const;
   [[nodiscard]] std::string name_of(std::uint32_t peer) const;
   [[nodiscard]] bool connecting() const;
   bool go_on_connecting(Sink& sink);
   bool gather_arrivals(Sink& sink);
   bool settle_diallers(Sink& sink);
-  void connect(std::uint32_t peer, std::vector<Descriptor> sockets, Sink& sink);
+  void connect(std::uint32_t peer, std::vector<Connection> connections, Sink& sink);
+  void prepare(const Descriptor& socket) const;
+  // For links that reconnect.
+  bool reconnect(Sink& sink);
+  void begin_to_reconnect(TimePoint now);
+  void find_unreachable(TimePoint now, Sink& sink);
+  void take_renewal(Listener::Arrival arrival, Sink& sink);
+  void reopen(StreamId stream, Connection connection, Sink& sink);
 
   const Identity self_;
   const TcpOptions options_;
@@ -94,7 +110,9 @@ class TcpTransport final : public Transport {
   Listener listener_;
   std::map<std::uint32_t, std::unique_ptr<Dialler>> diallers_;  // by peer
   std::map<std::uint32_t, Assembly> assemblies_;
+  std::vector<StreamId> lost_;  // streams that were lost in this poll()
   std::map<std::uint32_t, std::unique_ptr<TcpLink>> links_;  // kept as long as the transport lives
+  Reconnector reconnector_;
   bool closed_ = false;
 };
 

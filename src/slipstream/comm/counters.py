@@ -23,6 +23,8 @@ class Stats:
     shm_bytes_received: int
     segments_sent_again: int
     streams_lost: int
+    streams_reopened: int
+    """Number of lost connections that were replaced by new ones."""
     streams: int
     """Number of connections that carry bulk data to another rank over the network."""
     stalls_reported: int
@@ -49,6 +51,7 @@ def stats() -> Stats:
         shm_bytes_received=sum(engine.shm_bytes_received for engine in counters),
         segments_sent_again=sum(engine.segments_sent_again for engine in counters),
         streams_lost=sum(engine.streams_lost for engine in counters),
+        streams_reopened=sum(engine.streams_reopened for engine in counters),
         streams=max((engine.streams for engine in counters), default=0),
         stalls_reported=sum(engine.stalls_reported for engine in counters),
         busy_seconds=sum(engine.busy_nanoseconds for engine in counters) / 1e9,
