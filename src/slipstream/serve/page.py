@@ -74,7 +74,7 @@ class _Count:
 
 @dataclass(slots=True)
 class _Second:
-    """The requests of one second, in total and by model; `summary` caches that of the total."""
+    """The requests of one second, in total (with a cached summary) and by model."""
 
     at: int
     whole: _Count = field(default_factory=_Count)
