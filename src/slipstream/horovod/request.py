@@ -139,7 +139,12 @@ class TensorHandle:
         self._error: Exception | None = None
 
     def begin(self, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
-        """Set the engine's operation, if any, and the function that makes the result from it."""
+        """Store the engine's operation and the function that makes the result afterwards.
+
+        Args:
+            work: Operation of the engine; None if the result needs no operation in flight.
+            finish: Function that makes the result once the operation has ended.
+        """
         self._work, self._finish = work, finish
         self._started.set()
 
