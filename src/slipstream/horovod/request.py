@@ -89,7 +89,7 @@ class Request:
     def without_data(cls, tensor: Tensor, arrays: Arrays) -> Request:
         """Return the request of a rank that has called join(), for a tensor of other ranks.
 
-        The array is filled with zeros, or None if the ranks may pass different shapes.
+        The request's array has zeros. If the ranks may pass different shapes, there is no array.
         """
         kind, op, prescale, postscale, feedback = tensor.note.split()
         zeros = None
