@@ -68,8 +68,8 @@ class NamesInUse:
     therefore does not decide whether a second call with the same name raises an error.
 
     Args:
-        clock: Function that returns a time in nanoseconds, which only grows (default: the system's
-            monotonic clock).
+        clock: Function that returns a time in nanoseconds; the time must never decrease (default:
+            the system's monotonic clock).
     """
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
