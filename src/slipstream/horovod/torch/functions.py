@@ -132,7 +132,7 @@ def _with_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Copy nested dicts, lists and tuples; in the copy, `change` was applied to every leaf."""
+    """Return a copy of nested dicts, lists and tuples, with `change` applied to every leaf."""
     if isinstance(value, dict):
         items = cast("dict[Any, Any]", value).items()
         return {key: _mapped(item, change) for key, item in items}
