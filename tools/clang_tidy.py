@@ -28,7 +28,7 @@ from pathlib import Path
 from includes import includes, reachable
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("core", "bindings", "kernels", "plugin")
+FOLDERS = ("core", "bindings", "kernels", "plugin", "relay")
 COMMAND = ("clang-tidy", "--quiet")
 STAMPS_KEPT_DAYS = 60
 
