@@ -57,9 +57,9 @@ Lab open_lab() {
     fail("the relay cannot be found");
   }
   const int file = ::open(text + path, O_RDWR | O_CLOEXEC);
-  void* memory =
-      file < 0 ? MAP_FAILED
-               : ::mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  void* memory = file < 0
+                     ? MAP_FAILED
+                     : ::mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (memory == MAP_FAILED) fail(std::strerror(errno));
   ::close(file);
   return {static_cast<Table*>(memory), static_cast<std::uint8_t>(host + 1),

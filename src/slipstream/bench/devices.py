@@ -1,4 +1,4 @@
-"""Devices whose tensors benchmarks communicate, and the peers that can take part on them."""
+"""The device that holds a benchmark's tensors, and the backends that can be compared on it."""
 
 # PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -48,7 +48,7 @@ def check_device(name: str) -> None:
     import torch
 
     try:
-        has_number = torch.device(name).index is not None
+        has_number = ":" in str(torch.device(name))
     except RuntimeError as error:
         reason = str(error).partition("\n")[0]
         raise UsageError(

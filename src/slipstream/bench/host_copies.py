@@ -5,7 +5,7 @@ It has the collectives that DDP and the benchmarks call, and blocks the CPU in e
 
 # PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
+# pyright: reportUnknownArgumentType=false, reportIncompatibleMethodOverride=false
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
-from torch.distributed.distributed_c10d import Work
+from torch.distributed.distributed_c10d import PrefixStore, Work
 
 NAME = "gloo_host_copies"
 NO_LIMIT = timedelta(0)
@@ -35,7 +35,7 @@ def register(device: str) -> str:
 
 def _create(options: Any, _: Any) -> HostCopies:
     rank, size = options.group_rank, options.group_size
-    store = dist.PrefixStore(f"{options.group_id}/{NAME}", options.store)
+    store = PrefixStore(f"{options.group_id}/{NAME}", options.store)
     return HostCopies(dist.ProcessGroupGloo(store, rank, size, options.timeout), rank, size)
 
 
@@ -64,7 +64,9 @@ class CopiedWork(Work):
 
     def get_future(self) -> torch.futures.Future[Any]:
         """Return a future that is complete."""
-        devices = [tensor.device for tensor in self._result[:1] if not tensor.is_cpu]
+        devices: list[int | str | torch.device] = [
+            tensor.device for tensor in self._result[:1] if not tensor.is_cpu
+        ]
         future: torch.futures.Future[Any] = torch.futures.Future(devices=devices)
         future.set_result(self._result)
         return future
@@ -80,7 +82,7 @@ class HostCopies(ProcessGroup):
     """
 
     def __init__(self, gloo: Any, rank: int, size: int) -> None:
-        super().__init__(rank, size)
+        super().__init__(rank, size)  # pyright: ignore[reportCallIssue]
         self._gloo = gloo
         self._name = ""
 

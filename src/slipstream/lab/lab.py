@@ -289,7 +289,7 @@ class Lab:
         return plans
 
     def _links(self) -> Network:
-        """Return the links, which can be changed."""
+        """Return the lab's network; its methods change or cut links."""
         return self._network
 
     def _namespace(self, host: int) -> str | None:

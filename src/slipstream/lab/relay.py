@@ -31,8 +31,10 @@ PAYLOAD_SHARE = 1448 / 1514
 # in a lab with namespaces.
 BURST_SECONDS = 0.002
 
-# A piece takes a quarter of the burst on the link, so that threads may be late.
-PIECE_SECONDS = 0.0005
+# Longest time of a piece on a link that many connections share, and on the slowest link. Small
+# pieces let connections take turns; large ones cost the relay fewer turns of its threads.
+TURN_SECONDS = 0.0005
+PIECE_SECONDS = 0.002
 LEAST_PIECE_BYTES, MOST_PIECE_BYTES = 16 << 10, 256 << 10
 
 BUFFER_BYTES = 256 << 10  # of the relay's sockets; larger ones would hide the links' rates
@@ -85,15 +87,17 @@ class Route:
     @property
     def piece_bytes(self) -> int:
         """Number of bytes that pass a link at once before other connections have their turn."""
-        slowest = min(link.rate for link in self.links)
-        return min(MOST_PIECE_BYTES, max(LEAST_PIECE_BYTES, int(slowest / 8 * PIECE_SECONDS)))
+        fastest, slowest = (choose(link.rate for link in self.links) for choose in (max, min))
+        most = min(fastest * TURN_SECONDS, slowest * PIECE_SECONDS) / 8
+        return min(MOST_PIECE_BYTES, max(LEAST_PIECE_BYTES, int(most)))
 
     def pass_on(self, num_bytes: int) -> float:
         """Block until a piece has passed all links; return the time at which it arrives."""
-        now = begin = end = time.perf_counter()
+        end = time.perf_counter()
         for link in self.links:
-            begin, link_end = link.carry(num_bytes, max(begin, now))
+            begin, link_end = link.carry(num_bytes, time.perf_counter())
             end = max(end, link_end)
+            _sleep_until(begin)  # the next link is not kept waiting for a piece that is not there
         _sleep_until(end)
         return end + self.delay
 
@@ -146,48 +150,39 @@ class Relay:
         )
 
     def _accept(self) -> None:
+        """Accept clients until the relay ends; servers see them in the same order."""
         while True:
             try:
                 client, (_, port) = self._listener.accept()
             except OSError:  # the relay has ended
                 return
-            name = f"slipstream-relay-{port}"
-            thread = threading.Thread(target=self._serve, args=(client, port), name=name)
-            thread.daemon = True
-            thread.start()
-
-    def _serve(self, client: socket.socket, port: int) -> None:
-        """Connect a client with the port that it wanted, and pass bytes on in both directions."""
-        source = self._table[_PORTS + port] - 1
-        (wanted,) = _WANTED.unpack_from(self._table, 2 * _PORTS + 2 * port)
-        destination = self._table[wanted] - 1
-        with client:
+            source = self._table[_PORTS + port] - 1
+            wanted: int = _WANTED.unpack_from(self._table, 2 * _PORTS + 2 * port)[0]
+            destination = self._table[wanted] - 1
             if source < 0 or destination < 0:
-                return  # a stranger
-            with socket.socket() as server:
-                server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
-                server.settimeout(CONNECT_SECONDS)
-                try:
-                    server.connect((ADDRESS, wanted))
-                except OSError:
-                    _reset(client)
-                    return
-                server.settimeout(None)
-                self._pass_on(client, server, source, destination)
+                client.close()  # a stranger
+            elif (server := _connected(wanted)) is None:
+                _reset(client)
+                client.close()
+            else:
+                self._start(client, server, source, destination)
 
-    def _pass_on(
+    def _start(
         self, client: socket.socket, server: socket.socket, source: int, destination: int
     ) -> None:
         number = self._num_connections
         self._num_connections += 1
         forth = Direction(client, server, self._route(source, destination, number))
         back = Direction(server, client, self._route(destination, source, number))
-        for end in (client, server):
-            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        other = threading.Thread(target=back.run, daemon=True)
-        other.start()
-        forth.run()
-        other.join()
+
+        def serve() -> None:
+            with client, server:
+                other = threading.Thread(target=back.run, daemon=True)
+                other.start()
+                forth.run()
+                other.join()
+
+        threading.Thread(target=serve, name=f"slipstream-relay-{number}", daemon=True).start()
 
     def _route(self, source: int, destination: int, number: int) -> Route:
         links = [self._up[source]]
@@ -210,6 +205,7 @@ class Direction:
 
     def __init__(self, source: socket.socket, target: socket.socket, route: Route) -> None:
         self._source, self._target, self._route = source, target, route
+        target.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._travelling: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
 
     def run(self) -> None:
@@ -249,6 +245,20 @@ class Direction:
                     self._target.shutdown(socket.SHUT_WR)
                     return
                 self._target.sendall(data)
+
+
+def _connected(port: int) -> socket.socket | None:
+    """Return a connection to a port of this machine; None if nobody listens."""
+    server = socket.socket()
+    try:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+        server.settimeout(CONNECT_SECONDS)
+        server.connect((ADDRESS, port))
+    except OSError:
+        server.close()
+        return None
+    server.settimeout(None)
+    return server
 
 
 def _sleep_until(due: float) -> None:

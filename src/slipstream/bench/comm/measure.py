@@ -233,7 +233,7 @@ def measure(spec: CommSpec, on_note: OnNote | None = None) -> CommReport:
         peers = [peer for peer in spec.peers if peer not in missing]
         if lab is not None and spec.cross_traffic:
             stack.enter_context(cross_traffic(lab, spec.cross_traffic))
-        environ = {} if spec.device == CPU else nccl_environment(NCCL)
+        environ: Mapping[str, str] = {} if spec.device == CPU else nccl_environment(NCCL)
         rows = _run(spec, lab, _job(spec, lab, peers, folder), tell, environ)
         if "ring" in peers:
             rows += _run_ring(spec, lab, folder, tell)
