@@ -53,7 +53,7 @@ class RunOptions(_Name):
 
 
 class Encoding(NamedTuple):
-    """Options of a call that averages or sums a tensor, which is encoded for the network between hosts.
+    """Options of a call that averages or sums a tensor, encoded for the network between hosts.
 
     Args:
         codec: Codec, the same on all ranks: none (default), fp16, bf16 or int8.

@@ -1,4 +1,4 @@
-"""Averages and sums over hosts whose values are encoded on the GPU, so that fewer bytes cross the PCIe bus.
+"""Averages and sums over hosts, encoded on the GPU so that fewer bytes cross the PCIe bus.
 
 A tensor is cut into one block for each rank, the owner of the block. Each rank encodes its values
 of every other block and sends them to the owner. The owner decodes the received values and adds
@@ -63,7 +63,7 @@ def allreduce(
         tensor: Tensor on a GPU.
         codec: Codec: fp16, bf16 or int8.
         residual: Tensor of the same size on the same GPU, with the codec's rounding errors; None
-            for no error feedback.
+            if there is no error feedback.
         divisor: Number by which the sum is divided: the number of ranks for an average, or 1.
     """
     with torch.no_grad():
