@@ -15,6 +15,7 @@ import struct
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,9 +28,11 @@ ADDRESS = "127.0.0.1"
 # are payload. A rate counts all of them, as in a lab with namespaces.
 PAYLOAD_SHARE = 1448 / 1514
 
-# After a pause, or if a thread wakes up late, a link may carry the bytes of this time at once, as
-# in a lab with namespaces.
+# After a pause, a link may carry the bytes of this time at once, as in a lab with namespaces.
 BURST_SECONDS = 0.002
+
+# A thread that wakes up late makes up for at most this time, while bytes wait for it.
+LATE_SECONDS = 0.05
 
 # Longest time of a piece on a link that many connections share, and on the slowest link. Small
 # pieces let connections take turns; large ones cost the relay fewer turns of its threads.
@@ -91,15 +94,20 @@ class Route:
         most = min(fastest * TURN_SECONDS, slowest * PIECE_SECONDS) / 8
         return min(MOST_PIECE_BYTES, max(LEAST_PIECE_BYTES, int(most)))
 
-    def pass_on(self, num_bytes: int) -> float:
-        """Block until a piece has passed all links; return the time at which it arrives."""
-        end = time.perf_counter()
+    def pass_on(self, num_bytes: int, at: float) -> float:
+        """Block until a piece has passed all links; return the time at which it has.
+
+        Args:
+            num_bytes: Size of the piece in bytes.
+            at: Time in seconds of `time.perf_counter` at which the piece has arrived.
+        """
+        end = at
         for link in self.links:
-            begin, link_end = link.carry(num_bytes, time.perf_counter())
-            end = max(end, link_end)
+            begin, link_end = link.carry(num_bytes, at)
+            at, end = max(at, begin), max(end, link_end)
             _sleep_until(begin)  # the next link is not kept waiting for a piece that is not there
         _sleep_until(end)
-        return end + self.delay
+        return end
 
 
 class Relay:
@@ -162,6 +170,7 @@ class Relay:
             if source < 0 or destination < 0:
                 client.close()  # a stranger
             elif (server := _connected(wanted)) is None:
+                self._table[wanted] = 0  # later clients are refused, as nobody listens any more
                 _reset(client)
                 client.close()
             else:
@@ -220,21 +229,37 @@ class Direction:
             _reset(self._target)
 
     def _run_at_once(self) -> None:
-        buffer = memoryview(bytearray(self._route.piece_bytes))
-        while count := self._source.recv_into(buffer):
-            self._route.pass_on(count)
-            self._target.sendall(buffer[:count])
+        for data, _ in self._pieces():
+            self._target.sendall(data)
         self._target.shutdown(socket.SHUT_WR)
 
     def _run_delayed(self) -> None:
         arrival = threading.Thread(target=self._arrive, daemon=True)
         arrival.start()
         try:
-            while data := self._source.recv(self._route.piece_bytes):
-                self._travelling.put((self._route.pass_on(len(data)), data))
+            for data, end in self._pieces():
+                self._travelling.put((end + self._route.delay, bytes(data)))
         finally:
             self._travelling.put((time.perf_counter() + self._route.delay, b""))
             arrival.join()
+
+    def _pieces(self) -> Iterator[tuple[memoryview, float]]:
+        """Yield each piece when it has passed the links, and the time at which it should have."""
+        buffer = memoryview(bytearray(self._route.piece_bytes))
+        ready = time.perf_counter()  # when this direction was ready for the next piece
+        while True:
+            try:
+                count = self._source.recv_into(buffer, 0, socket.MSG_DONTWAIT)
+                at = max(ready, time.perf_counter() - LATE_SECONDS)
+            except BlockingIOError:
+                count = self._source.recv_into(buffer)
+                at = time.perf_counter()
+            if not count:
+                return
+            end = self._route.pass_on(count, at)
+            passed = time.perf_counter()
+            yield buffer[:count], end
+            ready = end + time.perf_counter() - passed
 
     def _arrive(self) -> None:
         with contextlib.suppress(OSError):  # then the other thread finds the same error

@@ -17,6 +17,7 @@ from slipstream.cli.lab_spec import describes_lab, lab_spec
 from slipstream.cli.options import (
     AsJson,
     CrossTraffic,
+    Delay,
     Device,
     FlowRate,
     NumHosts,
@@ -107,6 +108,7 @@ def comm(
     flow_rate: FlowRate = None,
     racks: Racks = 1,
     uplink: Uplink = None,
+    delay: Delay = "0s",
     cross_traffic: CrossTraffic = "",
     relay: Relay = False,
     output: OutputFile = None,
@@ -121,7 +123,7 @@ def comm(
             "--local measures this machine without a lab, and other options describe a lab; leave"
             " one of them out"
         )
-    network = (num_hosts, ranks_per_host, rate, flow_rate, racks, uplink)
+    network = (num_hosts, ranks_per_host, rate, flow_rate, racks, uplink, delay)
     defaults = CPU_PEERS if device == CPU else DEVICE_PEERS
     spec = CommSpec(
         collectives=split_list(collectives),
