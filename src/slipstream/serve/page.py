@@ -179,6 +179,7 @@ def _model(repository: Repository, history: History, spec: ModelSpec) -> dict[st
         "images": None if manifest.images is None else manifest.images.input,
         "engine": manifest.recipe.engine,
         "precision": manifest.recipe.precision,
+        "devices": served.devices,
         "accuracy": manifest.accuracy.model_dump(),
         "load": history.load(spec.name, spec.version),
     }

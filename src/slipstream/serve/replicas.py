@@ -12,7 +12,7 @@ from typing import Protocol
 
 from slipstream.infer.machine import usable_cores
 from slipstream.infer.package.package import Manifest
-from slipstream.infer.run.session import load_executable, sharing_of
+from slipstream.infer.run.session import device_of, load_executable, sharing_of
 from slipstream.serve.batcher import RunResult
 from slipstream.serve.signature import Arrays
 
@@ -28,11 +28,14 @@ class LoadedModel:
         manifest: Manifest of the model's package.
         runs: Number of runs (calls of the model) that may execute at the same time.
         seconds: Measured duration of a run in seconds.
+        devices: Device of each replica that executes the model: "cpu", or the number and name of a
+            GPU (default: one replica on the CPU).
     """
 
     manifest: Manifest
     runs: int
     seconds: float
+    devices: tuple[str, ...] = ("cpu",)
 
 
 class Replicas(Protocol):
@@ -94,7 +97,8 @@ class ModelRunner:
         self._alone, self._together = loaded.executable, together.executable
         begin = time.monotonic()
         self._alone.run(inputs)
-        self.ready = LoadedModel(manifest, together.runs, time.monotonic() - begin)
+        seconds = time.monotonic() - begin
+        self.ready = LoadedModel(manifest, together.runs, seconds, (device_of(loaded),))
         self.pool = ThreadPoolExecutor(together.runs, thread_name_prefix="slipstream-serve")
 
     def run(self, inputs: Arrays, is_alone: bool) -> RunResult:

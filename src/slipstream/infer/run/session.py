@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.accuracy.accuracy import Comparison
 from slipstream.infer.engines import Executable, Recipe, engine_of
-from slipstream.infer.engines.gpu.cards import parse_device
+from slipstream.infer.engines.gpu.cards import device_title, parse_device
 from slipstream.infer.graph.graph import Array
 from slipstream.infer.machine import usable_cores
 from slipstream.infer.outputs.outputs import LABELS, SCORES
@@ -256,6 +256,12 @@ class Loaded:
     executable: Executable
     threads: int
     card: int | None = None
+
+
+def device_of(loaded: Loaded) -> str:
+    """Return the words for the device that runs a package; see `device_title`."""
+    engine = engine_of(loaded.package.manifest.recipe.engine)
+    return device_title(engine.kind, loaded.card)
 
 
 def sharing_of(loaded: Loaded, cores: int, runs: int | None = None) -> Sharing:

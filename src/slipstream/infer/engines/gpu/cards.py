@@ -72,11 +72,19 @@ def card_names() -> tuple[str, ...]:
     return tuple(torch.cuda.get_device_name(card) for card in range(torch.cuda.device_count()))
 
 
+def device_title(kind: str, card: int | None) -> str:
+    """Return the words for the device of a loaded model: "cpu", or the number and name of a GPU."""
+    if kind == "cpu":
+        return "cpu"
+    names, number = card_names(), card or 0
+    return f"cuda:{number} ({names[number]})" if number < len(names) else f"cuda:{number}"
+
+
 def require_card() -> None:
     """Raise UnsupportedError if no GPU can be used, with the reason and a remedy."""
     reason = missing_cuda()
     if reason is not None:
-        raise UnsupportedError(reason)
+        raise UnsupportedError(f"the device is cuda: {reason}; or compile with --device cpu")
 
 
 def _numbered(names: tuple[str, ...]) -> str:
