@@ -118,7 +118,7 @@ MEASUREMENTS: dict[str, Callable[[], object]] = {
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 @pytest.mark.parametrize("name", MEASUREMENTS)
 def test_a_missing_gpu_is_said_with_a_remedy(name: str) -> None:
-    with pytest.raises(UnsupportedError, match="^PyTorch can use no device 'cuda' on") as caught:
+    with pytest.raises(UnsupportedError, match=r"^PyTorch can use no device 'cuda' on") as caught:
         MEASUREMENTS[name]()
     assert f"found: PyTorch {torch.__version__}, built " in str(caught.value)
     assert str(caught.value).endswith("or measure tensors of the CPU with --device cpu")
@@ -126,5 +126,5 @@ def test_a_missing_gpu_is_said_with_a_remedy(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["cuda:0", "tpu"])
 def test_a_wrong_device_is_a_wrong_call(name: str) -> None:
-    with pytest.raises(UsageError, match=f"the device is '{name}'; allowed: "):
+    with pytest.raises(UsageError, match=rf"the device is '{name}'; allowed: "):
         check_device(name)

@@ -161,9 +161,10 @@ class Relay:
         """Accept clients until the relay ends; servers see them in the same order."""
         while True:
             try:
-                client, (_, port) = self._listener.accept()
+                client, address = self._listener.accept()
             except OSError:  # the relay has ended
                 return
+            port: int = address[1]
             source = self._table[_PORTS + port] - 1
             wanted: int = _WANTED.unpack_from(self._table, 2 * _PORTS + 2 * port)[0]
             destination = self._table[wanted] - 1

@@ -128,8 +128,11 @@ def _cells(report: CommReport, row: CommRow, medians: dict[str, float]) -> list[
     if name in YARDSTICKS:
         return [format_seconds(median), "", "", ""]
     share = row.limit_share if row.samples.size >= COUNTED_FROM else None
-    if yardstick := medians.get(COPY_AND_ADD) or medians.get(HOST_COPIES):
-        share = max(yardstick, row.limit_seconds or 0.0) / median
+    if COPY_AND_ADD in medians:
+        share = medians[COPY_AND_ADD] / median
+    elif HOST_COPIES in medians:
+        copies = medians[HOST_COPIES] * comm_limits.CODEC_SHARE[row.codec]
+        share = max(copies, row.limit_seconds or 0.0) / median
     faster = medians[GLOO] / median if GLOO in medians else None
     return [
         format_seconds(median),
