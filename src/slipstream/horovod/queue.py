@@ -132,8 +132,9 @@ class TensorQueue:
         except SlipstreamError as error:
             self._negotiator.close()  # nothing can be submitted any more
             self._fail_all(error)
-        except BaseException as error:
+        except BaseException as error:  # such as too little memory on a GPU
             self._negotiator.close()
+            self.group.close()  # other ranks notice it, and do not wait for this one
             self._fail_all(InternalError(f"the Horovod API has failed: {error!r}"))
             raise
 

@@ -183,6 +183,23 @@ def check_streams(target: Target) -> None:
     hvd.barrier()
 
 
+def check_dropped_results(target: Target) -> None:
+    """Drop a result that another stream has still to read, and begin the next collective."""
+    reading = target.module.Stream()
+    for turn in range(8):
+        own = torch.full((50_000,), float(turn), device=target.device)
+        handle = hvd.allgather_async(own, name="result")
+        with target.module.stream(reading):
+            result = hvd.synchronize(handle)
+            for _ in range(4):
+                target.keep_busy()
+            copy = result + 0
+        del result, handle
+        hvd.allgather(own * 0 - 1, name="next")
+        with target.module.stream(reading):
+            assert copy.eq(float(turn)).all().item(), turn
+
+
 def check_gradients(target: Target) -> None:
     """Compare gradients through the collectives with the CPU's."""
 
@@ -327,15 +344,35 @@ def check_sets(target: Target) -> None:
         hvd.remove_process_set(one)
 
 
+def check_sparse(target: Target) -> None:
+    """Compare the training of an embedding with sparse gradients; not every device has them."""
+
+    def trained(device: str, **options: Any) -> torch.Tensor:
+        torch.manual_seed(5)
+        table = nn.Embedding(10, 4, sparse=True).to(device)
+        optimizer = torch.optim.SGD(table.parameters(), lr=1.0)
+        optimizer = hvd.DistributedOptimizer(optimizer, table.named_parameters(), **options)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            table(torch.tensor([hvd.rank(), step], device=device)).square().sum().backward()
+            optimizer.step()
+        return table.weight.detach().cpu()
+
+    for options in ({}, {"sparse_as_dense": True}):
+        torch.testing.assert_close(trained(target.device, **options), trained("cpu", **options))
+
+
 OF_COLLECTIVES = (
     check_collectives,
     check_orders,
     check_streams,
+    check_dropped_results,
     check_gradients,
     check_join,
     check_sets,
 )
 OF_TRAINING = (check_training, check_adasum, check_states, check_batch_norm)
+ON_GPU_ONLY = (check_sparse,)
 
 
 def keep_gpu_busy() -> None:
@@ -346,7 +383,7 @@ def keep_gpu_busy() -> None:
 
 def main() -> None:
     """Run the chosen checks on CUDA GPUs, with the time of each."""
-    chosen = {"collectives": OF_COLLECTIVES, "training": OF_TRAINING}[sys.argv[1]]
+    chosen = {"collectives": OF_COLLECTIVES, "training": (*OF_TRAINING, *ON_GPU_ONLY)}[sys.argv[1]]
     if sys.argv[1] == "training":  # codecs encode between hosts only
         os.environ["SLIPSTREAM_HOST_ID"] = os.environ["RANK"]
     torch.backends.cuda.matmul.allow_tf32 = False

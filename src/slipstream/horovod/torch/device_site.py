@@ -76,7 +76,8 @@ class DeviceSite:
         self._in_flight.append((landed, (work, finish, requests, results)))
         for member, result in zip(members, results, strict=True):
             if member.handle is not None:
-                landing = Landing(landed, work, new_tensors(member.request, result))
+                tensors = new_tensors(member.request, result)
+                landing = Landing(self._device, landed, work, tensors)
                 member.handle.begin(landing, lambda result=result: result, landing.follow)
 
     def zeros(self, dtype: str, shape: Sequence[int]) -> torch.Tensor:
@@ -111,14 +112,20 @@ class Landing:
     """Results of an operation on a device, as the handle of a tensor sees them.
 
     Args:
+        device: Device of the results.
         landed: Event after which the results are in the device's memory.
         work: Operation; None if it is done.
         tensors: Tensors of the result whose memory belongs to a stream of the site.
     """
 
     def __init__(
-        self, landed: torch.Event, work: DeviceWork | None, tensors: Sequence[torch.Tensor]
+        self,
+        device: torch.device,
+        landed: torch.Event,
+        work: DeviceWork | None,
+        tensors: Sequence[torch.Tensor],
     ) -> None:
+        self._device = device
         self._landed, self._tensors = landed, tensors
         self._handles = () if work is None else work.handles
 
@@ -137,7 +144,7 @@ class Landing:
 
     def follow(self) -> None:
         """Make the current stream wait for the results."""
-        stream = torch.accelerator.current_stream()
+        stream = kind_of(self._device).module.current_stream(self._device)
         stream.wait_event(self._landed)
         for tensor in self._tensors:
             tensor.record_stream(stream)

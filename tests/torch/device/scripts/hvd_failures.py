@@ -11,6 +11,7 @@ import teststream
 import torch
 
 import slipstream.horovod.torch as hvd
+from slipstream.horovod.torch import device_site
 
 END_SECONDS = 20.0  # far more than it takes
 
@@ -41,6 +42,27 @@ def check_wrong_calls() -> None:
     assert hvd.allreduce(matrix, op=hvd.Sum).eq(hvd.size()).all().item()
 
 
+def check_a_failed_rank() -> None:
+    """A rank cannot start an operation that the others have started; then the job starts again."""
+    tensor = torch.ones(1_300_001, device=ranks.DEVICE)
+    if hvd.rank() == 0:
+        device_site.DeviceSite.starting, original = fail, device_site.DeviceSite.starting
+    with pytest.raises(
+        hvd.HorovodInternalError, match="rank 0 has closed" if hvd.rank() else "no memory"
+    ):
+        hvd.allreduce(tensor, name="failed")
+    if hvd.rank() == 0:
+        device_site.DeviceSite.starting = original
+        time.sleep(0.5)  # others hear of it before this rank leaves the job
+    hvd.shutdown()
+    hvd.init()
+    assert hvd.allreduce(tensor, op=hvd.Sum).eq(hvd.size()).all().item()
+
+
+def fail(*_: object) -> None:
+    raise torch.OutOfMemoryError("no memory is left")
+
+
 def check_a_dead_rank() -> None:
     """The last rank dies after the start of an exchange: nobody's stream waits for it."""
     last = hvd.size() - 1
@@ -64,7 +86,8 @@ def main() -> None:
     hvd_ranks.start()
     check_devices_differ()
     check_wrong_calls()
-    hvd_results.check_streams(hvd_ranks.TARGET)
+    hvd_results.check_codec(hvd_ranks.TARGET, hvd.Compression.int8, hvd.Average)
+    check_a_failed_rank()
     check_a_dead_rank()
     hvd_ranks.finish()
 
