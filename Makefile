@@ -35,7 +35,7 @@ export CXX
 unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-CXX_SOURCES := $(shell find core bindings kernels plugin -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt)
+CXX_SOURCES := $(shell find core bindings kernels plugin relay -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt)
 
 .PHONY: all setup demo demo-lab tour test test-all test-cxx test-python sanitize sanitize-share check format golden bench bench-core wheel docs clean
 all: $(STAMPS)/package

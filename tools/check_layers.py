@@ -1,4 +1,4 @@
-"""Check the #include lines of core/, kernels/, bindings/ and plugin/ against the layers.
+"""Check the #include lines of core/, kernels/, bindings/, plugin/ and relay/ against the layers.
 
     base <- {topology, transport, reduce <- codec} <- collective <- engine <- negotiation <- runtime
     runtime -> {tcp, shm, fake}
@@ -6,6 +6,7 @@
     {engine, device} <- staged <- runtime
     {topology, tcp} <- plugin, the net plugin of NCCL, which has no engine
     bindings -> public headers and runtime
+    relay, the library of the lab's ranks, which includes nothing of ours
     kernels, which are independent of core/ <- bindings/kernels
 
 An arrow means "includes". The CMake targets enforce the same order at link time, but they do not
@@ -42,6 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "plugin": FOUNDATION | {"topology", "transport", "transport/tcp", "plugin"},
     "bindings": {"public", "bindings"},
     "kernels": {"kernels", "hwy"},
+    "relay": set(),
     "bindings/kernels": {"kernels"},
     **{layer: FOUNDATION | {"transport", layer} for layer in CONCRETE},
     **{layer: FOUNDATION | {"gate", "device", layer} for layer in DEVICES},
@@ -82,7 +84,7 @@ def included_layers(source: Path) -> list[tuple[int, str, str]]:
 def violations(root: Path) -> list[str]:
     """Return a message for each include that violates the layers, and for each unknown folder."""
     problems: list[str] = []
-    for folder in ("core", "kernels", "bindings", "plugin"):
+    for folder in ("core", "kernels", "bindings", "plugin", "relay"):
         top = root / folder
         for source in sorted([*top.rglob("*.cc"), *top.rglob("*.h")]):
             relative = source.relative_to(top)

@@ -6,8 +6,9 @@ A source that passes is not checked again until an input of clang-tidy changes. 
 passed, there is a stamp: an empty file in the user's cache folder (slipstream/clang-tidy), which
 all checkouts share. The name of the stamp is a digest of all inputs: the source, our headers that
 it includes, every .clang-tidy, the compiler commands of the source, and the command line of
-clang-tidy. The digest also has the versions of clang-tidy, g++ and nanobind, which stand for all
-headers that are not ours. An #include line that names its file by a macro is ignored.
+clang-tidy. The contents of headers that are not ours are not part of the digest; the versions of
+clang-tidy, g++ and nanobind are used in their place. An #include line that names its file by a
+macro is ignored.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pathlib import Path
 from includes import includes, reachable
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("core", "bindings", "kernels", "plugin")
+FOLDERS = ("core", "bindings", "kernels", "plugin", "relay")
 COMMAND = ("clang-tidy", "--quiet")
 STAMPS_KEPT_DAYS = 60
 

@@ -25,6 +25,15 @@ ELSEWHERE = {
     "slipstream bench train": (
         "tests/lab/test_bench_train.py::test_the_demo_s_model_trains_alike_over_all"
     ),
+    "slipstream bench comm --device cuda --num-hosts 2 --rate 10gbit": (
+        "tests/torch/test_bench_devices.py::test_collectives"
+    ),
+    "slipstream bench train --device cuda --num-hosts 2 --rate 10gbit": (
+        "tests/torch/test_bench_devices.py::test_training_has_the_losses_of_gloo"
+    ),
+    "slipstream bench replay resnet50 --device cuda --num-hosts 2 --rate 10gbit": (
+        "tests/torch/test_bench_devices.py::test_replays_send_what_the_device_has"
+    ),
     "slipstream bench replay resnet50 vgg16 --limits": (
         "tests/unit/bench/test_replay.py::test_the_command_prints_limits_without_running_anything"
     ),
@@ -49,6 +58,7 @@ SHORTER = {
     "slipstream bench comm --cross-traffic 500mbit --sizes 25m --rounds 100": (
         f"{COMM} --cross-traffic 50mbit"
     ),
+    "slipstream bench comm --relay --delay 5ms": COMM,
     "slipstream bench train --models large --flow-rate 250mbit --codecs none,fp16": (
         "--num-hosts 2 --models resnet --steps 1 --rounds 1"
     ),

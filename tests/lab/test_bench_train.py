@@ -93,7 +93,7 @@ def test_the_table_has_rates_ratios_and_marks_losses_that_differ() -> None:
     with console.capture() as captured:
         console.print(train_table.table(TrainSpec(), results))
     (line,) = [line for line in captured.get().splitlines() if " 256 " in line]
-    assert line.split()[1:] == ["1", "s", "256", "2.00", "0.50", "3.0000", "2.5e-01", "!"]
+    assert line.split()[1:] == ["1", "s", "256", "2.00", "0.50", "0.50", "3.0000", "2.5e-01", "!"]
 
 
 @pytest.mark.netns

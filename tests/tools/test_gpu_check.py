@@ -15,6 +15,7 @@ from gpu_check.build import BuildError, compile_once
 from gpu_check.case import CASES, PROGRAMS, TENSORS
 from gpu_check.driver import LIBRARY, Driver, NoDriverError
 from gpu_check.isolated import collect, text_of
+from gpu_check.network import comm_rows, train_rows
 from gpu_check.staging import CORE, StagingError, build_staging, run_program, sources, staging
 
 
@@ -149,3 +150,25 @@ def test_results_are_json_with_a_row_a_line() -> None:
     results["copies"][1]["rows"] = []
     assert json.loads(text) == results
     assert text.count('"b"') == sum('"b"' in line for line in text.splitlines())
+
+
+def test_rows_of_the_network_say_whether_bars_hold() -> None:
+    row = {"contender": "slipstream", "codec": "none", "median_seconds": 0.1}
+    row["limit_seconds"] = 0.095
+    copies = {"contender": "copies to host and back", "median_seconds": 0.02, "limit_seconds": None}
+    found = list(comm_rows({"rows": [row, copies], "notes": ["nccl is left out: no NCCL"]}))
+    assert found[0] == {
+        **{"contender": "slipstream", "median_ms": 100.0, "share": 0.95},
+        **{"bar": 0.9, "holds": True},
+    }
+    assert found[2] == {"contender": "", "missing": "nccl is left out: no NCCL"}
+    slow = {"contender": "slipstream int8", "median_seconds": 0.1, "times_gloo": 2.4}
+    (trained, missing) = train_rows(
+        {
+            "results": [{**slow, "limit_share": None, "agrees": True}],
+            "missing": {"nccl": "no NCCL"},
+        }
+    )
+    assert trained["bar"] == 2.5
+    assert not trained["holds"]
+    assert missing == {"contender": "nccl", "missing": "no NCCL"}

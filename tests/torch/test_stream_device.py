@@ -37,5 +37,19 @@ def test_hierarchy(run_on_device: Run, count: int) -> None:
 
 
 @pytest.mark.parametrize("run_on_device", ["slipstream"], indirect=True)
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("collectives", 2), ("collectives", 3), ("failures", 2), ("training", 2), ("hierarchy", 4)],
+)
+def test_horovod(run_on_device: Run, name: str, count: int) -> None:
+    run_on_device(count, f"hvd_{name}.py")
+
+
+@pytest.mark.parametrize("run_on_device", ["slipstream"], indirect=True)
 def test_the_benchmark_of_waits_runs(run_on_device: Run) -> None:
     run_on_device(2, str(Path(__file__).parents[2] / "benchmarks/gpu/wait.py"))
+
+
+@pytest.mark.parametrize("run_on_device", ["slipstream"], indirect=True)
+def test_calls_of_a_model_overlap_and_stay_apart(run_on_device: Run) -> None:
+    run_on_device(1, "inference.py")

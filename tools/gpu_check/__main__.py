@@ -4,9 +4,14 @@
 
 The check needs Python 3.10 or later, g++ and nvcc, but no network. Most parts use PyTorch only to
 keep the GPU busy. The part "staging" needs no nvcc, because it builds and runs the code of the
-engine. The part "codecs" needs PyTorch, and for half of its cases Triton, but no nvcc. The part
-"collectives" needs PyTorch and an installed slipstream. Every case runs in its own process, with a
-time limit. After each part, the results of the part are printed and FILE is written.
+engine. The part "codecs" needs PyTorch, and for half of its cases Triton, but no nvcc. The
+parts "collectives" and "horovod" need PyTorch and an installed slipstream. So does the part
+"network", which runs only if it is named, because it takes about eight minutes:
+
+    python -m tools.gpu_check --parts network --seconds 560
+
+Every case runs in its own process, with a time limit. After each part, the results of the part are
+printed and FILE is written.
 
 Exit codes: 0 if all parts ran; 1 if a part failed or the time was over; 2 if there is no CUDA
 driver or no compiler, and for wrong arguments.
@@ -39,8 +44,11 @@ ONE_CONNECTION = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 MANY_CONNECTIONS = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
 EAGER = {"CUDA_MODULE_LOADING": "EAGER"}
 NO_TIME = {"failed": "no time was left"}
+TRAIN_PEERS = "gloo,nccl,nccl-tuned,nccl-plugin,nccl-fp16,nccl-bf16,nccl-powersgd"
 BACKENDS = ("slipstream", "gloo", "slipstream", "gloo")  # interleaved
+HOROVOD_CHECKS = ("collectives", "training")
 CODEC_KERNELS = ("triton", "torch")
+NETWORK = "network"
 HUNG = "does not come back"
 
 
@@ -69,8 +77,17 @@ def plan() -> list[Step]:
         *[Step("staging", "staging in several processes", [count]) for count in ("2", "4")],
         *[Step("collectives", "ranks", ["results", count]) for count in ("2", "4")],
         Step("collectives", "ranks", ["encoded", "2"]),
+        Step("collectives", "ranks", ["stages", "2", "encoded"]),
+        Step("collectives", "ranks", ["stages", "4", "hierarchy"]),
         Step("collectives", "ranks", ["killed", "2"]),
         *[Step("collectives", "ranks", ["rates", "2", backend]) for backend in BACKENDS],
+        Step(NETWORK, "network", ["comm", "2", "gloo,nccl,nccl-tuned,nccl-plugin"]),
+        Step(NETWORK, "network", ["resnet50", "2", TRAIN_PEERS]),
+        Step(NETWORK, "network", ["gpt2", "2", "gloo,nccl"]),
+        Step(NETWORK, "network", ["resnet50", "4", "gloo"]),
+        Step(NETWORK, "network", ["gpt2", "4", "gloo"]),
+        *[Step("horovod", "ranks", ["hvd_results", "2", checks]) for checks in HOROVOD_CHECKS],
+        Step("horovod", "ranks", ["hvd_results", "4", "collectives"]),
         *[Step("codecs", "codecs", [kernels]) for kernels in CODEC_KERNELS],
         *[Step("codecs", "codec rates", [kernels]) for kernels in CODEC_KERNELS],
         Step("signals", "round trips"),
@@ -127,7 +144,7 @@ def run_step(step: Step, folder: Path, limit: float) -> dict[str, Any]:
             folder,
             step.arguments,
             step.variables,
-            silence=min(SILENCE_SECONDS, limit),
+            silence=limit if step.part == NETWORK else min(SILENCE_SECONDS, limit),
             limit=limit,
         )
     has_variants = step.case in PROGRAMS or step.case in TENSORS
@@ -147,17 +164,18 @@ def parts(steps: list[Step]) -> Iterator[tuple[str, list[Step]]]:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     names = [name for name, _ in parts(plan())]
+    default = [name for name in names if name != NETWORK]
     parser = argparse.ArgumentParser(prog="python -m tools.gpu_check", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON file for the results")
     parser.add_argument(
-        "--parts", help=f"parts to run, comma-separated (default: {','.join(names)})"
+        "--parts", help=f"parts to run, comma-separated (default: {','.join(default)})"
     )
     parser.add_argument(
         "--seconds", type=float, default=240, help="time limit for all parts (default: 240)"
     )
     parsed = parser.parse_args(arguments)
-    parsed.parts = parsed.parts.split(",") if parsed.parts else names
+    parsed.parts = parsed.parts.split(",") if parsed.parts else default
     for name in parsed.parts:
         if name not in names:
             parser.error(f"the part is {name!r}; allowed: {', '.join(names)}")
@@ -174,7 +192,7 @@ def build(steps: list[Step], folder: Path) -> None:
     load_library()
     if any(step.case in CASES for step in steps):
         open_bench(folder)
-    if any(step.case in PROGRAMS for step in steps):
+    if any(step.part == "staging" for step in steps):
         build_staging(folder)
 
 

@@ -23,6 +23,7 @@ from . import (
     signals,
 )
 from .bench import Bench, Row, open_bench
+from .network import network
 from .ranks.launch import ranks
 from .staging import sharing, staging
 
@@ -47,6 +48,7 @@ PROGRAMS: dict[str, Callable[[Path, list[str]], Iterator[Row]]] = {
     "staging": staging,
     "staging in several processes": sharing,
     "ranks": ranks,
+    "network": network,
 }
 # Modules with a function `measure`, which import PyTorch and need no build, so they are imported
 # only when they run.

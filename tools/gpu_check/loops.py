@@ -85,7 +85,7 @@ class Loops:
         Args:
             gate: Word that the GPU waits for.
             ready: Word that the GPU writes.
-            value: Value of both words.
+            value: Value to store to `gate`, and to wait for in `ready`.
             delay: Nanoseconds to wait before the store (default 0).
             limit: Nanoseconds to wait after the store (default: one second).
         """

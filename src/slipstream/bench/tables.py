@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich import box
 from rich.table import Table
@@ -44,3 +44,19 @@ def make_table(
 def yes_or_no(holds: bool) -> str:
     """Return the text of a cell that says whether a target is met."""
     return "yes" if holds else "no"
+
+
+def not_run(missing: Mapping[str, str]) -> str:
+    """Return a sentence that says which peers were not run, and why; "" if all were run.
+
+    Args:
+        missing: Peers that were not run, each with the reason.
+    """
+    if not missing:
+        return ""
+    reasons = dict.fromkeys(missing.values())
+    parts = [
+        f"{', '.join(peer for peer in missing if missing[peer] == reason)} ({reason})"
+        for reason in reasons
+    ]
+    return f" Not run: {'; '.join(parts)}."

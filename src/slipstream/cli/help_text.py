@@ -50,7 +50,11 @@ def _within(columns: int) -> int:
 
 
 def help_text(command: Any, context: Any, columns: int) -> str:
-    """Return the usage, help, arguments, options by group, commands and examples of a command."""
+    """Return the text that `--help` prints for a command.
+
+    The text has the command's usage and description, then its arguments, its groups of options and
+    its subcommands, and then examples.
+    """
     lines = [*_hanging("Usage: ", usage(command, context), columns), ""]
     lines += _paragraphs(_plain(command.help or ""), columns)
     for title, rows in _sections(command, context).items():

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from slipstream.lab import LabSpec
 
 DEFAULT_HOSTS = 4
-LAB_OPTIONS = ("num_hosts", "ranks_per_host", "rate", "flow_rate", "racks", "uplink")
+LAB_OPTIONS = ("num_hosts", "ranks_per_host", "rate", "flow_rate", "racks", "uplink", "delay")
 
 
 def describes_lab(context: Any) -> bool:
@@ -27,6 +27,7 @@ def lab_spec(
     flow_rate: str | None = None,
     racks: int = 1,
     uplink: str | None = None,
+    delay: str = "0s",
 ) -> LabSpec:
     """Return the description of a lab.
 
@@ -40,6 +41,7 @@ def lab_spec(
             (default None: no limit). A path is a group of connections that share its bit rate.
         racks: Number of racks (default 1).
         uplink: Bit rate between a rack and the spine; None (the default) for a single rack.
+        delay: Time from host to host in one direction (default 0s); other times need a relay.
     """
     from slipstream.lab import LabSpec
 
@@ -54,4 +56,5 @@ def lab_spec(
         flow_rates=flow_rates if len(flow_rates) > 1 else (),
         racks=racks,
         uplink=uplink,
+        delay=delay,
     )

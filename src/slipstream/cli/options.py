@@ -110,6 +110,30 @@ ChartFile = Annotated[
 ]
 HtmlFile = Annotated[Path | None, file_option("--html", help="File for a page with charts.")]
 
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=MEASUREMENT,
+        help="Device that has the tensors: cpu, cuda, or another device of PyTorch.",
+    ),
+]
+Relay = Annotated[
+    bool,
+    typer.Option(
+        "--relay",
+        rich_help_panel=NETWORK,
+        help="Shape links by a relay, without namespaces and root.",
+    ),
+]
+Delay = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME",
+        rich_help_panel=NETWORK,
+        help="Time from host to host in one direction, such as 5ms; needs a relay.",
+    ),
+]
 NumHosts = Annotated[
     int | None,
     typer.Option(

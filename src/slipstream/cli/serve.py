@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from slipstream.cli.options import check_output_file
+from slipstream.cli.options import check_output_file, split_list
 from slipstream.cli.output import remark, stdout_console
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.units import parse_duration
@@ -23,6 +23,7 @@ EXAMPLES = """\b
   slipstream serve model.slip
   slipstream serve resnet=resnet50.slip detector.slip --port 9000
   slipstream serve resnet=old.slip resnet=new.slip@10%     a canary: version 2 receives a tenth
+  slipstream serve model.slip --device cuda:0,cuda:1       a process on each GPU
   slipstream serve model.slip --host 0.0.0.0 --token-file tokens --access-log -
 
 Clients of the Open Inference Protocol, version 2, such as tritonclient, can connect: over REST at
@@ -64,6 +65,13 @@ def serve(
             min=1, help="Number of processes that run the models; a process that dies is replaced."
         ),
     ] = 1,
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST",
+            help="Devices, one process on each: cpu, cuda or cuda:0,cuda:1; auto: as compiled.",
+        ),
+    ] = "auto",
     threads: Annotated[
         int | None,
         typer.Option(
@@ -164,6 +172,7 @@ def serve(
         port=port,
         grpc_port=None if grpc_port < 0 else grpc_port,
         replicas=replicas,
+        devices=split_list(device),
         threads=threads,
         seconds=_at_least(0.001, timeout, "timeout"),
         delay=parse_duration(delay, "delay"),

@@ -81,7 +81,7 @@ class Agent:
         self._kill_at: float | None = None
 
     def run(self) -> None:
-        """Obey the launcher until all ranks have ended; then kill all processes that they left."""
+        """Obey the launcher until all ranks have ended; kill processes that ranks left behind."""
         adopt_orphans()
         expect_children()
         os.set_blocking(self._reports, False)

@@ -139,7 +139,7 @@ class JsonDisplay:
             self._event("line", rank=rank, stream="stderr" if is_error else "stdout", text=text)
 
     def progress(self, rank: int, text: str) -> None:
-        """Report nothing, because `line` receives the last state of a progress line."""
+        """Report nothing; when a progress line ends, `line` reports its last state."""
 
     @property
     def has_no_reader(self) -> bool:

@@ -30,7 +30,7 @@ class Job:
         environ: Environment variables of the launcher.
         module: Whether the program is a module, as with `python -m` (default False).
         chosen: Further environment variables for every rank (default none). SLIPSTREAM_* variables
-            among them apply to the launcher too.
+            in `chosen` apply to the launcher too.
         ssh_options: `-o` options for ssh, such as `Port=2222` (default none); the user's own ssh
             configuration applies as well.
         grace_seconds: Time in seconds between SIGTERM and SIGKILL when the ranks are ended, 0 or

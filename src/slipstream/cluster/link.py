@@ -79,7 +79,7 @@ class AgentLink:
         return self._process.stderr.fileno()
 
     def send(self, message: Message) -> None:
-        """Send an order to the agent, unless it has already ended."""
+        """Send an order to the agent; do nothing if the agent has already ended."""
         assert self._process.stdin is not None
         self.has_started |= isinstance(message, Start)
         line = memoryview(encode(message))

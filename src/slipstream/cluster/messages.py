@@ -28,10 +28,10 @@ class Hello:
 class Start:
     """Start one rank for each element of `ranks`.
 
-    An element has the environment variables of one rank, and `environ` has those that all ranks
-    share. `terminal` has the file descriptors for standard output and standard error of the first
-    rank; empty means pipes. With `nccl_plugin`, NCCL uses the net plugin that is installed on the
-    agent's host.
+    An element has the environment variables of one rank, and `environ` has the variables that all
+    ranks share. `terminal` has the file descriptors for standard output and standard error of the
+    first rank; if it is empty, the agent creates pipes. With `nccl_plugin`, NCCL uses the net
+    plugin that is installed on the agent's host.
     """
 
     argv: tuple[str, ...]

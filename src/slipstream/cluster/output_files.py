@@ -50,7 +50,7 @@ class OutputFiles:
         return self._shown.has_no_reader
 
     def progress(self, rank: int, text: str) -> None:
-        """Show the state of a progress line, without writing it: `line` receives the last state."""
+        """Show a progress line, but do not write it; when it ends, `line` writes its last state."""
         self._shown.progress(rank, text)
 
     def started(self, rank: int, host: str, pid: int) -> None:

@@ -35,8 +35,8 @@ def start_rank(
         argv: Program and its arguments.
         cwd: Working directory.
         environ: Complete environment of the rank.
-        terminal: File descriptors for standard output and standard error; empty (the default)
-            creates pipes.
+        terminal: File descriptors for standard output and standard error. If `terminal` is empty
+            (the default), this function creates pipes.
 
     Raises:
         OSError: the directory or program does not exist, or the program may not be executed.

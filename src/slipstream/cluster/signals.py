@@ -13,8 +13,9 @@ PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 def expect_children() -> None:
     """Make the kernel report ended children to this process, even if its parent ignored SIGCHLD.
 
-    A program inherits an ignored or blocked SIGCHLD, and then the kernel keeps no exit codes. Call
-    `expect_children` in the main thread.
+    A program inherits from its parent whether SIGCHLD is ignored or blocked. If SIGCHLD is ignored,
+    the kernel keeps no exit codes; if it is blocked, no signal arrives. Call `expect_children` in
+    the main thread.
     """
     if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

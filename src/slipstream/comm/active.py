@@ -79,9 +79,9 @@ class OpenEngine:
     def close(self) -> None:
         """Close the engine, and forward the rest of its log.
 
-        Blocks for at most a few seconds, until the other ranks have all data that they need from
-        this rank. A second call does nothing, and so does a call in a forked child, which owns no
-        engine.
+        The call blocks until the other ranks have all data that they need from this rank, but not
+        longer than a few seconds. A second call does nothing. A call in a forked child does
+        nothing either, because a forked child owns no engine.
         """
         if not self.is_mine() or not self._closing.acquire(blocking=False):
             return

@@ -1,14 +1,16 @@
 """Mutual authentication of the two ends of a connection, which prove that they have the job key.
 
     connector  Hello      magic, version, rank, world size, epoch, nonce
-    acceptor   Challenge  magic, version, nonce, HMAC over its label, Hello and Challenge
-    connector  Proof      HMAC over its label, Hello and Challenge
+    acceptor   Challenge  magic, version, nonce, HMAC over "accept", Hello and these three fields
+    connector  Proof      HMAC over "connect", Hello and the same three fields
 
 The connector is the process that opened the connection, and the acceptor is the process that
 listened. Both HMACs cover both nonces, the rank, the world size, the epoch and the version. Hello,
-Challenge and Proof have fixed sizes. Every later message carries an HMAC over its bytes and its
-number. The key of this HMAC is valid for one connection and one direction, so nobody else can
-change, repeat or insert messages.
+Challenge and Proof have fixed sizes. The words "accept" and "connect" make the two HMACs differ, so
+nobody can send the acceptor's HMAC back as a proof.
+
+Every later message carries an HMAC over its bytes and its number. The key of this HMAC is valid for
+one connection and one direction, so nobody else can change, repeat or insert messages.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ class Seal:
         return _digest(self._key, self._messages.to_bytes(8, "big"), message)
 
     def matches(self, message: bytes, digest: bytes) -> bool:
-        """Return whether `digest` is right for the next message in this direction; count it."""
+        """Return whether `digest` fits the next message in this direction; count the message."""
         return hmac.compare_digest(self.digest(message), digest)
 
 

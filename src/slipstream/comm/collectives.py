@@ -87,8 +87,8 @@ class Group:
                 no effect on arrays below 32 KB and on types other than float32. It also has no
                 effect if hosts have different numbers of ranks.
             residual: Float32 array for error feedback, with as many elements as `array` (default
-                None). Fill it with zeros before the first call. It keeps the codec's rounding error
-                for the next allreduce of `array`.
+                None). Fill it with zeros before the first call. The engine stores the rounding
+                error of the codec in `residual`, for the next allreduce of `array`.
 
         Returns:
             The array with the result, or a Handle.

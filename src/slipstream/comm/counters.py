@@ -9,10 +9,10 @@ from slipstream.comm.active import open_engines
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stats:
-    """Counters of all open engines of this process together; each counts from its creation.
+    """Counters of all open engines of this process together.
 
-    Numbers of bytes include the engine's message headers. `last_submit_time` and
-    `last_complete_time` are values of `time.monotonic()`, in seconds.
+    An engine counts from its creation on. Numbers of bytes include the engine's message headers.
+    `last_submit_time` and `last_complete_time` are values of `time.monotonic()`, in seconds.
     """
 
     operations: int

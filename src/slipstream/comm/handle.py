@@ -12,12 +12,12 @@ _abandoned: deque[tuple[_core.Handle, tuple[object, ...]]] = deque()
 
 
 def keep_until_done(handle: _core.Handle, arrays: tuple[object, ...]) -> None:
-    """Keep the arrays of an operation alive until it ends, even if nobody keeps its handle."""
+    """Keep the arrays of an operation alive until it ends, even if its handle is dropped."""
     _abandoned.append((handle, arrays))
 
 
 def release_done() -> None:
-    """Release the arrays that keep_until_done() keeps for operations that have ended."""
+    """Release what keep_until_done() has kept, except the arrays of operations in flight."""
     for _ in range(len(_abandoned)):
         try:
             handle, arrays = _abandoned.popleft()

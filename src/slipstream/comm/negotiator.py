@@ -38,8 +38,9 @@ class NegotiatorConfig:
         stall_after_seconds: Time in seconds after which a warning names a tensor that some ranks
             have submitted and others have not.
         most_tensors: Largest number of tensor descriptions that a negotiator keeps, 1 or more,
-            equal on all ranks. Above it, the negotiator forgets the tensors that have not been
-            ready for the longest time. It never forgets a tensor that a rank has submitted.
+            equal on all ranks. Beyond this number, the negotiator forgets the tensors that have
+            not been ready for the longest time. A tensor that a rank has submitted and that is not
+            ready yet is never forgotten.
     """
 
     cycle_seconds: float = 0.0
@@ -146,5 +147,8 @@ class Negotiator:
         return self._negotiator.stats()
 
     def close(self) -> None:
-        """End the waiting next() calls of all ranks for good; may be called again."""
+        """End the negotiation on all ranks, so that next() raises AbortedError.
+
+        A second call does nothing.
+        """
         self._negotiator.close()

@@ -1,8 +1,8 @@
 """Rank 0's side of the rendezvous: listen, refuse processes outside the job, and answer the ranks.
 
-One thread handles all connections. A stranger is a process that has not proved the job key. The
-thread never blocks on a stranger's connection, so a stranger that sends nothing, or one byte per
-hour, delays nobody.
+One thread handles all connections. A stranger is a process that has not proved that it has the job
+key. The thread never blocks on a stranger's connection, so a stranger that sends nothing, or one
+byte per hour, delays nobody.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def receive(meeting: Meeting, address: bytes) -> list[bytes]:
 
 
 class _Visitor:
-    """A connection to rank 0; the other end counts as a stranger until it proves the job key.
+    """A connection to rank 0 from a visitor: a rank, or a process that is still a stranger.
 
     Args:
         connection: Connection to the visitor, which this object closes.
@@ -88,7 +88,12 @@ class _Visitor:
         self._data = bytearray()
 
     def begin(self, script: _Script) -> None:
-        """Start a generator that yields how many bytes it needs next, and then receives them."""
+        """Start the generator that carries out the protocol with the visitor.
+
+        Args:
+            script: Generator that yields the number of bytes that it needs next. advance() passes
+                these bytes to the generator when they have come.
+        """
         self._script = script
         self._wanted = next(script)
 
@@ -248,7 +253,7 @@ class _Reception:
         raise AuthError("it sent more than its address")
 
     def _judge(self, claim: Claim) -> str:
-        """Return why rank 0 refuses a process that has the job key, or "" if it accepts it."""
+        """Return why rank 0 refuses a process that has the job key; "" for an accepted process."""
         expected = self._meeting.claim
         if claim.world_size != expected.world_size:
             return (

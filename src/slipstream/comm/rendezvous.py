@@ -122,7 +122,7 @@ def answer(kind: Answer, body: bytes, seal: Seal) -> bytes:
 
 
 def pack(addresses: list[bytes]) -> bytes:
-    """Return the addresses of all ranks as bytes; the length of each address precedes it."""
+    """Return the addresses of all ranks as bytes, each address with its length in front."""
     return b"".join(_LENGTH.pack(len(address)) + address for address in addresses)
 
 

@@ -73,7 +73,7 @@ class Knob:
 
 
 class Tuner:
-    """A search for the values of knobs with which steps take the least time.
+    """A search for the knob values with which a training step takes the least time.
 
     Args:
         knobs: Knobs, sorted by their expected effect on the step time, the largest first.

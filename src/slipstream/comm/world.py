@@ -38,7 +38,7 @@ _epoch = 0  # number of worlds that this process has made
 
 
 def init(settings: Settings | None = None) -> Group:
-    """Join all ranks of the job, and block until all ranks have come.
+    """Connect this rank with all ranks of the job, and block until all ranks have come.
 
     A second call returns the same group. The launcher (`slipstream run`, torchrun, mpirun, srun)
     sets the rank, the number of ranks and the host of rank 0; the SLIPSTREAM_* variables set
@@ -68,9 +68,9 @@ def init(settings: Settings | None = None) -> Group:
 def shutdown() -> None:
     """Leave the job; operations in flight end with AbortedError.
 
-    The call blocks for at most a few seconds, until the other ranks have all data that they need
-    from this rank. A second call does nothing. The process also leaves the job at exit. After
-    shutdown(), init() may be called again.
+    The call blocks until the other ranks have all data that they need from this rank, but not
+    longer than a few seconds. A second call does nothing. The process also leaves the job at exit.
+    After shutdown(), init() may be called again.
     """
     global _world
     with _lock:

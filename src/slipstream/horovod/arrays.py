@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
 from slipstream.comm.arrays import Array
+
+if TYPE_CHECKING:
+    from slipstream.horovod.sites import Devices
 
 
 class Arrays(Protocol):
@@ -18,12 +21,19 @@ class Arrays(Protocol):
     `horovod.collectives`.
 
     `memory` takes a tensor of the user. All functions but `memory` take and return arrays in the
-    form that `memory` returns: contiguous, on the CPU and without gradients. The engine reads and
-    writes the memory of these arrays directly. The adapter's functions only prepare the engine's
+    form that `memory` returns: contiguous and without gradients. The engine reads and writes the
+    memory of arrays on the CPU directly. The adapter's functions only prepare the engine's
     input and complete its results, for example by copies and multiplications. Only in-place
     operations write to a user's tensor. A framework with immutable arrays, such as JAX, leaves out
     the in-place operations and returns results as its own arrays.
+
+    Arrays of devices such as GPUs need a further adapter, which `devices` returns.
     """
+
+    @property
+    def devices(self) -> Devices | None:
+        """Adapter of the devices on which arrays may be; None if all arrays are on the CPU."""
+        ...
 
     def memory(self, tensor: Any) -> Array:
         """Return an array that shares the memory of a user's tensor, but not its gradient.
@@ -42,11 +52,11 @@ class Arrays(Protocol):
         ...
 
     def empty(self, like: Array, shape: Sequence[int]) -> Array:
-        """Return a new, uninitialized array of a given shape, with the element type of `like`."""
+        """Return a new, uninitialized array with the element type and the device of `like`."""
         ...
 
     def zeros(self, dtype: str, shape: Sequence[int]) -> Array:
-        """Return a new array of zeros; `dtype` is the engine's name of the element type."""
+        """Return a new array of zeros on the CPU; `dtype` is the engine's name of the type."""
         ...
 
     def shape(self, array: Array) -> tuple[int, ...]:

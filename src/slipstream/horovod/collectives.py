@@ -201,16 +201,23 @@ def grouped_reducescatter(
     return submit(requests, process_set)
 
 
-def join() -> int:
+def join(device: int = -1) -> int:
     """Declare that this rank has no more data, and block until all ranks have declared the same.
 
     While this rank is blocked, it takes part with zeros in allreduces of other ranks; other
     collectives fail.
 
+    Args:
+        device: Number of the device for the zeros, if this rank has submitted no tensor of a
+            device; -1 (the default) means the current device.
+
     Returns:
         The rank that joined last.
     """
-    last = queue_of(global_process_set).join()
+    queue = queue_of(global_process_set)
+    if queue.arrays.devices is not None:
+        queue.arrays.devices.expect(device)
+    last = queue.join()
     forget_names(global_process_set)  # a rank that joined early has numbered fewer tensors
     return last
 

@@ -33,10 +33,14 @@ class ReadyTensor:
     handle: TensorHandle | None
 
     @property
+    def num_elements(self) -> int:
+        """Number of elements of the tensor."""
+        return math.prod(self.agreed.tensor.shape)
+
+    @property
     def num_bytes(self) -> int:
         """Size of the tensor in bytes."""
-        tensor = self.agreed.tensor
-        return math.prod(tensor.shape) * _core.itemsize(tensor.dtype)
+        return self.num_elements * _core.itemsize(self.agreed.tensor.dtype)
 
 
 @dataclass(slots=True)

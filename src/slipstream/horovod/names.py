@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slipstream import comm
 from slipstream.errors import SlipstreamError
 from slipstream.horovod.common.process_sets import ProcessSet
-from slipstream.horovod.request import Request, TensorHandle
+from slipstream.horovod.request import Request, TensorHandle, Waitable
 
 OPTIMIZER = "optimizer"  # kind under which the parameters of optimizers are numbered
 
@@ -68,8 +67,8 @@ class NamesInUse:
     therefore does not decide whether a second call with the same name raises an error.
 
     Args:
-        clock: Function that returns a time in nanoseconds, which only grows (default: the system's
-            monotonic clock).
+        clock: Function that returns a time in nanoseconds; the time must never decrease (default:
+            the system's monotonic clock).
     """
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
@@ -79,7 +78,7 @@ class NamesInUse:
         self._submitted = 0
         self._last_seen = 0  # number of the latest submission that a caller saw done
         self._max_uses = _FEW_NAMES
-        self._dropped: deque[tuple[comm.Handle | None, Callable[[], Any]]] = deque()
+        self._dropped: deque[tuple[Waitable | None, Callable[[], Any]]] = deque()
 
     def take(self, requests: Sequence[Request]) -> list[TensorHandle]:
         """Mark the names of requests as in use, and return a handle for each request.
@@ -135,7 +134,7 @@ class NamesInUse:
                 del self._uses[handle.name]
                 self._last_seen = max(self._last_seen, use.number)
 
-    def _drop(self, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
+    def _drop(self, work: Waitable | None, finish: Callable[[], Any]) -> None:
         # The lock is not taken: garbage is collected in any thread, even one that holds the lock.
         self._dropped.append((work, finish))
 

@@ -73,7 +73,9 @@ class TensorQueue:
             ValueError: The name of a request is in use.
             HorovodInternalError: This rank has called join(), or the process set has failed.
         """
-        tensors = [request.tensor() for request in requests]
+        if self.arrays.devices is not None:
+            self.arrays.devices.prepare(requests)
+        tensors = [request.tensor(self.arrays) for request in requests]
         handles = self._names.take(requests)
         with self._lock:
             tokens = [next(self._tokens) for _ in requests]
@@ -113,6 +115,7 @@ class TensorQueue:
         """Let all waiting operations fail, on this rank and on others, and end the thread."""
         self._negotiator.close()
         self._thread.join()
+        self._execution.close()
 
     def _forget(self, tokens: Sequence[int]) -> None:
         with self._lock:
@@ -129,8 +132,9 @@ class TensorQueue:
         except SlipstreamError as error:
             self._negotiator.close()  # nothing can be submitted any more
             self._fail_all(error)
-        except BaseException as error:
+        except BaseException as error:  # such as too little memory on a GPU
             self._negotiator.close()
+            self.group.close()  # other ranks notice it, and do not wait for this one
             self._fail_all(InternalError(f"the Horovod API has failed: {error!r}"))
             raise
 
@@ -140,6 +144,7 @@ class TensorQueue:
         while True:
             outcome = self._negotiator.next(max(0.0, next_check - time.monotonic()))
             self._names.finish_dropped()
+            self._execution.release_done()
             if outcome is not None:
                 self._handle(outcome)
             else:
@@ -211,7 +216,7 @@ class TensorQueue:
     def _ready(self, agreed: AgreedTensor) -> ReadyTensor:
         if agreed.submitted:
             return ReadyTensor(agreed, *self._take_waiting(agreed.token))
-        return ReadyTensor(agreed, Request.without_data(agreed.tensor, self.arrays), None)
+        return ReadyTensor(agreed, Request.without_data(agreed.tensor, self._execution.zeros), None)
 
     def _take_waiting(self, token: int) -> tuple[Request, TensorHandle]:
         with self._lock:

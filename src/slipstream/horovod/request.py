@@ -6,10 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from slipstream import comm
-from slipstream.comm.arrays import Array, view
+from slipstream import _core
+from slipstream.comm.arrays import Array
 from slipstream.comm.negotiator import Tensor
 from slipstream.errors import SlipstreamError
 from slipstream.horovod.arrays import Arrays
@@ -25,6 +25,32 @@ _TITLES = {
     "reduce_scatter": "Reducescatter",
     "barrier": "Barrier",
 }
+
+
+HOST = "cpu"  # name of the memory of the host among the kinds of devices
+
+
+class Residual:
+    """Rounding errors of a codec for one tensor, for error feedback; they are zero at first.
+
+    Args:
+        shape: Shape of the tensor.
+    """
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self._shape = tuple(shape)
+        self._by_device: dict[str, Array] = {}
+
+    def on(self, device: str, zeros: Callable[[str, Sequence[int]], Array]) -> Array:
+        """Return the rounding errors in the memory of a kind of device.
+
+        Args:
+            device: Kind of device on which the codec runs.
+            zeros: Function that makes an array of zeros there.
+        """
+        if device not in self._by_device:
+            self._by_device[device] = zeros("float32", self._shape)
+        return self._by_device[device]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -45,9 +71,11 @@ class Request:
         root: Sender of a broadcast, as a rank of the process set (default 0).
         splits: Number of rows of `array` that each rank receives in an all_to_all.
         codec: Codec of a float32 allreduce between hosts (default none).
-        residual: Memory for error feedback, as in `comm.Group.allreduce`; None (the default) for no
-            error feedback.
+        residual: Rounding errors of the codec; None (the default) for no error feedback.
         priority: Priority on the network (default 0); requests with a higher priority go first.
+        device: Kind of device on which the arrays are (default: the memory of the host).
+        after: Event of the device at which the array has its values; None (the default) if it has
+            them already.
     """
 
     kind: str
@@ -60,53 +88,78 @@ class Request:
     root: int = 0
     splits: Sequence[int] = ()
     codec: str = "none"
-    residual: Array = None
+    residual: Residual | None = None
     priority: int = 0
+    device: str = HOST
+    after: Any = None
 
     @property
     def title(self) -> str:
         """Horovod's name for the kind of operation."""
         return _TITLES[self.kind]
 
-    def tensor(self) -> Tensor:
+    def tensor(self, arrays: Arrays) -> Tensor:
         """Return the tensor's description, which must be the same on all ranks."""
-        memory = view(self.array)
-        shape = list(memory.shape)
+        shape = list(arrays.shape(self.array))
         if self.kind in ("all_gather", "all_to_all") and shape:
             shape[0] = -1
         return Tensor(
             self.name,
-            memory.dtype,
+            _core.DType[arrays.dtype(self.array).upper()],
             shape,
             collective="allreduce" if self.kind in ("adasum", "barrier") else self.kind,
             root=self.root,
             codec=self.codec,
             note=f"{self.kind} {self.op} {self.prescale:.17g} {self.postscale:.17g}"
-            f" {'lossless' if self.residual is None else 'feedback'}",
+            f" {'lossless' if self.residual is None else 'feedback'} on {self.device}",
         )
 
     @classmethod
-    def without_data(cls, tensor: Tensor, arrays: Arrays) -> Request:
+    def without_data(
+        cls, tensor: Tensor, zeros: Callable[[str, Sequence[int], str], Array]
+    ) -> Request:
         """Return the request of a rank that has called join(), for a tensor of other ranks.
 
-        The array is filled with zeros, or None if the ranks may pass different shapes.
+        The request's array has zeros. If the ranks may pass different shapes, there is no array.
+
+        Args:
+            tensor: Description of the tensor.
+            zeros: Function that makes an array of zeros from the name of an element type, a shape
+                and a kind of device.
         """
-        kind, op, prescale, postscale, feedback = tensor.note.split()
-        zeros = None
+        kind, op, prescale, postscale, feedback, _, device = tensor.note.split()
+        array = None
         if -1 not in tensor.shape:
-            zeros = arrays.zeros(tensor.dtype.name.lower(), tensor.shape)
+            array = zeros(tensor.dtype.name.lower(), tensor.shape, device)
         return cls(
             kind=kind,
             name=tensor.name,
-            array=zeros,
-            output=zeros,
+            array=array,
+            output=array,
             op=op,
             prescale=float(prescale),
             postscale=float(postscale),
             root=tensor.root,
             codec=tensor.codec,
-            residual=arrays.zeros("float32", tensor.shape) if feedback == "feedback" else None,
+            residual=Residual(tensor.shape) if feedback == "feedback" else None,
+            device=device,
         )
+
+
+class Waitable(Protocol):
+    """Operation in flight, such as a `comm.Handle`."""
+
+    def done(self) -> bool:
+        """Return whether the operation has ended; does not block."""
+        ...
+
+    def wait(self) -> Any:
+        """Block until the operation has ended.
+
+        Raises:
+            SlipstreamError: The operation has failed.
+        """
+        ...
 
 
 class TensorHandle:
@@ -126,21 +179,34 @@ class TensorHandle:
         self,
         name: str = "",
         on_seen: Callable[[TensorHandle], None] | None = None,
-        on_dropped: Callable[[comm.Handle | None, Callable[[], Any]], None] | None = None,
+        on_dropped: Callable[[Waitable | None, Callable[[], Any]], None] | None = None,
     ) -> None:
         self.name = name
         self.submitted = time.monotonic_ns()
         self._on_seen, self._on_dropped = on_seen, on_dropped
         self._started = threading.Event()  # set when the operation has started or failed
         self._finishing = threading.Lock()
-        self._work: comm.Handle | None = None
+        self._work: Waitable | None = None
         self._finish: Callable[[], Any] | None = None
+        self._follow: Callable[[], None] | None = None
         self._result: Any = None
         self._error: Exception | None = None
 
-    def begin(self, work: comm.Handle | None, finish: Callable[[], Any]) -> None:
-        """Set the engine's operation, if any, and the function that makes the result from it."""
-        self._work, self._finish = work, finish
+    def begin(
+        self,
+        work: Waitable | None,
+        finish: Callable[[], Any],
+        follow: Callable[[], None] | None = None,
+    ) -> None:
+        """Set the operation that wait() waits for, and the function that makes the result from it.
+
+        Args:
+            work: Operation; None if it is done.
+            finish: Function that makes the result.
+            follow: Function that makes the current stream of a device wait for the result, in each
+                call of wait(). None (the default) stands for a result in the memory of the host.
+        """
+        self._work, self._finish, self._follow = work, finish, follow
         self._started.set()
 
     def fail(self, error: Exception) -> None:
@@ -179,11 +245,17 @@ class TensorHandle:
         self.settle()
         if self._error is not None:
             raise HorovodInternalError(str(self._error)) from self._error
+        if self._follow is not None:
+            self._follow()
         return self._result
 
     def __del__(self) -> None:
-        """Call `on_dropped` if no result was made, because a user's tensor may need the result."""
-        if self._finish is not None and self._on_dropped is not None:
+        """Call `on_dropped` if no result was made, because a user's tensor may need the result.
+
+        On a device, the result is made even if nobody waits for it.
+        """
+        is_on_host = self._follow is None
+        if self._finish is not None and is_on_host and self._on_dropped is not None:
             self._on_dropped(self._work, self._finish)
 
     def _report_seen(self) -> None:

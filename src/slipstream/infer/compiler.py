@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from slipstream.errors import UsageError
 from slipstream.infer.data import load_data
 from slipstream.infer.engines import ENGINES, engine_of
+from slipstream.infer.engines.gpu.cards import parse_device
 from slipstream.infer.engines.protocol import Small
 from slipstream.infer.graph.graph import Array, Graph
 from slipstream.infer.graph.open_sizes import with_output_shapes
@@ -93,7 +95,7 @@ def compile_model(
     tell("the package is written", 1.0)
     package = _package(source, options, result, report)
     tell("the package is loaded in another process", 1.0)
-    write(path, package, try_package)
+    write(path, package, partial(try_package, device=options.device))
     return report
 
 
@@ -188,7 +190,7 @@ def _run(
     Returns a pair: the outputs of each run, and the forms of the constants that the candidate's
     engine rounds (see `Executable.small`).
     """
-    engine = engine_of(result.recipe.engine, options.large_bytes)
+    engine = engine_of(result.recipe.engine, options.large_bytes, parse_device(options.device).card)
     executable = engine.prepare(result.graph, result.recipe, options.threads)
     try:
         return [executable.run(feeds) for feeds in inputs], executable.small

@@ -15,7 +15,7 @@ from slipstream.processor import processor_name
 # Total size in bytes of a model's constants from which copies of them are avoided. Chosen by hand,
 # not measured.
 LARGE_BYTES = 2**30
-PACKAGES = ("slipstream", "numpy", "onnx", "onnxruntime", "openvino", "torch")
+PACKAGES = ("slipstream", "numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "openvino", "torch")
 
 
 class Machine(BaseModel):
@@ -25,6 +25,7 @@ class Machine(BaseModel):
         processor: Model of the processor, as the system names it.
         cores: Number of cores that the measured process may use.
         system: Name and release of the operating system's kernel, and the processor architecture.
+        gpus: Names of the GPUs that PyTorch can use (default: empty; there is none).
         versions: Versions of Python and of the packages that measurements depend on.
     """
 
@@ -33,13 +34,17 @@ class Machine(BaseModel):
     processor: str
     cores: int
     system: str
+    gpus: tuple[str, ...] = ()
     versions: dict[str, str] = Field(default_factory=dict)
 
 
 def this_machine() -> Machine:
     """Return the machine that runs this process."""
+    from slipstream.infer.engines.gpu.cards import card_names  # engines use this module
+
     versions = {name: text for name in PACKAGES if (text := _version(name)) is not None}
     return Machine(
+        gpus=card_names(),
         processor=processor_name(),
         cores=usable_cores(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",

@@ -5,7 +5,8 @@
         result = lab.run(["train.py", "--epochs", "1"])
         print(result.seconds, lab.counters().since(before).hosts[0].sent_payload_bytes)
 
-A lab needs Linux, root and iproute2.
+A lab needs Linux, root and iproute2. Where these lack, a `RelayLab` has ordinary processes as
+hosts, and a relay as links.
 """
 
 from slipstream.lab.lab import Lab as Lab
@@ -14,4 +15,6 @@ from slipstream.lab.network import LinkCounters as LinkCounters
 from slipstream.lab.outcome import RankFailure as RankFailure
 from slipstream.lab.outcome import RunResult as RunResult
 from slipstream.lab.ranks import LabRun as LabRun
+from slipstream.lab.relay_lab import RelayLab as RelayLab
+from slipstream.lab.relay_lab import open_lab as open_lab
 from slipstream.lab.spec import LabSpec as LabSpec

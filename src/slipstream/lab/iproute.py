@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from slipstream.errors import UnsupportedError
@@ -66,8 +67,14 @@ def namespaces() -> set[str]:
     return {item["name"] for item in query("ip", None, "netns", "list")}
 
 
-def processes(namespace: str) -> list[int]:
-    """Return the ids of the processes in a network namespace; none if the namespace was removed."""
+def processes(namespace: str | None) -> list[int]:
+    """Return the ids of the processes in a network namespace; none if the namespace was removed.
+
+    Args:
+        namespace: Name of the network namespace; None for all processes of this machine.
+    """
+    if namespace is None:
+        return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
     try:
         output = _run(["ip", "netns", "pids", namespace], "")
     except UnsupportedError:

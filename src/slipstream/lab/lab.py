@@ -86,6 +86,16 @@ class Lab:
         return tuple(self._network.address(host) for host in range(self.spec.hosts))
 
     @property
+    def is_relayed(self) -> bool:
+        """Whether the hosts are ordinary processes, whose links are a relay."""
+        return False
+
+    @property
+    def interface(self) -> str:
+        """Name of the network interface of every host."""
+        return INTERFACE
+
+    @property
     def namespaces(self) -> tuple[str, ...]:
         """Names of the network namespaces of the hosts and of the switch."""
         return self._network.namespaces
@@ -130,23 +140,23 @@ class Lab:
 
         The limits per connection stay the same, but no connection exceeds the new rate.
         """
-        self._replace(self._network.change(host, rate))
+        self._replace(self._links().change(host, rate))
 
     def change_uplinks(self, *, rate: str) -> None:
         """Change the bit rate of the links between the racks and the spine."""
-        self._replace(self._network.change_uplinks(rate))
+        self._replace(self._links().change_uplinks(rate))
 
     def cut(self, host: int) -> None:
         """Pull the cable of a host: its interface loses the carrier, and packets on it are lost."""
-        self._network.set_carrier(host, up=False)
+        self._links().set_carrier(host, up=False)
 
     def mend(self, host: int) -> None:
         """Plug in the cable of a host again."""
-        self._network.set_carrier(host, up=True)
+        self._links().set_carrier(host, up=True)
 
     def is_cut(self, host: int) -> bool:
         """Return whether the cable of a host is pulled."""
-        return not self._network.has_carrier(host)
+        return not self._links().has_carrier(host)
 
     def counters(self) -> LabCounters:
         """Return the traffic on every link since the lab was made.
@@ -250,8 +260,8 @@ class Lab:
             "PYTHONUNBUFFERED": "1",
             **os.environ,
             **job_key_environment(key.encode()),
-            "GLOO_SOCKET_IFNAME": INTERFACE,
-            "NCCL_SOCKET_IFNAME": INTERFACE,
+            "GLOO_SOCKET_IFNAME": self.interface,
+            "NCCL_SOCKET_IFNAME": self.interface,
         }
         plans: list[RankPlan] = []
         for rank in range(num_hosts * ranks_per_host):
@@ -265,22 +275,39 @@ class Lab:
                 master_port=port,
                 source="environment",
             )
-            environ = {**shared, **self._position(host), **chosen, **launch.as_environment()}
+            position = self._position(host)
+            environ = {**shared, **position, **chosen, **launch.as_environment()}
             plans.append(
                 RankPlan(
                     rank=rank,
                     host=host,
-                    namespace=self._network.host(host),
+                    namespace=self._namespace(host),
                     environ=environ,
                     core=None,
                 )
             )
         return plans
 
+    def _links(self) -> Network:
+        """Return the lab's network; its methods change or cut links."""
+        return self._network
+
+    def _namespace(self, host: int) -> str | None:
+        """Return the network namespace of a host; None if it is that of this process."""
+        return self._network.host(host)
+
     def _position(self, host: int) -> dict[str, str]:
-        """Return environment variables that name the host and, with several racks, the rack."""
+        """Return environment variables that name the host and, with several racks, the rack.
+
+        NCCL would otherwise use shared memory between hosts, because they share the kernel.
+        """
         declared = variables()
-        position = {"GROUP_RANK": str(host), declared["host_id"].name: f"lab-host{host}"}
+        name = f"lab-host{host}"
+        position = {
+            "GROUP_RANK": str(host),
+            declared["host_id"].name: name,
+            "NCCL_HOSTID": name,
+        }
         if self.spec.racks > 1:
             position[declared["rack"].name] = f"lab-rack{self.spec.rack_of(host)}"
         return position

@@ -148,8 +148,13 @@ class Network:
         """Make all namespaces and links, and limit the rates; if this fails, remove everything.
 
         Raises:
-            UnsupportedError: a command of ip or tc failed.
+            UnsupportedError: a command of ip or tc failed, or the links have a delay.
         """
+        if self.spec.delay_seconds:
+            raise UnsupportedError(
+                f"delay is {self.spec.delay}; hosts in network namespaces allow 0s only; use a lab"
+                " with a relay: --relay"
+            )
         try:
             run_batch("ip", None, [f"netns add {name}" for name in self.namespaces])
             self._write_names()

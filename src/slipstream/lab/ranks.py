@@ -38,14 +38,14 @@ class RankPlan:
     Args:
         rank: Number of the rank, from 0.
         host: Host on which the rank runs.
-        namespace: Network namespace of the rank's host.
+        namespace: Network namespace of the rank's host; None for the namespace of this process.
         environ: All environment variables of the rank, which inherits no others.
         core: The only core that the rank may use; None for all cores.
     """
 
     rank: int
     host: int
-    namespace: str
+    namespace: str | None
     environ: Mapping[str, str]
     core: int | None
 
@@ -181,7 +181,8 @@ class LabRun:
         self._thread.join()
 
     def _start(self, argv: Sequence[str], plan: RankPlan) -> None:
-        prefix = ["ip", "netns", "exec", plan.namespace, "setpriv", "--pdeathsig", "KILL", "--"]
+        enter = ["ip", "netns", "exec", plan.namespace] if plan.namespace else []
+        prefix = [*enter, "setpriv", "--pdeathsig", "KILL", "--"]
         process = subprocess.Popen(
             [*prefix, *argv],
             env=plan.environ,

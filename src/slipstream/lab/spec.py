@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from slipstream.errors import UsageError
 from slipstream.lab.rates import parse_rate
+from slipstream.units import parse_duration
 
 MAX_HOSTS = 64
 MAX_RANKS_PER_HOST = 64
@@ -32,6 +33,8 @@ class LabSpec:
             (default 1).
         uplink: Bit rate of the link between a rack and the spine; required with two or more racks
             (default None).
+        delay: Time that bytes travel between two hosts, in one direction, such as "5ms" (default
+            "0s"). Only a lab with a relay can delay.
 
     Raises:
         UsageError: a value is not allowed, or two values contradict each other.
@@ -46,6 +49,7 @@ class LabSpec:
     flow_classes: int = 64
     racks: int = 1
     uplink: str | None = None
+    delay: str = "0s"
 
     def __post_init__(self) -> None:
         _check_count("hosts", self.hosts, MAX_HOSTS)
@@ -54,6 +58,7 @@ class LabSpec:
         _check_count("racks", self.racks, self.hosts)
         for name, text in self._all_rates():
             parse_rate(text, name)
+        parse_duration(self.delay, "delay")
         self._check_combination()
 
     @property
@@ -77,6 +82,11 @@ class LabSpec:
     def uplink_rate(self) -> int | None:
         """Bit rate between a rack and the spine in bits per second; None without a spine."""
         return parse_rate(self.uplink) if self.uplink else None
+
+    @property
+    def delay_seconds(self) -> float:
+        """Seconds that bytes travel between two hosts, in one direction."""
+        return parse_duration(self.delay, "delay")
 
     def rack_of(self, host: int) -> int:
         """Return the number of the rack of a host."""

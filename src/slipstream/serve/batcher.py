@@ -98,8 +98,8 @@ class _Batch:
 
     Args:
         requests: Requests of the batch.
-        is_alone: Whether the batch has one request, and this was the only open request for this
-            version of the model when it was submitted.
+        is_alone: Whether the batch has only one request, and no other request for this version of
+            the model was open when that request was submitted.
         inputs: Inputs of the runs that have not been started.
         started: Time on the batcher's clock at which the first run was handed to a replica.
         outputs: Outputs of the runs that are finished.

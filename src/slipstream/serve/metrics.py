@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -90,23 +91,31 @@ class Metrics:
 
 
 class _Queues(Collector):
-    """The current numbers of waiting requests and executing runs."""
+    """The current numbers of waiting requests, executing runs and replicas."""
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the gauges of waiting requests and executing runs for each model and version."""
+        """Yield the gauges of each model and version."""
         waiting = GaugeMetricFamily(
             "slipstream_waiting", "Number of waiting requests.", labels=_MODEL
         )
         running = GaugeMetricFamily(
             "slipstream_running", "Number of executing runs.", labels=_MODEL
         )
+        replicas = GaugeMetricFamily(
+            "slipstream_replicas",
+            "Number of replicas that execute the model, by device.",
+            labels=(*_MODEL, "device"),
+        )
         for spec in self._repository.specs:
             served = self._repository.get(spec.name, spec.version)
             if served is not None:
                 waiting.add_metric([spec.name, spec.version], served.batcher.waiting)
                 running.add_metric([spec.name, spec.version], served.batcher.running)
+                for device, count in collections.Counter(served.devices).items():
+                    replicas.add_metric([spec.name, spec.version, device], count)
         yield waiting
         yield running
+        yield replicas

@@ -74,7 +74,7 @@ class _Count:
 
 @dataclass(slots=True)
 class _Second:
-    """The requests of one second, in total and by model; `summary` caches that of the total."""
+    """The requests of one second, in total (with a cached summary) and by model."""
 
     at: int
     whole: _Count = field(default_factory=_Count)
@@ -179,6 +179,7 @@ def _model(repository: Repository, history: History, spec: ModelSpec) -> dict[st
         "images": None if manifest.images is None else manifest.images.input,
         "engine": manifest.recipe.engine,
         "precision": manifest.recipe.precision,
+        "devices": served.devices,
         "accuracy": manifest.accuracy.model_dump(),
         "load": history.load(spec.name, spec.version),
     }

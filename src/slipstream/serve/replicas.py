@@ -7,14 +7,12 @@ import time
 from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from slipstream.infer.machine import usable_cores
 from slipstream.infer.package.package import Manifest
-from slipstream.infer.run.session import load_executable, prepare_executable
-from slipstream.infer.run.sharing import Sharing, fastest_sharing
+from slipstream.infer.run.session import device_of, load_executable, sharing_of
 from slipstream.serve.batcher import RunResult
 from slipstream.serve.signature import Arrays
 
@@ -30,11 +28,14 @@ class LoadedModel:
         manifest: Manifest of the model's package.
         runs: Number of runs (calls of the model) that may execute at the same time.
         seconds: Measured duration of a run in seconds.
+        devices: Device of each replica that executes the model: "cpu", or the number and name of a
+            GPU (default: one replica on the CPU).
     """
 
     manifest: Manifest
     runs: int
     seconds: float
+    devices: tuple[str, ...] = ("cpu",)
 
 
 class Replicas(Protocol):
@@ -79,25 +80,25 @@ class ModelRunner:
         cores: Number of cores that all concurrent runs share.
         runs: Number of concurrent runs, if known from an earlier load; None (the default) measures
             the best number, which takes seconds.
+        device: Device of the model; see `slipstream.infer.load` (default "auto").
     """
 
     def __init__(
-        self, path: Path, threads: int | None, cores: int, runs: int | None = None
+        self,
+        path: Path,
+        threads: int | None,
+        cores: int,
+        runs: int | None = None,
+        device: str = "auto",
     ) -> None:
-        loaded = load_executable(path, threads)
+        loaded = load_executable(path, threads, device=device)
         manifest, inputs = loaded.package.manifest, loaded.package.check.inputs
-        alone = Sharing(
-            loaded.executable, manifest.recipe.streams * max(cores // loaded.threads, 1)
-        )
-        make = partial(prepare_executable, loaded.package, cores)
-        if runs is None:
-            together = fastest_sharing(alone, inputs, cores, make)
-        else:
-            together = alone if runs == alone.runs else Sharing(make(runs), runs)
-        self._alone, self._together = alone.executable, together.executable
+        together = sharing_of(loaded, cores, runs)
+        self._alone, self._together = loaded.executable, together.executable
         begin = time.monotonic()
         self._alone.run(inputs)
-        self.ready = LoadedModel(manifest, together.runs, time.monotonic() - begin)
+        seconds = time.monotonic() - begin
+        self.ready = LoadedModel(manifest, together.runs, seconds, (device_of(loaded),))
         self.pool = ThreadPoolExecutor(together.runs, thread_name_prefix="slipstream-serve")
 
     def run(self, inputs: Arrays, is_alone: bool) -> RunResult:
@@ -123,17 +124,18 @@ class ModelRunners:
         threads: Number of threads of a single run; None keeps the number that each model was
             compiled for.
         cores: Number of cores that all concurrent runs share.
+        device: Device of the models; see `slipstream.infer.load` (default "auto").
     """
 
-    def __init__(self, threads: int | None, cores: int) -> None:
-        self._threads, self._cores = threads, cores
+    def __init__(self, threads: int | None, cores: int, device: str = "auto") -> None:
+        self._threads, self._cores, self._device = threads, cores, device
         self._runners: dict[str, ModelRunner] = {}
         self._runs: dict[str, int] = {}
 
     def load(self, key: str, path: Path) -> LoadedModel:
         """Load a model; see `Replicas.load`. Blocks."""
         model = key.rpartition("/")[0]
-        runner = ModelRunner(path, self._threads, self._cores, self._runs.get(model))
+        runner = ModelRunner(path, self._threads, self._cores, self._runs.get(model), self._device)
         self._runs[model] = runner.ready.runs
         self._runners[key] = runner
         return runner.ready
@@ -158,10 +160,11 @@ class InProcess:
     Args:
         threads: Number of threads of a single run; None (the default) keeps the number that each
             model was compiled for.
+        device: Device of the models; see `slipstream.infer.load` (default "auto").
     """
 
-    def __init__(self, threads: int | None = None) -> None:
-        self._runners = ModelRunners(threads, usable_cores())
+    def __init__(self, threads: int | None = None, device: str = "auto") -> None:
+        self._runners = ModelRunners(threads, usable_cores(), device)
 
     async def load(self, key: str, path: Path) -> LoadedModel:
         """Load a model; see `Replicas.load`."""

@@ -61,8 +61,9 @@ class ServedModel:
         signature: Signature,
         batcher: Batcher,
         unload: Callable[[], Awaitable[None]],
+        devices: tuple[str, ...] = ("cpu",),
     ) -> None:
-        self.spec, self.manifest = spec, manifest
+        self.spec, self.manifest, self.devices = spec, manifest, devices
         self.signature, self.batcher = signature, batcher
         self._unload = unload
         self._users = 0
@@ -192,7 +193,8 @@ class Repository:
         signature = Signature(manifest.inputs, manifest.outputs, self._most_rows, manifest.images)
         limits = replace(self._limits, runs=ready.runs)
         batcher = Batcher(signature, partial(self._replicas.run, key), limits, ready.seconds)
-        return ServedModel(spec, manifest, signature, batcher, partial(self._replicas.unload, key))
+        unload = partial(self._replicas.unload, key)
+        return ServedModel(spec, manifest, signature, batcher, unload, ready.devices)
 
 
 def parse_model_specs(texts: Sequence[str]) -> list[ModelSpec]:

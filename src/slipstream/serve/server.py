@@ -21,6 +21,7 @@ import uvicorn
 import uvloop
 
 from slipstream.errors import UsageError
+from slipstream.infer.engines.gpu.cards import parse_device
 from slipstream.serve.access import Tls, Tokens, is_loopback
 from slipstream.serve.batcher import BatcherLimits
 from slipstream.serve.grpc_service import GrpcService
@@ -52,6 +53,9 @@ class ServeOptions:
         grpc_port: TCP port of gRPC (default 8001); 0 chooses a free port, and None turns gRPC off.
         replicas: Number of processes that execute the models (default 1, which is the server's own
             process).
+        devices: Devices of the processes that execute the models: "cpu", "cuda" or "cuda:1", or
+            "auto" (the default) for the CPU or the first GPU, as each model was compiled. There
+            are at least as many processes as devices, which take turns.
         threads: Number of threads of a run if no other request for the model is open; None (the
             default) keeps the number that each model was compiled for.
         seconds: Time limit of a request in seconds (default 10); the request itself may set a
@@ -86,6 +90,7 @@ class ServeOptions:
     port: int = 8000
     grpc_port: int | None = 8001
     replicas: int = 1
+    devices: tuple[str, ...] = ("auto",)
     threads: int | None = None
     seconds: float = 10.0
     delay: float = 0.002
@@ -100,6 +105,13 @@ class ServeOptions:
     notice: float | None = None
     drain: float = 30.0
     keep_alive: int = 75
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a device that is unknown."""
+        if not self.devices:
+            raise UsageError("devices is empty; allowed: one device or more, such as cuda:0")
+        for device in self.devices:
+            parse_device(device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +149,11 @@ class Server:
         """
         options = self.options
         limits = BatcherLimits(runs=1, waiting=options.waiting, delay=options.delay)
-        several = options.replicas > 1
+        count, devices = max(options.replicas, len(options.devices)), options.devices
         replicas = (
-            WorkerPool(options.replicas, options.threads) if several else InProcess(options.threads)
+            WorkerPool(count, options.threads, devices)
+            if count > 1
+            else InProcess(options.threads, devices[0])
         )
         repository = Repository(options.models, replicas, limits, options.most_rows)
         loop = asyncio.get_running_loop()

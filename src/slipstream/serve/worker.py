@@ -1,4 +1,4 @@
-"""The program of a worker process: python -m slipstream.serve.worker FD THREADS CORES.
+"""The program of a worker process: python -m slipstream.serve.worker FD THREADS CORES DEVICE.
 
 The program executes the calls that the server sends over the socket FD, and ends with the server.
 """
@@ -77,7 +77,15 @@ class WorkerServer:
         except Exception as error:  # noqa: BLE001  # an engine's error is sent to the server
             self._send({"number": number, "error": repr(error), "kind": "unsupported"}, {})
             return
-        self._send({"number": number, "runs": ready.runs, "seconds": ready.seconds}, {})
+        self._send(
+            {
+                "number": number,
+                "runs": ready.runs,
+                "seconds": ready.seconds,
+                "device": ready.devices[0],
+            },
+            {},
+        )
 
     def _unload(self, number: int, key: str) -> None:
         self._runners.unload(key)
@@ -89,7 +97,7 @@ class WorkerServer:
                 self._link.sendall(piece)
 
 
-def main(fd: int, threads: int, cores: int) -> None:
+def main(fd: int, threads: int, cores: int, device: str) -> None:
     """Execute the calls that arrive on a socket, until the server closes the connection.
 
     Args:
@@ -102,10 +110,10 @@ def main(fd: int, threads: int, cores: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=fd) as link:
         try:
-            WorkerServer(link, ModelRunners(threads or None, cores)).serve()
+            WorkerServer(link, ModelRunners(threads or None, cores, device)).serve()
         except (BrokenPipeError, ConnectionResetError):
             return
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:4]))
+    main(*map(int, sys.argv[1:4]), sys.argv[4])

@@ -11,7 +11,7 @@ import itertools
 import logging
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,11 @@ class Replica:
         threads: Number of threads of a run if no other request for the model is open; None keeps
             the number that each model was compiled for.
         cores: Number of cores that the runs of the process share.
+        device: Device of the models; see `slipstream.infer.load` (default "auto").
     """
 
-    def __init__(self, threads: int | None, cores: int) -> None:
-        self._threads, self._cores = threads, cores
+    def __init__(self, threads: int | None, cores: int, device: str = "auto") -> None:
+        self._threads, self._cores, self._device = threads, cores, device
         self._numbers = itertools.count()
         self._pending: dict[int, asyncio.Future[tuple[dict[str, Any], Arrays]]] = {}
         self._process: asyncio.subprocess.Process | None = None
@@ -72,7 +73,8 @@ class Replica:
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "slipstream.serve.worker", str(theirs.fileno()),
-                str(self._threads or 0), str(self._cores), pass_fds=[theirs.fileno()],
+                str(self._threads or 0), str(self._cores), self._device,
+                pass_fds=[theirs.fileno()],
             )  # fmt: skip
         reader, self._writer = await asyncio.open_unix_connection(sock=ours, limit=1 << 20)
         try:
@@ -142,11 +144,16 @@ class WorkerPool:
         count: Number of worker processes.
         threads: Number of threads of a run if no other request for the model is open; None divides
             the cores evenly among the processes.
+        devices: Devices of the processes, which take turns (default: "auto"); see
+            `slipstream.infer.load`.
     """
 
-    def __init__(self, count: int, threads: int | None) -> None:
+    def __init__(self, count: int, threads: int | None, devices: Sequence[str] = ("auto",)) -> None:
         cores = max(usable_cores() // count, 1)
-        self.replicas = [Replica(threads or cores, cores) for _ in range(count)]
+        self.replicas = [
+            Replica(threads or cores, cores, devices[number % len(devices)])
+            for number in range(count)
+        ]
         self._paths: dict[str, Path] = {}
         self._changed = asyncio.Condition()
         self._is_closing = False
@@ -162,7 +169,8 @@ class WorkerPool:
             del self._paths[key]
             raise
         runs = sum(answer["runs"] for answer in answers)
-        return LoadedModel(manifest, runs, max(answer["seconds"] for answer in answers))
+        devices = tuple(answer["device"] for answer in answers)
+        return LoadedModel(manifest, runs, max(answer["seconds"] for answer in answers), devices)
 
     async def run(self, key: str, inputs: Arrays, is_alone: bool) -> RunResult:
         """Execute a run in the process with the fewest open calls; see `Replicas.run`."""

@@ -7,6 +7,7 @@ the variables.
 
 from slipstream.settings.horovod import HorovodSettings as HorovodSettings
 from slipstream.settings.kinds import InterfaceFilter as InterfaceFilter
+from slipstream.settings.lab import relay_environment as relay_environment
 from slipstream.settings.launch import Launch as Launch
 from slipstream.settings.launch import LaunchSource as LaunchSource
 from slipstream.settings.launch import absolute_module_path as absolute_module_path

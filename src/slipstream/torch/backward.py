@@ -90,9 +90,10 @@ def _block_until_done(future: torch.futures.Future[Any]) -> None:
 def extract_without_python() -> None:
     """Replace PyTorch's function that finds tensors in a future's value by a function in C++.
 
-    DDP calls the function that is replaced. For values other than lists of tensors, the C++
-    function still calls PyTorch's function. PyTorch looks its function up at the first use, and
-    keeps the result. So call `extract_without_python` once, before the first group is created.
+    The replaced function is `torch._jit_internal._extract_tensors`, which DDP uses. The function in
+    C++ handles lists and tuples of tensors; it passes all other values to the replaced function.
+    PyTorch looks up `_extract_tensors` at the first use, and keeps the result. So call
+    `extract_without_python` once, before the first group is created.
     """
     module = importlib.import_module("torch._jit_internal")
     original = module._extract_tensors

@@ -63,7 +63,7 @@ class Gradients:
         }
 
     def losses(self, parameter: Parameter) -> torch.Tensor:
-        """Return the memory of the codec's rounding errors in a parameter's gradient."""
+        """Return the stored rounding errors of a parameter's gradient."""
         assert self.residual is not None, "without error feedback there is no memory for losses"
         begin, end = self.interval([parameter])
         return self.residual[begin:end].view_as(parameter)

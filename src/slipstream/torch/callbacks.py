@@ -41,7 +41,7 @@ class Callbacks:
         self._closed = False
 
     def run(self, call: Callable[[], None]) -> None:
-        """Run `call`, which must not raise, in the thread, after all calls passed earlier."""
+        """Run `call` in the thread, after all earlier calls; `call` must not raise."""
         with self._lock:
             closed = self._closed
             if not closed:

@@ -34,13 +34,18 @@ Tensors = Sequence[torch.Tensor]
 _EXCHANGE_TAG = 2**32 - 1  # tag of the messages of `exchange_by_messages`
 
 
-class RunOptions(TypedDict):
+class _Name(TypedDict, total=False):
+    name: str
+
+
+class RunOptions(_Name):
     """Options of an operation of the engine.
 
     Args:
         timeout: Longest duration of the operation in seconds.
         waits_soon: Whether the caller waits for the operation right after the call. The caller's
             thread then executes the operation itself, which avoids waking another thread.
+        name: Name of the tensor, for messages and the timeline (default: no name).
     """
 
     timeout: float
@@ -48,20 +53,27 @@ class RunOptions(TypedDict):
 
 
 class Encoding(NamedTuple):
-    """Options of a call that averages a tensor, which is encoded for the network between hosts.
+    """Options of a call that averages or sums a tensor, encoded for the network between hosts.
 
     Args:
         codec: Codec, the same on all ranks: none (default), fp16, bf16 or int8.
-        residual: Float32 tensor with as many elements as the averaged tensor. Each call adds the
+        residual: Float32 tensor with as many elements as the tensor. Each call adds the
             residual to the tensor, and then stores the codec's rounding errors in the residual
             (error feedback). None (default) turns error feedback off.
         priority: Priority of the operation (default 0). The network carries operations with a
             higher priority first.
+        averages: Whether the result is the average (default), not the sum.
     """
 
     codec: str = "none"
     residual: torch.Tensor | None = None
     priority: int = 0
+    averages: bool = True
+
+    @property
+    def op(self) -> ReduceOp:
+        """Reduction of the values."""
+        return ReduceOp(ReduceOp.AVG if self.averages else ReduceOp.SUM)
 
 
 class Submission(NamedTuple):
@@ -129,7 +141,7 @@ def allreduce_encoded(
     encoding: Encoding,
     options: RunOptions,
 ) -> Submission:
-    """Replace a contiguous tensor by its average over all ranks; the engine encodes between hosts.
+    """Replace a contiguous tensor by its average or sum; the engine encodes between hosts.
 
     Raises:
         UsageError: The tensor is not contiguous, or the residual is not a float32 tensor of the
@@ -144,7 +156,7 @@ def allreduce_encoded(
         address,
         buffer.numel(),
         reduced_dtype(buffer),
-        _core.ReduceOp.AVERAGE,
+        reduce_op(encoding.op),
         codec=encoding.codec,
         residual=0 if residual is None else residual.data_ptr(),
         priority=encoding.priority,

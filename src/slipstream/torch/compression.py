@@ -2,8 +2,8 @@
 
 Each rank owns a part of the gradients. The other ranks send it their encoded gradients of this
 part; the owner sums them in float32, and encodes the sum once for all ranks. Within a host nothing
-is encoded. docs/performance.md states the speed-up of each codec, and docs/convergence.md its
-effect on training.
+is encoded. docs/performance.md states the speed-up of each codec. docs/convergence.md states
+the effect of each codec on training.
 """
 
 # No annotations from __future__, because DistributedDataParallel inspects those of the hook.

@@ -231,7 +231,7 @@ class SlipstreamProcessGroup(ProcessGroup):
         encoding = collectives.Encoding(codec, residual, priority)
         reductions = self._reductions_for(tensor)
         if reductions is not None:
-            submission = reductions.average(tensor, encoding, self._default_options())
+            submission = reductions.allreduce_encoded(tensor, encoding, self._default_options())
         else:
             submission = collectives.allreduce_encoded(
                 self._group_for((tensor,)), tensor, encoding, self._default_options()

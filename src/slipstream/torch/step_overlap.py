@@ -247,8 +247,8 @@ class Overlap:
     def _fuse_anew(self) -> None:
         """Create new buckets if the tuning has chosen another bucket size.
 
-        Call `_fuse_anew` before the first gradient of a step, when the forward pass has already
-        waited for the gradients of the previous step.
+        Call `_fuse_anew` before a step's first gradient moves into a bucket. By then the
+        forward pass has waited for the gradients of the previous step.
         """
         if self._fused == self._fusion.value:
             return

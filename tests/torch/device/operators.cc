@@ -27,8 +27,9 @@ at::Tensor empty_with_strides(at::IntArrayRef sizes, at::IntArrayRef strides,
 }
 
 /// Copies within the device, to it and from it. Host memory that is not pinned is read at once, as
-/// with CUDA; the caller waits for copies to the host.
-at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool) {
+/// with CUDA; the caller waits for copies to the host, unless they go to pinned memory and need not
+/// block.
+at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   const bool to_host = target.is_cpu();
   const bool is_read_now = source.is_cpu() && !is_pinned(source.const_data_ptr());
   const at::Tensor from = is_read_now       ? source.detach().clone()
@@ -37,7 +38,8 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool) {
   const at::Tensor to = to_host ? target.detach() : kernel_view(target);
   const StreamHandle stream = handle_of(current_stream());
   device().launch(stream, [from, to] { to.copy_(from); });
-  if (to_host) device().synchronize(stream);
+  const bool may_return = !to_host || (non_blocking && is_pinned(target.const_data_ptr()));
+  if (!may_return) device().synchronize(stream);
   return target;
 }
 

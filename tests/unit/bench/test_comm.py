@@ -116,7 +116,7 @@ def test_a_measurement_that_cannot_be_is_a_wrong_call(
 
 
 def report(spec: CommSpec, *rows: CommRow) -> CommReport:
-    return CommReport(spec=spec, rows=rows, notes=())
+    return CommReport(spec=spec, rows=rows, missing={})
 
 
 def shown(result: CommReport) -> str:

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 
-from slipstream import comm
-from slipstream.comm.negotiator import AgreedTensor, Negotiator
-from slipstream.horovod.fusion import ReadyTensor, fuse
-from slipstream.horovod.request import Request, TensorHandle
+torch = pytest.importorskip("torch")
+
+from slipstream import comm  # noqa: E402
+from slipstream.comm.negotiator import AgreedTensor, Negotiator  # noqa: E402
+from slipstream.horovod.fusion import ReadyTensor, fuse  # noqa: E402
+from slipstream.horovod.request import Request, TensorHandle  # noqa: E402
+from slipstream.horovod.torch.arrays import TorchArrays  # noqa: E402
 
 MIB = 1 << 20
 
@@ -29,7 +31,7 @@ def ready(negotiator: Negotiator, *groups: list[Request]) -> list[ReadyTensor]:
     agreed: list[AgreedTensor] = []
     for group in groups:
         tokens = range(token, token + len(group))
-        tensors = [each.tensor() for each in group]
+        tensors = [each.tensor(TorchArrays()) for each in group]
         if len(group) > 1:
             negotiator.submit_fused(tensors, tokens)
         else:
@@ -49,7 +51,9 @@ def ready(negotiator: Negotiator, *groups: list[Request]) -> list[ReadyTensor]:
 def of(
     name: str, size: int, kind: str = "allreduce", dtype: str = "uint8", op: str = "sum"
 ) -> Request:
-    return Request(kind=kind, name=name, array=np.zeros(size, dtype), op=op)
+    return Request(
+        kind=kind, name=name, array=torch.zeros(size, dtype=getattr(torch, dtype)), op=op
+    )
 
 
 def names(
@@ -104,5 +108,7 @@ def test_groups_share_whatever_their_size_and_with_others_where_they_are_small(
 
 
 def test_a_tensors_bytes_are_those_of_its_elements(negotiator: Negotiator) -> None:
-    (one,) = ready(negotiator, [Request(kind="allreduce", name="a", array=np.zeros((2, 3)))])
+    (one,) = ready(
+        negotiator, [Request(kind="allreduce", name="a", array=torch.zeros(2, 3).double())]
+    )
     assert one.num_bytes == 48

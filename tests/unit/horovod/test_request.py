@@ -11,7 +11,7 @@ from slipstream.comm.arrays import view
 from slipstream.errors import PeerError
 from slipstream.horovod.common.exceptions import HorovodInternalError
 from slipstream.horovod.reductions import Adasum, Average, Max, Min, Product, Reduction, Sum
-from slipstream.horovod.request import Request, TensorHandle
+from slipstream.horovod.request import Request, Residual, TensorHandle
 
 torch = pytest.importorskip("torch")
 
@@ -20,12 +20,16 @@ from slipstream.horovod.torch.compression import Compression, Compressor, codec_
 
 
 def test_a_request_sums_as_it_is_unless_it_says_otherwise() -> None:
-    plain = Request(kind="allreduce", name="a", array=np.zeros((2, 3), np.float32))
+    plain = Request(kind="allreduce", name="a", array=torch.zeros(2, 3))
     assert (plain.op, plain.prescale, plain.postscale, plain.root) == ("sum", 1.0, 1.0, 0)
     assert (plain.splits, plain.codec, plain.residual, plain.priority) == ((), "none", None, 0)
-    tensor = plain.tensor()
+    tensor = plain.tensor(TorchArrays())
     assert (tensor.name, tensor.shape, tensor.collective) == ("a", (2, 3), "allreduce")
-    assert (tensor.codec, tensor.root, tensor.note) == ("none", 0, "allreduce sum 1 1 lossless")
+    assert (tensor.codec, tensor.root, tensor.note) == (
+        "none",
+        0,
+        "allreduce sum 1 1 lossless on cpu",
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,20 +47,20 @@ def test_a_request_sums_as_it_is_unless_it_says_otherwise() -> None:
 def test_ranks_compare_the_shape_but_for_rows_that_may_differ(
     kind: str, title: str, collective: str, shape: tuple[int, ...]
 ) -> None:
-    request = Request(kind=kind, name="a", array=np.zeros((2, 3), np.float32), root=1)
-    tensor = request.tensor()
+    request = Request(kind=kind, name="a", array=torch.zeros(2, 3), root=1)
+    tensor = request.tensor(TorchArrays())
     assert (request.title, tensor.collective, tensor.shape) == (title, collective, shape)
     assert tensor.root == 1
-    scalar = Request(kind=kind, name="a", array=np.zeros((), np.float32))
-    assert scalar.tensor().shape == ()
+    scalar = Request(kind=kind, name="a", array=torch.zeros(()))
+    assert scalar.tensor(TorchArrays()).shape == ()
 
 
-@pytest.mark.parametrize("residual", [None, np.zeros(6, np.float32)])
+@pytest.mark.parametrize("residual", [None, Residual((2, 3))])
 def test_a_rank_without_data_takes_the_same_part_with_zeros(residual: Any) -> None:
     given = Request(
         kind="allreduce",
         name="a",
-        array=np.ones((2, 3), np.float32),
+        array=torch.ones(2, 3),
         op="average",
         prescale=1 / 3,
         postscale=2.5,
@@ -64,14 +68,20 @@ def test_a_rank_without_data_takes_the_same_part_with_zeros(residual: Any) -> No
         residual=residual,
         root=1,
     )
-    part = Request.without_data(given.tensor(), TorchArrays())
+    arrays = TorchArrays()
+
+    def zeros(dtype: str, shape: Any, device: str) -> Any:
+        assert device == "cpu"
+        return arrays.zeros(dtype, shape)
+
+    part = Request.without_data(given.tensor(arrays), zeros)
     seen = (part.kind, part.name, part.op, part.prescale, part.postscale, part.codec, part.root)
     assert seen == ("allreduce", "a", "average", 1 / 3, 2.5, "int8", 1)
     assert part.array is part.output
     assert (part.array.dtype, part.array.tolist()) == (torch.float32, [[0.0] * 3] * 2)
     assert (part.residual is None) is (residual is None)
-    gathered = Request(kind="all_gather", name="a", array=np.ones(3))
-    assert Request.without_data(gathered.tensor(), TorchArrays()).array is None
+    gathered = Request(kind="all_gather", name="a", array=torch.ones(3))
+    assert Request.without_data(gathered.tensor(arrays), zeros).array is None
 
 
 def test_a_handle_is_seen_once_and_gives_its_result_again() -> None:

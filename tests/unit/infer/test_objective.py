@@ -97,7 +97,7 @@ def test_bytes_need_samples_that_tell(samples):
 def test_numbers_of_16_bits_have_ten_decibels_to_spare_where_samples_are_few():
     assert Objective().objection(HALF, judged(0.00099, samples=4)) == ""
     said = Objective().objection(HALF, judged(0.0011, samples=4))
-    assert said == "29.6 dB, and numbers of 16 bits require 30 dB"
+    assert said == "29.6 dB, and bf16 requires 30 dB"
     assert Objective().objection(HALF, judged(0.0011, samples=ENOUGH)) == ""
 
 

@@ -91,3 +91,15 @@ def test_queues_are_those_of_versions_that_are_ready(repository, signature):
 def test_the_text_says_what_it_is(metrics):
     assert CONTENT_TYPE == "text/plain; version=0.0.4; charset=utf-8"
     assert b"# HELP slipstream_waiting Number of waiting requests." in metrics.text()
+
+
+def test_replicas_are_counted_by_their_devices(repository):
+    async def main():
+        models = repository("m=a.slip")
+        served = await models.load("m", "1")
+        served.devices = ("cuda:0 (H100)", "cuda:1 (H100)", "cuda:1 (H100)")
+        metrics = Metrics(models)
+        for device, count in (("cuda:0 (H100)", 1), ("cuda:1 (H100)", 2)):
+            assert value(metrics, "slipstream_replicas", **MODEL, device=device) == count
+
+    asyncio.run(main())

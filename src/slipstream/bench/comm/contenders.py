@@ -15,8 +15,12 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from slipstream.bench.devices import CPU, NCCL_WAYS, choose_device, new_group, settle
 from slipstream.errors import InternalError
 from slipstream.torch.process_group import SlipstreamProcessGroup
+
+# Collectives that gloo has for tensors of GPUs.
+GLOO_ON_DEVICES = ("allreduce", "broadcast")
 
 # Largest allowed error relative to the largest expected value, by codec. Errors come from rounding
 # the inputs and the sum.
@@ -89,23 +93,20 @@ class CollectiveContender:
     Args:
         name: Name from `CommJob.contenders`.
         group: Process group that runs the collective.
+        device: Device that holds the buffers.
         codec: Codec that encodes the data sent between hosts (default "none"). Only Slipstream's
             allreduce can use a codec.
     """
 
     name: str
     group: dist.ProcessGroup
+    device: torch.device
     codec: str = "none"
-
-    @property
-    def device(self) -> torch.device:
-        """Device that holds the buffers of this contender."""
-        if self.name == "nccl":
-            return torch.device("cuda", torch.cuda.current_device())
-        return torch.device("cpu")
 
     def supports(self, collective: str) -> bool:
         """Return whether the contender can run a collective."""
+        if self.name == "gloo" and self.device.type != CPU:
+            return collective in GLOO_ON_DEVICES
         return self.codec == "none" or collective == "allreduce"
 
     def call(self, buffers: Buffers) -> Callable[[], None]:
@@ -134,24 +135,27 @@ class CollectiveContender:
         assert isinstance(self.group, SlipstreamProcessGroup)
         group, output = self.group, buffers.output
         codec, _, feedback = self.codec.partition("+")
-        residual = torch.zeros_like(output) if feedback else None
-        return lambda: _wait(group.average_encoded(output, codec, residual=residual))
+        place = group.losses_on(output)
+        residual = torch.zeros(output.shape, device=place) if feedback else None
+        return _finished(
+            lambda: group.average_encoded(output, codec, residual=residual).wait(), self.device
+        )
 
 
-def make_contender(name: str) -> CollectiveContender:
+def make_contender(name: str, device: str = CPU) -> CollectiveContender:
     """Return a contender with a new process group.
 
     All ranks must call this function in the same order.
 
     Args:
-        name: Name of the contender: "gloo", "nccl", "slipstream", or "slipstream CODEC".
+        name: Name of the contender: "gloo", a name from `devices.NCCL_WAYS`, "slipstream", or
+            "slipstream CODEC".
+        device: PyTorch's name of the device that has the tensors (default "cpu"). NCCL's tensors
+            are always on a GPU.
     """
     backend, _, codec = name.partition(" ")
-    if backend == "nccl":
-        torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count())
-    group = dist.new_group(backend=backend)
-    assert isinstance(group, dist.ProcessGroup)
-    return CollectiveContender(name, group, codec or "none")
+    chosen = choose_device("cuda" if backend in NCCL_WAYS else device)
+    return CollectiveContender(name, new_group(backend, chosen), chosen, codec or "none")
 
 
 def _operation(buffers: Buffers, group: dist.ProcessGroup) -> Callable[[], object]:
@@ -169,11 +173,6 @@ def _operation(buffers: Buffers, group: dist.ProcessGroup) -> Callable[[], objec
 def _finished(call: Callable[[], object], device: torch.device) -> Callable[[], None]:
     def run() -> None:
         call()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        settle(device)
 
     return run
-
-
-def _wait(work: dist.Work) -> None:
-    work.wait()

@@ -20,6 +20,8 @@ MOST_CALLS = 5000  # highest number of calls in a turn
 
 PING_PONG = "tcp ping-pong"
 COPY_AND_ADD = "copy and add"
+HOST_COPIES = "copies to host and back"
+YARDSTICKS = (PING_PONG, COPY_AND_ADD, HOST_COPIES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,8 +31,9 @@ class CommJob:
     Args:
         collectives: Names of the collectives, in the order in which they are measured.
         sizes: Sizes in bytes of the larger of a rank's two buffers (input and output).
-        contenders: Names of the contenders: "gloo", "nccl", "slipstream", "slipstream CODEC", or a
-            reference measurement: "tcp ping-pong" or "copy and add".
+        contenders: Names of the contenders: "gloo", "nccl" or another name from
+            `devices.NCCL_WAYS`, "slipstream", "slipstream CODEC", or a reference measurement from
+            `YARDSTICKS`.
         rounds: Number of rounds; every contender has one turn in each.
         warmup: Number of calls of each contender before the timed calls.
         folder: Path of the folder for files that the ranks exchange with the process that started
@@ -40,6 +43,7 @@ class CommJob:
         ping_address: IPv4 address of the first rank in `ping_ranks`.
         counted_from: Smallest size in bytes for which the bytes on the lab's links are counted; 0
             if they are never counted (default).
+        device: PyTorch's name of the device that has the tensors (default "cpu").
     """
 
     collectives: tuple[str, ...]
@@ -51,6 +55,7 @@ class CommJob:
     ping_ranks: tuple[int, ...] = ()
     ping_address: str = ""
     counted_from: int = 0
+    device: str = "cpu"
 
     def as_text(self) -> str:
         """Return the instructions as JSON text, which `from_text` reads."""

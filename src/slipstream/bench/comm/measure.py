@@ -19,13 +19,30 @@ from pathlib import Path
 from slipstream.bench.comm import limits as comm_limits
 from slipstream.bench.comm import start as comm_start
 from slipstream.bench.comm.cross_traffic import cross_traffic
-from slipstream.bench.comm.job import COPY_AND_ADD, PING_PONG, CommJob, CommSamples
-from slipstream.errors import UsageError
-from slipstream.lab import Lab, LabCounters, LabSpec
+from slipstream.bench.comm.job import (
+    COPY_AND_ADD,
+    HOST_COPIES,
+    PING_PONG,
+    YARDSTICKS,
+    CommJob,
+    CommSamples,
+)
+from slipstream.bench.devices import (
+    CPU,
+    NCCL,
+    NCCL_PLUGIN,
+    NCCL_TUNED,
+    check_device,
+    nccl_environment,
+)
+from slipstream.errors import UnsupportedError, UsageError
+from slipstream.lab import Lab, LabCounters, LabSpec, open_lab
 from slipstream.lab.rates import parse_rate
 from slipstream.settings.variables import variables
 
-PEERS = ("gloo", "mpi", "nccl", "ring")
+PEERS = ("gloo", "mpi", "nccl", "ring", NCCL_TUNED, NCCL_PLUGIN)
+CPU_PEERS = ("gloo", "mpi", "nccl")
+DEVICE_PEERS = ("gloo", "nccl", NCCL_TUNED, NCCL_PLUGIN)
 RING = "slipstream ring"
 
 # For smaller buffers, headers and acknowledgements are more than 1 % of the bytes.
@@ -52,6 +69,9 @@ class CommSpec:
         warmup: Number of calls of each contender before the timed calls, at least 0.
         cross_traffic: Bit rate of a TCP connection from every host to the next during the
             measurement, such as 500mbit (default "": no cross traffic).
+        device: PyTorch's name of the device that has the tensors, such as "cuda" (default "cpu").
+        relay: Whether the links of the lab are a relay even where namespaces can be made (default
+            False).
     """
 
     collectives: tuple[str, ...] = ("allreduce",)
@@ -59,10 +79,12 @@ class CommSpec:
     lab: LabSpec | None = None
     local: int = 0
     codecs: tuple[str, ...] = ("none",)
-    peers: tuple[str, ...] = ("gloo", "mpi", "nccl")
+    peers: tuple[str, ...] = CPU_PEERS
     rounds: int = 5
     warmup: int = 2
     cross_traffic: str = ""
+    device: str = CPU
+    relay: bool = False
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -147,12 +169,19 @@ class CommReport:
     Args:
         spec: Settings of the measurement.
         rows: Results of the contenders, by collective and size.
-        notes: Sentences that say which contenders were left out, and why.
+        missing: Peers that were left out, each with the reason.
+        is_relayed: Whether the links of the lab were a relay (default False).
     """
 
     spec: CommSpec
     rows: tuple[CommRow, ...]
-    notes: tuple[str, ...]
+    missing: Mapping[str, str]
+    is_relayed: bool = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences that say which peers were left out, and why."""
+        return tuple(f"{peer} is left out: {reason}" for peer, reason in self.missing.items())
 
     def row(self, contender: str, size: int, collective: str = "allreduce") -> CommRow:
         """Return the result of a contender for a buffer size in bytes and a collective.
@@ -192,20 +221,42 @@ def measure(spec: CommSpec, on_note: OnNote | None = None) -> CommReport:
         SlipstreamError: a rank failed.
     """
     comm_start.check_torch()
+    check_device(spec.device)
     tell = on_note or _ignore
-    peers, notes = comm_start.available(spec.peers, spec.ranks, is_lab=spec.lab is not None)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="slipstream-comm-"))
-        lab = stack.enter_context(Lab(spec.lab)) if spec.lab is not None else None
+        lab = None
+        if spec.lab is not None:
+            lab = stack.enter_context(open_lab(spec.lab, relay=spec.relay))
+            _check_traffic(spec, lab)
+        missing = comm_start.obstacles(spec.peers, spec.ranks, lab, spec.device)
+        peers = [peer for peer in spec.peers if peer not in missing]
         if lab is not None and spec.cross_traffic:
             stack.enter_context(cross_traffic(lab, spec.cross_traffic))
-        rows = _run(spec, lab, _job(spec, lab, peers, folder), tell)
+        environ: Mapping[str, str] = {} if spec.device == CPU else nccl_environment(NCCL)
+        rows = _run(spec, lab, _job(spec, lab, peers, folder), tell, environ)
         if "ring" in peers:
             rows += _run_ring(spec, lab, folder, tell)
+        for way in (NCCL_TUNED, NCCL_PLUGIN):
+            if way in peers:
+                rows += _run(spec, lab, _alone(spec, way, folder), tell, nccl_environment(way))
         if "mpi" in peers:
             samples = comm_start.run_mpi(_alone(spec, "mpi", folder), spec.ranks, lab, tell)
             rows += [_row(spec, sample, {}) for sample in samples]
-    return CommReport(spec=spec, rows=tuple(_sorted(rows)), notes=tuple(notes))
+    return CommReport(
+        spec=spec,
+        rows=tuple(_sorted(rows)),
+        missing=missing,
+        is_relayed=lab is not None and lab.is_relayed,
+    )
+
+
+def _check_traffic(spec: CommSpec, lab: Lab) -> None:
+    if spec.cross_traffic and lab.is_relayed:
+        raise UnsupportedError(
+            "cross_traffic is given, and this lab has a relay, whose hosts share an address; run"
+            " the command as root, so that the hosts are network namespaces"
+        )
 
 
 def _job(spec: CommSpec, lab: Lab | None, peers: Sequence[str], folder: str) -> CommJob:
@@ -213,7 +264,9 @@ def _job(spec: CommSpec, lab: Lab | None, peers: Sequence[str], folder: str) -> 
     contenders += [
         "slipstream" if codec == "none" else f"slipstream {codec}" for codec in spec.codecs
     ]
-    if not spec.has_network:
+    if spec.device != CPU:
+        contenders.append(HOST_COPIES)
+    elif not spec.has_network:
         contenders.append(COPY_AND_ADD)
     job = _alone(spec, "together", folder)
     if lab is None or not spec.has_network:
@@ -238,6 +291,7 @@ def _alone(spec: CommSpec, name: str, folder: str) -> CommJob:
         rounds=spec.rounds,
         warmup=spec.warmup,
         folder=str(subfolder),
+        device=spec.device,
     )
 
 
@@ -271,7 +325,7 @@ def _run_ring(spec: CommSpec, lab: Lab | None, folder: str, on_note: OnNote) -> 
 def _row(spec: CommSpec, samples: CommSamples, readings: Mapping[int, LabCounters]) -> CommRow:
     codec = samples.contender.removeprefix("slipstream").strip() or "none"
     lab = spec.lab
-    if samples.contender in (PING_PONG, COPY_AND_ADD):
+    if samples.contender in YARDSTICKS:
         return CommRow(samples=samples)
     codec = codec if codec in comm_limits.CODEC_SHARE else "none"
     if lab is None or not spec.has_network:
@@ -307,7 +361,7 @@ def _sorted(rows: Sequence[CommRow]) -> list[CommRow]:
     return [
         row
         for group in groups.values()
-        for row in sorted(group, key=lambda row: row.samples.contender in (PING_PONG, COPY_AND_ADD))
+        for row in sorted(group, key=lambda row: row.samples.contender in YARDSTICKS)
     ]
 
 

@@ -25,15 +25,17 @@ import torch.distributed as dist
 from slipstream.bench.comm.contenders import Buffers, CollectiveContender, make_contender
 from slipstream.bench.comm.job import (
     COPY_AND_ADD,
+    HOST_COPIES,
     NOTE,
     PING_PONG,
     READ,
+    YARDSTICKS,
     CommJob,
     CommSamples,
     calls_in_a_row,
     write_samples,
 )
-from slipstream.bench.comm.yardsticks import PingPong, copy_and_add
+from slipstream.bench.comm.yardsticks import PingPong, copy_and_add, host_copies
 from slipstream.errors import InternalError
 
 READING_SECONDS = 30.0  # time limit in seconds for the driver's reading of the link counters
@@ -70,9 +72,8 @@ class Measurement:
     def __init__(self, job: CommJob) -> None:
         self._job = job
         self._numbers = itertools.count()
-        yardsticks = (PING_PONG, COPY_AND_ADD)
         self._contenders = [
-            make_contender(name) for name in job.contenders if name not in yardsticks
+            make_contender(name, job.device) for name in job.contenders if name not in YARDSTICKS
         ]
         self._ping: PingPong | None = None
         if PING_PONG in job.contenders:
@@ -106,6 +107,9 @@ class Measurement:
         if compares_memory and size >= LEAST_COPY:
             loop = copy_and_add(size, dist.get_world_size())
             yield CollectiveTurn(COPY_AND_ADD, loop, lambda: None, False)
+        if HOST_COPIES in self._job.contenders and size >= LEAST_COPY:
+            loop = host_copies(size, self._contenders[0].device)
+            yield CollectiveTurn(HOST_COPIES, loop, lambda: None, False)
 
     def _checked(self, contender: CollectiveContender, buffers: Buffers) -> CollectiveTurn:
         call = contender.call(buffers)

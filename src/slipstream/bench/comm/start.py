@@ -14,6 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from slipstream.bench.comm.job import NOTE, READ, CommJob, CommSamples, read_samples
+from slipstream.bench.devices import (
+    CPU,
+    NCCL,
+    NCCL_PLUGIN,
+    NCCL_TUNED,
+    NCCL_WAYS,
+    nccl_obstacle,
+    num_gpus,
+)
 from slipstream.errors import SlipstreamError, UnsupportedError
 from slipstream.lab import Lab, LabCounters
 from slipstream.lab.network import INTERFACE
@@ -35,35 +44,37 @@ def check_torch() -> None:
         )
 
 
-def available(peers: Sequence[str], ranks: int, *, is_lab: bool) -> tuple[list[str], list[str]]:
-    """Return the implementations that can run on this machine, and a note about each of the others.
+def obstacles(
+    peers: Sequence[str], ranks: int, lab: Lab | None, device: str = CPU
+) -> dict[str, str]:
+    """Return the implementations that cannot be measured, each with the reason.
 
     Args:
         peers: Names of the implementations that are compared with Slipstream.
         ranks: Number of ranks of the measurement.
-        is_lab: Whether the ranks run on the emulated hosts of `slipstream.lab`.
+        lab: Lab on whose hosts the ranks run; None if they run on this machine.
+        device: PyTorch's name of the device that has the tensors (default "cpu").
     """
-    usable: list[str] = []
-    notes: list[str] = []
-    for peer in peers:
-        obstacle = _obstacle(peer, ranks, is_lab)
-        if obstacle:
-            notes.append(f"{peer} is left out: {obstacle}")
-        else:
-            usable.append(peer)
-    return usable, notes
+    reasons = {peer: _obstacle(peer, ranks, lab, device) for peer in peers}
+    return {peer: reason for peer, reason in reasons.items() if reason}
 
 
-def _obstacle(peer: str, ranks: int, is_lab: bool) -> str:
+def _obstacle(peer: str, ranks: int, lab: Lab | None, device: str) -> str:
+    if device != CPU and peer in NCCL_WAYS:
+        return nccl_obstacle(peer, device, lab.spec.ranks_per_host if lab else ranks)
+    if peer in (NCCL_TUNED, NCCL_PLUGIN):
+        return f"NCCL has no code for tensors of {device}"
     if peer == "mpi":
+        if device != CPU:
+            return f"it is measured on tensors of the CPU only, not of {device}"
+        if lab is not None and lab.is_relayed:
+            return "the lab has a relay, which does not know the hosts of mpirun"
         if shutil.which("mpirun") is None or importlib.util.find_spec("mpi4py") is None:
             return "it needs mpirun and mpi4py"
-        if is_lab and "Open MPI" not in _version_of_mpirun():
+        if lab is not None and "Open MPI" not in _version_of_mpirun():
             return "in a lab, only the mpirun of Open MPI can reach the hosts"
-    if peer == "nccl":
-        devices = [path for path in Path("/dev").glob("nvidia*") if path.name[6:].isdecimal()]
-        if len(devices) < ranks:
-            return f"it needs a GPU for each of {ranks} ranks; this machine has {len(devices)}"
+    if peer == NCCL and num_gpus() < ranks:
+        return f"it needs a GPU for each of {ranks} ranks; this machine has {num_gpus()}"
     return ""
 
 

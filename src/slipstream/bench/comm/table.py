@@ -9,14 +9,18 @@ from typing import Any
 from rich.table import Table
 
 from slipstream.bench.comm import limits as comm_limits
-from slipstream.bench.comm.job import COPY_AND_ADD, PING_PONG
+from slipstream.bench.comm.job import COPY_AND_ADD, HOST_COPIES, PING_PONG, YARDSTICKS
 from slipstream.bench.comm.measure import COUNTED_FROM, CommReport, CommRow, CommSpec
+from slipstream.bench.devices import CPU, gloo_has_code
 from slipstream.bench.environment import environment, environment_line
-from slipstream.bench.tables import make_table
+from slipstream.bench.tables import make_table, not_run
 from slipstream.lab import LabSpec
 from slipstream.units import format_bit_rate, format_bytes, format_seconds
 
 GLOO = "gloo"
+RELAY_NOTE = (
+    "The hosts are ordinary processes of this machine, and a relay shapes their connections."
+)
 # with fewer rounds, the table shows no 99th percentile, because it would be the maximum
 P99_ROUNDS = 100
 
@@ -33,6 +37,7 @@ def as_json(report: CommReport) -> dict[str, Any]:
         "spec": asdict(spec),
         **environment(),
         "notes": report.notes,
+        "is_relayed": report.is_relayed,
         "rows": [
             {
                 **asdict(row.samples),
@@ -80,10 +85,10 @@ def _table(report: CommReport, collective: str) -> Table:
     headings += ["p99 /\nmedian"] * has_p99
     headings += ["link,\n/ least"] * is_counted + ["uplink,\n/ least"] * has_uplinks
     table = make_table(
-        f"{collective} of float32, {title(spec)}",
+        f"{collective} of float32{_place(report)}, {title(spec)}",
         words=("size", "contender"),
         numbers=headings,
-        caption=_caption(is_counted),
+        caption=_caption(report, is_counted),
     )
     last = 0
     for row in rows:
@@ -96,7 +101,15 @@ def _table(report: CommReport, collective: str) -> Table:
         cells += [_bytes_cell(row.uplink_bytes, row.least_uplink_bytes)] * has_uplinks
         table.add_row(format_bytes(size) if size != last else "", _shown_name(row), *cells)
         last = size
+    if spec.device != CPU:
+        for peer in report.missing:
+            table.add_row("", peer, "not run")
     return table
+
+
+def _place(report: CommReport) -> str:
+    device = report.spec.device
+    return f" on {device}" if device != CPU else ""
 
 
 def _shown_name(row: CommRow) -> str:
@@ -112,11 +125,14 @@ def _cells(report: CommReport, row: CommRow, medians: dict[str, float]) -> list[
     name, median = row.samples.contender, row.samples.median
     if name == PING_PONG:
         return [format_seconds(median / 2), "", "", ""]
-    if name == COPY_AND_ADD:
+    if name in YARDSTICKS:
         return [format_seconds(median), "", "", ""]
     share = row.limit_share if row.samples.size >= COUNTED_FROM else None
     if COPY_AND_ADD in medians:
         share = medians[COPY_AND_ADD] / median
+    elif HOST_COPIES in medians:
+        copies = medians[HOST_COPIES] * comm_limits.CODEC_SHARE[row.codec]
+        share = max(copies, row.limit_seconds or 0.0) / median
     faster = medians[GLOO] / median if GLOO in medians else None
     return [
         format_seconds(median),
@@ -132,7 +148,7 @@ def _bytes_cell(counted: int | None, least: float | None) -> str:
     return f"{format_bytes(counted)} {counted / least:.3f}"
 
 
-def _caption(is_counted: bool) -> str:
+def _caption(report: CommReport, is_counted: bool) -> str:
     text = (
         "bus: size / time, times a factor that makes it comparable with the rate of a link"
         " (docs/benchmarks.md). gloo / this: gloo's time divided by the time of this contender."
@@ -144,6 +160,22 @@ def _caption(is_counted: bool) -> str:
             " the busiest link, and its ratio to the fewest possible bytes. Ping-pong: time of one"
             " way. ef: error feedback."
         )
-    else:
+    elif report.spec.device == CPU:
         text += " limit: copy and add, a loop over memory on all ranks at the same time."
+    if report.spec.device != CPU:
+        text += " " + _device_caption(report)
+    if report.is_relayed:
+        text += f" {RELAY_NOTE}"
     return f"{text}\n{environment_line()}"
+
+
+def _device_caption(report: CommReport) -> str:
+    text = (
+        "limit: copies of all ranks between device and host, both ways at once, or the link if it"
+        " takes longer."
+    )
+    if not gloo_has_code(report.spec.device):
+        text += (
+            f" gloo gets copies in host memory, because it has no code for {report.spec.device}."
+        )
+    return text + not_run(report.missing)

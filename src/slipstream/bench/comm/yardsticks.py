@@ -1,4 +1,4 @@
-"""Reference measurements for collectives: a TCP ping-pong, and a loop that copies and adds."""
+"""Reference measurements for collectives: a TCP ping-pong, and loops that copy and add."""
 
 # PyTorch's type stubs leave some types unspecified.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -105,6 +105,29 @@ def copy_and_add(size: int, ranks: int) -> Callable[[], None]:
             result_part.copy_(total_part)
 
     return loop
+
+
+def host_copies(size: int, device: torch.device) -> Callable[[], None]:
+    """Return a function that copies from a device to the host and back, both at once.
+
+    Args:
+        size: Size in bytes of each of the two copies.
+        device: Device with streams.
+    """
+    module = torch.get_device_module(device)
+    elements = max(1, size // 4)
+    outgoing, incoming = (torch.ones(elements, pin_memory=True) for _ in range(2))
+    source, result = (torch.ones(elements, device=device) for _ in range(2))
+    copies = ((module.Stream(), outgoing, source), (module.Stream(), result, incoming))
+    module.synchronize()
+
+    def run() -> None:
+        for stream, target, origin in copies:
+            with module.stream(stream):
+                target.copy_(origin, non_blocking=True)
+        module.synchronize()
+
+    return run
 
 
 def _fill(connection: socket.socket, buffer: memoryview) -> None:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from slipstream.bench.devices import CPU, settle
+
+if TYPE_CHECKING:
+    import torch
 
 # If a process is late by less than this, in seconds, it has not waited for communication. The queue
 # of a GPU would have kept the GPU busy in this time. Sleeps are too long by about 0.1 ms.
@@ -70,21 +75,30 @@ class TimedDevice:
 
 
 class BusyDevice:
-    """A device that keeps the processor busy: it multiplies matrices instead of sleeping.
+    """A device that multiplies matrices instead of sleeping: the processor, or a real device.
 
     The time of one product is measured once. A layer takes as many products as fit into its time.
+    On a real device they are enqueued in the current stream. Matrices are as large as the time of a
+    product on that device demands.
+
+    Args:
+        place: Device that multiplies (default: the CPU).
     """
 
     SIZE = 192
     TRIALS = 50
+    LEAST_SECONDS = 50e-6  # of a product on a device, so that the CPU need not enqueue too many
 
-    def __init__(self) -> None:
+    def __init__(self, place: torch.device | None = None) -> None:
         import torch
 
-        self._matrix = torch.full((self.SIZE, self.SIZE), 1 / self.SIZE)
-        self._product = torch.empty_like(self._matrix)
+        self._place = place or torch.device(CPU)
         self._owed = 0.0
-        self._unit = min(self._multiply() for _ in range(self.TRIALS))
+        self._size = self.SIZE
+        self._unit = self._measured()
+        while self._place.type != CPU and self._unit < self.LEAST_SECONDS:
+            self._size *= 2
+            self._unit = self._measured()
 
     def begin_step(self) -> None:
         """Forget the remaining compute time, less than one matrix product, of the previous step."""
@@ -97,9 +111,22 @@ class BusyDevice:
             self._multiply()
             self._owed -= self._unit
 
-    def _multiply(self) -> float:
+    def _measured(self) -> float:
+        """Return the least time of a product in seconds."""
         import torch
 
+        self._matrix = torch.full((self._size, self._size), 1 / self._size, device=self._place)
+        self._product = torch.empty_like(self._matrix)
+        return min(self._timed_product() for _ in range(self.TRIALS))
+
+    def _timed_product(self) -> float:
+        settle(self._place)
         start = time.perf_counter()
-        torch.mm(self._matrix, self._matrix, out=self._product)
+        self._multiply()
+        settle(self._place)
         return time.perf_counter() - start
+
+    def _multiply(self) -> None:
+        import torch
+
+        torch.mm(self._matrix, self._matrix, out=self._product)

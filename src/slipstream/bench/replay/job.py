@@ -22,7 +22,7 @@ class Peer:
         title: Readable name.
         strategy: Name from `strategies.STRATEGIES`.
         wire: Precision of gradients between hosts (default "fp32").
-        backend: Backend of torch.distributed.
+        backend: Backend of torch.distributed, or a name from `devices.NCCL_WAYS`.
         environ: Environment variables of the ranks that run this library.
         is_default: Whether the library is measured if the user names no libraries (default True).
     """
@@ -52,6 +52,7 @@ class ReplayJob:
         busy: Whether the ranks multiply matrices instead of sleeping.
         sparse: Whether embeddings that the model marks as sparse have sparse gradients.
         output: Path of the file to which rank 0 writes the step times.
+        device: PyTorch's name of the device that has the gradients and computes (default "cpu").
     """
 
     model: str
@@ -64,6 +65,7 @@ class ReplayJob:
     busy: bool
     sparse: bool
     output: str
+    device: str = "cpu"
 
     def as_text(self) -> str:
         """Return these settings as JSON text, which `from_text` reads."""

@@ -17,13 +17,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from slipstream.bench.devices import (
+    CPU,
+    NCCL,
+    NCCL_WAYS,
+    check_device,
+    nccl_environment,
+    nccl_obstacle,
+)
 from slipstream.bench.limits import HostNetwork, Limit, StepSeconds, Wire, limit
 from slipstream.bench.models import ReplayModel, model
 from slipstream.bench.replay.job import Peer, ReplayJob, ReplaySamples
 from slipstream.bench.replay.presets import Preset, preset
 from slipstream.errors import UsageError
-from slipstream.lab import Lab, LabSpec
-from slipstream.lab.network import INTERFACE
+from slipstream.lab import Lab, LabSpec, open_lab
 from slipstream.settings.variables import variables
 
 COMPUTE_ONLY = Peer(name="compute-only", title="compute only", strategy="compute-only")
@@ -32,7 +39,6 @@ COMPUTE_ONLY = Peer(name="compute-only", title="compute only", strategy="compute
 HOROVOD_VARIABLES = {
     "HOROVOD_CONTROLLER": "gloo",
     "HOROVOD_CPU_OPERATIONS": "gloo",
-    "HOROVOD_GLOO_IFACE": INTERFACE,
 }
 
 # Strategies of Slipstream: readable name, and the backend of torch.distributed for barriers.
@@ -91,6 +97,17 @@ PEERS: Mapping[str, Peer] = {
             wire="fp16",
             environ=HOROVOD_VARIABLES,
         ),
+        *(
+            Peer(name=way, title=f"DDP over {way}", strategy="ddp", backend=way)
+            for way in NCCL_WAYS
+        ),
+        Peer(
+            name="nccl-fp16",
+            title="DDP over nccl, hook",
+            strategy="ddp-fp16",
+            wire="fp16",
+            backend=NCCL,
+        ),
     )
 }
 
@@ -118,6 +135,10 @@ class ReplaySpec:
         busy: Whether the ranks multiply matrices instead of sleeping (default False).
         sparse: Whether embeddings that the model marks as sparse have sparse gradients (default
             False).
+        device: PyTorch's name of the device that has the gradients and computes, such as "cuda"
+            (default "cpu": compute is simulated).
+        relay: Whether the links of the lab are a relay even where namespaces can be made (default
+            False).
     """
 
     models: tuple[str, ...]
@@ -129,12 +150,19 @@ class ReplaySpec:
     rounds: int = 2
     busy: bool = False
     sparse: bool = False
+    device: str = CPU
+    relay: bool = False
 
     def __post_init__(self) -> None:
         """Check the values."""
         for name, least in (("hosts", 2), ("steps", 1), ("warmup", 3), ("rounds", 1)):
             if getattr(self, name) < least:
                 raise UsageError(f"{name} is {getattr(self, name)}; allowed: at least {least}")
+        if self.sparse and self.device != CPU:
+            raise UsageError(
+                f"sparse is given, and the device is {self.device}; allowed: cpu, because gradients"
+                " of a device are dense"
+            )
         preset(self.preset)
         for name in self.models:
             model(name)
@@ -142,6 +170,18 @@ class ReplaySpec:
     def lab(self) -> LabSpec:
         """Return the description of the simulated hosts and their links."""
         return LabSpec(hosts=self.hosts, rate=self.rate)
+
+    def missing(self, compared: Sequence[Peer]) -> dict[str, str]:
+        """Return the titles of the peers that cannot run on the device, each with the reason."""
+        reasons = {peer.title: self._obstacle(peer) for peer in compared}
+        return {title: reason for title, reason in reasons.items() if reason}
+
+    def _obstacle(self, peer: Peer) -> str:
+        if peer.backend in NCCL_WAYS:
+            return nccl_obstacle(peer.backend, self.device, 1)
+        if self.device != CPU and peer.strategy.startswith(("hvd", "horovod")):
+            return "Horovod's API is measured on tensors of the CPU only"
+        return ""
 
     def network(self) -> HostNetwork:
         """Return the simulated network, which determines the shortest possible step times."""
@@ -171,6 +211,7 @@ class ReplayRow:
         steps: Times of the measured steps; None if nothing was measured.
         limit: Shortest possible times of a step with this precision, computed from the time of a
             compute-only step.
+        is_relayed: Whether the links of the lab were a relay (default False).
     """
 
     model: str
@@ -178,6 +219,7 @@ class ReplayRow:
     wire: Wire
     steps: ReplaySamples | None
     limit: Limit
+    is_relayed: bool = False
 
     @property
     def efficiency(self) -> float | None:
@@ -208,6 +250,8 @@ def default_peers(spec: ReplaySpec) -> tuple[Peer, ...]:
     """
     defaults = [peer for peer in PEERS.values() if peer.is_default]
     suitable = [peer for peer in defaults if not spec.sparse or peer.strategy == "ddp"]
+    if spec.device == CPU:
+        suitable = [peer for peer in suitable if peer.backend not in NCCL_WAYS]
     return tuple(
         peer for peer in suitable if not peer.strategy.startswith("horovod") or has_horovod()
     )
@@ -255,10 +299,13 @@ def replay(
         UnsupportedError: hosts cannot be simulated, for example without root or iproute2.
         SlipstreamError: a rank failed.
     """
+    check_device(spec.device)
     rows: list[ReplayRow] = []
-    with Lab(spec.lab()) as lab:
+    missing = spec.missing(compared)
+    present = [peer for peer in compared if peer.title not in missing]
+    with open_lab(spec.lab(), relay=spec.relay) as lab:
         for replayed in map(model, spec.models):
-            rows += _replay_model(lab, spec, replayed, compared, on_run or (lambda _: None))
+            rows += _replay_model(lab, spec, replayed, present, on_run or (lambda _: None))
     return rows
 
 
@@ -282,6 +329,7 @@ def _replay_model(
             wire=peer.wire,
             steps=merged[peer.name],
             limit=_limit(spec, replayed, step, peer.wire),
+            is_relayed=lab.is_relayed,
         )
         for peer in contenders
     ]
@@ -307,10 +355,14 @@ def _run(lab: Lab, spec: ReplaySpec, replayed: ReplayModel, peer: Peer) -> Repla
             busy=spec.busy,
             sparse=spec.sparse,
             output=str(Path(folder) / "steps.json"),
+            device=spec.device,
         )
+        environ = {**peer.environ, "HOROVOD_GLOO_IFACE": lab.interface}
+        if peer.backend in NCCL_WAYS:
+            environ |= nccl_environment(peer.backend)
         lab.run(
             [sys.executable, "-m", "slipstream.bench.replay.rank", job.as_text()],
-            environ=peer.environ,
+            environ=environ,
             timeout_seconds=START_LIMIT_SECONDS + num_steps * STEP_LIMIT_SECONDS,
         )
         return ReplaySamples.read(job.output)

@@ -34,6 +34,7 @@ class ReplayModule(torch.nn.Module):
             gradients differ between ranks.
         sparse: Whether embeddings that the model marks as sparse have sparse gradients (default
             False).
+        place: Device that has the parameters and gradients (default: the CPU).
     """
 
     def __init__(
@@ -44,8 +45,10 @@ class ReplayModule(torch.nn.Module):
         *,
         seed: int = 0,
         sparse: bool = False,
+        place: torch.device | None = None,
     ) -> None:
         super().__init__()
+        self.place = place or torch.device("cpu")
         self._device = device
         generator = torch.Generator().manual_seed(seed)
         per_flop = compute_seconds / replayed.flops / (1 + BACKWARD_PER_FORWARD)
@@ -59,6 +62,7 @@ class ReplayModule(torch.nn.Module):
                 tied=[parameters[name] for name in layer.tied],
                 batch=replayed.batch if sparse else 0,
                 generator=generator,
+                place=self.place,
             )
             parameters.update(replay_layer.parameters_by_name)
             layers.append(replay_layer)
@@ -95,6 +99,7 @@ class ReplayLayer(torch.nn.Module):
             0 makes all gradients dense.
         generator: Random generator for dense gradients and for the non-zero rows of sparse
             gradients.
+        place: Device that has the parameters and gradients.
     """
 
     def __init__(
@@ -106,9 +111,11 @@ class ReplayLayer(torch.nn.Module):
         tied: Sequence[torch.nn.Parameter],
         batch: int,
         generator: torch.Generator,
+        place: torch.device,
     ) -> None:
         super().__init__()
         self._device = device
+        self._place = place
         self._forward_seconds = forward_seconds
         self._rows: list[torch.Tensor | None] = []
         # a tuple, because only the layer that owns the parameters may register them
@@ -121,8 +128,8 @@ class ReplayLayer(torch.nn.Module):
                 self._add_dense(f"part{index}", parameter, generator)
 
     def _add_dense(self, name: str, parameter: Parameter, generator: torch.Generator) -> None:
-        value = torch.nn.Parameter(torch.zeros(parameter.shape))
-        value.grad = torch.empty(parameter.shape).normal_(generator=generator)
+        value = torch.nn.Parameter(torch.zeros(parameter.shape, device=self._place))
+        value.grad = torch.empty(parameter.shape).normal_(generator=generator).to(self._place)
         self.register_parameter(name, value)
         self.parameters_by_name[parameter.name] = value
         self._rows.append(None)

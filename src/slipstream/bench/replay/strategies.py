@@ -133,7 +133,7 @@ def _training_step(
     def step() -> None:
         for parameter in sparse:
             parameter.grad = None
-        callee(torch.zeros((), requires_grad=True)).backward()
+        callee(torch.zeros((), device=module.place, requires_grad=True)).backward()
         optimizer.step()  # pyright: ignore[reportUnknownMemberType]
 
     return step

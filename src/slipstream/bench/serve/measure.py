@@ -58,7 +58,8 @@ class ServeSpec:
             own. The overhead of serving is measured with one client.
         rounds: Number of rounds, at least 1. In each round, every server has one turn with each
             number of clients.
-        seconds: Length in seconds of a turn of a closed loop.
+        seconds: Length of a turn in seconds. In a turn, the clients of a closed loop send requests
+            to one server.
         threads: Number of threads with which every server runs the model (default None: the number
             for which the package was compiled).
         overload: Request rate of the open loop, as a multiple of the server's best rate in closed

@@ -21,12 +21,14 @@ class TrainJob:
     Args:
         model: Name of the model, from `models.MODELS`.
         contenders: Names of the compared ways to train. `ALONE` does not communicate. "gloo" and
-            "slipstream" use DDP. In "slipstream across" and "slipstream across CODEC",
-            communication also overlaps with the next forward pass.
+            other names without a space use DDP; -fp16, -bf16 and -powersgd at the end name a hook
+            of PyTorch. "slipstream CODEC" is DDP with our hook. In "slipstream across" and
+            "slipstream across CODEC", communication also overlaps with the next forward pass.
         steps: Number of steps of each contender in each round.
         rounds: Number of measured rounds.
         warmup: Number of steps of each contender before the first round.
         output: Path of the file to which rank 0 writes the results.
+        device: PyTorch's name of the device that trains (default "cpu").
     """
 
     model: str
@@ -35,6 +37,7 @@ class TrainJob:
     rounds: int
     warmup: int
     output: str
+    device: str = "cpu"
 
     def as_text(self) -> str:
         """Return these settings as JSON text, which `from_text` reads."""

@@ -1,5 +1,8 @@
 """Models of the training benchmark, with generated inputs instead of a data set.
 
+`resnet50` and `gpt2` (GPT-2 small) are for GPUs. `tiny`, a transformer of 0.1 million parameters,
+shows in seconds whether a set-up works.
+
 `resnet` is the small network of examples/01_fashion_mnist. With 166,000 parameters, `resnet` has
 little to communicate. `large` is a transformer over bytes with 25 million parameters and 100 MB of
 gradients. The sequences of `large` are so short that a step of four processes takes about a second
@@ -20,8 +23,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from slipstream.forecast.trace.architectures.resnet import resnet as published_resnet
+
 NUM_CLASSES = 10
 VOCABULARY = 256
+
+Batch = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +45,7 @@ class Trainable:
     """
 
     build: Callable[[], nn.Module]
-    batch: Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
+    batch: Callable[[int, torch.Generator], Batch]
     batch_size: int
     learning_rate: float
     bucket_megabytes: float
@@ -96,32 +103,58 @@ def resnet() -> nn.Module:
 
 
 class Transformer(nn.Module):
-    """A causal transformer that predicts the next byte of a sequence.
+    """A causal transformer that predicts the next symbol of a sequence.
 
     Args:
         width: Width of the embedding (default 512).
         num_layers: Number of layers, each with attention and a feed-forward network (default 8).
-        longest: Highest length of a sequence in bytes (default 32).
+        longest: Highest length of a sequence (default 32).
+        vocabulary: Number of symbols (default 256).
+        heads: Number of heads of attention (default 8).
     """
 
-    def __init__(self, width: int = 512, num_layers: int = 8, longest: int = 32) -> None:
+    def __init__(
+        self,
+        width: int = 512,
+        num_layers: int = 8,
+        longest: int = 32,
+        vocabulary: int = VOCABULARY,
+        heads: int = 8,
+    ) -> None:
         super().__init__()
-        self.symbols = nn.Embedding(VOCABULARY, width)
+        self.symbols = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(longest, width)
         self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(width, 8, 4 * width, dropout=0.0, batch_first=True)
+            nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, batch_first=True)
             for _ in range(num_layers)
         )
-        self.head = nn.Linear(width, VOCABULARY)
+        self.head = nn.Linear(width, vocabulary)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map bytes int64 [batch, length] to logits [batch, 256, length]."""
+        """Map symbols int64 [batch, length] to logits [batch, vocabulary, length]."""
         length = x.shape[1]
-        hidden = self.symbols(x) + self.positions(torch.arange(length))
-        mask = nn.Transformer.generate_square_subsequent_mask(length)
+        hidden = self.symbols(x) + self.positions(torch.arange(length, device=x.device))
+        mask = nn.Transformer.generate_square_subsequent_mask(length, device=x.device)
         for layer in self.layers:
             hidden = layer(hidden, src_mask=mask, is_causal=True)
         return self.head(hidden).transpose(1, 2)
+
+
+def gpt2() -> nn.Module:
+    """Return a transformer of the size of GPT-2 small, 124 million parameters.
+
+    Dimensions: Radford et al., 2019, "Language Models are Unsupervised Multitask Learners".
+    """
+    model = Transformer(width=768, num_layers=12, longest=1024, vocabulary=50257, heads=12)
+    nn.init.normal_(model.symbols.weight, std=0.02)
+    model.head = nn.Linear(768, 50257, bias=False)
+    model.head.weight = model.symbols.weight
+    return model
+
+
+def resnet50() -> nn.Module:
+    """Return ResNet-50, which maps float [batch, 3, 224, 224] to logits [batch, 1000]."""
+    return published_resnet("resnet50")
 
 
 def images(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -132,15 +165,29 @@ def images(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return pixels.contiguous(memory_format=torch.channels_last), labels
 
 
-def sequences(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return sequences of bytes, and for each byte its successor; both int64 [count, 16].
+def noise(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return random images, float [count, 3, 224, 224], and random labels below 1000."""
+    pixels = torch.randn(count, 3, 224, 224, generator=generator)
+    return pixels, torch.randint(1000, (count,), generator=generator)
 
-    Each sequence starts with a random byte and increases by a constant random step.
+
+def sequences(length: int, vocabulary: int) -> Callable[[int, torch.Generator], Batch]:
+    """Return a function that makes sequences, and for each symbol its successor.
+
+    Each sequence starts with a random symbol and increases by a constant random step.
+
+    Args:
+        length: Number of symbols of a sequence.
+        vocabulary: Number of different symbols.
     """
-    start = torch.randint(VOCABULARY, (count, 1), generator=generator)
-    stride = torch.randint(1, 4, (count, 1), generator=generator)
-    symbols = (start + stride * torch.arange(17)) % VOCABULARY
-    return symbols[:, :-1], symbols[:, 1:]
+
+    def batch(count: int, generator: torch.Generator) -> Batch:
+        start = torch.randint(vocabulary, (count, 1), generator=generator)
+        stride = torch.randint(1, 4, (count, 1), generator=generator)
+        symbols = (start + stride * torch.arange(length + 1)) % vocabulary
+        return symbols[:, :-1], symbols[:, 1:]
+
+    return batch
 
 
 MODELS: Mapping[str, Trainable] = {
@@ -153,7 +200,28 @@ MODELS: Mapping[str, Trainable] = {
     ),
     "large": Trainable(
         build=Transformer,
-        batch=sequences,
+        batch=sequences(16, VOCABULARY),
+        batch_size=4,
+        learning_rate=0.01,
+        bucket_megabytes=25,
+    ),
+    "tiny": Trainable(
+        build=lambda: Transformer(width=64, num_layers=2),
+        batch=sequences(16, VOCABULARY),
+        batch_size=4,
+        learning_rate=0.01,
+        bucket_megabytes=0.1,
+    ),
+    "resnet50": Trainable(
+        build=resnet50,
+        batch=noise,
+        batch_size=32,
+        learning_rate=0.01,
+        bucket_megabytes=25,
+    ),
+    "gpt2": Trainable(
+        build=gpt2,
+        batch=sequences(256, 50257),
         batch_size=4,
         learning_rate=0.01,
         bucket_megabytes=25,

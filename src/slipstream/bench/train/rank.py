@@ -22,9 +22,14 @@ import torch.distributed as dist
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+from slipstream.bench.devices import CPU, NCCL_WAYS, choose_device, new_group, settle
+from slipstream.bench.train.hooks import HOOKS
 from slipstream.bench.train.job import ACROSS, ALONE, NOTE, TrainJob, TrainSamples, write_trained
-from slipstream.bench.train.models import MODELS
-from slipstream.torch import overlap
+from slipstream.bench.train.models import MODELS, Batch
+from slipstream.torch import compress, overlap
+
+# Batches of a device are made before the first step, because making them takes the CPU long.
+NUM_BATCHES = 4
 
 
 class TrainingRun:
@@ -35,35 +40,41 @@ class TrainingRun:
     Args:
         model: Name from `models.MODELS`.
         contender: Name of the way to communicate, from `TrainJob.contenders`.
+        device: Device that trains.
     """
 
-    def __init__(self, model: str, contender: str) -> None:
+    def __init__(self, model: str, contender: str, device: torch.device) -> None:
         self.contender = contender
+        self._device = device
         self.seconds: list[float] = []
         self._trainable = MODELS[model]
         torch.manual_seed(0)
-        network = self._trainable.build()
+        network = self._trainable.build().to(device)
         self.parameters = sum(parameter.numel() for parameter in network.parameters())
         self._optimizer = torch.optim.SGD(
             network.parameters(), lr=self._trainable.learning_rate, momentum=0.9
         )
         self._model, self._settle = self._connected(network)
         self._samples = torch.Generator().manual_seed(1 + dist.get_rank())
+        count = 0 if device.type == CPU else NUM_BATCHES
+        self._batches = [self._new_batch() for _ in range(count)]
         self._losses: list[torch.Tensor] = []
 
     def run(self, steps: int) -> float:
         """Train for some steps, and return the mean seconds per step."""
+        settle(self._device)
         dist.barrier()
         start = time.perf_counter()
         for _ in range(steps):
             self._step()
         self._settle()
+        settle(self._device)
         return (time.perf_counter() - start) / steps
 
     def result(self) -> TrainSamples:
         """Return the measurements, combined over all ranks, which must call `result` together."""
         seconds = torch.tensor(self.seconds, dtype=torch.float64)
-        losses = torch.stack(self._losses).double()
+        losses = torch.stack(self._losses).cpu().double()
         dist.all_reduce(seconds, dist.ReduceOp.MAX)
         dist.all_reduce(losses)
         return TrainSamples(
@@ -78,22 +89,38 @@ class TrainingRun:
         """Return the network to call, and a function that waits until communication has ended."""
         if self.contender == ALONE:
             return network, _nothing
-        backend, _, overlapping = self.contender.partition(" ")
-        group = dist.new_group(backend=backend)
-        assert isinstance(group, dist.ProcessGroup)
-        if not overlapping:
-            wrapped = DistributedDataParallel(
-                network, process_group=group, bucket_cap_mb=self._trainable.bucket_megabytes
-            )
-            # as in examples/01_fashion_mnist, steps communicate nothing but gradients
-            wrapped.broadcast_buffers = False
-            return wrapped, _nothing
-        codec = overlapping.removeprefix(ACROSS).strip()
-        across = overlap(network, self._optimizer, group=group, codec=codec or "none")
-        return network, across.wait
+        way, _, details = self.contender.partition(" ")
+        backend, _, hook = (way, "", "") if way in NCCL_WAYS else way.partition("-")
+        group = new_group(backend, self._device)
+        if details.startswith(ACROSS):
+            codec = details.removeprefix(ACROSS).strip()
+            across = overlap(network, self._optimizer, group=group, codec=codec or "none")
+            return network, across.wait
+        wrapped = DistributedDataParallel(
+            network,
+            process_group=group,
+            bucket_cap_mb=self._trainable.bucket_megabytes,
+            init_sync=False,  # all start from the same weights
+        )
+        # as in examples/01_fashion_mnist, steps communicate nothing but gradients
+        wrapped.broadcast_buffers = False
+        if details:
+            compress(wrapped, details)
+        elif hook:
+            HOOKS[hook](wrapped, group)
+        return wrapped, _nothing
+
+    def _new_batch(self) -> Batch:
+        inputs, targets = self._trainable.batch(self._trainable.batch_size, self._samples)
+        return inputs.to(self._device), targets.to(self._device)
+
+    def _next_batch(self) -> Batch:
+        if not self._batches:
+            return self._new_batch()
+        return self._batches[len(self._losses) % len(self._batches)]
 
     def _step(self) -> None:
-        inputs, targets = self._trainable.batch(self._trainable.batch_size, self._samples)
+        inputs, targets = self._next_batch()
         self._optimizer.zero_grad()
         loss = functional.cross_entropy(self._model(inputs), targets)
         loss.backward()
@@ -125,7 +152,8 @@ def measure(job: TrainJob) -> list[TrainSamples]:
     Args:
         job: Settings, the same on all ranks.
     """
-    trainings = [TrainingRun(job.model, contender) for contender in job.contenders]
+    device = choose_device(job.device)
+    trainings = [TrainingRun(job.model, contender, device) for contender in job.contenders]
     for training in trainings:
         _tell(f"{job.model} over {training.contender}, warm-up")
         training.run(job.warmup)

@@ -9,12 +9,13 @@ from typing import Any
 
 from rich.table import Table
 
-from slipstream.bench.comm.table import describe_lab
+from slipstream.bench.comm.table import RELAY_NOTE, describe_lab
+from slipstream.bench.devices import CPU, gloo_has_code
 from slipstream.bench.environment import environment, environment_line
-from slipstream.bench.tables import make_table
+from slipstream.bench.tables import make_table, not_run
 from slipstream.bench.train.job import ALONE, TrainSamples
 from slipstream.bench.train.measure import (
-    PEERS,
+    GLOO,
     TrainResult,
     TrainSpec,
     last_loss,
@@ -26,22 +27,19 @@ from slipstream.units import format_seconds
 def table(spec: TrainSpec, results: Sequence[TrainResult]) -> Table:
     """Return a table with a row for each model and contender."""
     shown = make_table(
-        f"training on {describe_lab(spec.lab)}",
+        f"training on {describe_lab(spec.lab)}{'' if spec.device == CPU else f', {spec.device}'}",
         words=("model", "contender"),
-        numbers=("step", "samples/s", "x gloo", "alone", "loss", "differs"),
-        caption=(
-            "step: median of the rounds. x gloo, alone: samples/s divided by those of gloo and by"
-            " those without communication. loss: mean of the last quarter of the steps. differs:"
-            " difference from gloo's loss, relative to the first loss; ! if it is too large."
-            f" across: overlap across steps.\n{environment_line()}"
-        ),
+        numbers=("step", "samples/s", "x gloo", "alone", "of\nlimit", "loss", "differs"),
+        caption=_caption(spec, results),
     )
     for result in results:
         millions = result.trained[0].parameters / 1e6
         name = f"{result.model}, {millions:.3g} M"
         for trained in result.trained:
-            shown.add_row(name, trained.contender, *_cells(result, trained))
+            shown.add_row(name, trained.contender, *_cells(spec, result, trained))
             name = ""
+        for peer in spec.missing():
+            shown.add_row("", peer, "not run")
         shown.add_section()
     return shown
 
@@ -51,13 +49,16 @@ def as_json(spec: TrainSpec, results: Sequence[TrainResult]) -> dict[str, Any]:
     return {
         "spec": asdict(spec),
         **environment(),
+        "missing": spec.missing(),
+        "is_relayed": any(result.is_relayed for result in results),
         "results": [
             {
                 "model": result.model,
                 **asdict(trained),
                 "median_seconds": statistics.median(trained.seconds),
                 "samples_per_second": samples_per_second(trained),
-                "times_gloo": result.times_faster(trained, PEERS[0]),
+                "times_gloo": result.times_faster(trained, GLOO),
+                "limit_share": result.limit_share(trained, spec.lab),
                 "loss_difference": result.loss_difference(trained),
                 "agrees": result.agrees(trained),
             }
@@ -67,10 +68,27 @@ def as_json(spec: TrainSpec, results: Sequence[TrainResult]) -> dict[str, Any]:
     }
 
 
-def _cells(result: TrainResult, trained: TrainSamples) -> list[str]:
-    faster = result.times_faster(trained, PEERS[0])
+def _caption(spec: TrainSpec, results: Sequence[TrainResult]) -> str:
+    text = (
+        "step: median of the rounds. x gloo, alone: samples/s divided by those of gloo and by those"
+        " without communication. limit: the step without communication, or the transfer of the"
+        " gradients if it takes longer. loss: mean of the last quarter of the steps. differs:"
+        " difference from gloo's loss, relative to the first loss; ! if it is too large. across:"
+        " overlap across steps."
+    )
+    if not gloo_has_code(spec.device):
+        text += f" gloo gets copies in host memory, because it has no code for {spec.device}."
+    text += not_run(spec.missing())
+    if any(result.is_relayed for result in results):
+        text += f" {RELAY_NOTE}"
+    return f"{text}\n{environment_line()}"
+
+
+def _cells(spec: TrainSpec, result: TrainResult, trained: TrainSamples) -> list[str]:
+    faster = result.times_faster(trained, GLOO)
     alone = result.times_faster(trained, ALONE)
     difference = result.loss_difference(trained)
+    share = result.limit_share(trained, spec.lab)
     is_alone = trained.contender == ALONE
     wrong = "" if result.agrees(trained) else " !"
     return [
@@ -78,6 +96,7 @@ def _cells(result: TrainResult, trained: TrainSamples) -> list[str]:
         f"{samples_per_second(trained):,.3g}",
         "" if faster is None else f"{faster:.2f}",
         "" if alone is None else f"{alone:.2f}",
+        "" if share is None else f"{share:.2f}",
         "" if is_alone else f"{last_loss(trained):.4f}",
         "" if difference is None else f"{difference:.1e}{wrong}",
     ]

@@ -11,20 +11,24 @@ import typer
 from slipstream.bench.comm import bars as comm_bars
 from slipstream.bench.comm import table as comm_table
 from slipstream.bench.comm.limits import CODEC_SHARE, COLLECTIVES
-from slipstream.bench.comm.measure import PEERS, CommSpec, measure
+from slipstream.bench.comm.measure import CPU_PEERS, DEVICE_PEERS, PEERS, CommSpec, measure
+from slipstream.bench.devices import CPU
 from slipstream.cli.lab_spec import describes_lab, lab_spec
 from slipstream.cli.options import (
     AsJson,
     CrossTraffic,
+    Delay,
+    Device,
     FlowRate,
     NumHosts,
     OutputFile,
-    Peers,
     Racks,
     RanksPerHost,
     RateOrRates,
+    Relay,
     Rounds,
     Uplink,
+    peers_option,
     split_list,
     split_peers,
 )
@@ -43,6 +47,7 @@ EXAMPLES = f"""\b
   slipstream bench comm --codecs none,fp16,int8 --sizes 100m
   slipstream bench comm --racks 2 --uplink 250mbit --ranks-per-host 2 --peers gloo,ring
   slipstream bench comm --cross-traffic 500mbit --sizes 25m --rounds 100
+  slipstream bench comm --device cuda --num-hosts 2 --rate 10gbit   tensors on GPUs
   slipstream bench comm --preset bars -o bars.json
 
 Collectives: {", ".join(COLLECTIVES)}.
@@ -51,6 +56,9 @@ Codecs: {", ".join(CODEC_SHARE)}.
 
 Peers: {", ".join(PEERS)}; a peer that is not installed is left out.
 """
+
+
+DEFAULT_PEERS = f"{','.join(CPU_PEERS)}; on a device {','.join(DEVICE_PEERS)}"
 
 
 class PresetChoice(str, Enum):
@@ -82,7 +90,7 @@ def comm(
             metavar="LIST", help="Codecs that compress Slipstream's allreduce between hosts."
         ),
     ] = "none",
-    peers: Peers = "gloo,mpi,nccl",
+    peers: Annotated[str | None, peers_option(show_default=DEFAULT_PEERS)] = None,
     preset: Annotated[
         PresetChoice | None,
         typer.Option(
@@ -93,13 +101,16 @@ def comm(
         int | None, typer.Option(min=2, help="Number of ranks on this machine, without a lab.")
     ] = None,
     rounds: Rounds = 5,
+    device: Device = CPU,
     num_hosts: NumHosts = None,
     ranks_per_host: RanksPerHost = 1,
     rate: RateOrRates = "1gbit",
     flow_rate: FlowRate = None,
     racks: Racks = 1,
     uplink: Uplink = None,
+    delay: Delay = "0s",
     cross_traffic: CrossTraffic = "",
+    relay: Relay = False,
     output: OutputFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -112,16 +123,19 @@ def comm(
             "--local measures this machine without a lab, and other options describe a lab; leave"
             " one of them out"
         )
-    network = (num_hosts, ranks_per_host, rate, flow_rate, racks, uplink)
+    network = (num_hosts, ranks_per_host, rate, flow_rate, racks, uplink, delay)
+    defaults = CPU_PEERS if device == CPU else DEVICE_PEERS
     spec = CommSpec(
         collectives=split_list(collectives),
         sizes=tuple(parse_bytes(size, least=4) for size in split_list(sizes)),
         lab=lab_spec(*network) if local is None else None,
         local=local or 0,
         codecs=split_list(codecs),
-        peers=split_peers(peers),
+        peers=defaults if peers is None else split_peers(peers),
         rounds=rounds,
         cross_traffic=cross_traffic,
+        device=device,
+        relay=relay,
     )
     with status_line() as tell:
         report = measure(spec, tell)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from slipstream.bench.devices import CPU
 from slipstream.bench.models import MODELS
 from slipstream.bench.replay.measure import PEERS, ReplaySpec, default_peers, limits, peers, replay
 from slipstream.bench.replay.presets import PRESETS
@@ -14,9 +15,11 @@ from slipstream.cli.lab_spec import DEFAULT_HOSTS
 from slipstream.cli.options import (
     MEASUREMENT,
     AsJson,
+    Device,
     NumHosts,
     OutputFile,
     Rate,
+    Relay,
     Rounds,
     peers_option,
     split_peers,
@@ -29,6 +32,7 @@ EXAMPLES = f"""\b
   slipstream bench replay resnet50 vgg16 bert-base
   slipstream bench replay vgg16 --peers gloo,slipstream -o vgg16.json
   slipstream bench replay bert-base --preset v100-16x8 --limits
+  slipstream bench replay resnet50 --device cuda --num-hosts 2 --rate 10gbit
 
 Models: {", ".join(MODELS)}.
 
@@ -71,8 +75,10 @@ def replay_models(
         ),
     ] = 4,
     rounds: Rounds = 2,
+    device: Device = CPU,
     num_hosts: NumHosts = None,
     rate: Rate = "1gbit",
+    relay: Relay = False,
     output: OutputFile = None,
     as_json_: AsJson = False,
 ) -> None:
@@ -90,11 +96,16 @@ def replay_models(
         rounds=rounds,
         busy=busy,
         sparse=sparse,
+        device=device,
+        relay=relay,
     )
     if only_limits:
-        rows = limits(spec)
+        rows, missing = limits(spec), {}
     else:
         chosen = default_peers(spec) if peer_names is None else peers(split_peers(peer_names))
+        missing = spec.missing(chosen)
         with status_line("the lab is made") as tell:
             rows = replay(spec, chosen, tell)
-    emit(as_json(spec, rows), [table(spec, rows)], as_json=as_json_, output=output)
+    emit(
+        as_json(spec, rows, missing), [table(spec, rows, missing)], as_json=as_json_, output=output
+    )

@@ -6,19 +6,30 @@ from typing import Annotated
 
 import typer
 
+from slipstream.bench.devices import CPU
 from slipstream.bench.train import table as train_table
-from slipstream.bench.train.measure import MODELS, TrainSpec, train
+from slipstream.bench.train.measure import (
+    CPU_MODELS,
+    DEVICE_MODELS,
+    DEVICE_PEERS,
+    GLOO,
+    MODELS,
+    TrainSpec,
+    train,
+)
 from slipstream.cli.lab_spec import lab_spec
 from slipstream.cli.options import (
     MEASUREMENT,
     AsJson,
+    Device,
     FlowRate,
     NumHosts,
     OutputFile,
-    Peers,
     RanksPerHost,
     RateOrRates,
+    Relay,
     Rounds,
+    peers_option,
     split_list,
     split_peers,
 )
@@ -31,9 +42,14 @@ EXAMPLES = f"""\b
   slipstream bench train
   slipstream bench train --models large --flow-rate 250mbit --codecs none,fp16
   slipstream bench train --models resnet --peers none -o resnet.json
+  slipstream bench train --device cuda --num-hosts 2 --rate 10gbit   real networks on GPUs
 
-Models: {", ".join(MODELS)}. Peer: gloo.
+Models: {", ".join(MODELS)}.
+
+Peers: {", ".join(DEVICE_PEERS)}. A peer that cannot run is listed with the reason.
 """
+
+DEFAULT_CODECS, DEVICE_CODECS = "none", "none,bf16,int8"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -44,16 +60,22 @@ def add_to(app: typer.Typer) -> None:
 # over budget: a parameter for each option of the command
 def train_models(
     models: Annotated[
-        str, typer.Option(metavar="LIST", help="Models to train, separated by commas.")
-    ] = "resnet,large",
-    codecs: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="LIST",
+            show_default=f"{','.join(CPU_MODELS)}; on a device {','.join(DEVICE_MODELS)}",
+            help="Models to train, separated by commas.",
+        ),
+    ] = None,
+    codecs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            show_default=f"{DEFAULT_CODECS}; on a device {DEVICE_CODECS}",
             help="Codecs that compress gradients between hosts, separated by commas.",
         ),
-    ] = "none",
-    peers: Peers = "gloo",
+    ] = None,
+    peers: Annotated[str | None, peers_option(show_default=f"{GLOO}; on a device all")] = None,
     steps: Annotated[
         int | None,
         typer.Option(
@@ -64,10 +86,12 @@ def train_models(
         ),
     ] = None,
     rounds: Rounds = 5,
+    device: Device = CPU,
     num_hosts: NumHosts = None,
     ranks_per_host: RanksPerHost = 1,
     rate: RateOrRates = "1gbit",
     flow_rate: FlowRate = None,
+    relay: Relay = False,
     output: OutputFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -76,13 +100,17 @@ def train_models(
     gloo and Slipstream train with DDP. Slipstream also trains with slipstream.torch.overlap, which
     lets communication overlap with the next forward pass, too.
     """
+    is_cpu = device == CPU
+    default_peers = (GLOO,) if is_cpu else DEVICE_PEERS
     spec = TrainSpec(
-        models=split_list(models),
+        models=split_list(models) if models else CPU_MODELS if is_cpu else DEVICE_MODELS,
         lab=lab_spec(num_hosts, ranks_per_host, rate, flow_rate),
         steps=steps,
         rounds=rounds,
-        peers=split_peers(peers),
-        codecs=split_list(codecs),
+        peers=default_peers if peers is None else split_peers(peers),
+        codecs=split_list(codecs or (DEFAULT_CODECS if is_cpu else DEVICE_CODECS)),
+        device=device,
+        relay=relay,
     )
     with status_line() as tell:
         results = train(spec, tell)

@@ -16,6 +16,7 @@ from slipstream.cli.compile.options import (
     Boxes,
     Budget,
     Data,
+    Device,
     Engines,
     Mean,
     Pixels,
@@ -44,6 +45,7 @@ EXAMPLES = """\b
   slipstream compile model.onnx -o model.slip --data package.module:loader --snr 30
   slipstream compile model.onnx -o model.slip --target throughput --threads 4 --search-time 10m
   slipstream compile model.onnx -o model.slip --data images/ --pixels --top 5
+  slipstream compile model.onnx -o model.slip --device cuda
   slipstream compile model.onnx -o model.slip --json > report.json
   slipstream compile --list
 
@@ -125,6 +127,7 @@ def compile_model(
     size: Size = None,
     mean: Mean = None,
     std: Std = None,
+    device: Device = "auto",
     engines: Engines = "",
     without: Without = "",
     as_json: AsJson = False,
@@ -164,6 +167,7 @@ def compile_model(
         target=target.value,
         seconds=parse_duration(search_time, "search time", bare_seconds=True),
         threads=usable_cores() if threads is None else threads,
+        device=device,
         engines=split_list(engines),
         without=split_list(without),
     )

@@ -62,6 +62,14 @@ Engines = Annotated[
         help="Engines to try, separated by commas.",
     ),
 ]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="DEVICE",
+        rich_help_panel=SEARCH,
+        help="Device to compile for: cpu, cuda, cuda:1 for the second GPU, or auto for all.",
+    ),
+]
 Without = Annotated[
     str,
     typer.Option(

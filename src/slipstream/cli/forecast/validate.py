@@ -33,9 +33,9 @@ first, which takes some seconds for each.
 
 
 class LeaveChoice(str, Enum):
-    """Property by which measurements are left out of a fit.
+    """Measurements that were left out of the fit whose parameters forecast a row of the table.
 
-    A measurement is forecast by a fit without the measurements of the same source or model.
+    They are all measurements of the row's source, those of its source with the same model, or none.
     """
 
     SOURCE = "source"
@@ -68,8 +68,8 @@ def validate_table(
     leave: Annotated[
         LeaveChoice,
         typer.Option(
-            help="Fit the parameters for each forecast without the measurements of the same source"
-            " or model."
+            help="Rows that are left out when the parameters for a row's forecast are fitted: all"
+            " rows of its source, those of its source with the same model, or no rows."
         ),
     ] = LeaveChoice.SOURCE,
     as_json: AsJson = False,

@@ -14,18 +14,20 @@ from slipstream.cli.lab.present import DEFAULT_NAME, Name
 from slipstream.cli.lab_spec import describes_lab, lab_spec
 from slipstream.cli.options import (
     AsJson,
+    Delay,
     FlowRate,
     NumHosts,
     OutputFile,
     Racks,
     RanksPerHost,
     RateOrRates,
+    Relay,
     Uplink,
 )
 from slipstream.cli.output import emit, remark, show, stderr_console, stdout_console
 from slipstream.cli.progress import ending_on_signals
 from slipstream.errors import UsageError
-from slipstream.lab import Lab, LabSpec, RunResult
+from slipstream.lab import Lab, LabSpec, RunResult, open_lab
 from slipstream.lab import registry as labs
 from slipstream.lab.compare import BACKENDS, Progress, compare
 from slipstream.lab.display import (
@@ -48,6 +50,7 @@ RUN_EXAMPLES = """\b
   slipstream lab run -- train.py --lr 0.1           in the lab that is up
   slipstream lab run --num-hosts 2 -- ping -c 3 host1   in one for this run
   slipstream lab run --rate 1gbit,1gbit,250mbit -- train.py
+  slipstream lab run --relay --delay 5ms -- train.py    without namespaces and root
 
 Each rank gets the variables of torchrun and the key of the run. When one fails, the others end.
 
@@ -107,12 +110,14 @@ def run(
     flow_rate: FlowRate = None,
     racks: Racks = 1,
     uplink: Uplink = None,
+    delay: Delay = "0s",
+    relay: Relay = False,
 ) -> None:
     """Run a program as one process per rank."""
-    network = (num_hosts, ranks_per_host, rate, flow_rate, racks, uplink)
+    network = (num_hosts, ranks_per_host, rate, flow_rate, racks, uplink, delay)
     spec = lab_spec(*network) if describes_lab(context) else None
     console = stdout_console()
-    with ending_on_signals(), _chosen_lab(name, spec) as lab:
+    with ending_on_signals(), _chosen_lab(name, spec, relay=relay) as lab:
         host_of = [host for host in range(lab.spec.hosts) for _ in range(lab.spec.ranks_per_host)]
         result = lab.run(
             program,
@@ -141,16 +146,18 @@ def compare_script(
     flow_rate: FlowRate = None,
     racks: Racks = 1,
     uplink: Uplink = None,
+    delay: Delay = "0s",
+    relay: Relay = False,
     output: OutputFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a PyTorch script once over gloo and once over Slipstream, and show both side by side."""
-    network = (num_hosts, ranks_per_host, rate, flow_rate, racks, uplink)
+    network = (num_hosts, ranks_per_host, rate, flow_rate, racks, uplink, delay)
     spec = lab_spec(*network) if describes_lab(context) else None
     console = stderr_console()
     with (
         ending_on_signals(),
-        _chosen_lab(name, spec) as lab,
+        _chosen_lab(name, spec, relay=relay) as lab,
         Live(console=console, auto_refresh=False, transient=True) as live,
     ):
 
@@ -169,9 +176,9 @@ def compare_script(
 
 
 @contextmanager
-def _chosen_lab(name: str, spec: LabSpec | None) -> Generator[Lab]:
+def _chosen_lab(name: str, spec: LabSpec | None, *, relay: bool) -> Generator[Lab]:
     """Yield the lab that is up, or a new lab that is taken down afterwards."""
-    record = labs.load(name)
+    record = None if relay else labs.load(name)
     if record is not None and spec is not None and not record.is_stale:
         raise UsageError(
             f"the lab {name!r} is up, and options describe another; leave the options out, or take"
@@ -180,8 +187,9 @@ def _chosen_lab(name: str, spec: LabSpec | None) -> Generator[Lab]:
     if record is not None and spec is None:
         yield Lab.attach(name)
         return
-    with Lab(spec or LabSpec()) as lab:
-        remark(f"no lab is up; this run has a lab of its own, {lab_title(lab)}")
+    with open_lab(spec or LabSpec(), relay=relay) as lab:
+        kind = "its own, with a relay" if lab.is_relayed else "its own"
+        remark(f"no lab is up; this run has a lab of {kind}, {lab_title(lab)}")
         yield lab
 
 

@@ -23,7 +23,8 @@ class GradientMemory:
     `is_last` is true while the last micro-batch of a step runs.
 
     Args:
-        workload: Workload whose values include gradients.
+        workload: Forward and backward pass of one micro-batch. `Workload.values` lists all its
+            tensors; the gradients are among them.
         strategy: Strategy whose `zero` and `data` decide what the replicas shard.
         sizes: Sizes in bytes of each parameter of the workload, its gradient and its optimizer
             states.

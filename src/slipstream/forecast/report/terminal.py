@@ -152,7 +152,7 @@ def rounded(interval: Interval) -> tuple[str, str]:
     """Return a number and its interval as two texts, rounded to suit the interval's width.
 
     Args:
-        interval: Number and bounds in the unit that is shown.
+        interval: Number and its interval, already in the unit in which they are printed.
     """
     width = interval.high - interval.low
     place = math.floor(math.log10(width / 5)) if width > 0 else -2
@@ -294,7 +294,7 @@ def scaled(interval: Interval, factor: float) -> Interval:
     """Return a number and its interval, converted to a different unit.
 
     Args:
-        interval: Number and bounds.
+        interval: Number and its interval, in the old unit.
         factor: Number of new units in one old unit.
     """
     return Interval(interval.value * factor, interval.low * factor, interval.high * factor)

@@ -161,7 +161,11 @@ def _needs(kind: int, stages: int) -> int:
 def _order(
     rank: int, ranks: int, turns: int, micro_batches: int
 ) -> Iterator[tuple[bool, int, int]]:
-    """Yield the passes of a rank in execution order: (backward, stage of the rank, micro-batch)."""
+    """Yield the passes of a rank in execution order.
+
+    Each pass is a tuple: whether it is a backward pass, the index of the stage among the rank's
+    stages, and the index of the micro-batch.
+    """
     forward = list(_passes(ranks, turns, micro_batches))
     backward = [(turns - 1 - turn, batch) for turn, batch in forward]
     ahead = ranks - rank - 1 if turns == 1 else 2 * (ranks - rank - 1) + (turns - 1) * ranks
@@ -176,7 +180,11 @@ def _order(
 
 
 def _passes(ranks: int, turns: int, micro_batches: int) -> Iterator[tuple[int, int]]:
-    """Yield the forward passes of a rank in execution order: (stage of the rank, micro-batch)."""
+    """Yield the forward passes of a rank in execution order.
+
+    Each pass is a tuple: the index of the stage among the rank's stages, and the index of the
+    micro-batch.
+    """
     for begin in range(0, micro_batches, ranks if turns > 1 else micro_batches):
         some = range(begin, min(micro_batches, begin + ranks) if turns > 1 else micro_batches)
         for turn in range(turns):

@@ -35,9 +35,9 @@ def settle(model: ModelProto, batch: Batch) -> ShapedGraph:
     """Return the graph of a model for a given batch, in which every shape is known.
 
     The first dimension of the inputs is the batch. An open first dimension gets the number of
-    samples. If the file fixes the first dimension, the shapes stay as in the file. The number of
-    samples divided by the fixed size then becomes the factor `TensorType.times` of every tensor
-    that depends on inputs.
+    samples. If the file fixes the first dimension, the shapes stay as in the file, and the factor
+    `TensorType.times` of every tensor that depends on inputs is the number of samples divided by
+    the first dimension in the file.
 
     Args:
         model: ONNX model without its large constants, as `onnx_graph.read` returns it.

@@ -47,7 +47,7 @@ def whole(text: str, name: str) -> int:
 
     Args:
         text: Text from a cell of the table.
-        name: Name of the number for the error message, such as that of the column.
+        name: Name of the number in the error message, such as the column's name.
 
     Raises:
         UnreadableError: The text is not a whole number of at least 1.

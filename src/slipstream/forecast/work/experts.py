@@ -113,11 +113,11 @@ def _multiplies(operator: Operator, weights: dict[int, int]) -> bool:
 
 
 def _modules(workload: Workload, rows: dict[str, Product]) -> dict[int, str]:
-    """Return the sparse layer to which each product of experts belongs, by operator index.
+    """Return the sparse layer of each operator that computes one matrix product per expert.
 
-    Autograd does not record the modules of operators in the backward pass. A product in the
-    backward pass therefore belongs to the layer of a forward product that reads one of the same
-    tensors.
+    The keys of the result are operator indices. Autograd does not record the modules of operators
+    in the backward pass. An operator in the backward pass therefore belongs to the layer of a
+    forward operator that reads one of the same tensors.
     """
     layer_of: dict[int, str] = {}
     owner: dict[int, str] = {}
@@ -157,7 +157,10 @@ def _share(
     shares: set[int],
     ranks: int,
 ) -> Operator:
-    """Return one rank's part of a product of experts: fewer experts, with more tokens each."""
+    """Return one rank's part of an operator that computes one matrix product per expert.
+
+    The rank has the fraction 1 / `ranks` of the experts, but `ranks` times as many tokens for each.
+    """
 
     def of(product: Product) -> Product:
         is_sum = product.m != rows.m

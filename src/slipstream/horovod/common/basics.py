@@ -146,12 +146,12 @@ def ccl_built(verbose: bool = False) -> bool:
 
 
 def cuda_built() -> bool:
-    """Return False: tensors are on the CPU."""
-    return False
+    """Return True: tensors may be on CUDA GPUs, whose driver is opened at its first use."""
+    return True
 
 
 def rocm_built() -> bool:
-    """Return False: tensors are on the CPU."""
+    """Return False: GPUs of AMD are not supported."""
     return False
 
 

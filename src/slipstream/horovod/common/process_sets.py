@@ -32,7 +32,7 @@ class ProcessSet:
         self.process_set_id: int | None = None
 
     def register(self, number: int, ranks: Iterable[int]) -> None:
-        """Make the set usable. Only `HorovodJob` and its functions may call this.
+        """Make the set usable. Only `HorovodJob` and its functions may call register().
 
         Args:
             number: Identifier of the set in the job.
@@ -41,7 +41,7 @@ class ProcessSet:
         self.process_set_id, self.ranks = number, list(ranks)
 
     def invalidate(self) -> None:
-        """Make the set unusable. Only `HorovodJob` and its functions may call this."""
+        """Make the set unusable. Only `HorovodJob` and its functions may call invalidate()."""
         self.process_set_id = None
 
     def size(self) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -34,8 +35,9 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Return False: tensors are on the CPU."""
-    return False
+    """Return whether a framework that was imported finds a CUDA GPU; only torch is supported."""
+    framework = sys.modules.get(ext_base_name)
+    return ext_base_name == "torch" and framework is not None and framework.cuda.is_available()
 
 
 def is_iterable(value: Any) -> bool:

@@ -98,9 +98,8 @@ def init(
 ) -> None:
     """Connect this rank with all ranks of the job. A second call does nothing.
 
-    The call blocks until all ranks have called init().
-
-    The launcher (`slipstream run`, torchrun, mpirun or srun) sets the rank and the number of ranks.
+    The call blocks until all ranks have called init(). The launcher (`slipstream run`, torchrun,
+    mpirun or srun) sets the rank and the number of ranks.
 
     Args:
         comm: List of all ranks of the job, or None. A list of only some ranks is refused; use a

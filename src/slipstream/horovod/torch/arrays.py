@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from slipstream.horovod.common.exceptions import RefusedError
-from slipstream.torch.tensors import with_memory
+from slipstream.horovod.torch.devices import TorchDevices
+from slipstream.torch.tensors import is_reachable, with_memory
 
 _DTYPES = {
     torch.uint8: "uint8",
@@ -28,6 +29,9 @@ _DTYPES = {
 class TorchArrays:
     """Implementation of `horovod.arrays.Arrays` for PyTorch's tensors."""
 
+    def __init__(self) -> None:
+        self.devices = TorchDevices()
+
     def memory(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor that shares the memory of a user's tensor, but not its gradient.
 
@@ -35,10 +39,11 @@ class TorchArrays:
             ValueError: The engine does not support the tensor's type, device or layout.
             UnsupportedError: The tensor has no memory of its own; DTensor is an example.
         """
-        if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        if not is_reachable(tensor) or tensor.layout != torch.strided:
             raise RefusedError(
                 f"Tensor type {tensor.type()} is not supported. It is on {tensor.device} with"
                 f" layout {tensor.layout}; allowed: dense tensors on the CPU"
+                " and on CUDA GPUs"
             )
         if tensor.dtype not in _DTYPES:
             raise ValueError(
@@ -47,6 +52,8 @@ class TorchArrays:
             )
         if not tensor.is_contiguous():
             raise ValueError("Tensor is required to be contiguous. Call .contiguous() before.")
+        if not tensor.is_cpu:
+            self.devices.admit(tensor.device)
         return with_memory(tensor).detach()
 
     def from_numpy(self, values: NDArray[Any]) -> torch.Tensor:
@@ -59,7 +66,7 @@ class TorchArrays:
 
     def empty(self, like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
         """Return a new, uninitialized tensor of a given shape, with the element type of `like`."""
-        return torch.empty(tuple(shape), dtype=like.dtype)
+        return torch.empty(tuple(shape), dtype=like.dtype, device=like.device)
 
     def zeros(self, dtype: str, shape: Sequence[int]) -> torch.Tensor:
         """Return a new tensor of zeros; `dtype` is the engine's name of the element type."""
@@ -80,8 +87,9 @@ class TorchArrays:
     def unflatten(self, flat: torch.Tensor, arrays: Sequence[torch.Tensor]) -> None:
         """Cut a one-dimensional tensor into consecutive parts; copy each part into a tensor."""
         parts = torch.split(flat, [array.numel() for array in arrays])
-        for part, array in zip(parts, arrays, strict=True):
-            array.copy_(part.view_as(array))
+        # On a GPU, one kernel copies many parts.
+        sources = [part.view_as(array) for part, array in zip(parts, arrays, strict=True)]
+        torch._foreach_copy_(list(arrays), sources)  # pyright: ignore
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """Copy the elements of `source` into `target`, which has the same shape."""
@@ -111,7 +119,8 @@ class TorchArrays:
         products are summed in float64.
         """
         a, b = low.reshape(-1).double(), high.reshape(-1).double()
-        dot, norm_a, norm_b = float(a @ b), float(a @ a), float(b @ b)
-        weight_a = 1 - dot / (2 * norm_a) if norm_a > 0 else 1.0
-        weight_b = 1 - dot / (2 * norm_b) if norm_b > 0 else 1.0
+        # Not converted to Python's numbers, for which the CPU would wait for a GPU.
+        dot, norm_a, norm_b = a @ b, a @ a, b @ b
+        weight_a = torch.where(norm_a > 0, 1 - dot / (2 * norm_a), 1.0)
+        weight_b = torch.where(norm_b > 0, 1 - dot / (2 * norm_b), 1.0)
         return (a * weight_a + b * weight_b).to(low.dtype).view_as(low)

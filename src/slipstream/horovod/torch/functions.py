@@ -57,6 +57,7 @@ class _Stub:
     number: int
     dtype: torch.dtype
     shape: tuple[int, ...]
+    device: str
 
 
 def broadcast_optimizer_state(
@@ -84,7 +85,7 @@ def broadcast_optimizer_state(
         _fill_gradients(optimizer)
     state, stubs = broadcast_object((state, _stubs_of(tensors)), root_rank)
     if not is_root:
-        tensors = [torch.empty(stub.shape, dtype=stub.dtype) for stub in stubs]
+        tensors = _empty_tensors(stubs, optimizer)
     handles = [broadcast_async_(tensor, root_rank) for tensor in tensors]
     for handle in handles:
         handle.wait()
@@ -113,8 +114,21 @@ def _fill_gradients(optimizer: Optimizer) -> None:
                 parameter.grad = torch.zeros_like(parameter)
 
 
+def _empty_tensors(stubs: list[_Stub], optimizer: Optimizer) -> list[torch.Tensor]:
+    """Return tensors for a received state, on the CPU or on the GPU of this rank's parameters."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    devices = {parameter.device.type: parameter.device for parameter in parameters}
+    return [
+        torch.empty(stub.shape, dtype=stub.dtype, device=devices.get(stub.device, stub.device))
+        for stub in stubs
+    ]
+
+
 def _stubs_of(tensors: list[torch.Tensor]) -> list[_Stub]:
-    return [_Stub(i, tensor.dtype, tuple(tensor.shape)) for i, tensor in enumerate(tensors)]
+    return [
+        _Stub(i, tensor.dtype, tuple(tensor.shape), tensor.device.type)
+        for i, tensor in enumerate(tensors)
+    ]
 
 
 def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
@@ -122,7 +136,7 @@ def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         tensors.append(leaf.contiguous())
-        return _Stub(len(tensors) - 1, leaf.dtype, tuple(leaf.shape))
+        return _Stub(len(tensors) - 1, leaf.dtype, tuple(leaf.shape), leaf.device.type)
 
     return _mapped(value, stub)
 
@@ -132,7 +146,7 @@ def _with_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Copy nested dicts, lists and tuples; in the copy, `change` was applied to every leaf."""
+    """Return a copy of nested dicts, lists and tuples, with `change` applied to every leaf."""
     if isinstance(value, dict):
         items = cast("dict[Any, Any]", value).items()
         return {key: _mapped(item, change) for key, item in items}

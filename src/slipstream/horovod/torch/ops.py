@@ -30,7 +30,7 @@ def allreduce_async(
     Each rank takes up to 2(n-1) steps and sends 2 S (n-1)/n bytes.
 
     Args:
-        tensor: Contiguous tensor on the CPU, of the same shape and type on all ranks.
+        tensor: Contiguous tensor on the CPU or a GPU, of the same shape and type on all ranks.
         average: Horovod's older form of `op`: True for Average, False for Sum.
         name: Name of the tensor on all ranks (default: tensors are numbered in the order of the
             calls).
@@ -177,6 +177,8 @@ def alltoall_async(
         ValueError: `splits` is not one whole number for each rank, or its sum exceeds the rows of
             the tensor. Without `splits`: the number of rows is not a multiple of n.
     """
+    if isinstance(splits, torch.Tensor):
+        splits = splits.cpu()  # the engine needs the numbers
     return collectives.alltoall(tensor, splits, name, process_set)
 
 
@@ -220,10 +222,10 @@ def join(device: int = -1) -> int:
     collectives fail.
 
     Args:
-        device: Device on which Horovod creates the zeros; has no effect in Slipstream, which
-            creates zeros on the CPU.
+        device: Number of the GPU on which this rank takes part in allreduces of CUDA tensors, if it
+            has submitted no such tensor (default -1: the current GPU).
 
     Returns:
         The rank that joined last.
     """
-    return collectives.join()
+    return collectives.join(device)

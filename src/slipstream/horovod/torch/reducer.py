@@ -12,7 +12,7 @@ from torch.nn import Parameter
 
 from slipstream.horovod.common.process_sets import ProcessSet
 from slipstream.horovod.reductions import Average, Reduction
-from slipstream.horovod.request import Request
+from slipstream.horovod.request import Request, Residual
 from slipstream.horovod.submission import AsyncResult, submit
 from slipstream.horovod.tensor_requests import allreduce_request
 from slipstream.horovod.torch.calls import sparse_allreduce_async
@@ -75,7 +75,7 @@ class Reducer:
         for group in groups:
             self._group_of.update(dict.fromkeys(group, tuple(group)))
         self._priority = {parameter: len(names) - i for i, parameter in enumerate(names)}
-        self._residuals: dict[Parameter, torch.Tensor] = {}
+        self._residuals: dict[Parameter, Residual] = {}
         self._passes_done: dict[Parameter, int] = {}
         self._under_way: dict[tuple[Parameter, ...], _SentGradients] = {}
         self._sent: set[Parameter] = set()
@@ -190,11 +190,11 @@ class Reducer:
         )
         return request, context
 
-    def _residual(self, parameter: Parameter, codec: str | None) -> torch.Tensor | None:
+    def _residual(self, parameter: Parameter, codec: str | None) -> Residual | None:
         if codec is None or not uses_error_feedback(codec, None):
             return None
         if parameter not in self._residuals:
-            self._residuals[parameter] = torch.zeros(parameter.shape, dtype=parameter.dtype)
+            self._residuals[parameter] = Residual(parameter.shape)
         return self._residuals[parameter]
 
 

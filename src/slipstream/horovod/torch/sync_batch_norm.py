@@ -56,7 +56,7 @@ class SyncBatchNorm(_BatchNorm):
     def _moments(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
         """Return the mean, the variance and the number of elements of each channel on all ranks."""
         dims = [dim for dim in range(batch.dim()) if dim != 1]
-        own_count = torch.tensor([batch.numel() // batch.shape[1]], dtype=batch.dtype)
+        own_count = batch.new_tensor([batch.numel() // batch.shape[1]])
         sums = allreduce(torch.cat([batch.sum(dims), own_count]), op=Sum)
         mean = sums[:-1] / sums[-1]
         shape = [1, -1, *[1] * (batch.dim() - 2)]

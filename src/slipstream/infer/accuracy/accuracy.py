@@ -125,7 +125,10 @@ class Comparison:
             self.classes |= set(labels.tolist())
 
     def together(self, other: Comparison) -> Comparison:
-        """Return the comparison over the samples of both comparisons, which share a yardstick."""
+        """Return one comparison over the samples of this comparison and of `other`.
+
+        Both comparisons must have the same `yardstick`.
+        """
         both = Comparison(
             self.yardstick,
             samples=self.samples + other.samples,

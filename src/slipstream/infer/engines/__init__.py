@@ -5,9 +5,10 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from slipstream.errors import UsageError
+from slipstream.infer.engines.gpu.inductor import GraphInductor
+from slipstream.infer.engines.gpu.onnxruntime import CUDA, TENSORRT
 from slipstream.infer.engines.inductor import Inductor
 from slipstream.infer.engines.native import Native
-from slipstream.infer.engines.nvidia import CUDA, TENSORRT
 from slipstream.infer.engines.onnxruntime import OnnxRuntime
 from slipstream.infer.engines.openvino import OpenVino
 from slipstream.infer.engines.protocol import FLOATS as FLOATS
@@ -23,14 +24,14 @@ ENGINES: MappingProxyType[str, Engine] = MappingProxyType(
     {
         engine.name: engine
         for engine in (
-            *(OnnxRuntime(), OpenVino(), Native(), CUDA, TENSORRT),
-            *(Inductor(), Inductor("inductor-cuda", "cuda")),
+            *(OnnxRuntime(), OpenVino(), Native(), Inductor()),
+            *(GraphInductor(), CUDA, TENSORRT),
         )
     }
 )
 
 
-def engine_of(name: str, large_bytes: int = LARGE_BYTES) -> Engine:
+def engine_of(name: str, large_bytes: int = LARGE_BYTES, card: int | None = None) -> Engine:
     """Return the engine with a given name.
 
     Args:
@@ -39,12 +40,14 @@ def engine_of(name: str, large_bytes: int = LARGE_BYTES) -> Engine:
         large_bytes: Threshold in bytes for the total size of a graph's constants (default 1 GiB).
             If a graph's constants have at least `large_bytes` together, the engine does not copy
             them.
+        card: Number of the GPU, for an engine that uses one (default: the first GPU).
 
     Raises:
         UsageError: no engine has this name.
     """
     if name == Split.name:
-        return Split(engine_of)
+        return Split(lambda part: engine_of(part, card=card))
     if name not in ENGINES:
         raise UsageError(f"no engine is called {name!r}; choose one of {', '.join(ENGINES)}")
-    return ENGINES[name].with_large_bytes(large_bytes)
+    engine = ENGINES[name].with_large_bytes(large_bytes)
+    return engine if card is None else engine.with_card(card)

@@ -1,4 +1,4 @@
-"""PyTorch's compiler Inductor, which runs the module that a graph was imported from."""
+"""PyTorch's Inductor on the CPU, which runs the module that a graph was imported from."""
 
 # PyTorch leaves some of its types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -6,16 +6,15 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from slipstream.errors import UnsupportedError
-from slipstream.infer.engines.modules import missing, missing_gpu
+from slipstream.infer.engines.modules import missing
 from slipstream.infer.engines.protocol import (
     Executable,
     GraphEngine,
@@ -33,14 +32,11 @@ class Inductor(GraphEngine):
 
     Args:
         name: Name of the engine in recipes and on the command line.
-        device: Device on which the compiled module runs. Inputs and outputs are always in host
-            memory.
         module: torch.nn.Module that takes the graph's inputs, in the graph's order, and returns the
             graph's outputs; None if the model is not from PyTorch.
     """
 
     name: str = "inductor"
-    device: Literal["cpu", "cuda"] = "cpu"
     module: Any = None
 
     is_packable = False
@@ -52,10 +48,8 @@ class Inductor(GraphEngine):
         return replace(self, module=module)
 
     def available(self) -> str | None:
-        """Return None if torch, a module and (for CUDA) a GPU are there, else the reason."""
+        """Return None if torch and a module are there, else the reason."""
         reason = missing("torch", "pip install torch")
-        if self.device == "cuda":
-            reason = missing_gpu() or reason or _without_cuda()
         if reason is None and self.module is None:
             return "Inductor compiles PyTorch modules only"
         return reason
@@ -74,34 +68,22 @@ class Inductor(GraphEngine):
             raise UnsupportedError(reason)
         if recipe.rewrites:
             raise UnsupportedError("Inductor runs the module itself, not a rewritten graph")
-        return _Module(self.module, self.device, graph, threads)
-
-
-def _without_cuda() -> str | None:
-    import torch
-
-    if torch.cuda.is_available():
-        return None
-    return "this PyTorch has no CUDA, or the driver is too old for it; see pytorch.org"
+        return _Module(self.module, graph, threads)
 
 
 class _Module(UnprofiledExecutable):
     """A compiled module. Only one call runs at a time, because torch has a single thread pool."""
 
-    def __init__(self, module: Any, device: str, graph: Graph, threads: int) -> None:
+    def __init__(self, module: Any, graph: Graph, threads: int) -> None:
         import torch
         import torch._inductor.config as config
 
         self.small: Mapping[str, Small] = {}  # see `Executable`
-        self._device = device
         self._graph = graph
         self._threads = threads
         self._lock = threading.Lock()
         self._frozen = config.patch(freezing=True)
-        module = module.eval()
-        if device != "cpu":
-            module = copy.deepcopy(module).to(device)  # the caller's module stays where it is
-        self._call: Any = torch.compile(module)
+        self._call: Any = torch.compile(module.eval())
         sample = {
             name: np.zeros(value.fixed or (), value.dtype) for name, value in graph.inputs.items()
         }
@@ -118,9 +100,9 @@ class _Module(UnprofiledExecutable):
         with self._lock, torch.no_grad():
             torch.set_num_threads(self._threads)
             names = self._graph.inputs
-            results = self._call(*(torch.from_numpy(inputs[n]).to(self._device) for n in names))
+            results = self._call(*(torch.from_numpy(inputs[n]) for n in names))
             tensors = results if isinstance(results, (tuple, list)) else (results,)
-            arrays = [tensor.cpu().numpy().copy() for tensor in tensors]
+            arrays = [tensor.numpy().copy() for tensor in tensors]
         return dict(zip(self._graph.outputs, arrays, strict=True))
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from slipstream.infer.engines.pool import Pool
 from slipstream.infer.engines.protocol import (
     Executable,
     GraphEngine,
+    HostExecutable,
     Precision,
     Recipe,
     Small,
@@ -94,7 +95,7 @@ def _has_halves() -> bool:
     return _kernels.level() >= 2  # pyright: ignore
 
 
-class _Program:
+class _Program(HostExecutable):
     """A graph that is ready to run. Each call takes a runner of its own, so no call waits."""
 
     def __init__(self, graph: Graph, recipe: Recipe, threads: int) -> None:

@@ -190,6 +190,18 @@ class Session(UnprofiledExecutable):
         ports = (*self._session.get_inputs(), *self._session.get_outputs())
         self._has_added_dtypes = any(port.type in ONNXRUNTIME_TYPES for port in ports)
 
+    @property
+    def inference(self) -> Any:
+        """The session of ONNX Runtime."""
+        return self._session
+
+    def run_bound(self, binding: Any, options: Any) -> None:
+        """Run with the inputs and outputs at the addresses of a binding."""
+        try:
+            self._session.run_with_iobinding(binding, options)
+        except Exception as error:  # its exceptions have no common base class
+            raise UnsupportedError(f"ONNX Runtime cannot run the graph: {error}") from error
+
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         feed = {**inputs, **self._fixed_inputs} if self._fixed_inputs else inputs
         if feed.keys() != self._inputs:

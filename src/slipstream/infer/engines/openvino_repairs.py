@@ -13,7 +13,7 @@ def _is_compared_maximum(graph: Graph, node: Node) -> bool:
 
     For elements that are all minus infinity, ReduceMax of OpenVINO returns the least finite number.
     In attention, all scores of a row are minus infinity if the mask hides everything in the row.
-    Equal or IsInf finds such a row, because its maximum is minus infinity.
+    Models detect such a row by comparing the row's maximum with minus infinity (Equal or IsInf).
     """
     if node.op != "ReduceMax" or node.domain:
         return False

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from slipstream.infer.graph.aligned import aligned
 from slipstream.infer.graph.graph import Array, Graph
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Precision = Literal["fp32", "bf16", "fp16", "int8", "int8-dynamic", "int8-weights"]
-FLOATS: tuple[Precision, ...] = ("fp32", "bf16", "fp16")
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "int8", "int8-dynamic", "int8-weights"]
+FLOATS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16")
 PRECISIONS: tuple[Precision, ...] = (*FLOATS, "int8", "int8-dynamic", "int8-weights")
 
 
@@ -23,7 +25,8 @@ class Recipe(BaseModel):
     Args:
         engine: Name of the engine, one of `ENGINES` or "split".
         precision: Precision of the products, which are convolutions, matrix products and attention
-            (default "fp32"). In int8, activations and weights are bytes. In int8-dynamic, the
+            (default "fp32"). In tf32, the numbers are float32, and GPUs multiply their first 10 of
+            23 binary digits. In int8, activations and weights are bytes. In int8-dynamic, the
             activations and weights of matrix products are bytes, and every call computes the ranges
             of its own activations. In int8-weights, only weights are bytes.
         rewrites: True (the default) if the graph went through Slipstream's rewrites; False if it is
@@ -78,6 +81,10 @@ class Executable(Protocol):
         Each call takes its own workers or its own request from a pool, so no call waits for
         another. The call blocks, and releases the GIL.
         """
+        ...
+
+    def buffer(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+        """Return a new array, with any content, from which `run` reads an input fastest."""
         ...
 
     @property
@@ -163,6 +170,23 @@ class Engine(Protocol):
         """Whether the engine prepares graphs so fast that calibration should run on this engine."""
         ...
 
+    @property
+    def kind(self) -> Literal["cpu", "cuda"]:
+        """Where the engine computes: on the cores of this machine, or on a GPU of NVIDIA."""
+        ...
+
+    @property
+    def overlapped_runs(self) -> int:
+        """Number of simultaneous runs of one executable that keep the engine's device busy.
+
+        It is 0 if the engine computes on cores, which simultaneous runs share.
+        """
+        ...
+
+    def with_card(self, card: int) -> Engine:
+        """Return an engine for the GPU of a number; an engine for cores returns `self`."""
+        ...
+
     def with_module(self, module: Any) -> Engine:
         """Return an engine for a model's PyTorch module; an engine for graphs returns `self`."""
         ...
@@ -205,6 +229,13 @@ class GraphEngine:
     runs_module = False
     measures_steps = False
     is_quick_to_prepare = False
+    kind: Literal["cpu", "cuda"] = "cpu"
+    overlapped_runs = 0
+
+    def with_card(self, card: int) -> Self:
+        """See `Engine`."""
+        del card
+        return self
 
     def with_module(self, module: Any) -> Self:
         """See `Engine`."""
@@ -217,7 +248,15 @@ class GraphEngine:
         return self
 
 
-class UnprofiledExecutable:
+class HostExecutable:
+    """Base class of executables that read inputs anywhere in host memory."""
+
+    def buffer(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+        """See `Executable`; the memory is aligned to cache lines."""
+        return aligned(dtype, shape)
+
+
+class UnprofiledExecutable(HostExecutable):
     """Base class of executables that do not measure the time of each step."""
 
     def profile(self, inputs: Mapping[str, Array]) -> dict[str, float]:

@@ -27,14 +27,20 @@ def onnx_bytes(graph: Graph, recipe: Recipe) -> bytes:
         raise UnsupportedError(f"the graph does not fit one ONNX file: {error}") from error
 
 
-def standard_graph(graph: Graph, recipe: Recipe) -> Graph:
+def standard_graph(graph: Graph, recipe: Recipe, *, signed: bool = False) -> Graph:
     """Return the graph in standard ONNX operators, quantised as the recipe requires.
+
+    Args:
+        graph: Graph to convert.
+        recipe: Recipe of the graph.
+        signed: Whether bytes of int8 are signed and have no zero points (default False).
 
     Raises:
         UnsupportedError: the recipe's precision cannot be written in ONNX.
     """
     if recipe.precision == "int8":
-        return insert(shifted(graph, recipe.shifts, recipe.ranges), recipe.ranges)
+        shifts = shifted(graph, recipe.shifts, recipe.ranges)
+        return insert(shifts, recipe.ranges, signed=signed)
     if recipe.precision == "int8-dynamic":
         return insert_dynamic(shifted(graph, recipe.shifts))
     expanded = expand(graph) if any(node.domain == SLIPSTREAM for node in graph.nodes) else graph

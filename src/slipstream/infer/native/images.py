@@ -1,4 +1,8 @@
-"""Plan operators on whole images or windows: pooling, means, SqueezeExcite and Pixels."""
+"""Plan operators that read whole images, or windows of images.
+
+They are pooling, means over rows and columns, SqueezeExcite, and Pixels, which turns the bytes of a
+decoded image into normalised numbers.
+"""
 
 # NumPy's stubs leave the element types of arrays open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false

@@ -66,9 +66,9 @@ class Runner:
         return {name: values[name] for name in self._outputs}
 
     def profile(self, inputs: Mapping[str, Array]) -> list[tuple[str, str, float]]:
-        """Return a triple for every step of our kernels.
+        """Run our kernels once, and return the time that each call of a kernel took.
 
-        The triple has the name of the kernel, the name of the value that the step computes, and the
+        Each entry has the name of the kernel, the name of the value that the call computes, and the
         time in seconds.
         """
         buffers, _ = self._buffers(self._with_head(inputs))

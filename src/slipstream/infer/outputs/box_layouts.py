@@ -55,9 +55,9 @@ class BoxLayout:
         scores: Function that takes the arrays of the outputs, and returns the scores of all boxes.
         read: Function that adds nodes to the graph; the nodes compute corners and scores from the
             outputs.
-        is_sure: Function that takes the arrays of the outputs, and returns whether they prove this
-            layout (default: always True). A layout whose scores come from a sigmoid or softmax
-            needs `is_sure`, because such scores are always between 0 and 1.
+        is_sure: Function that takes the arrays of the outputs, and returns whether the model surely
+            has this layout (default: always True). A layout whose scores come from a sigmoid or
+            softmax needs `is_sure`, because such scores are always between 0 and 1.
     """
 
     name: str
@@ -122,8 +122,9 @@ def detect_layout(
         examples: Arrays of the outputs by name, one mapping for each example input.
 
     Raises:
-        UsageError: in every layout some scores are outside 0 to 1, or the outputs prove none of
-            the possible layouts.
+        UsageError: no layout has the name; no layout fits the shapes; in each layout that fits,
+            some scores are not between 0 and 1; or `name` is "auto", and `BoxLayout.is_sure`
+            returns False for each layout in which all scores are between 0 and 1.
     """
     if name == AUTO:
         layouts = layouts_for(shapes, described)

@@ -39,8 +39,8 @@ class BoxOptions:
 
     Args:
         iou: Largest overlap of two boxes of the same class, as intersection over union, 0 to 1
-            (default 0.45, as in YOLOv5). If boxes overlap more, only the box with the highest score
-            stays.
+            (default 0.45, as in YOLOv5). If two boxes of a class overlap more than that, the
+            box with the lower score is removed.
         score: Score that a box must exceed, 0 to 1 (default 0.25, as in YOLOv5).
         most: Largest number of boxes to select per image, 1 to 100,000 (default 100).
         layout: Layout of the model's outputs: a name in `box_layouts.LAYOUTS`, or "auto" to

@@ -188,7 +188,8 @@ _STYLES = {
 def candidates_table(report: Report) -> Table:
     """Return a table with one row per tried candidate; `summary` lists the untried engines."""
     title = f"{report.origin}: {report.threads} thread{'s' if report.threads > 1 else ''}"
-    table = Table(title=f"{title} of {report.machine.processor}", title_justify="left")
+    gpus = "".join(f", {name}" for name in dict.fromkeys(report.machine.gpus))
+    table = Table(title=f"{title} of {report.machine.processor}{gpus}", title_justify="left")
     for name in ("candidate", "graph"):
         table.add_column(name, no_wrap=True)
     for name in ("ms", "quartiles", "SNR dB", "weights"):

@@ -18,12 +18,20 @@ from slipstream.infer.rewrites.expand import expand
 WEIGHTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 
 
-def insert(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
+def insert(
+    graph: Graph, ranges: Mapping[str, tuple[float, float]], *, signed: bool = False
+) -> Graph:
     """Return the quantised graph in standard ONNX operators.
 
     Every value in `ranges` is rounded to 256 levels before nodes read it. The weights of matrix
     products and convolutions that read a rounded value become int8, with one scale per output
     channel.
+
+    Args:
+        graph: Graph to quantise.
+        ranges: Least and greatest number of each value to round, by name.
+        signed: Whether rounded values are int8 without a zero point, as TensorRT requires, instead
+            of uint8 with one (default False).
     """
     result = expand(graph)
     rounded = {name: f"{name}:rounded" for name in ranges}
@@ -34,7 +42,7 @@ def insert(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
             _round_weights(result, node)
     read = {name for node in result.nodes for name in node.inputs}
     pairs = {
-        name: _pair(result, name, rounded[name], Bytes.of_range(*ends))
+        name: _pair(result, name, rounded[name], *_scale(ends, signed=signed))
         for name, ends in ranges.items()
         if rounded[name] in read
     }
@@ -46,9 +54,19 @@ def insert(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> Graph:
     return result
 
 
-def _pair(graph: Graph, name: str, rounded: str, format_: Bytes) -> tuple[Node, Node]:
-    scale = graph.constant(f"{name}:scale", np.array(format_.scale, np.float32))
-    zero = graph.constant(f"{name}:zero", np.array(format_.zero, np.uint8))
+def _scale(ends: tuple[float, float], *, signed: bool) -> tuple[float, Array]:
+    """Return the scale and the zero point of a range."""
+    if signed:
+        return max(abs(end) for end in ends) / 127 or 1.0, np.array(0, np.int8)
+    format_ = Bytes.of_range(*ends)
+    return format_.scale, np.array(format_.zero, np.uint8)
+
+
+def _pair(
+    graph: Graph, name: str, rounded: str, size: float, zero_point: Array
+) -> tuple[Node, Node]:
+    scale = graph.constant(f"{name}:scale", np.array(size, np.float32))
+    zero = graph.constant(f"{name}:zero", zero_point)
     number = f"{name}:number"
     return (
         Node("QuantizeLinear", [name, scale, zero], [number]),

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -18,8 +18,8 @@ from slipstream.infer.images.reader import ImageReader
 from slipstream.infer.package.package import Manifest, Tensor
 
 Buffers: TypeAlias = "Mapping[str, Array]"
+MakeBuffer: TypeAlias = "Callable[[np.dtype[Any], tuple[int, ...]], Array]"
 FILE = (bytes, bytearray, memoryview)
-ALIGNMENT = 64  # bytes of a cache line, and of the widest vector
 
 
 def copy_item(item: Any) -> Any:
@@ -81,9 +81,9 @@ class InputReader:
             raise UsageError(f"{', '.join(words)}; the model has {', '.join(self._tensors)}")
         return {name: self._one(name, values[name], buffers) for name in self._tensors}
 
-    def buffers(self) -> dict[str, Array]:
-        """Return new arrays for all inputs by name, aligned to cache lines."""
-        return {name: _aligned(tensor) for name, tensor in self._tensors.items()}
+    def buffers(self, make: MakeBuffer) -> dict[str, Array]:
+        """Return new arrays for all inputs by name; `make` is the `buffer` of an executable."""
+        return {name: make(self._dtypes[name], item.shape) for name, item in self._tensors.items()}
 
     def _one(self, name: str, value: Any, buffers: Buffers | None) -> Array:
         target = None if buffers is None else buffers[name]
@@ -144,14 +144,6 @@ def _copied_to(target: Array | None, array: Array) -> Array:
         return array
     np.copyto(target, array)
     return target
-
-
-def _aligned(tensor: Tensor) -> Array:
-    dtype = np.dtype(tensor.dtype)
-    size = int(np.prod(tensor.shape)) * dtype.itemsize
-    block = np.zeros(size + ALIGNMENT, np.uint8)
-    begin = -block.ctypes.data % ALIGNMENT
-    return block[begin : begin + size].view(dtype).reshape(tensor.shape)
 
 
 def _by_name(inputs: tuple[Any, ...], named: Mapping[str, Any], names: list[str]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.accuracy.accuracy import Comparison
 from slipstream.infer.engines import Executable, Recipe, engine_of
+from slipstream.infer.engines.gpu.cards import device_title, parse_device
 from slipstream.infer.graph.graph import Array
 from slipstream.infer.machine import usable_cores
 from slipstream.infer.outputs.outputs import LABELS, SCORES
@@ -44,18 +45,13 @@ class Model:
     threads run meanwhile. Simultaneous calls share the cores, so each call takes longer.
     """
 
-    def __init__(self, package: Package, executable: Executable, threads: int) -> None:
-        """Make a model from a package.
-
-        Args:
-            package: Package that was read and checked.
-            executable: Executable that runs the package's graph; `close` closes it.
-            threads: Number of threads that one call uses.
-        """
+    def __init__(self, loaded: Loaded) -> None:
+        """Make a model from a package that was loaded; `close` closes its executable."""
+        package = loaded.package
+        self._loaded = loaded
         self._package = package
         self._manifest = package.manifest
-        self._executable = executable
-        self._threads = threads
+        self._executable = loaded.executable
         self._reader = InputReader(package.manifest)
         self._outputs = [item.name for item in package.manifest.outputs]
         self._sharing: Sharing | None = None  # sharing of the cores, once a stream has begun
@@ -213,20 +209,18 @@ class Model:
             outputs = self._as_returned(executable.run(inputs))
             return outputs if after is None else after(outputs)
 
-        return Stages(buffer=self._reader.buffers, keep=copy_item, prepare=prepare, run=run)
+        return Stages(
+            buffer=lambda: self._reader.buffers(executable.buffer),
+            keep=copy_item,
+            prepare=prepare,
+            run=run,
+        )
 
     def _stream_sharing(self, cores: int) -> Sharing:
         """Return the fastest sharing of the cores for streams; it is measured only once."""
         with self._measuring:
             if self._sharing is None:
-                streams = self._manifest.recipe.streams
-                first = Sharing(self._executable, streams * max(cores // self._threads, 1))
-                self._sharing = fastest_sharing(
-                    first,
-                    self._package.check.inputs,
-                    cores,
-                    lambda runs: prepare_executable(self._package, cores, runs),
-                )
+                self._sharing = sharing_of(self._loaded, cores)
             return self._sharing
 
     def _run(self, inputs: dict[str, Array]) -> Outputs:
@@ -254,53 +248,115 @@ class Loaded:
         package: Content of the package.
         executable: Executable that runs the package's graph.
         threads: Number of threads that one call uses.
+        card: Number of the GPU that runs the model; None (the default) for the first one, and for
+            a model that was compiled for the CPU.
     """
 
     package: Package
     executable: Executable
     threads: int
+    card: int | None = None
 
 
-def load(path: str | Path, threads: int | None = None, *, check: bool = True) -> Model:
+def device_of(loaded: Loaded) -> str:
+    """Return the words for the device that runs a package; see `device_title`."""
+    engine = engine_of(loaded.package.manifest.recipe.engine)
+    return device_title(engine.kind, loaded.card)
+
+
+def sharing_of(loaded: Loaded, cores: int, runs: int | None = None) -> Sharing:
+    """Return the executable for simultaneous runs of a package, and the number of runs.
+
+    The calls share the cores in the fastest way, which takes seconds to measure. On a GPU they
+    share the executable, and their copies and computations overlap.
+
+    Args:
+        loaded: Package that was loaded. Its executable stays open in any case.
+        cores: Number of cores that all runs share.
+        runs: Number of runs, if known from an earlier measurement (default None: it is measured).
+    """
+    recipe = loaded.package.manifest.recipe
+    overlapped = engine_of(recipe.engine).overlapped_runs
+    if overlapped:
+        return Sharing(loaded.executable, max(overlapped, recipe.streams))
+    first = Sharing(loaded.executable, recipe.streams * max(cores // loaded.threads, 1))
+
+    def make(count: int) -> Executable:
+        return prepare_executable(loaded.package, cores, count, loaded.card)
+
+    if runs is None:
+        return fastest_sharing(first, loaded.package.check.inputs, cores, make)
+    return first if runs == first.runs else Sharing(make(runs), runs)
+
+
+def load(
+    path: str | Path,
+    threads: int | None = None,
+    *,
+    device: str = "auto",
+    check: bool = True,
+) -> Model:
     """Load a compiled model. Blocks.
 
     Args:
         path: File that `slipstream compile` or `infer.compile` made.
         threads: Number of threads that one call uses, 1 or more (default: the number for which the
             model was compiled, but at most the number of cores).
+        device: Device that runs the model: "cuda:1" for the second GPU, "cuda" for the first, or
+            "cpu" (default "auto": the CPU, or the first GPU if the model was compiled for GPUs).
         check: Whether to run the package's example and compare its results with those of the
             compilation (default True).
 
     Raises:
-        UsageError: the file is no package, or is damaged.
+        UsageError: the file is no package, is damaged, or was compiled for another device.
         UnsupportedError: the package's engine is not installed, or the example's results differ
             too much on this machine.
     """
-    loaded = load_executable(path, threads, check=check)
-    return Model(loaded.package, loaded.executable, loaded.threads)
+    return Model(load_executable(path, threads, device=device, check=check))
 
 
-def load_executable(path: str | Path, threads: int | None = None, *, check: bool = True) -> Loaded:
+def load_executable(
+    path: str | Path,
+    threads: int | None = None,
+    *,
+    device: str = "auto",
+    check: bool = True,
+) -> Loaded:
     """Load a package like `load`, but return a `Loaded` in place of a `Model`."""
     if threads is not None and threads < 1:
         raise UsageError(f"threads is {threads}; allowed: 1 and more")
     package = read(Path(path))
     manifest = package.manifest
     engine = engine_of(manifest.recipe.engine)
+    choice = parse_device(device)
+    if choice.kind not in ("auto", engine.kind):
+        raise UsageError(
+            f"{path} runs on {engine.kind} by the engine {engine.name}, and the device is {device};"
+            f" compile the model with --device {choice.kind}"
+        )
     reason = engine.available()
     if reason is not None:
         raise UnsupportedError(f"{path} needs the engine {engine.name}: {reason}")
     count = threads or min(manifest.threads, usable_cores())
-    executable = prepare_executable(package, count, manifest.recipe.streams)
+    executable = prepare_executable(package, count, manifest.recipe.streams, choice.card)
     if check:
         _check_example(path, package.check, executable)
-    return Loaded(package, executable, count)
+    return Loaded(package, executable, count, choice.card)
 
 
-def prepare_executable(package: Package, threads: int, streams: int) -> Executable:
-    """Return the executable of a package, in which `streams` calls share `threads` threads."""
+def prepare_executable(
+    package: Package, threads: int, streams: int, card: int | None = None
+) -> Executable:
+    """Return the executable of a package, in which `streams` calls share `threads` threads.
+
+    Args:
+        package: Package that was read and checked.
+        threads: Number of threads of all calls together.
+        streams: Number of simultaneous calls.
+        card: Number of the GPU, if the package's engine uses one (default: the first GPU).
+    """
     recipe = _with_streams(package.manifest.recipe, streams)
-    return engine_of(recipe.engine).prepare(package.graph, recipe, threads)
+    return engine_of(recipe.engine, card=card).prepare(package.graph, recipe, threads)
 
 
 def _with_streams(recipe: Recipe, streams: int) -> Recipe:

@@ -85,8 +85,9 @@ class Autotuner:
     def recipes(self, *precisions: Precision) -> Iterator[tuple[Engine, Recipe]]:
         """Yield pairs (engine, recipe): one for every precision, graph and number of streams."""
         objective = self._context.objective
-        streams = {1, objective.threads} if objective.target == "throughput" else {1}
+        is_latency = objective.target != "throughput"
         for engine in self._context.engines:
+            streams = {1} if is_latency else {1, engine.overlapped_runs or objective.threads}
             available = engine.precisions()
             for precision in precisions:
                 if precision not in available:
@@ -189,7 +190,8 @@ class Autotuner:
         context, objective = self._context, self._context.objective
         seconds = max(context.limit.left(end), objective.seconds * LEAST_TIMING)
         timed = {str(at): trial for at, trial in enumerate(self._timeable(trials, seconds))}
-        with ThreadPoolExecutor(objective.threads) as callers:
+        most_streams = max((trial.recipe.streams for trial in timed.values()), default=1)
+        with ThreadPoolExecutor(most_streams) as callers:
             runs = {key: trial.round(context.first_inputs, callers) for key, trial in timed.items()}
             timings = interleave(
                 runs,

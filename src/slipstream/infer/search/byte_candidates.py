@@ -135,8 +135,9 @@ def _calibrated(
 def add_mixed_precisions(tuner: Autotuner, histograms: Mapping[str, Histogram]) -> None:
     """Add candidates of mixed precision if int8 for all possible values is too inaccurate.
 
-    Measurements on one engine, if possible one that times its steps, choose the values that stay in
-    floating point. The same values stay in floating point on the other engines.
+    Measurements on one engine decide which values stay in floating point; the other engines keep
+    the same values in floating point. For the measurements, engines that can measure the time of
+    each step (`Engine.measures_steps`) are preferred.
     """
     wholes = [trial for trial in tuner.alive() if trial.recipe.precision == "int8"]
     wholes.sort(key=lambda trial: not trial.engine.measures_steps)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from slipstream.infer.accuracy.division import Division
 from slipstream.infer.accuracy.reference import Reference
 from slipstream.infer.engines import ENGINES, Engine, Recipe, engine_of
+from slipstream.infer.engines.gpu.cards import parse_device, require_card
 from slipstream.infer.engines.modules import NO_GPU
 from slipstream.infer.graph.spilled import spilled
 from slipstream.infer.machine import give_memory_back
@@ -61,11 +62,13 @@ class SearchContext:
     def of(
         imported: Imported, objective: Objective, samples: Samples | None, limit: TimeLimit
     ) -> SearchContext:
-        """Rewrite the graph, divide the samples, open the reference, and return the context.
+        """Return the context of a new search, with the rewritten graph and the loaded reference.
 
         The caller must close `reference`. Raises UsageError for unknown rewrites, and for a graph
         that the reference cannot run.
         """
+        if parse_device(objective.device).kind == "cuda":
+            require_card()
         rewritten, applied = optimise(imported.graph, without=objective.without)
         if _constant_bytes(imported.graph) >= objective.large_bytes:
             rewritten = spilled(rewritten, imported.graph)
@@ -101,6 +104,11 @@ class SearchContext:
         """Inputs of the first judging sample; candidates are timed with these inputs."""
         return self.samples.judged[0].inputs
 
+    @property
+    def card(self) -> int | None:
+        """Number of the GPU that the user chose; None for the first one."""
+        return parse_device(self.objective.device).card
+
     def graph(self, recipe: Recipe) -> Graph:
         """Return the graph that a recipe runs."""
         return self.rewritten if recipe.rewrites else self.imported.graph
@@ -116,10 +124,16 @@ def _engines(imported: Imported, objective: Objective) -> tuple[list[Engine], li
     If there is no GPU, the report has entries for GPU engines only if the user named them, because
     few machines have a GPU.
     """
+    choice = parse_device(objective.device)
     engines: list[Engine] = []
     untried: list[Candidate] = []
     for name in objective.engines or ENGINES:
-        engine = engine_of(name, objective.large_bytes)
+        engine = engine_of(name, objective.large_bytes, choice.card)
+        if choice.kind not in ("auto", engine.kind):
+            if objective.engines:
+                reason = f"it computes on {engine.kind}, and the device is {choice}"
+                untried.append(Candidate(engine=name, state=State.UNTRIED, reason=reason))
+            continue
         # By default no engine runs the module; True stands for a module that could be run.
         module = imported.module if objective.engines else imported.is_module or None
         engine = engine.with_module(module)

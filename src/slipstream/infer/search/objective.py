@@ -9,6 +9,7 @@ from typing import Literal
 from slipstream.errors import UsageError
 from slipstream.infer.accuracy.accuracy import ENOUGH, Comparison
 from slipstream.infer.engines import ENGINES
+from slipstream.infer.engines.gpu.cards import parse_device
 from slipstream.infer.engines.protocol import FLOATS, Recipe
 from slipstream.infer.machine import LARGE_BYTES
 from slipstream.infer.measure import LEAST_ROUNDS, MOST_ROUNDS
@@ -50,6 +51,8 @@ class Objective:
         engines: Names of the engines to try (default: all engines for which a package can store a
             model).
         without: Names of the rewrites to leave out (default none).
+        device: Devices whose engines are tried: "cpu", "cuda" for the first GPU, "cuda:1" for the
+            second, or "auto" (the default) for the CPU and the first GPU.
         large_bytes: Threshold in bytes for the total size of the model's constants (default 1 GiB).
             If the model's constants have at least `large_bytes` together, only one candidate is in
             memory at a time. The search of such a large model takes less than twice the memory of
@@ -65,12 +68,14 @@ class Objective:
     threads: int = 1
     engines: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    device: str = "auto"
     large_bytes: int = LARGE_BYTES
 
     def __post_init__(self) -> None:
         """Raise UsageError for a value that is not allowed."""
         if self.target not in TARGETS:
             raise UsageError(f"the target is {self.target!r}; allowed: {', '.join(TARGETS)}")
+        parse_device(self.device)
         unknown = sorted(set(self.engines) - set(ENGINES))
         if unknown:
             raise UsageError(
@@ -168,7 +173,7 @@ class Objective:
             return ""
         if comparison.samples >= ENOUGH and comparison.sure_db >= self._least_db:
             return ""
-        return f"{comparison.snr_db:.1f} dB, and numbers of 16 bits require {least:g} dB"
+        return f"{comparison.snr_db:.1f} dB, and {recipe.precision} requires {least:g} dB"
 
     def _is_sure(self, comparison: Comparison) -> bool:
         """Return whether labels alone prove that the loss is within the budget."""

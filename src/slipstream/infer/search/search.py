@@ -156,7 +156,8 @@ def _add_parts(tuner: Autotuner) -> list[Segment]:
 def _try_parts(tuner: Autotuner, recipe: Recipe, best: Trial) -> None:
     """Prepare, judge and time the candidate that runs each part on its fastest engine."""
     context = tuner.context
-    trial = Trial(engine_of(recipe.engine), recipe, comparison=context.reference.comparison())
+    engine = engine_of(recipe.engine, card=context.card)
+    trial = Trial(engine, recipe, comparison=context.reference.comparison())
     tuner.say("the best parts are made ready together")
     trial.prepare(context.rewritten, context.objective.threads, context.first_inputs)
     tuner.add(trial)

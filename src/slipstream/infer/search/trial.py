@@ -20,6 +20,7 @@ from slipstream.infer.package.report import Candidate, State
 
 BYTES: dict[Precision, int] = {
     "fp32": 4,
+    "tf32": 4,
     "bf16": 2,
     "fp16": 2,
     "int8": 1,

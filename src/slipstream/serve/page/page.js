@@ -131,7 +131,7 @@ function card(model, at) {
       ...model.inputs.map((each) => made("code", tensor(each))),
       ...(model.images === null ? [] : [made("small", `${model.images} takes image files, too`)])])],
     ["Gives", made("dd", model.outputs.map((each) => made("code", tensor(each))))],
-    ["Runs on", made("dd", `${model.engine}, ${model.precision}`)],
+    ["Runs on", made("dd", `${model.engine}, ${model.precision}: ${model.devices.join(", ")}`)],
   ];
   return made("li", [head, made("dl", pairs.flatMap(([name, value]) => [made("dt", name), value]))]);
 }

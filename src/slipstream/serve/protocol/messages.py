@@ -257,7 +257,7 @@ def of_raw(raw: memoryview, datatype: str, shape: Sequence[int], name: str) -> I
 
 
 def _of_base64(data: Any, shape: Sequence[int], name: str) -> list[memoryview]:
-    """Return the files of a tensor of BYTES, which are written as {"b64": text} in JSON."""
+    """Return the files of a tensor of BYTES; in JSON, each file is {"b64": base64 text}."""
     if not isinstance(data, list):
         data = [data]
     elements: list[Any] = data

@@ -57,7 +57,7 @@ def encode(
         tensor: Contiguous float32 values of any shape.
         out: Contiguous uint8 tensor of `encoded_bytes` elements, aligned to 4 bytes, on the
             tensor's device or in pinned host memory. The bytes are valid once the stream has run
-            the kernel.
+            the kernel that encodes them.
         residual: Contiguous float32 tensor with the rounding errors of earlier calls, one for each
             value. They are added to the values, and replaced by the errors of this call; the error
             of a value that is not finite stays unchanged. Default: None, no error feedback.
@@ -87,8 +87,8 @@ def decode(codec: str, data: torch.Tensor, out: torch.Tensor) -> None:
     Args:
         codec: Name of the codec: fp16, bf16 or int8.
         data: Contiguous uint8 tensor of `encoded_bytes` elements, aligned to 4 bytes, on the device
-            of `out` or in pinned host memory. It must not change before the stream has run the
-            kernel.
+            of `out` or in pinned host memory. The bytes must not change until the stream has run
+            the kernel that decodes them.
         out: Contiguous float32 tensor for the values, of any shape.
 
     Raises:

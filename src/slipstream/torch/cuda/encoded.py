@@ -1,8 +1,8 @@
-"""Averages over hosts whose values are encoded on the GPU, so that fewer bytes cross the PCIe bus.
+"""Averages and sums over hosts, encoded on the GPU so that fewer bytes cross the PCIe bus.
 
 A tensor is cut into one block for each rank, the owner of the block. Each rank encodes its values
 of every other block and sends them to the owner. The owner decodes the received values and adds
-them to its own values in float32, in the order of the ranks. It encodes the average once, for all
+them to its own values in float32, in the order of the ranks. It encodes the result once, for all
 ranks.
 The engine only moves bytes here. For tensors of the CPU, the engine itself encodes and adds in the
 same way, but with blocks of other sizes.
@@ -49,24 +49,33 @@ class _Blocks(NamedTuple):
         return begin, min(begin + self.length, self.num_values)
 
 
-def average(
-    exchange: ExchangeRanks, tensor: torch.Tensor, codec: str, residual: torch.Tensor | None
+def allreduce(
+    exchange: ExchangeRanks,
+    tensor: torch.Tensor,
+    codec: str,
+    residual: torch.Tensor | None,
+    divisor: int,
 ) -> Submission:
-    """Replace a contiguous float32 tensor by its average over the ranks; does not block.
+    """Replace a contiguous float32 tensor by its sum over the ranks, divided; does not block.
 
     Args:
-        exchange: Ranks that average the tensor, each on a host of its own.
+        exchange: Ranks, each on a host of its own.
         tensor: Tensor on a GPU.
         codec: Codec: fp16, bf16 or int8.
         residual: Tensor of the same size on the same GPU, with the codec's rounding errors; None
-            for no error feedback.
+            if there is no error feedback.
+        divisor: Number by which the sum is divided: the number of ranks for an average, or 1.
     """
     with torch.no_grad():
-        return _average(exchange, tensor, codec, residual)
+        return _allreduce(exchange, tensor, codec, residual, divisor)
 
 
-def _average(
-    exchange: ExchangeRanks, tensor: torch.Tensor, codec: str, residual: torch.Tensor | None
+def _allreduce(
+    exchange: ExchangeRanks,
+    tensor: torch.Tensor,
+    codec: str,
+    residual: torch.Tensor | None,
+    divisor: int,
 ) -> Submission:
     blocks = _Blocks.of(codec, tensor.numel(), exchange.size)
     values = tensor.view(-1)
@@ -75,9 +84,9 @@ def _average(
     _encode_for_others(blocks, exchange.rank, values, losses, sent)
     received = torch.empty_like(sent)
     first = exchange.all_to_all(sent, received)
-    with later_stages(tensor.device, "sum") as stream:
+    with later_stages(exchange.groups, tensor.device, "sum") as stream:
         wait_for(first, stream)
-        own = _encoded_average(blocks, exchange, values, losses, received)
+        own = _encoded_result(blocks, exchange.rank, values, losses, received, divisor)
         gathered = torch.empty_like(sent)
         second = exchange.all_gather(own, gathered)
         wait_for(second, stream)
@@ -111,37 +120,38 @@ def _encode_for_others(
             codecs.encode(blocks.codec, values[begin:end], sent[place : place + size], part)
 
 
-def _encoded_average(
+def _encoded_result(
     blocks: _Blocks,
-    exchange: ExchangeRanks,
+    own_rank: int,
     values: torch.Tensor,
     losses: torch.Tensor | None,
     received: torch.Tensor,
+    divisor: int,
 ) -> torch.Tensor:
-    """Return the encoded average of this rank's own block.
+    """Return the encoded result of this rank's own block.
 
-    The losses (rounding errors) of the average are multiplied by the number of ranks, like the
-    losses of values that this rank sends. So a loss stays valid if the value's block gets another
-    owner.
+    The losses (rounding errors) of the result are multiplied by the divisor, so that they have the
+    size of the losses of values that this rank sends. So a loss stays valid if the value's block
+    gets another owner.
     """
-    begin, end = blocks.interval(exchange.rank)
+    begin, end = blocks.interval(own_rank)
     own = torch.empty(blocks.row_bytes, dtype=torch.uint8, device=values.device)
     if begin == end:
         return own
     size = codecs.encoded_bytes(blocks.codec, end - begin)
     total, part = values[begin:end].clone(), torch.empty_like(values[begin:end])
-    for rank in range(exchange.size):
-        if rank != exchange.rank:
+    for rank in range(received.numel() // blocks.row_bytes):
+        if rank != own_rank:
             place = rank * blocks.row_bytes
             codecs.decode(blocks.codec, received[place : place + size], part)
             total.add_(part)
     # A tensor, because a GPU divides by a Python number through its inverse.
-    ranks = torch.full((), float(exchange.size), device=values.device)
-    total.div_(ranks)
+    divisors = torch.full((), float(divisor), device=values.device)
+    total.div_(divisors)
     if losses is None:
         codecs.encode(blocks.codec, total, own[:size])
     else:
-        left = losses[begin:end] / ranks
+        left = losses[begin:end] / divisors
         codecs.encode(blocks.codec, total, own[:size], left)
-        losses[begin:end] = left * ranks
+        losses[begin:end] = left * divisors
     return own

@@ -20,8 +20,21 @@ class CudaGroups:
 
     def __init__(self, group: _core.Group) -> None:
         self._group = group
-        self._lock = threading.Lock()  # guards `_by_device`
+        self._lock = threading.Lock()  # guards the two attributes below
         self._by_device: dict[torch.device, _core.DeviceGroup] = {}
+        self._stages: dict[tuple[torch.device, str], torch.Stream] = {}
+
+    def stage(self, device: torch.device, name: str) -> torch.Stream:
+        """Return the stream on which a GPU runs a later stage of this group's collectives.
+
+        Groups do not share streams: if ranks use two groups in different orders, the ranks' streams
+        would wait for one another for ever.
+        """
+        with self._lock:
+            stream = self._stages.get((device, name))
+            if stream is None:
+                stream = self._stages[device, name] = kind_of(device).module.Stream(device)
+            return stream
 
     def on_current_stream(self, device: torch.device) -> _core.DeviceGroup:
         """Return the engine's group for a GPU; its collectives begin on PyTorch's current stream.

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch.distributed import ReduceOp
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from slipstream import _core
-from slipstream.torch.bootstrap import Membership
+from slipstream.settings import Settings
 from slipstream.torch.collectives import Encoding, RunOptions, Submission, reduce_in_place
 from slipstream.torch.cuda import encoded
 from slipstream.torch.cuda.groups import CudaGroups
@@ -60,6 +60,28 @@ class HostGroup(NamedTuple):
     gather: LocalGroup
     rank: int
     size: int
+
+
+class EngineGroups(Protocol):
+    """The groups of the engine that a hierarchy needs, such as `bootstrap.Membership`."""
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of the engine."""
+        ...
+
+    @property
+    def group(self) -> _core.Group:
+        """Group of all ranks."""
+        ...
+
+    def sibling(self, purpose: str) -> _core.Group:
+        """Create another group with the same ranks, and return it."""
+        ...
+
+    def subgroup(self, purpose: str, ranks: Sequence[int]) -> _core.Group:
+        """Create a group of some of the ranks, given by their ranks here; all of these must."""
+        ...
 
 
 class Hierarchy:
@@ -99,18 +121,20 @@ class Hierarchy:
         divisor = self._host.size * self._num_hosts if _is_average(op) else 1
         return self._in_stages(tensor, inside, exchange, divisor)
 
-    def average_encoded(
+    def allreduce_encoded(
         self, tensor: torch.Tensor, encoding: Encoding, options: RunOptions
     ) -> Submission:
-        """Replace a tensor by its average over all ranks, encoded between hosts; does not block."""
+        """Replace a tensor by its average or sum, encoded between hosts; does not block."""
         ranks = ExchangeRanks(self._groups, self._num_hosts, self._rank, options, encoding.priority)
         residual = None if encoding.residual is None else encoding.residual.view(-1)
 
         def exchange(share: torch.Tensor, interval: tuple[int, int]) -> Submission:
             losses = None if residual is None else residual[slice(*interval)]
-            return encoded.average(ranks, share, encoding.codec, losses)
+            divisor = self._num_hosts if encoding.averages else 1
+            return encoded.allreduce(ranks, share, encoding.codec, losses, divisor)
 
-        return self._in_stages(tensor, ReduceOp(ReduceOp.SUM), exchange, self._host.size)
+        divisor = self._host.size if encoding.averages else 1
+        return self._in_stages(tensor, ReduceOp(ReduceOp.SUM), exchange, divisor)
 
     def close(self) -> None:
         """Leave the group between hosts."""
@@ -136,13 +160,13 @@ class Hierarchy:
         begin = min(self._host.rank * length, count)
         interval = begin, min(begin + length, count)
         between = Submission((), (), ())
-        with torch.no_grad(), later_stages(tensor.device, "scatter") as scattering:
+        with torch.no_grad(), later_stages(self._groups, tensor.device, "scatter") as scattering:
             whole = _padded(dense(tensor).view(-1), self._host.size * length)
             share = whole.new_empty(length)
             self._host.scatter.reduce_scatter(share, whole, op).wait()
             if self._num_hosts > 1:
                 between = exchange(share[: interval[1] - begin], interval)
-        with torch.no_grad(), later_stages(tensor.device, "gather") as stream:
+        with torch.no_grad(), later_stages(self._groups, tensor.device, "gather") as stream:
             stream.wait_stream(scattering)
             wait_for_all(between, stream)
             if divisor > 1:  # by a tensor, because a GPU divides by a number through its inverse
@@ -169,7 +193,10 @@ def _padded(values: torch.Tensor, length: int) -> torch.Tensor:
 
 
 def find_hierarchy(
-    membership: Membership, store: Store, device: torch.device, timeout: timedelta
+    membership: EngineGroups,
+    make_store: Callable[[], Store],
+    device: torch.device,
+    timeout: timedelta,
 ) -> Hierarchy | None:
     """Return the hierarchy of a group's GPUs, or None if they form no hierarchy.
 
@@ -177,6 +204,13 @@ def find_hierarchy(
     least two, and each rank has a GPU of its own. All ranks must call this function, and all get
     the same answer. The call blocks until all ranks have made it, unless NCCL is missing or each
     host has one rank. PyTorch must have NCCL on all ranks, or on none.
+
+    Args:
+        membership: Groups of the engine.
+        make_store: Function that returns a store that the ranks of a host share; it is called on
+            all ranks or on none.
+        device: GPU of this rank.
+        timeout: Time limit of collectives within a host.
     """
     kind, group = kind_of(device), membership.group
     local, across = group.ranks_of_host(), group.counterparts()
@@ -184,7 +218,7 @@ def find_hierarchy(
         return None
     if not _has_each_a_gpu(membership, kind.identity(device)):
         return None
-    rank = local.index(group.rank())
+    rank, store = local.index(group.rank()), make_store()
     scatter, gather = (
         kind.connect(
             PrefixStore(f"hierarchy/{group.name()}/{local[0]}/{stage}", store),
@@ -203,7 +237,7 @@ def find_hierarchy(
     return Hierarchy(host, membership.subgroup("across", across))
 
 
-def _has_each_a_gpu(membership: Membership, identity: bytes) -> bool:
+def _has_each_a_gpu(membership: EngineGroups, identity: bytes) -> bool:
     """Exchange identities of GPUs; return whether all are known and no two ranks share a GPU."""
     group = membership.sibling("gpus")
     own = torch.zeros(_IDENTITY_BYTES, dtype=torch.uint8)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 
 import torch
 from torch.distributed import ReduceOp
 from torch.distributed.distributed_c10d import Store
 
+from slipstream import _core
 from slipstream.torch import collectives
 from slipstream.torch.bootstrap import Membership
 from slipstream.torch.collectives import Encoding, RunOptions, Submission
 from slipstream.torch.cuda import encoded
 from slipstream.torch.cuda.groups import CudaGroups
-from slipstream.torch.cuda.hierarchy import Hierarchy, find_hierarchy
+from slipstream.torch.cuda.hierarchy import EngineGroups, Hierarchy, find_hierarchy
 from slipstream.torch.cuda.stages import ExchangeRanks
 
 _EXACT = "none"
@@ -51,17 +53,28 @@ class GpuReductions:
     @classmethod
     def of(
         cls,
-        membership: Membership,
+        membership: EngineGroups,
         groups: CudaGroups,
-        store: Store,
+        make_store: Callable[[], Store],
         device: torch.device,
         timeout: timedelta,
     ) -> GpuReductions:
         """Return the reductions for a GPU; all ranks must call `of`, which may wait for them."""
-        group = membership.group
+        hierarchy = find_hierarchy(membership, make_store, device, timeout)
+        return cls.without_local_library(membership.group, groups, hierarchy)
+
+    @classmethod
+    def without_local_library(
+        cls, group: _core.Group, groups: CudaGroups, hierarchy: Hierarchy | None = None
+    ) -> GpuReductions:
+        """Return the reductions for a GPU in which the engine does everything; does not block."""
         is_alone = len(group.counterparts()) == group.size()
-        hierarchy = find_hierarchy(membership, store, device, timeout)
         return cls(groups, group.rank(), group.size(), is_alone, hierarchy)
+
+    @property
+    def encodes(self) -> bool:
+        """Whether the GPU encodes; otherwise the engine does, on the CPU."""
+        return self._encodes
 
     def losses_on(self, device: torch.device) -> torch.device:
         """Return the device that keeps the rounding errors of the codec."""
@@ -76,8 +89,10 @@ class GpuReductions:
         group = self._groups.on_current_stream(tensor.device)
         return collectives.allreduce(group, tensor, op, options, priority)  # pyright: ignore
 
-    def average(self, tensor: torch.Tensor, encoding: Encoding, options: RunOptions) -> Submission:
-        """Replace a contiguous tensor by its average over all ranks; does not block."""
+    def allreduce_encoded(
+        self, tensor: torch.Tensor, encoding: Encoding, options: RunOptions
+    ) -> Submission:
+        """Replace a contiguous tensor by its average or sum over all ranks; does not block."""
         collectives.check_encodable(tensor, encoding, self.losses_on(tensor.device))
         group = self._groups.on_current_stream(tensor.device)
         is_large = tensor.numel() * tensor.element_size() >= encoded.SMALLEST_BYTES
@@ -85,11 +100,12 @@ class GpuReductions:
         if is_encoded and self._hierarchy is None and not self._encodes:
             return collectives.allreduce_encoded(group, tensor, encoding, options)  # pyright: ignore
         if is_encoded and self._encodes and self._hierarchy is not None:
-            return self._hierarchy.average_encoded(tensor, encoding, options)
+            return self._hierarchy.allreduce_encoded(tensor, encoding, options)
         if is_encoded and self._encodes:
             ranks = ExchangeRanks(self._groups, self._size, self._rank, options, encoding.priority)
-            return encoded.average(ranks, tensor, encoding.codec, encoding.residual)
-        return self.allreduce(tensor, ReduceOp(ReduceOp.AVG), options, encoding.priority)
+            divisor = self._size if encoding.averages else 1
+            return encoded.allreduce(ranks, tensor, encoding.codec, encoding.residual, divisor)
+        return self.allreduce(tensor, encoding.op, options, encoding.priority)
 
     def close(self) -> None:
         """Leave the groups that the hierarchy has made."""
@@ -121,7 +137,7 @@ class ReductionsByDevice:
         with self._lock:
             if device not in self._by_device:
                 self._by_device[device] = GpuReductions.of(
-                    self._membership, groups, self._store, device, self._timeout
+                    self._membership, groups, lambda: self._store, device, self._timeout
                 )
             return self._by_device[device]
 

@@ -13,8 +13,6 @@ from slipstream.torch.collectives import RunOptions, Submission
 from slipstream.torch.cuda.groups import CudaGroups
 from slipstream.torch.cuda.kinds import kind_of
 
-_stage_streams: dict[tuple[torch.device, str], torch.Stream] = {}
-
 
 class ExchangeRanks(NamedTuple):
     """The ranks that exchange data in all stages of a collective, and the options of the stages.
@@ -61,20 +59,19 @@ class ExchangeRanks(NamedTuple):
 
 
 @contextlib.contextmanager
-def later_stages(device: torch.device, stage: str) -> Generator[torch.Stream]:
+def later_stages(groups: CudaGroups, device: torch.device, stage: str) -> Generator[torch.Stream]:
     """Within this context, run commands on the stream of a stage.
 
     The commands run after all commands that the current stream contains when the context begins.
 
     Args:
+        groups: Groups of the engine for the ranks that exchange data.
         device: GPU of the tensors.
         stage: Name of the stage. Each name has a stream of its own, so stages with different names
             do not wait for each other.
     """
     kind = kind_of(device)
-    stream = _stage_streams.get((device, stage))
-    if stream is None:
-        stream = _stage_streams[device, stage] = kind.module.Stream(device)
+    stream = groups.stage(device, stage)
     stream.wait_stream(kind.module.current_stream(device))
     with kind.module.stream(stream):
         yield stream

@@ -14,6 +14,8 @@ Floats = NDArray[np.float64]
 class NumpyArrays:
     """Implementation of `horovod.arrays.Arrays` for NumPy's arrays."""
 
+    devices = None  # all arrays are on the CPU
+
     def memory(self, tensor: NDArray[Any]) -> NDArray[Any]:
         if tensor.dtype.kind not in "biuf" or not tensor.flags.c_contiguous:
             raise ValueError(f"{tensor.dtype} is not supported, or the array is not contiguous")

@@ -97,9 +97,11 @@ class TransformerXL(nn.Module):
         """Return the mean loss, and the memory for the next step.
 
         Args:
-            tokens: Token ids that the model reads, int64 (batch, length).
+            tokens: Token ids that the model reads, int64 (batch, length); the limit of `targets`
+                applies.
             targets: Token ids to predict, int64 (batch, length). Each id must be smaller than the
-                number of words in the smallest part of the softmax.
+                number of words in the smallest cluster, because each cluster reads some ids as
+                indices of its own words.
             memory: Inputs of the blocks in the previous step, (layers, batch, length, hidden).
         """
         length = tokens.shape[1] + memory.shape[2]
@@ -143,7 +145,8 @@ class AdaptiveWords(nn.Module):
 
         Args:
             tokens: Token ids, int64 (batch, length). Each id must be smaller than the number of
-                words in the smallest cluster.
+                words in the smallest cluster, because each cluster reads some ids as indices of its
+                own words.
         """
         rows = tokens.flatten()
         x = self._projected(0, self.tables[0](rows))
@@ -194,7 +197,9 @@ class AdaptiveSoftmax(nn.Module):
 
         Args:
             x: Hidden states after the last block, (batch, length, hidden).
-            targets: Token ids to predict, int64 (batch, length).
+            targets: Token ids to predict, int64 (batch, length). Each id must be smaller than the
+                number of words in the smallest cluster, because each cluster reads some ids as
+                indices of its own words.
             words: Embeddings that share their weights with the softmax.
         """
         rows, labels = x.flatten(0, 1), targets.flatten()

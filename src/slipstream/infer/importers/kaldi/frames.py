@@ -1,6 +1,7 @@
 """Conversion of nnet3 nodes to graph values.
 
-A value has all frames of a node, or one frame if the node is in a cycle.
+A node becomes one value of the graph, which contains all frames of the node. A node in a cycle
+becomes one value per frame, and in addition one value that contains all these frames.
 """
 
 from __future__ import annotations

@@ -1,0 +1,97 @@
+"""A lab without namespaces, whose links are a relay."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slipstream.errors import UnsupportedError
+from slipstream.lab import Lab, LabSpec, RelayLab, open_lab
+from slipstream.lab.relay import PAYLOAD_SHARE, RelayLink
+
+pytestmark = [pytest.mark.alone]
+
+MBIT = 1_000_000
+COMMAND = str(Path(sys.executable).with_name("slipstream"))
+PING = str(Path(__file__).parent / "ranks" / "ping.py")
+# The programs of every test share the processors with the relay.
+TOLERANCE = 0.1
+
+Transfer = Callable[..., list[Any]]
+
+
+@pytest.mark.parametrize("streams", [1, 8])
+def test_all_connections_together_have_the_rate_of_a_link(transfer: Transfer, streams: int) -> None:
+    with RelayLab(LabSpec(hosts=2, rate="200mbit")) as lab:
+        (report,) = transfer(lab, 20_000_000, "0:1", streams=streams)
+        sent = lab.counters().hosts[0]
+    assert report.rate == pytest.approx(200 * MBIT * PAYLOAD_SHARE, rel=TOLERANCE)
+    assert 20_000_000 <= sent.sent_payload_bytes < 20_100_000
+
+
+def test_each_connection_has_its_own_path(transfer: Transfer) -> None:
+    with RelayLab(LabSpec(hosts=2, rate="200mbit", flow_rate="40mbit")) as lab:
+        (report,) = transfer(lab, 4_000_000, "0:1", streams=2)
+    for rate in report.stream_rates:
+        assert rate == pytest.approx(40 * MBIT * PAYLOAD_SHARE, rel=TOLERANCE)
+
+
+def test_racks_share_their_uplink(transfer: Transfer) -> None:
+    spec = LabSpec(hosts=4, rate="200mbit", racks=2, uplink="100mbit")
+    with RelayLab(spec) as lab:
+        reports = transfer(lab, 4_000_000, "0:2", "1:3")
+        uplinks = lab.counters().uplinks
+    assert sum(report.rate for report in reports) < 105 * MBIT
+    assert uplinks[0].sent_payload_bytes >= 8_000_000
+    assert uplinks[1].received_payload_bytes >= 8_000_000
+
+
+def test_a_delay_counts_in_each_direction() -> None:
+    with RelayLab(LabSpec(hosts=2, delay="20ms")) as lab:
+        result = lab.run([PING])
+    round_trip = float(result.lines[0][-1])
+    assert 0.04 <= round_trip < 0.06
+
+
+def test_a_peer_that_dies_resets_its_connections_and_nobody_listens_afterwards() -> None:
+    with RelayLab(LabSpec(hosts=2)) as lab:
+        result = lab.run([PING, "die"], check=False)
+    assert result.lines[0][-1] == "ended: gone; again: ConnectionRefusedError"
+
+
+def test_links_of_a_relay_cannot_be_changed_and_namespaces_have_no_delay() -> None:
+    with RelayLab(LabSpec(hosts=2)) as lab, pytest.raises(UnsupportedError, match="with a relay"):
+        lab.cut(0)
+    with pytest.raises(UnsupportedError, match="delay is 5ms"):
+        Lab(LabSpec(hosts=2, delay="5ms")).up()
+
+
+def test_a_relay_is_taken_where_it_is_needed() -> None:
+    with open_lab(LabSpec(hosts=2), relay=True) as lab:
+        assert lab.is_relayed
+    with open_lab(LabSpec(hosts=2, delay="5ms")) as lab:
+        assert lab.is_relayed
+
+
+def test_without_privileges_a_run_has_a_relay() -> None:
+    """Root without capabilities, as in a container, cannot make namespaces."""
+    drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--"]
+    done = subprocess.run(
+        [*drop, COMMAND, "lab", "run", "--num-hosts", "2", "--", PING],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "a lab of its own, with a relay" in done.stderr
+
+
+def test_a_link_that_was_idle_lends_two_milliseconds() -> None:
+    link = RelayLink(int(8e6 / PAYLOAD_SHARE))  # a byte takes a microsecond
+    assert link.carry(1000, at=10.0) == (pytest.approx(9.998), pytest.approx(9.999))
+    assert link.carry(4000, at=10.0) == (pytest.approx(9.999), pytest.approx(10.003))
+    assert link.carry(1000, at=10.0) == (pytest.approx(10.003), pytest.approx(10.004))
