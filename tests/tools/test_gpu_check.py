@@ -15,7 +15,7 @@ from gpu_check.build import BuildError, compile_once
 from gpu_check.case import CASES, PROGRAMS, TENSORS
 from gpu_check.driver import LIBRARY, Driver, NoDriverError
 from gpu_check.isolated import collect, text_of
-from gpu_check.network import comm_rows, train_rows
+from gpu_check.ranks.network import comm_rows, train_rows
 from gpu_check.staging import CORE, StagingError, build_staging, run_program, sources, staging
 
 

@@ -23,8 +23,8 @@ from . import (
     signals,
 )
 from .bench import Bench, Row, open_bench
-from .network import network
 from .ranks.launch import ranks
+from .ranks.network import network
 from .staging import sharing, staging
 
 CASES: dict[str, Callable[[Bench, list[str]], Iterator[Row]]] = {
