@@ -6,9 +6,11 @@ The check needs Python 3.10 or later, g++ and nvcc, but no network. Most parts u
 keep the GPU busy. The part "staging" needs no nvcc, because it builds and runs the code of the
 engine. The part "codecs" needs PyTorch, and for half of its cases Triton, but no nvcc. The
 parts "collectives" and "horovod" need PyTorch and an installed slipstream. So does the part
-"network", which runs only if it is named, because it takes about eight minutes:
+"network", which takes about eight minutes, and the part "inference", which compiles two models and
+also needs the extra "infer"; both run only if they are named:
 
     python -m tools.gpu_check --parts network --seconds 560
+    python -m tools.gpu_check --parts inference --seconds 240
 
 Every case runs in its own process, with a time limit. After each part, the results of the part are
 printed and FILE is written.
@@ -48,7 +50,8 @@ TRAIN_PEERS = "gloo,nccl,nccl-tuned,nccl-plugin,nccl-fp16,nccl-bf16,nccl-powersg
 BACKENDS = ("slipstream", "gloo", "slipstream", "gloo")  # interleaved
 HOROVOD_CHECKS = ("collectives", "training")
 CODEC_KERNELS = ("triton", "torch")
-NETWORK = "network"
+NETWORK, INFERENCE = "network", "inference"
+NAMED = (NETWORK, INFERENCE)  # parts that run only if they are named
 HUNG = "does not come back"
 
 
@@ -88,6 +91,7 @@ def plan() -> list[Step]:
         Step(NETWORK, "network", ["gpt2", "4", "gloo"]),
         *[Step("horovod", "ranks", ["hvd_results", "2", checks]) for checks in HOROVOD_CHECKS],
         Step("horovod", "ranks", ["hvd_results", "4", "collectives"]),
+        *[Step(INFERENCE, "inference", [model]) for model in ("resnet50", "bert_base")],
         *[Step("codecs", "codecs", [kernels]) for kernels in CODEC_KERNELS],
         *[Step("codecs", "codec rates", [kernels]) for kernels in CODEC_KERNELS],
         Step("signals", "round trips"),
@@ -144,7 +148,7 @@ def run_step(step: Step, folder: Path, limit: float) -> dict[str, Any]:
             folder,
             step.arguments,
             step.variables,
-            silence=limit if step.part == NETWORK else min(SILENCE_SECONDS, limit),
+            silence=limit if step.part in NAMED else min(SILENCE_SECONDS, limit),
             limit=limit,
         )
     has_variants = step.case in PROGRAMS or step.case in TENSORS
@@ -164,7 +168,7 @@ def parts(steps: list[Step]) -> Iterator[tuple[str, list[Step]]]:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     names = [name for name, _ in parts(plan())]
-    default = [name for name in names if name != NETWORK]
+    default = [name for name in names if name not in NAMED]
     parser = argparse.ArgumentParser(prog="python -m tools.gpu_check", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON file for the results")

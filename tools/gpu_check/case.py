@@ -52,7 +52,7 @@ PROGRAMS: dict[str, Callable[[Path, list[str]], Iterator[Row]]] = {
 }
 # Modules with a function `measure`, which import PyTorch and need no build, so they are imported
 # only when they run.
-TENSORS = {"codecs": "codecs.bits", "codec rates": "codecs.rates"}
+TENSORS = {"codecs": "codecs.bits", "codec rates": "codecs.rates", "inference": "models.latency"}
 
 
 def rows(name: str, folder: Path, arguments: list[str]) -> Iterator[Row]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,20 +32,25 @@ EXAMPLES = """\b
   slipstream bench infer resnet50 mobilenetv3_large --cache build/infer
   slipstream bench infer bert_base --threads 2 --peers openvino-int8,ort-int8-dynamic
   slipstream bench infer my_models.py:TINY -o tiny.json
+  slipstream bench infer --device cuda --batch 1,32        on a GPU, in fp16
   slipstream bench infer a.slip b.slip --images build/fashion-mnist --accuracy 92,99 --price 0.10
 
 Models: resnet50, resnet26d, vit_small, mobilenetv3_large, efficientnet_b0, bert_base, detector,
 stylegan; or package.module:name or path.py:name of a slipstream.bench.zoo.ZooModel.
 
 Peers: pytorch, inductor (not by default), ort, ort-int8, ort-int8-dynamic, openvino,
-openvino-bf16, openvino-int8-weights, openvino-int8, openvino-int8-bf16.
+openvino-bf16, openvino-int8-weights, openvino-int8, openvino-int8-bf16. With --device cuda: eager,
+compile, compile-graphs, compile-autotune, ort-cuda, tensorrt.
 
 [bold]Exit code[/bold]: 1 if a package has less accuracy than --accuracy, 2 for wrong usage.
 """
 # Options that have no effect with --images, and options that have no effect without --images.
 LATENCY_OPTIONS = ("peers", "rounds", "turn_time", "search_time", "unseen", "cache")
 IMAGE_OPTIONS = ("accuracy", "price")
+CARD_OPTIONS = ("batch", "precision")  # options that have no effect without a GPU
+CPU_OPTIONS = ("threads", "unseen", "search_time", "cache", "images", *IMAGE_OPTIONS)
 COST = "Time and cost of an image"
+CARD = "Latency on a GPU"
 PACKAGES = ("torch", "onnx", "onnxruntime", "openvino", "pydantic")
 
 
@@ -83,6 +89,24 @@ def infer_models(
     turn_time: TurnTime = "200ms",
     search_time: SearchTime = "60s",
     cache: CacheFolder = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="DEVICE", rich_help_panel=CARD, help="Device: cpu, cuda, or cuda:1 and so on."
+        ),
+    ] = "cpu",
+    batch: Annotated[
+        str,
+        typer.Option(metavar="LIST", rich_help_panel=CARD, help="Numbers of rows of a call."),
+    ] = "1,32",
+    precision: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=CARD,
+            help="Precision of all contenders: fp32, tf32, bf16 or fp16.",
+        ),
+    ] = "fp16",
     images: Annotated[
         Path | None,
         typer.Option(
@@ -112,6 +136,14 @@ def infer_models(
     With --images, the command measures the average time and cost per image, from JPEG file to
     predicted classes. Nothing else should run on the machine.
     """
+    if device != "cpu":
+        _refuse(context, CPU_OPTIONS, f"with --device {device}")
+        spec = {"peers": None if peers is None else split_peers(peers), "rounds": rounds}
+        spec |= {"models": tuple(models or ()), "batches": parse_batches(batch)}
+        spec |= {"seconds": parse_duration(turn_time, "turn time", bare_seconds=True)}
+        _on_card(spec | {"device": device, "precision": precision}, output, as_json=as_json)
+        return
+    _refuse(context, CARD_OPTIONS, "without --device cuda")
     _check_effect(context, images is not None)
     if images is not None:
         packages = tuple(Path(model) for model in models or ())
@@ -162,11 +194,39 @@ def parse_accuracy(text: str) -> tuple[float, float]:
 
 def _check_effect(context: typer.Context, has_images: bool) -> None:
     """Raise UsageError if an option on the command line would have no effect."""
-    for name in LATENCY_OPTIONS if has_images else IMAGE_OPTIONS:
+    names = LATENCY_OPTIONS if has_images else IMAGE_OPTIONS
+    _refuse(context, names, "with --images" if has_images else "without --images")
+
+
+def _refuse(context: typer.Context, names: Sequence[str], case: str) -> None:
+    """Raise UsageError if one of some options is on the command line."""
+    for name in names:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
-            option, other = name.replace("_", "-"), "with" if has_images else "without"
-            raise UsageError(f"--{option} has no effect {other} --images: leave it out")
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} has no effect {case}: leave it out")
+
+
+def parse_batches(text: str) -> tuple[int, ...]:
+    """Return the numbers in `1,32`; raise UsageError for other texts."""
+    parts = split_list(text)
+    if not parts or not all(part.isdecimal() and int(part) for part in parts):
+        raise UsageError(f"the batch is {text!r}; allowed: numbers from 1, such as 1,32")
+    return tuple(map(int, parts))
+
+
+def _on_card(settings: dict[str, Any], output: Path | None, *, as_json: bool) -> None:
+    """Measure on a GPU; settings that are None or empty have the defaults of `CardSpec`."""
+    _check_packages(("torch", "onnx", "onnxruntime", "pydantic"))
+    from slipstream.bench.infer.card import CardSpec, measure_on_card
+    from slipstream.bench.infer.card_table import card_as_json, card_tables
+
+    given = {name: value for name, value in settings.items() if value is not None and value != ()}
+    peers = {"peers": ()} if settings["peers"] == () else {}
+    with status_line("the first model is made ready") as tell:
+        report = measure_on_card(CardSpec(**given, **peers), tell)
+    notes = [note for result in report.results for note in result.notes]
+    emit(card_as_json(report), card_tables(report), as_json=as_json, output=output, notes=notes)
 
 
 def _costs(settings: dict[str, Any], output: Path | None, as_json: bool) -> None:
@@ -180,8 +240,8 @@ def _costs(settings: dict[str, Any], output: Path | None, as_json: bool) -> None
         raise typer.Exit(1)
 
 
-def _check_packages() -> None:
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+def _check_packages(packages: Sequence[str] = PACKAGES) -> None:
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise UnsupportedError(
             f"this benchmark needs {', '.join(missing)}, which is not installed:"
