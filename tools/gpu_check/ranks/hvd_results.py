@@ -183,6 +183,24 @@ def check_streams(target: Target) -> None:
     hvd.barrier()
 
 
+def check_overlap(target: Target) -> None:
+    """Compute and reduce while another tensor waits for a rank that comes only afterwards."""
+    last = hvd.size() - 1
+    for turn in range(3):
+        waiting = torch.full((LARGE,), float(turn), device=target.device)
+        other = torch.full((1000,), float(turn), device=target.device)
+        if hvd.rank() == last:
+            hvd.broadcast(torch.zeros(1), 0, name="go")  # when rank 0 has done all of its steps
+            handle = hvd.allreduce_async_(waiting, op=hvd.Sum, name="waiting")
+        else:
+            handle = hvd.allreduce_async_(waiting, op=hvd.Sum, name="waiting")
+            target.keep_busy()
+            assert (other + 1).eq(turn + 1).all().item()  # hangs if the stream waits
+            assert not hvd.poll(handle)
+            hvd.broadcast(torch.zeros(1), 0, name="go")
+        assert hvd.synchronize(handle).eq(turn * hvd.size()).all().item()
+
+
 def check_dropped_results(target: Target) -> None:
     """Drop a result that another stream has still to read, and begin the next collective."""
     reading = target.module.Stream()
@@ -366,6 +384,7 @@ OF_COLLECTIVES = (
     check_collectives,
     check_orders,
     check_streams,
+    check_overlap,
     check_dropped_results,
     check_gradients,
     check_join,

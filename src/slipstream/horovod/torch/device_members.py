@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 
 import torch
 from torch.distributed import FileStore  # pyright: ignore[reportPrivateImportUsage]
@@ -62,12 +61,13 @@ class AllRanks:
     def make_store(self) -> Store:
         """Return a store that the ranks of this host share; blocks until all ranks have called.
 
-        The store is a file in a folder that only this user can read.
+        The store is a file that only this user can read. The last rank to leave deletes it.
         """
         local = self.group.ranks_of_host()
         own = torch.zeros(_LONGEST_PATH, dtype=torch.uint8)
         if self.group.rank() == local[0]:
-            path = Path(tempfile.mkdtemp(prefix="slipstream-")) / "store"
+            descriptor, path = tempfile.mkstemp(prefix="slipstream-store-")
+            os.close(descriptor)
             encoded = os.fsencode(path)
             own[: len(encoded)] = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
         paths = torch.empty(self.group.size(), _LONGEST_PATH, dtype=torch.uint8)

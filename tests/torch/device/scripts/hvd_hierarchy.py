@@ -3,6 +3,7 @@
 Ranks 0 and 1 are on one host, ranks 2 and 3 on another, as far as slipstream knows.
 """
 
+import gc
 import os
 
 import hierarchy
@@ -60,6 +61,8 @@ def main() -> None:
     check_sets()
     hvd_results.check_codec(hvd_ranks.TARGET, hvd.Compression.int8, hvd.Sum)
     hvd_ranks.finish()
+    hierarchy.connected.clear()
+    gc.collect()  # the last user of the store of a host deletes its file
 
 
 if __name__ == "__main__":
