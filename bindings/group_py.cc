@@ -50,6 +50,14 @@ void bind_basics(GroupClass& group) {
           nb::arg("reason"),
           "End all operations of the group on all members; any thread may call it.")
       .def(
+          "check",
+          [](const PyGroup& g) {
+            const nb::gil_scoped_release release;
+            g.runtime->check_group(*g.group);
+          },
+          "Raise the error of a group that has failed. A group without operations fails as well, if"
+          " a member is lost or aborts the group.")
+      .def(
           "tune",
           [](const PyGroup& g, std::uint64_t direct, std::uint64_t doubling,
              std::uint32_t segment) {

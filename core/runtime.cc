@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <thread>
 
@@ -272,6 +273,10 @@ void Runtime::close_group(Group& group) { parts_->engine.close_group(group); }
 
 void Runtime::abort_group(Group& group, const std::string& reason) {
   parts_->engine.abort_group(group, reason);
+}
+
+void Runtime::check_group(Group& group) {
+  if (const std::optional<Error> failure = parts_->engine.failure_of(group)) throw Error(*failure);
 }
 
 Handle Runtime::submit(const std::shared_ptr<Group>& group, Request request) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -58,6 +59,8 @@ class Engine final : private Driven {
   /// Ends the group's operations in flight, here and on the other members. Does not wait for peers.
   void close_group(Group& group);
   void abort_group(Group& group, const std::string& reason);
+  /// The error of a group that has failed.
+  std::optional<Error> failure_of(Group& group);
   /// Throws Error(kUsage) if the transports cannot carry segments of this size.
   void tune_group(Group& group, const AllreduceTuning& tuning);
 

@@ -124,6 +124,13 @@ void Engine::abort_group(Group& group, const std::string& reason) {
   });
 }
 
+std::optional<Error> Engine::failure_of(Group& group) {
+  origin_.check();
+  std::optional<Error> failure;
+  driver_.run_exclusively([&] { failure = group.failure; });
+  return failure;
+}
+
 void Engine::tune_group(Group& group, const AllreduceTuning& tuning) {
   origin_.check();
   const EngineOptions& options = world_.options;

@@ -415,6 +415,19 @@ TEST(Trouble, AFailureEndsCallsThatWaitBehindADevice) {
   ASSERT_TRUE(self.engine->wait(*gated, Clock::now() + kPatience));
 }
 
+TEST(Trouble, AGroupWithoutOperationsFailsToo) {
+  EngineWorld world(2);
+  EXPECT_FALSE(world[0].engine->failure_of(*world[0].world));
+  world[1].engine->abort_group(*world[1].world, "a test");
+  const TimePoint limit = Clock::now() + kPatience;
+  while (!world[0].engine->failure_of(*world[0].world) && Clock::now() < limit) {
+    std::this_thread::sleep_for(1ms);
+  }
+  const auto failure = world[0].engine->failure_of(*world[0].world);
+  ASSERT_TRUE(failure);
+  EXPECT_NE(std::string(failure->what()).find("rank 1 aborted"), std::string::npos);
+}
+
 /// Rank 0 waits for rank 2 only, whose operation fails before or after it has sent the block.
 TEST(Trouble, AllMembersAreToldThatOneHasLeft) {
   for (int round = 0; round < 10; ++round) {

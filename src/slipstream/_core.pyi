@@ -176,6 +176,11 @@ class Group:
         End all operations of the group on all members; any thread may call it.
         """
 
+    def check(self) -> None:
+        """
+        Raise the error of a group that has failed. A group without operations fails as well, if a member is lost or aborts the group.
+        """
+
     def tune(self, *, direct_bytes: int, doubling_bytes: int, segment_bytes: int = 0) -> None:
         """
         Set the largest sizes in bytes at which later allreduces use direct exchange and recursive doubling, and the segment size (0: the engine's). All members must call it between the same two operations.

@@ -37,6 +37,11 @@ def test_hierarchy(run_on_device: Run, count: int) -> None:
 
 
 @pytest.mark.parametrize("run_on_device", ["slipstream"], indirect=True)
+def test_hierarchy_that_cannot_go_on(run_on_device: Run) -> None:
+    run_on_device(4, "hierarchy_failures.py")
+
+
+@pytest.mark.parametrize("run_on_device", ["slipstream"], indirect=True)
 @pytest.mark.parametrize(
     ("name", "count"),
     [("collectives", 2), ("collectives", 3), ("failures", 2), ("training", 2), ("hierarchy", 4)],

@@ -95,6 +95,9 @@ class Runtime {
   std::shared_ptr<Group> make_group(const std::string& name, std::vector<std::uint32_t> ranks);
   void close_group(Group& group);
   void abort_group(Group& group, const std::string& reason);
+  /// Throws the error of a group that has failed. A group without operations fails as well, if a
+  /// member is lost or aborts the group.
+  void check_group(Group& group);
   Handle submit(const std::shared_ptr<Group>& group, Request request);
   /// Applies to allreduces that are submitted later. All members must call it between the same two
   /// operations.

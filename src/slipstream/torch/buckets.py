@@ -164,6 +164,7 @@ class Bucket:
         """Block the CPU until the engine uses neither gradients nor losses of the last launch."""
         if isinstance(self._last_work, CudaWork):
             self._last_work.block()
+            self._last_work.release()  # a wait on another stream has not ordered this one
         self.finish()
 
     def expose(self, without: frozenset[Parameter]) -> None:

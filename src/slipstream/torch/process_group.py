@@ -163,13 +163,18 @@ class SlipstreamProcessGroup(ProcessGroup):
         if self._leave.alive:
             for group in self._membership.groups():
                 group.abort("abort() was called")
-        self._end()
+        self._end(aborts=True)
 
-    def _end(self) -> None:
+    def _end(self, aborts: bool = False) -> None:
+        self._reductions.close(aborts)  # first, so that no collective within a host waits for ever
         self._leave()
-        self._reductions.close()
         if self._cuda is not None:
-            self._cuda.close()  # first, because the GPU may still copy into the tensors in flight
+            self._cuda.close()  # the GPU may still copy into the tensors in flight until then
+            from slipstream.torch.cuda.work import CudaWork
+
+            for work in list(self._in_flight):
+                if isinstance(work, CudaWork):
+                    work.release()
         self._in_flight.clear()
 
     def _drain(self) -> None:

@@ -31,6 +31,18 @@ class LocalGroup(Protocol):
         """Fill the output with the sources of all ranks, in their order."""
         ...
 
+    def close(self) -> None:
+        """Leave the group, all collectives of which have ended; all ranks must call this."""
+        ...
+
+    def abort(self) -> None:
+        """End all collectives, whose outputs are then undefined, and leave the group.
+
+        The function returns although other ranks are gone. A thread other than that of the
+        collectives may call it.
+        """
+        ...
+
 
 class BackendGroup:
     """Group of a backend of torch.distributed, such as NCCL.
@@ -55,6 +67,14 @@ class BackendGroup:
         options.timeout = self._timeout
         return self._backend._allgather_base(output, source, options)
 
+    def close(self) -> None:
+        """Leave the group, all collectives of which have ended; all ranks must call this."""
+        self._backend.shutdown()
+
+    def abort(self) -> None:
+        """End all collectives, whose outputs are then undefined, and leave the group."""
+        self._backend.abort()
+
 
 def has_nccl() -> bool:
     """Return whether this build of PyTorch contains NCCL."""
@@ -71,11 +91,15 @@ def connect_nccl(
         rank: Rank of this process among those of its host.
         size: Number of ranks of the host.
         device: GPU of this rank; no other rank may have the same.
-        timeout: Time limit of each collective.
+        timeout: Time limit of the engine's operations. NCCL gets twice as much: it counts from the
+            call of a collective, which then waits for the network as well, and ends the process.
+            PyTorch ignores the time limits of single collectives of NCCL.
     """
     from torch.distributed import ProcessGroupNCCL  # pyright: ignore
 
-    backend: Any = ProcessGroupNCCL(store, rank, size, ProcessGroupNCCL.Options())
+    options: Any = ProcessGroupNCCL.Options()
+    options._timeout = timeout * 2
+    backend: Any = ProcessGroupNCCL(store, rank, size, options)
     backend._set_sequence_number_for_group()
     backend.eager_connect_single_device(device)
-    return BackendGroup(backend, timeout)
+    return BackendGroup(backend, timeout * 2)

@@ -107,10 +107,10 @@ class GpuReductions:
             return encoded.allreduce(ranks, tensor, encoding.codec, encoding.residual, divisor)
         return self.allreduce(tensor, encoding.op, options, encoding.priority)
 
-    def close(self) -> None:
-        """Leave the groups that the hierarchy has made."""
+    def close(self, aborts: bool = False) -> None:
+        """Leave the groups that the hierarchy has made; see `Hierarchy.close`."""
         if self._hierarchy is not None:
-            self._hierarchy.close()
+            self._hierarchy.close(aborts)
 
 
 class ReductionsByDevice:
@@ -141,7 +141,7 @@ class ReductionsByDevice:
                 )
             return self._by_device[device]
 
-    def close(self) -> None:
-        """Leave the groups that hierarchies have made."""
-        for reductions in self._by_device.values():
-            reductions.close()
+    def close(self, aborts: bool = False) -> None:
+        """Leave the groups that hierarchies have made; see `Hierarchy.close`."""
+        for reductions in list(self._by_device.values()):  # another thread may wait in `on`
+            reductions.close(aborts)

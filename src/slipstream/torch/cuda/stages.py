@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -59,22 +59,34 @@ class ExchangeRanks(NamedTuple):
 
 
 @contextlib.contextmanager
-def later_stages(groups: CudaGroups, device: torch.device, stage: str) -> Generator[torch.Stream]:
+def later_stages(
+    groups: CudaGroups, device: torch.device, stage: str, after: Sequence[torch.Stream] = ()
+) -> Generator[torch.Stream]:
     """Within this context, run commands on the stream of a stage.
 
     The commands run after all commands that the current stream contains when the context begins.
+    After an exception, the current stream waits for the stage: the exception frees tensors, whose
+    memory the current stream may use again.
 
     Args:
         groups: Groups of the engine for the ranks that exchange data.
         device: GPU of the tensors.
         stage: Name of the stage. Each name has a stream of its own, so stages with different names
             do not wait for each other.
+        after: Further streams that are treated like the current one (default: none).
     """
     kind = kind_of(device)
     stream = groups.stage(device, stage)
-    stream.wait_stream(kind.module.current_stream(device))
+    before = (kind.module.current_stream(device), *after)
+    for each in before:
+        stream.wait_stream(each)
     with kind.module.stream(stream):
-        yield stream
+        try:
+            yield stream
+        except BaseException:
+            for each in before:
+                each.wait_stream(stream)
+            raise
 
 
 def wait_for(handle: _core.DeviceHandle, stream: torch.Stream) -> None:

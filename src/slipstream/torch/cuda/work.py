@@ -144,6 +144,14 @@ class CudaWork(Work):
             for handle in self._handles:
                 handle.wait()
 
+    def release(self) -> None:
+        """Make the current stream wait, so that it does not use the memory of the tensors before.
+
+        A failed operation raises no error.
+        """
+        with contextlib.suppress(Exception):  # a later call raises the error
+            self._wait_on(self._current_stream())
+
     def _current_stream(self) -> torch.Stream:
         return self._kind.module.current_stream(self._device)
 

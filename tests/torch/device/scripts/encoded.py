@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from slipstream.errors import UsageError
 from slipstream.torch.cuda import codecs
+from slipstream.torch.cuda.stages import later_stages
 
 STEPS = 3
 ALIGNED = 2048  # values; blocks of ranks are multiples of it
@@ -101,6 +102,38 @@ def check_many_at_once(rank: int, reference: Any) -> None:
         assert torch.equal(tensor.cpu(), torch.full((20_000,), mean)), number
 
 
+def check_left_early() -> None:
+    """A group is aborted before anybody waits; the memory of its tensors is not used too early."""
+    group: Any = dist.new_group()
+    tensors = [torch.ones(100_000, device=ranks.DEVICE) for _ in range(8)]
+    group.average_encoded(tensors[0], "int8").wait()
+    for tensor in tensors:
+        group.average_encoded(tensor, "int8")
+    del tensors, tensor
+    dist.barrier()
+    group.abort()
+    others = [torch.full((100_000,), 7.0, device=ranks.DEVICE) for _ in range(8)]
+    teststream.synchronize()
+    assert all(other.eq(7).all().item() for other in others)
+    dist.destroy_process_group(group)
+
+
+def check_error_in_a_stage() -> None:
+    """After an exception in a stage, the current stream waits before it uses freed memory."""
+    group: Any = dist.group.WORLD
+    tensor = torch.ones(100_000, device=ranks.DEVICE)
+
+    def fail() -> None:
+        with later_stages(group._cuda, tensor.device, "sum"):
+            teststream.sleep(0.1)
+            tensor.fill_(5)
+            raise ValueError("in the stage")
+
+    with pytest.raises(ValueError, match="in the stage"):
+        fail()
+    assert tensor.eq(5).all().item()
+
+
 def check_misuse() -> None:
     """A residual in the wrong place is refused, before anything is sent."""
     group: Any = dist.group.WORLD
@@ -121,6 +154,8 @@ def main() -> None:
             for feedback in (False, True):
                 check(codec, count, feedback, rank, reference)
     check_many_at_once(rank, reference)
+    check_left_early()
+    check_error_in_a_stage()
     ranks.finish()
 
 

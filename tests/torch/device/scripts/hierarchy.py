@@ -5,6 +5,7 @@ knows.
 """
 
 import os
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -24,12 +25,35 @@ SIZES = (9, 20_000, 33_331, 1_300_001)
 LOCAL = 2
 
 
+class Patient:
+    """A group of gloo that waits for lost ranks until it is aborted, as NCCL's kernels do."""
+
+    def __init__(self, gloo: Any) -> None:
+        self.gloo = gloo
+        self.aborted = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> Patient:
+            try:
+                getattr(self.gloo, name)(*arguments).wait()
+            except RuntimeError:
+                self.aborted.wait()
+            return self
+
+        return call
+
+    def wait(self) -> None:
+        """Do nothing, because the call has waited."""
+
+
 class Ordered:
     """The local group that NCCL would be."""
 
-    def __init__(self, group: ordered.OrderedGroup) -> None:
-        self.group = group
+    def __init__(self, gloo: Any, rank: int, size: int) -> None:
+        self.patient = Patient(gloo)
+        self.group = ordered.OrderedGroup(self.patient, rank, size)
         self.calls = 0
+        self.ends: list[str] = []
 
     def reduce_scatter(self, output: torch.Tensor, source: torch.Tensor, op: Any) -> Any:
         self.calls += 1
@@ -41,6 +65,13 @@ class Ordered:
         self.calls += 1
         return self.group._run("_allgather_base", (output, source, AllgatherOptions()))
 
+    def close(self) -> None:
+        self.ends.append("closed")
+
+    def abort(self) -> None:
+        self.ends.append("aborted")
+        self.patient.aborted.set()
+
 
 connected: list[Ordered] = []
 
@@ -48,8 +79,9 @@ connected: list[Ordered] = []
 def connect(store: Any, rank: int, size: int, device: Any, timeout: timedelta) -> Ordered:
     """Connect the ranks of a host."""
     assert size == LOCAL
+    assert store.add("ranks", 1) <= size, "this part of the store has been used before"
     gloo = dist.ProcessGroupGloo(store, rank, size, timeout)
-    connected.append(Ordered(ordered.OrderedGroup(gloo, rank, size)))
+    connected.append(Ordered(gloo, rank, size))
     return connected[-1]
 
 
@@ -153,6 +185,7 @@ def main() -> None:
     training.train(model, rank, "cpu")
     training.check("DDP", training.ddp(), model)
     ranks.finish()
+    assert {end for each in connected for end in each.ends} == {"closed"}
 
 
 if __name__ == "__main__":
