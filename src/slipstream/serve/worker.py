@@ -116,4 +116,5 @@ def main(fd: int, threads: int, cores: int, device: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:4]), sys.argv[4])
+    fd, threads, cores, device = sys.argv[1:]
+    main(int(fd), int(threads), int(cores), device)

@@ -40,7 +40,7 @@ def test_all_contenders_take_turns_and_compute_the_same(tiny):
     )  # fmt: skip
     report = measure_on_card(spec)
     (result,) = report.results
-    assert [timing.contender for timing in result.timings] == ["eager", "inductor-cuda"]
+    assert [timing.contender for timing in result.timings] == ["eager", "ours-inductor-cuda"]
     for timing in result.timings:
         assert len(timing.seconds) == 2
         assert timing.median > 0
@@ -64,7 +64,7 @@ def test_ours_is_compared_with_torch_compile_at_one_row():
         )
 
     timings = (timing("compile", (3.0, 3.2, 9.0)), timing("tensorrt", (1.0,)))
-    ours = (timing("inductor-cuda", (2.0, 1.5, 2.5)), timing("onnxruntime-cuda", (4.0,)))
+    ours = (timing("ours-inductor-cuda", (2.0, 1.5, 2.5)), timing("ours-tensorrt", (4.0,)))
     result = CardResult(model="m", batch=1, timings=(*timings, *ours))
     assert result.speed_up("compile") == pytest.approx(1.6)
     assert result.speed_up("tensorrt") == pytest.approx(0.5)
@@ -112,5 +112,5 @@ def test_a_gpu_that_is_not_there_is_missed():
 
 def test_engines_of_the_cpu_are_no_contenders_on_a_gpu():
     for precision in card_contenders.PRECISIONS:
-        assert card_contenders.ours("cpu", precision) == ["inductor-cuda"]
-        assert "native" not in card_contenders.ours("cuda:1", precision)
+        assert card_contenders.ours("cpu", precision) == ["ours-inductor-cuda"]
+        assert "ours-native" not in card_contenders.ours("cuda:1", precision)

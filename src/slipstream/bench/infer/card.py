@@ -18,6 +18,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from slipstream.bench.infer.card_contenders import (
+    OURS,
     PEERS,
     PRECISIONS,
     CardModel,
@@ -124,7 +125,7 @@ class CardResult:
     def speed_up(self, peer: str) -> float | None:
         """Return how much faster Slipstream's best contender is than a peer; None without both."""
         by_name = {timing.contender: timing.median for timing in self.timings}
-        best = min((by_name[name] for name in by_name if name not in PEERS), default=None)
+        best = min((by_name[name] for name in by_name if name.startswith(OURS)), default=None)
         return by_name[peer] / best if best is not None and peer in by_name else None
 
 
@@ -173,7 +174,7 @@ def _result(spec: CardSpec, model: CardModel, tell: Tell) -> CardResult:
     for name in (*spec.peers, *ours(spec.device, spec.precision)):
         tell(f"{model.name}, batch {model.batch}: {name} is loaded")
         try:
-            load = load_peer if name in PEERS else load_ours
+            load = load_ours if name.startswith(OURS) else load_peer
             runs[name] = _Loaded.of(model, lambda load=load, name=name: load(name, model))
         except SlipstreamError as error:
             notes.append(f"{model.name}: {name} is left out: {error}")
@@ -209,7 +210,7 @@ class _Loaded:
         run = load()
         outputs = run(model.inputs)
         taken = time.perf_counter() - begin
-        snr_db = signal_to_noise([outputs], [model.expected])
+        snr_db = signal_to_noise([outputs], [dict(model.expected)])
         for _ in range(WARM_UPS):
             run(model.inputs)
         return _Loaded(run, snr_db, taken, max(_used_bytes(model.device) - before, 0))
@@ -234,7 +235,7 @@ def _rounds(
     """
     medians: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(spec.rounds):
-        names = list(runs) if number % 2 == 0 else list(reversed(runs))
+        names = list(runs)[:: 1 if number % 2 == 0 else -1]
         for name in names:
             medians[name].append(statistics.median(_turn(runs[name], inputs, spec.seconds)))
     return medians

@@ -39,6 +39,7 @@ TORCH_MODES: dict[str, str | None] = {
 PROVIDERS = {"ort-cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 PEERS = (*TORCH_MODES, *PROVIDERS)
 PRECISIONS = tuple(DTYPES)
+OURS = "ours-"  # prefix of the names of Slipstream's engines; a peer may have the same engine
 
 
 @dataclass(frozen=True)
@@ -168,14 +169,17 @@ def _on_onnxruntime(name: str, model: CardModel) -> Run:
 
 
 def ours(device: str, precision: str) -> list[str]:
-    """Return the names of Slipstream's engines that can run on a device in a precision."""
-    return [name for name, engine in _engines(device).items() if precision in engine.precisions()]
+    """Return contenders for Slipstream's engines that can run on a device in a precision."""
+    return [
+        OURS + name for name, engine in _engines(device).items() if precision in engine.precisions()
+    ]
 
 
 def load_ours(name: str, model: CardModel) -> Run:
     """Load one of Slipstream's engines with the rewritten graph."""
-    recipe = Recipe.model_validate({"engine": name, "precision": model.precision})
-    executable = _engines(model.device)[name].prepare(model.graph, recipe, 1)
+    engine = _engines(model.device)[name.removeprefix(OURS)]
+    recipe = Recipe.model_validate({"engine": engine.name, "precision": model.precision})
+    executable = engine.prepare(model.graph, recipe, 1)
     names = list(model.graph.inputs)
 
     def run(inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

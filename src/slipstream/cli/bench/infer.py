@@ -139,7 +139,7 @@ def infer_models(
     if device != "cpu":
         _refuse(context, CPU_OPTIONS, f"with --device {device}")
         spec = {"peers": None if peers is None else split_peers(peers), "rounds": rounds}
-        spec |= {"models": tuple(models or ()), "batches": parse_batches(batch)}
+        spec |= {"models": tuple(models) if models else None, "batches": parse_batches(batch)}
         spec |= {"seconds": parse_duration(turn_time, "turn time", bare_seconds=True)}
         _on_card(spec | {"device": device, "precision": precision}, output, as_json=as_json)
         return
@@ -216,15 +216,14 @@ def parse_batches(text: str) -> tuple[int, ...]:
 
 
 def _on_card(settings: dict[str, Any], output: Path | None, *, as_json: bool) -> None:
-    """Measure on a GPU; settings that are None or empty have the defaults of `CardSpec`."""
+    """Measure on a GPU; settings that are None have the defaults of `CardSpec`."""
     _check_packages(("torch", "onnx", "onnxruntime", "pydantic"))
     from slipstream.bench.infer.card import CardSpec, measure_on_card
     from slipstream.bench.infer.card_table import card_as_json, card_tables
 
-    given = {name: value for name, value in settings.items() if value is not None and value != ()}
-    peers = {"peers": ()} if settings["peers"] == () else {}
+    given = {name: value for name, value in settings.items() if value is not None}
     with status_line("the first model is made ready") as tell:
-        report = measure_on_card(CardSpec(**given, **peers), tell)
+        report = measure_on_card(CardSpec(**given), tell)
     notes = [note for result in report.results for note in result.notes]
     emit(card_as_json(report), card_tables(report), as_json=as_json, output=output, notes=notes)
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes  # noqa: F401  # gives NumPy the names of further dtypes
+import ml_dtypes
 import numpy as np
 import torch
 
@@ -154,4 +154,5 @@ def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
 
 def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
     """Return the dtype of NumPy or `ml_dtypes` for one of PyTorch."""
-    return np.dtype(str(dtype).removeprefix("torch."))
+    name = str(dtype).removeprefix("torch.")
+    return np.dtype(getattr(ml_dtypes, name, name))

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -124,7 +124,7 @@ def _compiled(
 
 
 @contextmanager
-def product_settings(numbers: Literal["tf32", "ieee"], *, autotunes: bool) -> Iterator[None]:
+def product_settings(numbers: Literal["tf32", "ieee"], *, autotunes: bool) -> Generator[None]:
     """Set how PyTorch computes products: their precision, and the search for fast algorithms."""
     import torch
     import torch._inductor.config as config
