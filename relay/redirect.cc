@@ -47,19 +47,23 @@ struct Lab {
   std::abort();
 }
 
+// Reads a number that a colon follows, and moves the text behind the colon.
+unsigned long read_number(const char*& text) {
+  char* end = nullptr;
+  const unsigned long number = std::strtoul(text, &end, 10);
+  if (end == text || *end != ':') fail("the relay cannot be found");
+  text = end + 1;
+  return number;
+}
+
 Lab open_lab() {
   const char* text = std::getenv("LAB_RELAY");
   if (text == nullptr) return {};
-  unsigned host = 0;
-  unsigned port = 0;
-  int path = 0;
-  if (std::sscanf(text, "%u:%u:%n", &host, &port, &path) != 2 || path == 0) {
-    fail("the relay cannot be found");
-  }
-  const int file = ::open(text + path, O_RDWR | O_CLOEXEC);
-  void* memory = file < 0
-                     ? MAP_FAILED
-                     : ::mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  const unsigned long host = read_number(text);
+  const unsigned long port = read_number(text);
+  const int file = ::open(text, O_RDWR | O_CLOEXEC);
+  if (file < 0) fail(std::strerror(errno));
+  void* memory = ::mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (memory == MAP_FAILED) fail(std::strerror(errno));
   ::close(file);
   return {static_cast<Table*>(memory), static_cast<std::uint8_t>(host + 1),

@@ -29,6 +29,7 @@ def problems_with(root: Path, path: str, text: str) -> list[str]:
         ("core/base/log.cc", 'getenv("HOME");'),
         ("plugin/devices.cc", 'getenv("HOME");'),
         ("plugin/options.cc", 'getenv("SLIPSTREAM_PROT");'),
+        ("relay/connections.cc", 'getenv("LAB_RELAY");'),
     ],
 )
 def test_a_breach_is_reported(tmp_path: Path, path: str, text: str) -> None:
@@ -43,6 +44,7 @@ def test_a_breach_is_reported(tmp_path: Path, path: str, text: str) -> None:
         ("src/slipstream/cluster/run.py", 'raise ConfigError("set SLIPSTREAM_PORT")'),
         ("docs/launch.md", "Set `SLIPSTREAM_PORT`."),
         ("plugin/options.cc", 'getenv("SLIPSTREAM_PORT");'),
+        ("relay/redirect.cc", 'getenv("LAB_RELAY");'),
         ("core/base/log.cc", "// not getenv(), values come from Python"),
         ("core/test/fuzz_test.cc", 'getenv("SHARE");'),
     ],

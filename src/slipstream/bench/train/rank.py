@@ -101,6 +101,7 @@ class TrainingRun:
             process_group=group,
             bucket_cap_mb=self._trainable.bucket_megabytes,
             init_sync=False,  # all start from the same weights
+            gradient_as_bucket_view=self._device.type != CPU,  # models of all contenders share it
         )
         # as in examples/01_fashion_mnist, steps communicate nothing but gradients
         wrapped.broadcast_buffers = False
