@@ -490,6 +490,9 @@ class Stats:
     def streams_lost(self) -> int: ...
 
     @property
+    def streams_reopened(self) -> int: ...
+
+    @property
     def streams(self) -> int: ...
 
     @property

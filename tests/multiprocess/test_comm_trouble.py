@@ -41,6 +41,13 @@ def test_a_rank_that_is_killed_is_named_at_once(start: Start, of_rank: Any) -> N
     assert time.monotonic() - killed_at < AT_ONCE_SECONDS
 
 
+def test_connections_that_are_cut_are_made_again(start: Start) -> None:
+    for output in start(3, "scenario.py", "cut", of_rank=TCP).finish():
+        match = re.search(r"reopened (\d+) of (\d+)", output)
+        assert match is not None, output
+        assert int(match[1]) > 0
+
+
 @pytest.mark.parametrize("of_rank", [{}, TCP], ids=["shm", "tcp"])
 def test_those_who_survive_a_rank_go_on_in_a_group_of_their_own(start: Start, of_rank: Any) -> None:
     job = start(3, "scenario.py", "survived", of_rank=of_rank)

@@ -1,9 +1,11 @@
 """Ranks that meet and then get into the trouble that the first argument names."""
 
+import contextlib
 import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -67,6 +69,31 @@ def survived() -> None:
     rest.allreduce(came)
     say(f"{came[0]} of {comm.size()} go on")
     fails(lambda: comm.allreduce(came))
+
+
+def cut() -> None:
+    """Reduce, while the last rank cuts all its connections ten times."""
+    comm.init()
+    expected = np.full(2_000_000, sum(range(comm.size())), dtype=np.float32)
+    for step in range(30):
+        array = np.full_like(expected, comm.rank())
+        handle = comm.allreduce(array, async_op=True)
+        if step % 3 == 1 and comm.rank() == comm.size() - 1:
+            time.sleep(0.005)  # the connections carry data by now
+            cut_connections()
+        handle.wait()
+        assert np.array_equal(array, expected), step
+    say(f"reopened {comm.stats().streams_reopened} of {comm.stats().streams_lost}")
+    comm.barrier()
+    comm.shutdown()
+
+
+def cut_connections() -> None:
+    """Shut down this process's connections to other ranks, as a firewall may do."""
+    for connection in psutil.Process().net_connections("tcp"):
+        if connection.status == psutil.CONN_ESTABLISHED and connection.fd >= 0:
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fd)) as each:
+                each.shutdown(socket.SHUT_RDWR)
 
 
 def killed_with_children() -> None:
@@ -352,6 +379,7 @@ SCENARIOS: dict[str, Callable[..., None]] = {
     for each in (
         aborted,
         ages,
+        cut,
         dropped,
         forked,
         idle,
