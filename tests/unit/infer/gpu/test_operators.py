@@ -128,6 +128,15 @@ def test_numbers_of_16_bits_stay_inside(build, constants):
     assert 0 < np.abs(y.numpy() - right).max() < 0.1
 
 
+@pytest.mark.parametrize("number", [torch.bfloat16, torch.float16])
+def test_masks_of_attention_stay_finite_in_16_bits(build, number):
+    """The product of a mask and the least float32 was NaN where nothing is masked."""
+    least = np.float32([np.finfo(np.float32).min, -np.inf])
+    graph = build("(float[2] x) => (float[2] y) { y = Mul(x, least) }", least=least)
+    (y,) = torch_module(graph, number)(torch.tensor([0.0, 1.0]))
+    assert y.tolist() == [0.0, -np.inf]
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [

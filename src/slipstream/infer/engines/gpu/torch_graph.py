@@ -75,7 +75,7 @@ class _Recorder:
         raw = torch.from_numpy(np.array(array, order="C").reshape(-1).view(np.uint8))
         tensor = raw.view(dtype).reshape(array.shape)
         if array.dtype == np.float32:
-            tensor = tensor.to(self._number)
+            tensor = _narrowed(tensor, self._number)
         if tensor.dim() == 4:
             tensor = tensor.contiguous(memory_format=torch.channels_last)
         self._root.register_buffer(attribute, tensor)
@@ -98,3 +98,13 @@ class _Recorder:
         if dtype == np.float32 and self._number != torch.float32:
             value = value.to(torch.float32)
         return value.contiguous()
+
+
+def _narrowed(tensor: torch.Tensor, number: torch.dtype) -> torch.Tensor:
+    """Return float32 numbers in another dtype, in which finite numbers stay finite.
+
+    Masks of attention have the least float32, and zero times infinity would be NaN.
+    """
+    limits = torch.finfo(number)
+    finite = tensor.clamp(limits.min, limits.max)
+    return torch.where(tensor.isinf(), tensor, finite).to(number)
