@@ -119,5 +119,5 @@ def test_a_search_is_for_latency_and_takes_five_minutes_at_most():
     assert found == {
         "target": "latency", "budget": 0.3, "snr_db": None, "agreement": 95.0,
         "seconds": 300.0, "most_rounds": 200, "threads": 1, "engines": (),
-        "without": (), "large_bytes": 2**30,
+        "without": (), "device": "auto", "large_bytes": 2**30,
     }  # fmt: skip
