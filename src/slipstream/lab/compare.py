@@ -16,6 +16,7 @@ from slipstream.lab.lab import Lab
 from slipstream.lab.network import LabCounters
 from slipstream.lab.outcome import RankFailure
 from slipstream.lab.ranks import LabRun
+from slipstream.lab.relay_lab import open_lab
 
 BACKENDS = ("gloo", "slipstream")
 SAMPLE_SECONDS = 0.5  # seconds between two readings of the link counters
@@ -88,7 +89,9 @@ def compare(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slipstream-lab-")))
         labs = [lab] * len(backends)
         if together:
-            labs[1:] = [stack.enter_context(Lab(lab.spec)) for _ in backends[1:]]
+            labs[1:] = [
+                stack.enter_context(open_lab(lab.spec, relay=lab.is_relayed)) for _ in backends[1:]
+            ]
         waiting = list(range(len(backends)))
         running: dict[int, _LabContender] = {}
         while waiting or running:
