@@ -28,10 +28,21 @@ def squares(accelerator: Accelerator) -> DeviceCall:
     return DeviceCall(inputs={"x": x}, outputs={"y": y}, launch=launch)
 
 
+def check_zeros(accelerator: Accelerator) -> None:
+    """Read zeros in another stream at once: token numbers that are not there yet would be wrong."""
+    teststream.sleep(0.02)  # in the stream that fills the tensor
+    zeros = accelerator.zeros(np.dtype(np.int64), (SIZE,))
+    stream = accelerator.stream()
+    with accelerator.on(stream):
+        found = zeros.to("cpu")
+    assert found.eq(0).all(), found
+
+
 def main() -> None:
     """Run calls from several threads, half of them from buffers, and compare all results."""
     ranks.start(longest_delay=300e-6)
     accelerator = Accelerator(ranks.DEVICE)
+    check_zeros(accelerator)
     stream = accelerator.stream()
     executable = StagedExecutable(accelerator, squares(accelerator), stream)
     buffers = threading.local()

@@ -78,6 +78,12 @@ class Accelerator:
         """Return a tensor in the device's memory, with any content."""
         return torch.empty(tuple(shape), dtype=torch_dtype(dtype), device=self.device)
 
+    def zeros(self, dtype: np.dtype[Any], shape: Sequence[int]) -> torch.Tensor:
+        """Return a tensor of zeros, which any stream may read at once."""
+        tensor = self.empty(dtype, shape).zero_()
+        self._module.synchronize(self.device)
+        return tensor
+
     def pinned(self, dtype: np.dtype[Any], shape: Sequence[int]) -> HostMemory:
         """Return host memory that the device copies from and to while the CPU does other work."""
         count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize

@@ -93,7 +93,7 @@ def _compiled(
 
     module = torch_module(graph, getattr(torch, DTYPES[recipe.precision])).to(accelerator.device)
     inputs = {
-        name: accelerator.empty(value.dtype or np.dtype(np.float32), value.fixed or ()).zero_()
+        name: accelerator.zeros(value.dtype or np.dtype(np.float32), value.fixed or ())
         for name, value in graph.inputs.items()
     }
     sources = list(inputs.values())

@@ -192,7 +192,7 @@ def _bound(session: Session, graph: Graph, accelerator: Accelerator) -> DeviceCa
             if value.fixed is None:
                 raise UnsupportedError(f"the size of {name} is known only after a run")
             dtype = value.dtype or np.dtype(np.float32)
-            tensor = tensors[name] = accelerator.empty(dtype, value.fixed).zero_()
+            tensor = tensors[name] = accelerator.zeros(dtype, value.fixed)
             bind(name, kind, card, dtype.type, value.fixed, tensor.data_ptr())
     options = onnxruntime.RunOptions()
     # The streams order the stages of a call, so the CPU need not wait for the GPU here.
