@@ -197,7 +197,9 @@ TEST(Handshake, AnAcceptorOfAnotherVersionIsNamed) {
   write_all(wire.right.get(), &answer, 10);
   EXPECT_EQ(ends.connector.advance(wire.left.get()), Progress::kFailed);
   EXPECT_EQ(ends.connector.failure(), Failure::kRefused);
-  EXPECT_TRUE(contains(ends.connector.reason(), "speaks protocol version 2, this process speaks"));
+  EXPECT_TRUE(
+      contains(ends.connector.reason(),
+               concat("speaks protocol version ", kProtocolVersion + 1, ", this process speaks")));
 }
 
 TEST(Handshake, AConnectorOfAnotherVersionLearnsOurs) {
@@ -208,7 +210,8 @@ TEST(Handshake, AConnectorOfAnotherVersionLearnsOurs) {
   hello.version = kProtocolVersion + 7;
   write_all(wire.left.get(), &hello, 20);  // its hello may be shorter than ours
   EXPECT_EQ(ends.acceptor.advance(wire.right.get()), Progress::kFailed);
-  EXPECT_TRUE(contains(ends.acceptor.reason(), "speaks protocol version 8"));
+  EXPECT_TRUE(
+      contains(ends.acceptor.reason(), concat("speaks protocol version ", kProtocolVersion + 7)));
   const auto answer = drain(wire.left.get());
   ASSERT_EQ(answer.size(), 80U);
   std::uint16_t version = 0;
@@ -231,7 +234,7 @@ TEST(Handshake, OtherProtocolsAreRecognisedByTheirFirstBytes) {
 }
 
 TEST(Handshake, AChangedByteAnywhereIsNoticed) {
-  for (std::size_t changed = 0; changed < 64 + 80 + 32; ++changed) {
+  for (std::size_t changed = 0; changed < sizeof(Hello) + 80 + 32; ++changed) {
     Ends ends;
     Wire left;
     Wire right;
