@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/descriptor.h"
+#include "slipstream/error.h"
 
 namespace slipstream {
 namespace {
