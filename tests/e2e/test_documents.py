@@ -21,7 +21,6 @@ COMMANDS = shown_commands(*(page for page in PAGES if page.name not in ("lab.md"
 RUN, SERVING = "tests/e2e/launch/test_launchers.py", "tests/e2e/serve"
 HOROVOD, HOROVODRUN = "tests/e2e/test_horovod_examples.py", "tests/unit/horovod/test_run.py"
 ELSEWHERE = {
-    "pip install .": "tools/wheel",
     "pip install '.[torch]'": "tools/wheel",
     "make demo": "tests/e2e/test_readme.py::test_a_make_command_runs_what_is_tested",
     "make tour": "tests/e2e/test_readme.py::test_a_make_command_runs_what_is_tested",
@@ -30,6 +29,9 @@ ELSEWHERE = {
         "tests/e2e/test_readme.py::test_first_script_averages_gradients"
     ),
     "slipstream run -H a:2,b:2 train.py": (
+        "tests/e2e/launch/test_run_ssh.py::test_ranks_of_two_hosts_meet"
+    ),
+    "slipstream run -H a:8,b:8 train.py": (
         "tests/e2e/launch/test_run_ssh.py::test_ranks_of_two_hosts_meet"
     ),
     "slipstream run -H a:8,b:8 --nccl-plugin train.py": (
@@ -65,6 +67,12 @@ ELSEWHERE = {
     ),
     "slipstream tour": (
         "tests/e2e/test_tour.py::test_one_command_forecasts_trains_compiles_serves_and_asks"
+    ),
+    "slipstream compile model.onnx -o model.slip --device cuda": (
+        "tests/e2e/test_compile.py::test_without_a_gpu_the_commands_for_gpus_say_so"
+    ),
+    "slipstream serve model.slip --device cuda:0,cuda:1": (
+        "tests/e2e/test_compile.py::test_without_a_gpu_the_commands_for_gpus_say_so"
     ),
     "slipstream serve model.slip": (
         f"{SERVING}/test_new_files.py::test_a_new_file_takes_over_and_a_wrong_one_does_not"

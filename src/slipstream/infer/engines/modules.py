@@ -7,7 +7,7 @@ from pathlib import Path
 
 EXTRA = "pip install 'slipstream[infer]'"
 GPUS = Path("/proc/driver/nvidia/gpus")  # has one entry per GPU that the driver found
-NO_GPU = "this machine has no NVIDIA GPU"
+NO_GPU = f"{GPUS} lists no NVIDIA GPU; see what `slipstream doctor` says"
 
 
 def missing(package: str, install: str = EXTRA) -> str | None:

@@ -84,7 +84,7 @@ def require_card() -> None:
     """Raise UnsupportedError if no GPU can be used, with the reason and a remedy."""
     reason = missing_cuda()
     if reason is not None:
-        raise UnsupportedError(f"the device is cuda: {reason}; or compile with --device cpu")
+        raise UnsupportedError(f"the device is cuda: {reason}; or use --device cpu")
 
 
 def _numbered(names: tuple[str, ...]) -> str:
