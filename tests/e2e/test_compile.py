@@ -58,7 +58,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def program(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
-    command = [str(Path(sys.executable).with_name("slipstream")), "compile", *arguments]
+    return slipstream("compile", *arguments)
+
+
+def slipstream(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of Slipstream in a process of its own."""
+    command = [str(Path(sys.executable).with_name("slipstream")), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
@@ -205,3 +210,26 @@ def test_the_list_names_engines_and_rewrites():
     assert done.code == 0
     for name in ("onnxruntime", "openvino", "native", "inductor", "squeeze-excite", "attention"):
         assert name in done.stdout
+
+
+def test_without_a_gpu_the_commands_for_gpus_say_so():
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    refused = program("user_models:mlp", "-o", "mlp.slip", "--device", "cuda")
+    assert refused.returncode == 1
+    assert "no NVIDIA GPU" in refused.stderr
+    assert "--device cpu" in refused.stderr
+    assert program("user_models:mlp", "-o", "mlp.slip", "--search-time", "3s").returncode == 0
+    refused = slipstream("serve", "mlp.slip", "--device", "cuda:0,cuda:1", "--port", "0")
+    assert refused.returncode == 2
+    assert "mlp.slip runs on cpu" in refused.stderr
+    assert "compile the model with --device cuda" in refused.stderr
+
+
+def test_processes_of_a_server_end_if_a_model_is_missing():
+    """The server once waited for ever, because the processes were still starting."""
+    done = slipstream("serve", "missing.slip", "--replicas", "2", "--port", "0")
+    assert done.returncode == 2
+    assert "missing.slip does not exist; make it with slipstream compile" in done.stderr

@@ -49,6 +49,8 @@ def test_a_make_command_runs_what_is_tested(target: str) -> None:
 @pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)", (ROOT / page).read_text(encoding="utf-8")):
+        if target.startswith("https://"):
+            continue  # tests do without the network
         assert (ROOT / target).exists(), target
 
 

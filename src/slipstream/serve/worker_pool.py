@@ -55,6 +55,7 @@ class Replica:
         self._pending: dict[int, asyncio.Future[tuple[dict[str, Any], Arrays]]] = {}
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
+        self._is_closed = False
         self.keys: set[str] = set()  # keys of the models that are loaded in the process
 
     @property
@@ -77,6 +78,8 @@ class Replica:
                 pass_fds=[theirs.fileno()],
             )  # fmt: skip
         reader, self._writer = await asyncio.open_unix_connection(sock=ours, limit=1 << 20)
+        if self._is_closed:  # while the process was starting
+            self._writer.close()
         try:
             while True:
                 length, num_bytes = SIZES.unpack(await reader.readexactly(SIZES.size))
@@ -132,7 +135,8 @@ class Replica:
             await self._process.wait()
 
     def close(self) -> None:
-        """Close the connection, which ends the process."""
+        """Close the connection, which ends the process, also if it is still starting."""
+        self._is_closed = True
         if self._writer is not None:
             self._writer.close()
 

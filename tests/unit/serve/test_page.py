@@ -124,7 +124,7 @@ class Models:
             recipe=Recipe(engine="openvino", precision="int8"), machine=this_machine(),
             accuracy=Accuracy(snr_db=40.0, top1_loss=0.5, samples=9, labelled=9, data="9 of mine"),
         )  # fmt: skip
-        self.served = SimpleNamespace(signature=made, manifest=manifest)
+        self.served = SimpleNamespace(signature=made, manifest=manifest, devices=("cpu",))
 
     def get(self, name, version):
         return self.served if version == "1" else None
