@@ -56,6 +56,24 @@ class Trouble : public testing::TestWithParam<int> {
     });
     return comm;
   }
+  struct Sending {
+    void* comm = nullptr;
+    void* request = nullptr;
+  };
+  /// Connects to a receiver and begins to send 64 MiB.
+  Sending send_to(const Process& receiver) {
+    HandleBytes handle = receiver.read_handle();
+    Sending sending;
+    until([&] {
+      EXPECT_EQ(net.connect(handle, &sending.comm), Result::kSuccess);
+      return sending.comm != nullptr;
+    });
+    EXPECT_EQ(receiver.read_line(), "posted");
+    const auto data = noise(64 * kMiB);
+    net.send(sending.comm, const_cast<std::byte*>(data.data()), data.size(), &sending.request);
+    begin({sending.request});
+    return sending;
+  }
   static testing::AssertionResult has_logged(const std::string& text) {
     const std::string all = logged();
     if (all.find(text) != std::string::npos) return testing::AssertionSuccess();
@@ -150,17 +168,7 @@ TEST_P(Trouble, AReceiverHearsOfAKilledSender) {
 
 TEST_P(Trouble, ASenderHearsOfAKilledReceiver) {
   const Process receiver("receive", nullptr, {"OMPI_COMM_WORLD_RANK=3"});
-  HandleBytes handle = receiver.read_handle();
-  void* comm = nullptr;
-  until([&] {
-    EXPECT_EQ(net.connect(handle, &comm), Result::kSuccess);
-    return comm != nullptr;
-  });
-  EXPECT_EQ(receiver.read_line(), "posted");
-  void* request = nullptr;
-  const auto data = noise(64 * kMiB);
-  net.send(comm, const_cast<std::byte*>(data.data()), data.size(), &request);
-  begin({request});
+  const auto [comm, request] = send_to(receiver);
   receiver.kill();
   EXPECT_EQ(wait_for_failure(net, request), Result::kRemoteError);
   EXPECT_TRUE(has_logged("rank 3 on "));
@@ -170,17 +178,7 @@ TEST_P(Trouble, ASenderHearsOfAKilledReceiver) {
 
 TEST_P(Trouble, AStoppedReceiverLosesNothing) {
   Process receiver("receive", nullptr);
-  HandleBytes handle = receiver.read_handle();
-  void* comm = nullptr;
-  until([&] {
-    EXPECT_EQ(net.connect(handle, &comm), Result::kSuccess);
-    return comm != nullptr;
-  });
-  EXPECT_EQ(receiver.read_line(), "posted");
-  void* request = nullptr;
-  const auto data = noise(64 * kMiB);
-  net.send(comm, const_cast<std::byte*>(data.data()), data.size(), &request);
-  begin({request});
+  const auto [comm, request] = send_to(receiver);
   receiver.stop();
   expect_no_end(request);
   receiver.go_on();
