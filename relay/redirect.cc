@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -37,6 +38,7 @@ static_assert(sizeof(Table) == 4 * kPorts);
 // What LAB_RELAY says: the path of the table, the number of this host and the port of the relay.
 struct Lab {
   Table* table = nullptr;
+  const char* path = nullptr;
   std::uint8_t host = 0;
   std::uint16_t relay_port = 0;
 };
@@ -66,7 +68,7 @@ Lab open_lab() {
   void* memory = ::mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (memory == MAP_FAILED) fail(std::strerror(errno));
   ::close(file);
-  return {static_cast<Table*>(memory), static_cast<std::uint8_t>(host + 1),
+  return {static_cast<Table*>(memory), text, static_cast<std::uint8_t>(host + 1),
           static_cast<std::uint16_t>(port)};
 }
 
@@ -74,6 +76,22 @@ const Lab& lab() {
   static const Lab opened = open_lab();
   return opened;
 }
+
+// Excludes other processes. A port begins to listen and enters the table under an exclusive lock, so
+// that no process connects in between. Linux drops the lock of a process that is killed.
+class TableLock {
+ public:
+  explicit TableLock(int mode) : file_(::open(lab().path, O_RDONLY | O_CLOEXEC)) {
+    while (::flock(file_, mode) != 0 && errno == EINTR) {
+    }
+  }
+  ~TableLock() { ::close(file_); }
+  TableLock(const TableLock&) = delete;
+  TableLock& operator=(const TableLock&) = delete;
+
+ private:
+  int file_;
+};
 
 template <typename Function>
 Function next(const char* name) {
@@ -89,6 +107,11 @@ union Address {
 
   bool is_internet() const { return any.sa_family == AF_INET || any.sa_family == AF_INET6; }
   std::uint16_t port() const { return ntohs(v4.sin_port); }
+  // Whether a connection succeeds or fails at once, as far as nobody's backlog is full.
+  bool is_loopback() const {
+    return any.sa_family == AF_INET ? (ntohl(v4.sin_addr.s_addr) >> 24) == IN_LOOPBACKNET
+                                    : IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) != 0;
+  }
 };
 static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
 
@@ -126,12 +149,12 @@ bool leaves_host(std::uint16_t port) {
 
 extern "C" __attribute__((visibility("default"))) int listen(int socket, int backlog) {
   static const auto real = next<int (*)(int, int)>("listen");
+  if (lab().table == nullptr) return real(socket, backlog);
+  const TableLock lock(LOCK_EX);
   const int result = real(socket, backlog);
   const int error = errno;
-  if (result == 0 && lab().table != nullptr) {
-    const std::uint16_t port = local_port(socket);
-    if (port != 0) lab().table->listening_host[port].store(lab().host);
-  }
+  const std::uint16_t port = result == 0 ? local_port(socket) : std::uint16_t{0};
+  if (port != 0) lab().table->listening_host[port].store(lab().host);
   errno = error;
   return result;
 }
@@ -145,8 +168,11 @@ extern "C" __attribute__((visibility("default"))) int connect(int socket, const 
     return real(socket, address, size);
   }
   std::memcpy(&target, address, size);
-  if (!target.is_internet() || !is_stream(socket) || !leaves_host(target.port())) {
-    return real(socket, address, size);
+  if (!target.is_internet() || !is_stream(socket)) return real(socket, address, size);
+  if (!leaves_host(target.port())) {
+    if (!target.is_loopback()) return real(socket, address, size);
+    const TableLock lock(LOCK_SH);
+    if (!leaves_host(target.port())) return real(socket, address, size);
   }
   const std::uint16_t own = choose_port(socket, target.any.sa_family);
   if (own == 0) return -1;  // with the error of bind()

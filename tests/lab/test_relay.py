@@ -16,7 +16,8 @@ pytestmark = [pytest.mark.alone]
 
 MBIT = 1_000_000
 COMMAND = str(Path(sys.executable).with_name("slipstream"))
-PING = str(Path(__file__).parent / "ranks" / "ping.py")
+RANKS = Path(__file__).parent / "ranks"
+PING, RACE = str(RANKS / "ping.py"), str(RANKS / "race.py")
 # The programs of every test share the processors with the relay.
 TOLERANCE = 0.1
 
@@ -37,6 +38,14 @@ def test_each_connection_has_its_own_path(transfer: Transfer) -> None:
         (report,) = transfer(lab, 4_000_000, "0:1", streams=2)
     for rate in report.stream_rates:
         assert rate == pytest.approx(40 * MBIT * PAYLOAD_SHARE, rel=TOLERANCE)
+
+
+def test_no_connection_passes_the_relay_while_its_port_begins_to_listen() -> None:
+    """One of some thousand did, while the port was open and not yet in the relay's table."""
+    with RelayLab(LabSpec(hosts=2)) as lab:
+        environ = {"LAB_ADDRESSES": ",".join(lab.addresses)}
+        result = lab.run([RACE, "300"], environ=environ, ranks_per_host=1)
+    assert result.lines[0] == ("0",)
 
 
 def test_racks_share_their_uplink(transfer: Transfer) -> None:

@@ -8,6 +8,7 @@ slowly as the links allow. It needs no privileges.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import mmap
 import queue
 import socket
@@ -170,12 +171,20 @@ class Relay:
             destination = self._table[wanted] - 1
             if source < 0 or destination < 0:
                 client.close()  # a stranger
-            elif (server := _connected(wanted)) is None:
-                self._table[wanted] = 0  # later clients are refused, as nobody listens any more
+            elif (server := _connected(wanted) or self._connected_at_last(wanted)) is None:
                 _reset(client)
                 client.close()
             else:
                 self._start(client, server, source, destination)
+
+    def _connected_at_last(self, port: int) -> socket.socket | None:
+        """Try once more, while no port can begin to listen; let later clients be refused."""
+        with self._path.open() as table:
+            fcntl.flock(table, fcntl.LOCK_EX)
+            server = _connected(port)
+            if server is None:
+                self._table[port] = 0
+            return server
 
     def _start(
         self, client: socket.socket, server: socket.socket, source: int, destination: int
