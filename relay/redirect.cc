@@ -77,8 +77,8 @@ const Lab& lab() {
   return opened;
 }
 
-// Excludes other processes. A port begins to listen and enters the table under an exclusive lock, so
-// that no process connects in between. Linux drops the lock of a process that is killed.
+// Excludes other processes. A port begins to listen and enters the table under an exclusive lock,
+// so that no process connects in between. Linux drops the lock of a process that is killed.
 class TableLock {
  public:
   explicit TableLock(int mode) : file_(::open(lab().path, O_RDONLY | O_CLOEXEC)) {

@@ -5,6 +5,8 @@ and are passed on as frozen values. `python -m slipstream.settings` prints the d
 the variables.
 """
 
+from slipstream.settings.elastic import RANK_VARIABLES as RANK_VARIABLES
+from slipstream.settings.elastic import Membership as Membership
 from slipstream.settings.horovod import HorovodSettings as HorovodSettings
 from slipstream.settings.kinds import InterfaceFilter as InterfaceFilter
 from slipstream.settings.lab import relay_environment as relay_environment

@@ -138,11 +138,27 @@ def _parse_interfaces(text: str) -> InterfaceFilter:
     return InterfaceFilter(names=names, exact=bool(match[2]), exclude=bool(match[1]))
 
 
+def _parse_addresses(text: str) -> tuple[tuple[str, int], ...]:
+    return tuple(_parse_address(entry.strip()) for entry in text.split(","))
+
+
+def _parse_address(entry: str) -> tuple[str, int]:
+    host, colon, port = entry.rpartition(":")
+    name = host.removeprefix("[").removesuffix("]")
+    if not name or not colon or (":" in name) != (host == f"[{name}]"):
+        raise ValueError
+    return name, int(PORT.parse(port))
+
+
 PORT = integer(1, 65535)
 FLAG = Kind(parse=_parse_flag, allowed="0 or 1")
 TEXT = Kind(parse=_parse_text, allowed="any text that is not blank")
 PATH = Kind(parse=lambda text: Path(_parse_text(text)), allowed="a path")
 KEY = Kind(parse=_parse_key, allowed=f"at least {MIN_KEY_CHARACTERS} characters", secret=True)
+ADDRESSES = Kind(
+    parse=_parse_addresses,
+    allowed="addresses with ports, separated by commas (`a:20000,[fd00::1]:20002`)",
+)
 INTERFACES = Kind(
     parse=_parse_interfaces,
     allowed="prefixes of names, separated by commas; a leading `^` excludes, a leading `=` means"

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast, get_args
 
 from slipstream.errors import ConfigError, reason_of
 from slipstream.settings.kinds import (
+    ADDRESSES,
     FLAG,
     INTERFACES,
     KEY,
@@ -274,6 +275,65 @@ class Settings:
             PATH,
             "File for the timeline of operations (Chrome trace format); `{rank}` in the name"
             " is replaced by the rank; without it, only rank 0 writes a file.",
+            "none",
+        ),
+    )
+
+    min_ranks: int = field(
+        default=1,
+        metadata=_named(
+            "SLIPSTREAM_MIN_RANKS",
+            integer(1, 1_000_000),
+            "Smallest number of ranks with which an elastic job trains; `slipstream run --min` sets"
+            " it.",
+        ),
+    )
+    max_ranks: int | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_MAX_RANKS",
+            integer(1, 1_000_000),
+            "Largest number of ranks of an elastic job; `slipstream run --max` sets it.",
+            "the job is not elastic",
+        ),
+    )
+    member_port: int | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_MEMBER_PORT",
+            PORT,
+            "Port at which this process of an elastic job listens for processes that join;"
+            " `slipstream run` chooses one for each slot.",
+            "none",
+        ),
+    )
+    members: tuple[tuple[str, int], ...] = field(
+        default=(),
+        metadata=_named(
+            "SLIPSTREAM_MEMBERS",
+            ADDRESSES,
+            "Addresses at which members of an elastic job may be found; `slipstream run` lists all"
+            " slots that it knows when it starts the process.",
+            "none",
+        ),
+    )
+    joins: bool = field(
+        default=False,
+        metadata=_named(
+            "SLIPSTREAM_JOINS",
+            FLAG,
+            "1: this process joins an elastic job that runs, and gets its rank when it has joined;"
+            " `slipstream run` sets it.",
+            "0",
+        ),
+    )
+    slot: int | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_SLOT",
+            integer(0, 1_000_000),
+            "Number of this process's slot on its host, from 0, by which an elastic job can choose a"
+            " GPU: it stays the same when ranks change. `slipstream run` sets it.",
             "none",
         ),
     )

@@ -42,6 +42,8 @@ def test_an_empty_value_counts_as_unset() -> None:
         ("SLIPSTREAM_CUDA_WAIT", "host", "cuda_wait", "host"),
         ("SLIPSTREAM_CUDA_HIERARCHY", "off", "cuda_hierarchy", "off"),
         ("SLIPSTREAM_TIMELINE", "t/{rank}.json", "timeline", Path("t/{rank}.json")),
+        ("SLIPSTREAM_MEMBERS", "a:1, [::1]:2", "members", (("a", 1), ("::1", 2))),
+        ("SLIPSTREAM_JOINS", "1", "joins", True),
     ],
 )
 def test_an_allowed_value_arrives(name: str, text: str, attribute: str, value: object) -> None:
@@ -64,6 +66,11 @@ def test_an_allowed_value_arrives(name: str, text: str, attribute: str, value: o
         ("SLIPSTREAM_PEER_TIMEOUT", "nan"),
         ("SLIPSTREAM_TIMEOUT", "inf"),
         ("SLIPSTREAM_ALGORITHM", "Ring"),
+        ("SLIPSTREAM_MEMBERS", "a:1,b"),
+        ("SLIPSTREAM_MEMBERS", "::1:2"),
+        ("SLIPSTREAM_MEMBERS", "[a]:2"),
+        ("SLIPSTREAM_MEMBERS", "a:70000"),
+        ("SLIPSTREAM_MEMBERS", ":1"),
     ],
 )
 def test_a_bad_value_is_named_with_what_is_allowed(name: str, text: str) -> None:

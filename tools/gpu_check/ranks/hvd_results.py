@@ -170,10 +170,13 @@ def check_streams(target: Target) -> None:
         )
         hvd.allreduce_async(torch.full((50_000,), 2.0, device=target.device), name=f"no {turn}")
         torch.full((50_000,), -1.0, device=target.device)  # where the others were, if they are free
+        copies = []
         for stream in (target.module.current_stream(), other):
             with target.module.stream(stream):
-                result = hvd.synchronize(handle)
-                assert result.eq(total + size * turn).all().item()
+                copies.append(hvd.synchronize(handle) + 0)
+        target.module.synchronize()
+        for copy in copies:
+            assert copy.eq(total + size * turn).all().item()
         assert hvd.synchronize(kept).eq(total).all().item()
         other.wait_stream(target.module.current_stream())
         polled = hvd.broadcast_async(tensor, 0, name="polled")
