@@ -18,15 +18,14 @@ class AsyncResult:
     Args:
         handles: Handles of the collective's tensors. If the collective consists of several
             collectives, their results.
-        make: Function that makes the output from the list of the handles' results.
+        make: Function that makes the output from the list of the handles' results, at each call of
+            wait().
     """
 
     def __init__(
         self, handles: Sequence[TensorHandle | AsyncResult], make: Callable[[list[Any]], Any]
     ) -> None:
         self._handles, self._make = handles, make
-        self._output: Any = None
-        self._is_made = False
 
     def done(self) -> bool:
         """Return whether wait() would return without blocking; does not block."""
@@ -40,14 +39,14 @@ class AsyncResult:
     def wait(self) -> Any:
         """Block until the collective has an output, and return it.
 
+        Each call makes the current stream of a device wait for the output: a later call may come
+        from another stream than the first.
+
         Raises:
             HorovodInternalError: The collective failed.
         """
-        if not self._is_made:
-            self.settle()  # waits for all handles, so that all names become free even if one fails
-            self._output = self._make([handle.wait() for handle in self._handles])
-            self._is_made = True
-        return self._output
+        self.settle()  # waits for all handles, so that all names become free even if one fails
+        return self._make([handle.wait() for handle in self._handles])
 
 
 def submit(

@@ -12,6 +12,7 @@ from slipstream.errors import PeerError
 from slipstream.horovod.common.exceptions import HorovodInternalError
 from slipstream.horovod.reductions import Adasum, Average, Max, Min, Product, Reduction, Sum
 from slipstream.horovod.request import Request, Residual, TensorHandle
+from slipstream.horovod.submission import AsyncResult
 
 torch = pytest.importorskip("torch")
 
@@ -127,6 +128,19 @@ def test_only_what_was_not_finished_is_left_to_others() -> None:
     TensorHandle("never begun", None, drop)
     gc.collect()
     assert dropped == [(None, 0)]
+
+
+def test_each_stream_that_synchronizes_waits_for_the_results() -> None:
+    waits: list[str] = []
+    tensors = [torch.zeros(1), torch.ones(2)]
+    handles = [TensorHandle() for _ in tensors]
+    for handle, tensor in zip(handles, tensors, strict=True):
+        handle.begin(None, lambda tensor=tensor: tensor, lambda: waits.append("follow"))
+    collective = AsyncResult([AsyncResult(handles, tuple)], lambda results: results[0])
+    for turn in (1, 2, 3):
+        first, second = collective.wait()
+        assert (first is tensors[0], second is tensors[1]) == (True, True)
+        assert len(waits) == 2 * turn
 
 
 def test_reductions_have_horovods_numbers_and_the_engines_names() -> None:
