@@ -7,10 +7,8 @@ the launcher.
 """
 
 import os
-import random
 import selectors
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -19,19 +17,25 @@ from dataclasses import dataclass, field
 from slipstream.cluster.messages import (
     PROTOCOL,
     End,
+    EndSlot,
     Exited,
     Hello,
     Kill,
     Message,
+    NotStarted,
     Output,
     Refused,
+    Reserve,
+    Reserved,
     Signal,
     Start,
     Started,
+    StartSlot,
     decode,
     encode,
 )
 from slipstream.cluster.nccl import plugin_environment
+from slipstream.cluster.ports import find_free_port_pair
 from slipstream.cluster.processes import (
     adopt_orphans,
     exit_status,
@@ -58,6 +62,8 @@ class _Rank:
     # Open descriptors of the rank's output; the value is True for standard error.
     streams: dict[int, bool] = field(default_factory=dict[int, bool])
     ended_at: float | None = None
+    frees_slot: bool = False  # whether another process may follow in the slot of this one
+    kill_at: float | None = None
 
 
 class Agent:
@@ -76,6 +82,7 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._paused: list[tuple[int, Callable[[], None]]] = []
         self._ranks: list[_Rank] = []
+        self._ports: list[int] = []
         self._is_ordered = False  # True once the launcher has ordered the ranks to start or to end
         self._grace_seconds = 0.0
         self._kill_at: float | None = None
@@ -89,12 +96,13 @@ class Agent:
         with signals_as_bytes(signal.SIGCHLD, *END_SIGNALS) as wakeup:
             self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._wake(wakeup))
             cores = len(os.sched_getaffinity(0))
-            self._send(Hello(protocol=PROTOCOL, num_cores=cores, free_port=find_free_port_pair()))
+            self._send(Hello(protocol=PROTOCOL, num_cores=cores, free_port=self._find_port()))
             while not self._is_done():
                 for key, _ in self._selector.select(self._seconds_to_deadline()):
                     if key.fd in self._selector.get_map():
                         key.data()
                 self._meet_deadlines()
+                self._free_slots()
             self._signal_ranks(signal.SIGKILL)
             kill_descendants()
         os.set_blocking(self._reports, True)
@@ -120,6 +128,13 @@ class Agent:
         match order:
             case Start():
                 self._start(order)
+            case Reserve():
+                ports = tuple(self._find_port() for _ in range(order.num_ports))
+                self._send(Reserved(ports=ports))
+            case StartSlot():
+                self._start_slot(order)
+            case EndSlot():
+                self._end_slot(order.local_rank)
             case Signal():
                 self._signal_ranks(order.number)
             case End():
@@ -143,12 +158,8 @@ class Agent:
                 terminal = order.terminal if local_rank == 0 else ()
                 process = start_rank(order.argv, order.cwd, {**environ, **variables}, terminal)
                 self._follow(_Rank(local_rank=local_rank, process=process))
-        except OSError as error:
-            reason = f"{error.strerror}: {error.filename}" if error.filename else str(error)
-            self._send(Refused(reason=f"cannot run {order.argv[0]!r} in {order.cwd!r}: {reason}"))
-            self._end()
-        except ConfigError as error:
-            self._send(Refused(reason=str(error)))
+        except (OSError, ConfigError) as error:
+            self._send(Refused(reason=_refusal(order, error)))
             self._end()
 
     def _end(self) -> None:
@@ -157,14 +168,48 @@ class Agent:
             self._kill_at = time.monotonic() + self._grace_seconds
             self._signal_ranks(signal.SIGTERM)
 
+    def _find_port(self) -> int:
+        self._ports.append(find_free_port_pair(self._ports))
+        return self._ports[-1]
+
+    # ---- slots of an elastic job ----
+
+    def _start_slot(self, order: StartSlot) -> None:
+        self._grace_seconds = order.grace_seconds
+        environ = {name: text for name, text in os.environ.items() if name not in order.unset}
+        environ |= order.environ
+        try:
+            if order.nccl_plugin:
+                environ |= plugin_environment(environ)
+            process = start_rank(order.argv, order.cwd, environ)
+        except (OSError, ConfigError) as error:
+            self._send(NotStarted(local_rank=order.local_rank, reason=_refusal(order, error)))
+            return
+        self._follow(_Rank(local_rank=order.local_rank, process=process, frees_slot=True))
+
+    def _end_slot(self, local_rank: int) -> None:
+        for rank in self._ranks:
+            if rank.local_rank == local_rank and rank.kill_at is None:
+                rank.kill_at = time.monotonic() + self._grace_seconds
+                signal_group(rank.process.pid, signal.SIGTERM)
+
+    def _free_slots(self) -> None:
+        """Report and reap the processes of slots that have ended, once their output has ended."""
+        ended = [rank for rank in self._ranks if rank.frees_slot and rank.ended_at is not None]
+        for rank in ended:
+            if not rank.streams:
+                self._ranks.remove(rank)
+                reap_orphans([other.process.pid for other in self._ranks])
+                self._send(Exited(local_rank=rank.local_rank, status=rank.process.returncode))
+
+    # ---- ranks ----
+
     def _signal_ranks(self, number: int) -> None:
         for rank in self._ranks:
             if number == signal.SIGKILL or number in END_SIGNALS:
                 signal_group(rank.process.pid, number)
             elif rank.ended_at is None:
                 os.kill(rank.process.pid, number)
-
-    # ---- ranks ----
 
     def _follow(self, rank: _Rank) -> None:
         self._ranks.append(rank)
@@ -214,13 +259,17 @@ class Agent:
             if status is not None:
                 rank.ended_at = time.monotonic()
                 rank.process.returncode = status
-                self._send(Exited(local_rank=rank.local_rank, status=status))
+                if rank.frees_slot:
+                    signal_group(rank.process.pid, signal.SIGKILL)
+                else:
+                    self._send(Exited(local_rank=rank.local_rank, status=status))
         reap_orphans([rank.process.pid for rank in self._ranks])
 
     # ---- deadlines ----
 
     def _seconds_to_deadline(self) -> float | None:
         deadlines = [] if self._kill_at is None else [self._kill_at]
+        deadlines += [rank.kill_at for rank in self._ranks if rank.kill_at is not None]
         deadlines += [
             rank.ended_at + DRAIN_SECONDS
             for rank in self._ranks
@@ -235,6 +284,9 @@ class Agent:
             self._kill_at = now + DRAIN_SECONDS
             self._signal_ranks(signal.SIGKILL)
         for rank in self._ranks:
+            if rank.kill_at is not None and now >= rank.kill_at:
+                rank.kill_at = now + DRAIN_SECONDS
+                signal_group(rank.process.pid, signal.SIGKILL)
             if rank.ended_at is not None and now >= rank.ended_at + DRAIN_SECONDS:
                 for descriptor in tuple(rank.streams):
                     self._pump(rank, descriptor)
@@ -264,20 +316,12 @@ class Agent:
         self._paused.clear()
 
 
-def find_free_port_pair() -> int:
-    """Return a port of this host that is free, and whose next port is free too.
-
-    Ports from 20000 to 29999 lie below the kernel's range for outgoing connections.
-    """
-    while True:
-        port = random.randrange(20000, 30000, 2)
-        try:
-            for candidate in (port, port + 1):
-                with socket.socket() as probe:
-                    probe.bind(("", candidate))
-        except OSError:
-            continue
-        return port
+def _refusal(order: Start | StartSlot, error: OSError | ConfigError) -> str:
+    """Return in words why an order to start could not be obeyed."""
+    if isinstance(error, ConfigError):
+        return str(error)
+    reason = f"{error.strerror}: {error.filename}" if error.filename else str(error)
+    return f"cannot run {order.argv[0]!r} in {order.cwd!r}: {reason}"
 
 
 def main() -> None:

@@ -5,14 +5,22 @@
     agent     Started per rank; Output and Exited as they come; or Refused, and nothing else
     launcher  Signal, End, Kill, any number of times; the end of its pipe means End
 
+In an elastic job, the launcher sends these messages in place of Start:
+
+    launcher  Reserve, whenever it wants to use more slots of the host
+    agent     Reserved, once for each Reserve
+    launcher  StartSlot and EndSlot, any number of times, and End once no more process will start
+    agent     Started, Output and Exited per process; or NotStarted
+
 The pipe belongs to ssh or to the launcher, so both ends belong to the same user. A line that is not
 a message was printed by a login shell before the agent was up.
 """
 
 import json
 from dataclasses import asdict, dataclass
+from typing import get_args
 
-PROTOCOL = 2
+PROTOCOL = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,12 +100,70 @@ class Kill:
     """End the ranks at once, with SIGKILL."""
 
 
-Message = Hello | Start | Refused | Started | Output | Exited | Signal | End | Kill
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reserve:
+    """Find `num_ports` free ports, one for each slot that the launcher will use from now on."""
 
-_TYPES: dict[str, type[Message]] = {
-    kind.__name__: kind
-    for kind in (Hello, Start, Refused, Started, Output, Exited, Signal, End, Kill)
-}
+    num_ports: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reserved:
+    """The `ports` are free on the agent's host, and differ from all earlier ones."""
+
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartSlot:
+    """Start a process in an empty slot of an elastic job.
+
+    The process gets the agent's environment without the variables `unset`, and with those of
+    `environ`. When it has ended, the agent kills the processes that it leaves in its process group.
+    """
+
+    local_rank: int
+    argv: tuple[str, ...]
+    cwd: str
+    environ: dict[str, str]
+    unset: tuple[str, ...]
+    grace_seconds: float
+    nccl_plugin: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NotStarted:
+    """The agent could not start the process of one slot; `reason` says why."""
+
+    local_rank: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndSlot:
+    """End the process of one slot with SIGTERM, and with SIGKILL after the grace period."""
+
+    local_rank: int
+
+
+Message = (
+    Hello
+    | Start
+    | Refused
+    | Started
+    | Output
+    | Exited
+    | Signal
+    | End
+    | Kill
+    | Reserve
+    | Reserved
+    | StartSlot
+    | NotStarted
+    | EndSlot
+)
+
+_TYPES: dict[str, type[Message]] = {kind.__name__: kind for kind in get_args(Message)}
 
 
 def encode(message: Message) -> bytes:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from slipstream.cluster.agent import Agent, find_free_port_pair
+from slipstream.cluster.agent import Agent
 from slipstream.cluster.messages import End, Exited, Kill, encode
+from slipstream.cluster.ports import find_free_port_pair
 from slipstream.errors import InternalError
 
 
@@ -87,3 +88,10 @@ def test_a_port_is_free_together_with_the_next_one(taken: int) -> None:
         second = find_free_port_pair()
     assert second != first
     assert 20000 <= second < 30000
+
+
+def test_a_port_that_was_given_is_not_given_again() -> None:
+    random.seed(3)
+    first = find_free_port_pair()
+    random.seed(3)
+    assert find_free_port_pair([first]) != first

@@ -15,7 +15,7 @@ from slipstream.cluster.launcher import Failure
 from slipstream.cluster.link import SSH_OPTIONS, AgentLink, describe_status
 from slipstream.errors import InternalError
 
-HELLO = '["Hello", {"protocol": 2, "num_cores": 64, "free_port": 20000}]'
+HELLO = '["Hello", {"protocol": 3, "num_cores": 64, "free_port": 20000}]'
 SAYS_HELLO = f'echo \'{HELLO}\'; read start; echo "$start" > "$LOGS/$login";'
 
 
@@ -182,8 +182,8 @@ def test_the_exit_code_is_that_of_the_rank_or_128_and_its_signal(
             " that host, or name another Python with --python: no message",
         ),
         (
-            f"echo Welcome; echo '{HELLO.replace(': 2', ': 3')}'; read end; exit",
-            "its Slipstream uses launch protocol 3, and this host's uses 2; install the same"
+            f"echo Welcome; echo '{HELLO.replace(': 3', ': 4')}'; read end; exit",
+            "its Slipstream uses launch protocol 4, and this host's uses 3; install the same"
             " version on both",
         ),
         (

@@ -7,12 +7,15 @@ import pytest
 from slipstream.cluster.messages import (
     PROTOCOL,
     End,
+    EndSlot,
     Exited,
     Hello,
     Kill,
     Message,
+    NotStarted,
     Output,
     Refused,
+    Reserve,
     Signal,
     Start,
     Started,
@@ -38,6 +41,12 @@ from slipstream.cluster.messages import (
         (Signal(number=2), ["Signal", {"number": 2}]),
         (End(), ["End", {}]),
         (Kill(), ["Kill", {}]),
+        (Reserve(num_ports=2), ["Reserve", {"num_ports": 2}]),
+        (EndSlot(local_rank=1), ["EndSlot", {"local_rank": 1}]),
+        (
+            NotStarted(local_rank=1, reason="none"),
+            ["NotStarted", {"local_rank": 1, "reason": "none"}],
+        ),
     ],
 )
 def test_a_message_is_a_line_of_its_name_and_its_fields(message: Message, line: object) -> None:
