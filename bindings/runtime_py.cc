@@ -125,6 +125,13 @@ void bind_life(RuntimeClass& runtime) {
           "Connect to all ranks, with one address for each rank; block without the GIL.")
       .def("local_ranks", &Runtime::local_ranks, "Return the ranks of this host, in order.")
       .def(
+          "lost_ranks",
+          [](const Runtime& r) {
+            const nb::gil_scoped_release release;
+            return r.lost_ranks();
+          },
+          "Return (rank, reason) for every rank that is lost or has left.")
+      .def(
           "group",
           [](const std::shared_ptr<Runtime>& r, const std::string& name,
              std::vector<std::uint32_t> ranks) {

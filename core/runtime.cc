@@ -264,6 +264,10 @@ void Runtime::connect(const std::vector<std::string>& addresses, std::chrono::na
 
 std::vector<std::uint32_t> Runtime::local_ranks() const { return parts_->engine.local_ranks(); }
 
+std::vector<std::pair<std::uint32_t, std::string>> Runtime::lost_ranks() const {
+  return parts_->engine.lost_ranks();
+}
+
 std::shared_ptr<Group> Runtime::make_group(const std::string& name,
                                            std::vector<std::uint32_t> ranks) {
   return parts_->engine.make_group(name, std::move(ranks));

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/doorbell.h"
@@ -52,6 +53,9 @@ class Engine final : private Driven {
   void connect(TimePoint deadline, const std::function<void()>& look = [] {});
   /// The ranks that are reached through copying links, in order, including this one.
   [[nodiscard]] std::vector<std::uint32_t> local_ranks() const;
+
+  /// The ranks that are lost or have left, with the reasons.
+  [[nodiscard]] std::vector<std::pair<std::uint32_t, std::string>> lost_ranks();
 
   /// A group of world ranks that includes this one. All members must create it, in the same order
   /// among groups of the same name. Does not block.

@@ -63,6 +63,17 @@ std::vector<std::uint32_t> Engine::local_ranks() const {
   return local;
 }
 
+std::vector<std::pair<std::uint32_t, std::string>> Engine::lost_ranks() {
+  origin_.check();
+  std::vector<std::pair<std::uint32_t, std::string>> lost;
+  driver_.run_exclusively([&] {
+    for (const auto& peer : world_.peers) {
+      if (peer && (peer->gone() || peer->left())) lost.emplace_back(peer->rank(), peer->why_gone());
+    }
+  });
+  return lost;
+}
+
 void Engine::connect(TimePoint deadline, const std::function<void()>& look) {
   driver_.run_exclusively([&] { await_links(deadline, look); });
   driver_.run_exclusively(

@@ -62,13 +62,16 @@ void Failures::watch_peers() {
   for (const auto& peer : world_.peers) {
     if (!peer || !peer->reachable()) continue;
     peer->send_acknowledgements(true);
-    if (world_.now - peer->sent() > world_.options.peer_timeout / kHeartbeatsPerTimeout) {
+    const Nanoseconds most = world_.options.peer_timeout;
+    if (world_.now - peer->sent() > std::min(most / kHeartbeatsPerTimeout, Silence::kHeartbeat)) {
       peer->send_heartbeat(world_.now);
     }
-    if (!peer->left() && world_.now - peer->heard() > world_.options.peer_timeout) {
-      peer_gone(*peer, concat("has been silent for ", seconds_since(peer->heard()),
-                              " s; SLIPSTREAM_PEER_TIMEOUT allows ",
-                              seconds(world_.options.peer_timeout), " s"));
+    const Nanoseconds patience = peer->patience(most);
+    if (!peer->left() && world_.now - peer->heard() > patience) {
+      const bool regular = patience < most;
+      peer_gone(*peer, concat("has been silent for ", seconds_since(peer->heard()), " s; allowed: ",
+                              seconds(patience), " s", regular ? " after regular heartbeats" : "",
+                              " (SLIPSTREAM_PEER_TIMEOUT is ", seconds(most), ")"));
     }
   }
 }
@@ -150,14 +153,37 @@ void Failures::unreachable(std::uint32_t rank, const std::string& reason) {
 void Failures::peer_gone(Peer& peer, const std::string& reason) {
   const bool expected = peer.left() || world_.closed;
   const std::string name = world_.name_of(peer.rank());
-  peer.mark_gone(reason);
+  const std::string why = concat(reason, expected ? "" : activity_with(peer));
+  peer.mark_gone(why);
   if (expected) return fail_operations_with(peer);
-  world_.log(LogLevel::kError, name, " ", reason);
-  const Error cause(ErrorKind::kPeer, concat(name, " ", reason));
+  world_.log(LogLevel::kError, name, " ", why);
+  const Error cause(ErrorKind::kPeer, concat(name, " ", why));
   const auto groups = world_.groups;
   for (const auto& [id, group] : groups) {
     if (group->index_of(peer.rank()) != kNotAMember) fail_group(*group, cause, true);
   }
+}
+
+/// The operation that waits for the peer, or else the last one that this rank began with it.
+std::string Failures::activity_with(const Peer& peer) const {
+  std::shared_ptr<Operation> first;
+  for (const auto& operation : operations_in_flight()) {
+    const std::uint32_t index = operation->group().index_of(peer.rank());
+    if (operation->is_point_to_point() || index == kNotAMember || !operation->needs(index))
+      continue;
+    if (!first || operation->order() < first->order()) first = operation;
+  }
+  if (first) {
+    return concat("; ", first->title(), " (operation ", first->sequence(), ") waited for it");
+  }
+  std::string last;
+  std::uint64_t order = 0;
+  for (const auto& [id, group] : world_.groups) {
+    if (group->index_of(peer.rank()) == kNotAMember || group->last_order < order) continue;
+    order = group->last_order;
+    last = group->last_title();
+  }
+  return last.empty() ? "; no operation had begun" : concat("; the last operation was ", last);
 }
 
 /// A rank that has left owes nothing to operations that it has finished; the others fail. The other

@@ -59,6 +59,7 @@ class Failures {
   void probe(const Operation& operation);
   void peer_gone(Peer& peer, const std::string& reason);
   void fail_operations_with(const Peer& peer);
+  [[nodiscard]] std::string activity_with(const Peer& peer) const;
 
   [[nodiscard]] std::vector<std::shared_ptr<Operation>> operations_in_flight() const;
 

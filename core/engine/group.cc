@@ -232,9 +232,16 @@ std::uint64_t Group::fingerprint(const Request& request, std::uint32_t peer) con
   return rank_ < peer ? mix(mix(hash, to), from) : mix(mix(hash, from), to);
 }
 
+std::string Group::last_title() const {
+  if (history_.empty()) return "";
+  const Remembered& last = history_.back();
+  return concat(title_of(last.request), " of group '", name_, "' (operation ", last.sequence, ")");
+}
+
 void Group::remember(const Operation& operation) {
   if (history_.size() == kRememberedOperations) history_.pop_front();
   history_.push_back({operation.sequence(), operation.request()});
+  last_order = operation.order();
 }
 
 }  // namespace slipstream

@@ -86,6 +86,10 @@ class Group {
   /// A hash of the properties on which this rank and `peer` must agree.
   [[nodiscard]] std::uint64_t fingerprint(const Request& request, std::uint32_t peer) const;
   void remember(const Operation& operation);
+  /// "allreduce 'grad.3' of group 'world' (operation 17)": the last collective that was started
+  /// here; empty if there was none.
+  [[nodiscard]] std::string last_title() const;
+  std::uint64_t last_order = 0;  // of the same collective; see Operation::order()
 
   std::uint64_t started = 0;  // collectives started here; also the number of the next one
   std::unordered_map<std::uint64_t, std::shared_ptr<Operation>> running;

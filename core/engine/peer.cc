@@ -31,6 +31,7 @@ void Peer::connect(Link& link, TimePoint now) {
   std::iota(order_.begin(), order_.end(), 1U);
   in_use_ = link.num_streams() - 1;
   heard_ = sent_ = now;
+  silence_.forget(now);
 }
 
 void Peer::leave(std::string why) {
@@ -198,6 +199,7 @@ void Peer::drop_acknowledged_control(std::uint64_t number) {
 }
 
 bool Peer::accept(const Frame& frame, std::uint32_t stream, TimePoint now) {
+  silence_.ended(now - heard_, now);
   heard_ = now;
   const std::uint64_t bytes = sizeof(Frame) + frame.length;
   (is_local() ? stats_.shm_bytes_received : stats_.network_bytes_received) += bytes;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/silence.h"
 #include "slipstream/stats.h"
 #include "transport/pace.h"
 #include "transport/transport.h"
@@ -106,7 +107,12 @@ class Peer {
   std::uint64_t eager_consumed = 0, eager_reported = 0;  // sent by the peer
 
   [[nodiscard]] TimePoint heard() const { return heard_; }
-  void forgive_silence(TimePoint now) { heard_ = now; }
+  void forgive_silence(TimePoint now) {
+    heard_ = now;
+    silence_.forget(now);
+  }
+  /// The time for which the peer may be silent: `most`, or less where it has been regular.
+  [[nodiscard]] Nanoseconds patience(Nanoseconds most) const { return silence_.patience(most); }
   [[nodiscard]] TimePoint sent() const { return sent_; }
 
  private:
@@ -141,6 +147,7 @@ class Peer {
   bool gone_ = false, left_ = false;
   std::string why_gone_;
   TimePoint heard_{}, sent_{};
+  Silence silence_;
 
   std::deque<Control> control_;  // unacknowledged frames, then unsent ones (from unsent_ on)
   std::size_t unsent_ = 0;

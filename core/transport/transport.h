@@ -42,8 +42,9 @@ class Link {
   [[nodiscard]] virtual std::uint64_t tag(std::uint32_t /*stream*/) const { return 0; }
   /// Whether the transport opens lost streams again, until give_up().
   [[nodiscard]] virtual bool reconnects() const { return false; }
-  /// Opens no lost stream again, and lets the peer open none.
-  virtual void give_up() {}
+  /// Closes the connections, opens none again, and lets the peer open none. The peer, if it still
+  /// lives, thus learns that it is out. May be called from within poll().
+  virtual void give_up() = 0;
   /// For messages: "tcp 10.0.0.7:41234 (eth0)", "shm".
   [[nodiscard]] virtual std::string describe() const = 0;
 };

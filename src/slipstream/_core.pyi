@@ -556,6 +556,9 @@ class Runtime:
     def local_ranks(self) -> list[int]:
         """Return the ranks of this host, in order."""
 
+    def lost_ranks(self) -> list[tuple[int, str]]:
+        """Return (rank, reason) for every rank that is lost or has left."""
+
     def group(self, name: str, ranks: Sequence[int]) -> Group:
         """
         Create a group of world ranks that includes this one, without communication. All members must create it.

@@ -92,6 +92,9 @@ class Runtime {
   /// The ranks of this host (ranks that share memory with this one), in order, including this one.
   [[nodiscard]] std::vector<std::uint32_t> local_ranks() const;
 
+  /// The ranks that are lost or have left, with the reasons.
+  [[nodiscard]] std::vector<std::pair<std::uint32_t, std::string>> lost_ranks() const;
+
   std::shared_ptr<Group> make_group(const std::string& name, std::vector<std::uint32_t> ranks);
   void close_group(Group& group);
   void abort_group(Group& group, const std::string& reason);

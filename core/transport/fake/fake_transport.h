@@ -25,6 +25,7 @@ class FakeLink final : public Link {
   bool send(std::uint32_t stream, const Frame& frame, std::span<const std::byte> payload) override;
   [[nodiscard]] bool copies_payload() const override { return network_.options().copies_payload; }
   void forget(std::span<const std::byte> memory) override;
+  void give_up() override { lose_all(); }
   [[nodiscard]] std::string describe() const override { return "fake"; }
 
   void lose(std::uint32_t stream) { alive_.at(stream) = false; }

@@ -29,6 +29,9 @@ class ShmLink final : public Link {
   [[nodiscard]] bool copies_payload() const override { return true; }
   /// Nothing to do: no payload is used after send() or arrived() has returned.
   void forget(std::span<const std::byte>) override {}
+  /// The transport closes the link at its next look at the sockets.
+  void give_up() override { given_up_ = true; }
+  [[nodiscard]] bool given_up() const noexcept { return given_up_; }
   [[nodiscard]] std::string describe() const override { return "shm"; }
 
   /// Delivers at most `max_frames` frames that have arrived on a stream. Returns their number.
@@ -59,6 +62,7 @@ class ShmLink final : public Link {
   std::uint32_t peer_;
   pid_t pid_;
   std::unique_ptr<Shared> shared_;  // empty once lost or closed
+  bool given_up_ = false;
 };
 
 }  // namespace slipstream

@@ -201,6 +201,11 @@ void ShmTransport::give_up(const Introduction& introduction, Sink& sink) {
 bool ShmTransport::drop_broken(Sink& sink) {
   bool dropped = false;
   for (std::size_t i = alive_.size(); i-- > 0;) {
+    if (alive_[i]->given_up()) {
+      alive_[i]->close();
+      alive_.erase(alive_.begin() + static_cast<std::ptrdiff_t>(i));
+      continue;
+    }
     const std::string fault = alive_[i]->fault();
     if (fault.empty()) continue;
     lose(alive_[i], fault, sink);

@@ -84,6 +84,11 @@ void TcpLink::forget(std::span<const std::byte> memory) {
   for (const auto& stream : streams_) stream->forget(memory);
 }
 
+void TcpLink::give_up() {
+  reconnects_ = false;
+  close();
+}
+
 void TcpLink::close() noexcept {
   for (const auto& stream : streams_) stream->close();
 }

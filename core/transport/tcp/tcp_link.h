@@ -37,7 +37,7 @@ class TcpLink final : public Link {
   void forget(std::span<const std::byte> memory) override;
   [[nodiscard]] std::uint64_t tag(std::uint32_t stream) const override { return tags_[stream]; }
   [[nodiscard]] bool reconnects() const override { return reconnects_; }
-  void give_up() override { reconnects_ = false; }
+  void give_up() override;
   [[nodiscard]] std::string describe() const override { return description_; }
 
   [[nodiscard]] bool any_alive() const;

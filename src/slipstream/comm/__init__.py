@@ -21,16 +21,16 @@ from slipstream.comm.collectives import Group as Group
 from slipstream.comm.counters import Stats as Stats
 from slipstream.comm.counters import stats as stats
 from slipstream.comm.handle import Handle as Handle
-from slipstream.comm.world import group as group
-from slipstream.comm.world import init as init
-from slipstream.comm.world import is_initialized as is_initialized
-from slipstream.comm.world import local_rank as local_rank
-from slipstream.comm.world import local_ranks as local_ranks
-from slipstream.comm.world import local_size as local_size
-from slipstream.comm.world import rank as rank
-from slipstream.comm.world import shutdown as shutdown
-from slipstream.comm.world import size as size
-from slipstream.comm.world import world as world
+from slipstream.comm.worlds import group as group
+from slipstream.comm.worlds import init as init
+from slipstream.comm.worlds import is_initialized as is_initialized
+from slipstream.comm.worlds import local_rank as local_rank
+from slipstream.comm.worlds import local_ranks as local_ranks
+from slipstream.comm.worlds import local_size as local_size
+from slipstream.comm.worlds import rank as rank
+from slipstream.comm.worlds import shutdown as shutdown
+from slipstream.comm.worlds import size as size
+from slipstream.comm.worlds import world as world
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

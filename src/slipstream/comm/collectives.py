@@ -435,6 +435,18 @@ class Group:
         """
         self._group.abort(reason)
 
+    def check(self) -> None:
+        """Raise the error of a group that has failed; does not block.
+
+        A group fails when a member is lost, aborts it, or passes other arguments.
+
+        Raises:
+            PeerError: a member is lost.
+            AbortedError: a member has aborted the group.
+            MismatchError: the members passed different arguments.
+        """
+        self._group.check()
+
     def close(self) -> None:
         """Leave the group; operations in flight fail with AbortedError on every rank."""
         self._group.close()

@@ -13,32 +13,26 @@ import logging
 import selectors
 import socket
 import time
-from collections.abc import Generator
 from types import TracebackType
 
-from slipstream.comm.auth import HELLO_BYTES, PROOF_BYTES, Acceptor, Claim, Seal
+from slipstream.comm.auth import Claim
 from slipstream.comm.rendezvous import (
     ADDRESS_LIMIT_BYTES,
-    HEAD,
     TEXT_LIMIT_BYTES,
     Answer,
     Meeting,
-    answer,
     pack,
 )
+from slipstream.comm.visitor import STRANGER_SECONDS, Script, Visitor
 from slipstream.errors import AuthError, ConfigError, PeerTimeoutError, SlipstreamError, reason_of
 
 # Chosen by hand, not measured.
-_STRANGER_SECONDS = 10.0  # time limit for a connection to prove the job key
 _MAX_STRANGERS = 64  # unproved connections at a time; a new one replaces the oldest
-_ANSWER_SECONDS = 5.0  # time limit for sending an answer to a rank
 _PORT_SECONDS = 2.0  # time in which a busy port may become free
 _PORT_PAUSE_SECONDS = 0.05
 _LOGGED_REFUSALS = 8  # number of refusals that are logged one by one
 
 _log = logging.getLogger(__name__)
-
-_Script = Generator[int, bytes, None]
 
 
 def receive(meeting: Meeting, address: bytes) -> list[bytes]:
@@ -67,60 +61,15 @@ def receive(meeting: Meeting, address: bytes) -> list[bytes]:
         return addresses
 
 
-class _Visitor:
-    """A connection to rank 0 from a visitor: a rank, or a process that is still a stranger.
+class _Visitor(Visitor):
+    """A connection to rank 0, from a rank or a stranger."""
 
-    Args:
-        connection: Connection to the visitor, which this object closes.
-        name: Address of the connection's other end, for messages.
-    """
+    rank: int | None = None
+    address = b""
 
-    def __init__(self, connection: socket.socket, name: str) -> None:
-        connection.setblocking(False)
-        self.connection = connection
-        self.name = name
-        self.deadline = time.monotonic() + _STRANGER_SECONDS
-        self.seal: Seal | None = None
-        self.rank: int | None = None
-        self.address = b""
-        self._script: _Script
-        self._wanted = 0
-        self._data = bytearray()
-
-    def begin(self, script: _Script) -> None:
-        """Start the generator that carries out the protocol with the visitor.
-
-        Args:
-            script: Generator that yields the number of bytes that it needs next. advance() passes
-                these bytes to the generator when they have come.
-        """
-        self._script = script
-        self._wanted = next(script)
-
-    def advance(self) -> None:
-        """Read the bytes that have come, and continue the generator if it has all that it needs.
-
-        Raises:
-            OSError: the connection is lost.
-            SlipstreamError: the visitor is no rank of this job.
-        """
-        try:
-            piece = self.connection.recv(self._wanted - len(self._data))
-        except BlockingIOError:
-            return
-        if not piece:
-            raise ConnectionResetError("it closed the connection")
-        self._data += piece
-        if len(self._data) == self._wanted:
-            data, self._data = bytes(self._data), bytearray()
-            self._wanted = self._script.send(data)
-
-    def send(self, kind: Answer, body: bytes) -> None:
+    def answer(self, kind: Answer, body: bytes) -> None:
         """Send an answer to a rank; blocks for at most a few seconds."""
-        assert self.seal is not None, "only ranks get answers"
-        self.connection.settimeout(_ANSWER_SECONDS)
-        self.connection.sendall(answer(kind, body, self.seal))
-        self.connection.setblocking(False)
+        self.send(bytes([kind]) + body)
 
 
 class _Reception:
@@ -159,7 +108,7 @@ class _Reception:
         """Send an answer to all ranks that have come."""
         for visitor in self._ranks.values():
             try:
-                visitor.send(kind, body)
+                visitor.answer(kind, body)
             except OSError as error:
                 # The engines will notice that the rank is gone, and report it.
                 _log.warning("rank %s left the rendezvous: %s", visitor.rank, error)
@@ -183,7 +132,7 @@ class _Reception:
     def _refuse_late(self) -> None:
         now = time.monotonic()
         for visitor in [visitor for visitor in self._visitors if visitor.deadline <= now]:
-            self._refuse(visitor, f"it was silent for {_STRANGER_SECONDS:g} s")
+            self._refuse(visitor, f"it was silent for {STRANGER_SECONDS:g} s")
 
     def _missing(self) -> str:
         size = self._meeting.claim.world_size
@@ -231,24 +180,16 @@ class _Reception:
         except (OSError, SlipstreamError) as error:
             self._refuse(visitor, str(error))
 
-    def _script(self, visitor: _Visitor) -> _Script:
-        acceptor = Acceptor(self._meeting.key, (yield HELLO_BYTES))
-        visitor.connection.sendall(acceptor.challenge)
-        claim = acceptor.verify((yield PROOF_BYTES))
-        visitor.seal, from_visitor = acceptor.seals()
-        size, digest = HEAD.unpack((yield HEAD.size))
-        if not 1 <= size <= ADDRESS_LIMIT_BYTES:
-            raise AuthError(f"it announces {size} bytes; allowed: 1 to {ADDRESS_LIMIT_BYTES}")
-        address = yield size
-        if not from_visitor.matches(address, digest):
-            raise AuthError("its message was changed on the way")
+    def _script(self, visitor: _Visitor) -> Script:
+        claim = yield from visitor.admit(self._meeting.key)
+        address = yield from visitor.message(ADDRESS_LIMIT_BYTES)
         if refusal := self._judge(claim):
-            visitor.send(Answer.REFUSED, refusal.encode())
+            visitor.answer(Answer.REFUSED, refusal.encode())
             self._refused_ranks[claim.rank] = refusal
             raise ConfigError(f"as rank {claim.rank}: {refusal}")
         visitor.rank, visitor.address, visitor.deadline = claim.rank, address, float("inf")
         self._ranks[claim.rank] = visitor
-        visitor.send(Answer.NOTED, b"")
+        visitor.answer(Answer.NOTED, b"")
         yield 1  # nothing more arrives, except the end of the connection
         raise AuthError("it sent more than its address")
 

@@ -4,25 +4,18 @@ Rank 0 listens. Each other rank connects to rank 0, proves that it has the job k
 its address and waits. Rank 0 answers at once that it has noted the address. When all ranks have
 come, rank 0 sends all addresses to all ranks. If ranks are missing at the time limit, rank 0 sends
 the numbers of the missing ranks to the ranks that came. After its last answer, rank 0 closes the
-connections. A message is sent as its length, its digest and its bytes. The first byte of an answer
-states the kind of the answer (see `Answer`).
+connections. The first byte of an answer states the kind of the answer (see `Answer`).
 """
 
 from __future__ import annotations
 
-import socket
 import struct
 import time
 from dataclasses import dataclass
 from enum import IntEnum
 
-from slipstream.comm.auth import (
-    CHALLENGE_BYTES,
-    DIGEST_BYTES,
-    Claim,
-    Connector,
-    Seal,
-)
+from slipstream.comm.auth import Claim
+from slipstream.comm.channel import Channel, open_channel
 from slipstream.errors import (
     AuthError,
     ConfigError,
@@ -34,7 +27,6 @@ from slipstream.errors import (
 
 ADDRESS_LIMIT_BYTES = 4096
 TEXT_LIMIT_BYTES = 4096
-HEAD = struct.Struct(f"!I{DIGEST_BYTES}s")
 
 # Chosen by hand, not measured.
 _PATIENCE_SECONDS = 10.0  # time by which rank 0 may start later than the ranks that wait for it
@@ -99,12 +91,14 @@ def join(meeting: Meeting, address: bytes) -> list[bytes]:
     with _introduced(meeting, address, deadline) as channel:
         patience = meeting.seconds + _PATIENCE_SECONDS
         try:
-            kind, body = channel.receive(time.monotonic() + patience, _answer_limit(meeting))
+            kind, body = _receive(channel, time.monotonic() + patience, _answer_limit(meeting))
         except TimeoutError:
             raise PeerTimeoutError(
                 f"rank 0 at {meeting.place} has not reported within {patience:g} s which ranks have"
                 " come; look at the output of rank 0"
             ) from None
+        except AuthError as error:
+            raise AuthError(f"rank 0 at {meeting.place}: {error}") from error
         except OSError as error:
             raise PeerError(
                 f"rank 0 at {meeting.place} left while the ranks gathered: {reason_of(error)};"
@@ -113,12 +107,6 @@ def join(meeting: Meeting, address: bytes) -> list[bytes]:
     if kind == Answer.MISSING:
         raise PeerTimeoutError(body.decode(errors="replace"))
     return _unpack(body, meeting.claim.world_size)
-
-
-def answer(kind: Answer, body: bytes, seal: Seal) -> bytes:
-    """Return an answer of rank 0 as bytes, with its length and digest in front."""
-    message = bytes([kind]) + body
-    return HEAD.pack(len(message), seal.digest(message)) + message
 
 
 def pack(addresses: list[bytes]) -> bytes:
@@ -141,45 +129,7 @@ def _answer_limit(meeting: Meeting) -> int:
     return 1 + max(TEXT_LIMIT_BYTES, meeting.claim.world_size * per_rank)
 
 
-class _Channel:
-    """An authenticated connection to rank 0.
-
-    Args:
-        connection: Connection to rank 0, which this object closes.
-        connector: Connector that has exchanged proofs with rank 0.
-    """
-
-    def __init__(self, connection: socket.socket, connector: Connector) -> None:
-        self._connection = connection
-        self._to_host, self._from_host = connector.seals()
-
-    def __enter__(self) -> _Channel:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.close()
-
-    def send(self, message: bytes) -> None:
-        """Send a message, with its length and digest in front."""
-        self._connection.sendall(HEAD.pack(len(message), self._to_host.digest(message)) + message)
-
-    def receive(self, deadline: float, limit: int) -> tuple[Answer, bytes]:
-        """Return the next answer of rank 0.
-
-        Raises:
-            TimeoutError: no complete answer has come by `deadline`.
-            AuthError: the answer is too long or was changed on its way.
-        """
-        size, digest = HEAD.unpack(_read(self._connection, HEAD.size, deadline))
-        if not 1 <= size <= limit:
-            raise AuthError(f"rank 0 announces {size} bytes; allowed: 1 to {limit}")
-        message = _read(self._connection, size, deadline)
-        if not self._from_host.matches(message, digest):
-            raise AuthError("a message of rank 0 was changed on the way")
-        return Answer(message[0]), message[1:]
-
-
-def _introduced(meeting: Meeting, address: bytes, deadline: float) -> _Channel:
+def _introduced(meeting: Meeting, address: bytes, deadline: float) -> Channel:
     """Try to connect to rank 0 until rank 0 has noted this rank's address."""
     failure: OSError | None = None
     while (remaining := deadline - time.monotonic()) > 0:
@@ -198,57 +148,21 @@ def _introduced(meeting: Meeting, address: bytes, deadline: float) -> _Channel:
     )
 
 
-def _introduce(meeting: Meeting, address: bytes, deadline: float) -> _Channel:
-    connection = _dial(meeting, deadline)
+def _introduce(meeting: Meeting, address: bytes, deadline: float) -> Channel:
+    channel = open_channel(
+        meeting.host, meeting.port, key=meeting.key, claim=meeting.claim, deadline=deadline
+    )
     try:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if connection.getsockname() == connection.getpeername():
-            raise ConnectionRefusedError("the kernel connected the socket to itself")
-        connector = Connector(meeting.key, meeting.claim)
-        connection.sendall(connector.hello)
-        connection.sendall(connector.prove(_read(connection, CHALLENGE_BYTES, deadline)))
-        channel = _Channel(connection, connector)
         channel.send(address)
-        kind, body = channel.receive(deadline, 1 + TEXT_LIMIT_BYTES)
+        kind, body = _receive(channel, deadline, 1 + TEXT_LIMIT_BYTES)
         if kind == Answer.REFUSED:
             raise ConfigError(body.decode(errors="replace"))
     except BaseException:
-        connection.close()
+        channel.close()
         raise
     return channel
 
 
-def _dial(meeting: Meeting, deadline: float) -> socket.socket:
-    """Connect to the first of rank 0's addresses that answers."""
-    failure: OSError | None = None
-    for family, kind, protocol, _, address in socket.getaddrinfo(
-        meeting.host, meeting.port, type=socket.SOCK_STREAM
-    ):
-        connection = socket.socket(family, kind, protocol)
-        try:
-            # If rank 0 does not listen yet, the kernel may give this socket rank 0's port and
-            # connect it to itself. With SO_REUSEADDR rank 0 can still listen on the port, even
-            # while the closed socket is in TIME_WAIT.
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            connection.settimeout(max(0.001, deadline - time.monotonic()))
-            connection.connect(address)
-        except OSError as error:
-            connection.close()
-            failure = error
-        else:
-            return connection
-    raise failure or OSError(f"{meeting.host} has no address")
-
-
-def _read(connection: socket.socket, size: int, deadline: float) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            raise TimeoutError("it does not answer")
-        connection.settimeout(remaining)
-        piece = connection.recv(min(size - len(data), 1 << 16))
-        if not piece:
-            raise ConnectionResetError("it closed the connection")
-        data += piece
-    return bytes(data)
+def _receive(channel: Channel, deadline: float, limit: int) -> tuple[Answer, bytes]:
+    message = channel.receive(deadline, limit)
+    return Answer(message[0]), message[1:]

@@ -19,8 +19,9 @@ from slipstream.comm.auth import (
     Claim,
     Connector,
 )
+from slipstream.comm.channel import HEAD, sealed
 from slipstream.comm.reception import receive
-from slipstream.comm.rendezvous import HEAD, Answer, Meeting, answer, join, pack
+from slipstream.comm.rendezvous import Answer, Meeting, join, pack
 from slipstream.errors import AuthError, ConfigError, PeerError, PeerTimeoutError
 
 KEY = b"a key of the job"
@@ -257,8 +258,8 @@ def test_rank_0_that_answers_with_what_it_may_not_say_is_refused(
 ) -> None:
     limit = 1 + max(4096, 2 * (4 + 4096))
     for size, error, message in (
-        (0, AuthError, "rank 0 announces 0 bytes; allowed: 1 to 4097"),
-        (4098, AuthError, "rank 0 announces 4098 bytes; allowed: 1 to 4097"),
+        (0, AuthError, "it announces 0 bytes; allowed: 1 to 4097"),
+        (4098, AuthError, "it announces 4098 bytes; allowed: 1 to 4097"),
         (limit + 1, AuthError, f"allowed: 1 to {limit}"),
         (None, PeerError, "left while the ranks gathered: it closed the connection"),
     ):
@@ -271,7 +272,7 @@ def test_rank_0_that_answers_with_what_it_may_not_say_is_refused(
             seal = acceptor.seals()[0]
             connection.recv(HEAD.size + 3, socket.MSG_WAITALL)
             if size is None or size > 4098:
-                connection.sendall(answer(Answer.NOTED, b"", seal))
+                connection.sendall(sealed(bytes([Answer.NOTED]), seal))
             if size is not None:
                 connection.sendall(HEAD.pack(size, bytes(32)))
             else:

@@ -3,37 +3,53 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from slipstream import _core
 from slipstream.comm import reception, rendezvous
 from slipstream.comm.active import OpenEngine
 from slipstream.comm.auth import Claim
 from slipstream.comm.collectives import Group
-from slipstream.comm.config import engine_config
+from slipstream.comm.opening import Seat, job_key, open_engine
 from slipstream.comm.rendezvous import Meeting
-from slipstream.errors import ConfigError, UsageError
+from slipstream.errors import UsageError
 from slipstream.settings import Launch, Settings, detect_launcher
-
-_LEAST_CONNECT_SECONDS = 1.0
-_DRAWN_KEY_BYTES = 32
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _World:
+class CommWorld:
+    """All ranks of the job, with the engine that connects them.
+
+    Args:
+        engine: Engine of this process.
+        group: Group of all ranks.
+        members: Rank in the engine of each rank of the job. The two differ after ranks were lost,
+            because the engine keeps its numbers.
+    """
+
     engine: OpenEngine
     group: Group
-    local_ranks: tuple[int, ...]
+    members: tuple[int, ...]
+
+
+def made_world(engine: OpenEngine, members: Sequence[int], name: str) -> CommWorld:
+    """Make a world of some ranks of an engine, which all of them must make.
+
+    Args:
+        engine: Engine of this process.
+        members: Ranks in the engine, in the order of the ranks of the job.
+        name: Name of the world's group, the same on all ranks and new in this engine.
+    """
+    group = Group(engine.runtime.group(name, list(members)))
+    return CommWorld(engine=engine, group=group, members=tuple(members))
 
 
 _lock = threading.Lock()  # guards the next two variables
-_world: _World | None = None
+_world: CommWorld | None = None
 _epoch = 0  # number of worlds that this process has made
 
 
@@ -57,9 +73,11 @@ def init(settings: Settings | None = None) -> Group:
         PeerTimeoutError: some ranks did not come; the message names them.
     """
     global _world, _epoch
+    chosen = settings or Settings.from_environment()
+    if chosen.joins and _world is None:
+        return _join_elastic_job(chosen)
     with _lock:
         if _world is None:
-            chosen = settings or Settings.from_environment()
             _world = _join(chosen, detect_launcher(), _epoch + 1)
             _epoch += 1
         return _world.group
@@ -79,6 +97,13 @@ def shutdown() -> None:
         _world = None
 
 
+def adopt(world: CommWorld) -> None:
+    """Make another world the world of this process; the engine of the former one stays open."""
+    global _world
+    with _lock:
+        _world = world
+
+
 def is_initialized() -> bool:
     """Return whether this process has joined the job by init() and not left it by shutdown()."""
     return _world is not None
@@ -90,7 +115,7 @@ def world() -> Group:
     Raises:
         UsageError: init() has not been called.
     """
-    return _current().group
+    return current_world().group
 
 
 def group(ranks: Sequence[int], name: str | None = None) -> Group:
@@ -100,7 +125,7 @@ def group(ranks: Sequence[int], name: str | None = None) -> Group:
     must make them in the same order.
 
     Args:
-        ranks: World ranks of the group, including this rank; rank i of the group is the i-th of
+        ranks: CommWorld ranks of the group, including this rank; rank i of the group is the i-th of
             them.
         name: Name of the group in messages and in the timeline, equal on all its ranks (default:
             made from the ranks).
@@ -117,7 +142,9 @@ def group(ranks: Sequence[int], name: str | None = None) -> Group:
             f"ranks are {chosen}, without this rank, {world().rank}; only members may create"
             " the group"
         )
-    return Group(_current().engine.runtime.group(name or f"ranks {_listed(chosen)}", chosen))
+    here = current_world()
+    numbers = [here.members[rank] for rank in chosen]
+    return Group(here.engine.runtime.group(name or f"ranks {_listed(chosen)}", numbers))
 
 
 def rank() -> int:
@@ -132,20 +159,27 @@ def size() -> int:
 
 def local_rank() -> int:
     """Return the rank of this process among the ranks of its host, 0 to local_size() - 1."""
-    return _current().local_ranks.index(rank())
+    return local_ranks().index(rank())
 
 
 def local_ranks() -> tuple[int, ...]:
     """Return the ranks of this host, which share memory with this rank, in ascending order."""
-    return _current().local_ranks
+    here = current_world()
+    near = set(here.engine.runtime.local_ranks())
+    return tuple(rank for rank, number in enumerate(here.members) if number in near)
 
 
 def local_size() -> int:
     """Return the number of ranks of this host, which share memory with this rank."""
-    return len(_current().local_ranks)
+    return len(local_ranks())
 
 
-def _current() -> _World:
+def current_world() -> CommWorld:
+    """Return the world of this process.
+
+    Raises:
+        UsageError: init() has not been called.
+    """
     if _world is None:
         raise UsageError("there is no world; call slipstream.comm.init() first")
     return _world
@@ -162,34 +196,27 @@ def _listed(ranks: Sequence[int]) -> str:
     return ",".join(f"{low}" if low == high else f"{low}-{high}" for low, high in runs)
 
 
-def _join(settings: Settings, launch: Launch, epoch: int) -> _World:
-    deadline = time.monotonic() + settings.connect_timeout_seconds
-    claim = Claim(rank=launch.rank, world_size=launch.world_size, epoch=epoch)
-    key = _key(settings, launch)
-    runtime = _core.Runtime(
-        rank=claim.rank,
-        world_size=claim.world_size,
-        epoch=epoch,
+def _join_elastic_job(settings: Settings) -> Group:
+    from slipstream.comm.elastic.session import join_job  # it stands above this module
+
+    join_job(settings)
+    return world()
+
+
+def _join(settings: Settings, launch: Launch, epoch: int) -> CommWorld:
+    key = job_key(settings, launch)
+    meeting = Meeting(
+        host=launch.master_addr,
+        port=settings.listen_port(launch),
         key=key,
-        config=engine_config(settings, launch.master_addr if launch.world_size > 1 else None),
+        claim=Claim(rank=launch.rank, world_size=launch.world_size, epoch=epoch),
+        seconds=settings.connect_timeout_seconds,
     )
-    try:
-        meeting = Meeting(
-            host=launch.master_addr,
-            port=settings.listen_port(launch),
-            key=key,
-            claim=claim,
-            seconds=settings.connect_timeout_seconds,
-        )
-        addresses = _exchange(meeting, runtime.address())
-        runtime.connect(addresses, max(_LEAST_CONNECT_SECONDS, deadline - time.monotonic()))
-        engine = OpenEngine(runtime, launch.rank, settings.timeline)
-    except BaseException:
-        runtime.close()
-        raise
+    seat = Seat(rank=launch.rank, size=launch.world_size, epoch=epoch, key=key)
+    towards = launch.master_addr if launch.world_size > 1 else None
+    engine = open_engine(seat, settings, towards, partial(_exchange, meeting))
     _log.info("rank %d of %d, epoch %d", launch.rank, launch.world_size, epoch)
-    everybody = runtime.group("world", list(range(launch.world_size)))
-    return _World(engine=engine, group=Group(everybody), local_ranks=tuple(runtime.local_ranks()))
+    return made_world(engine, range(launch.world_size), "world")
 
 
 def _exchange(meeting: Meeting, address: bytes) -> list[bytes]:
@@ -198,16 +225,3 @@ def _exchange(meeting: Meeting, address: bytes) -> list[bytes]:
     if meeting.claim.rank == 0:
         return reception.receive(meeting, address)
     return rendezvous.join(meeting, address)
-
-
-def _key(settings: Settings, launch: Launch) -> bytes:
-    key = settings.load_job_key()
-    if key is not None:
-        return key
-    if launch.world_size == 1:
-        return secrets.token_bytes(_DRAWN_KEY_BYTES)
-    raise ConfigError(
-        f"rank {launch.rank} of {launch.world_size} has no job key, so it cannot distinguish its"
-        " peers from strangers; start the ranks with `slipstream run`, which makes a key, or set"
-        " SLIPSTREAM_JOB_KEY or SLIPSTREAM_KEY_FILE to the same secret on every rank"
-    )

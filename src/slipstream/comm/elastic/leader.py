@@ -1,0 +1,216 @@
+"""The first living member of an epoch, which forms the next one."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from slipstream.comm.elastic.epoch import Epoch, JobMember
+from slipstream.comm.elastic.formation import (
+    CONTACT_SECONDS,
+    Formed,
+    LeftError,
+    OutError,
+    Standing,
+    UnreachableError,
+    is_dead,
+)
+from slipstream.comm.elastic.listener import Arrival, MemberListener
+from slipstream.errors import PeerTimeoutError
+
+_ADDRESS_SECONDS = 30.0  # time that members and joiners have to make an engine
+_REPORT_SECONDS = 10.0  # time between two log lines of a leader that waits
+_PROBE_SECONDS = 1.0  # time between two questions to a member that is lost
+_PAUSE_SECONDS = 0.05
+
+_log = logging.getLogger(__name__)
+
+
+class Leader:
+    """The first living member of an epoch, while it forms the next one.
+
+    Args:
+        standing: Knowledge and wishes of this process.
+        listener: MemberListener at which the others arrive.
+        key: Key of the job.
+    """
+
+    def __init__(self, standing: Standing, listener: MemberListener, key: bytes) -> None:
+        self._standing = standing
+        self._listener = listener
+        self._key = key
+        self._deadline = time.monotonic() + standing.seconds
+        self._report_at = time.monotonic() + _REPORT_SECONDS
+        self._patience = time.monotonic() + CONTACT_SECONDS
+        self._dead: set[str] = set()
+        self._probe_at: dict[str, float] = {}
+
+    def form(self) -> Formed:
+        """Wait for the others and decide.
+
+        Raises:
+            PeerTimeoutError: too few members were left, and too few came in time.
+            LeftError: this process itself leaves.
+            OutError: the others have gone on without this process.
+            UnreachableError: this process should look once more for a member that leads.
+        """
+        while True:
+            if self._base().number > self._standing.epoch.number:
+                raise OutError("the others have gone on while this rank did not answer")
+            self._look_for_dead()
+            if self._has_everybody():
+                if self._may_go_on():
+                    survivors = self._survivors()
+                    joiners = self._joiners(survivors)
+                    few = len(survivors) + len(joiners) < self._standing.min_ranks
+                    if not few or self._standing.leaves:
+                        return self._decide(survivors, joiners)
+                else:
+                    self._send_away()
+                    if time.monotonic() > self._patience and self._may_follow():
+                        raise UnreachableError("another member may lead")
+            self._report()
+            self._listener.wait(_PAUSE_SECONDS)
+
+    def _may_follow(self) -> bool:
+        """Return whether a member before this one is not known to be dead."""
+        first = next(each for each in self._base().members if each.uid not in self._dead)
+        return first.uid != self._standing.me.uid
+
+    def _base(self) -> Epoch:
+        """Return the newest epoch that anybody knows."""
+        epochs = [each.wish["epoch"] for each in self._listener.arrivals("survive")]
+        return max([self._standing.epoch, *epochs], key=lambda epoch: epoch.number)
+
+    def _present(self) -> dict[str, Arrival]:
+        """Return the members that have come, without those that another member has lost."""
+        base, lost = self._base(), set(self._standing.lost())
+        present: dict[str, Arrival] = {}
+        for arrival in sorted(
+            (each for each in self._listener.arrivals("survive") if base.has(each.member.uid)),
+            key=lambda each: base.rank_of(each.member.uid),
+        ):
+            cut_off = {self._standing.me.uid, *present} & set(arrival.wish["lost"])
+            if arrival.member.uid not in lost and not cut_off:
+                present[arrival.member.uid] = arrival
+                lost |= set(arrival.wish["lost"])
+        return present
+
+    def _missing(self) -> list[JobMember]:
+        here = {self._standing.me.uid, *self._present()}
+        here |= {each.member.uid for each in self._listener.arrivals("survive")}
+        return [member for member in self._base().members if member.uid not in here]
+
+    def _send_away(self) -> None:
+        """Let members that this one has lost look for another leader."""
+        present = self._present()
+        for arrival in self._listener.arrivals("survive"):
+            if arrival.member.uid not in present:
+                self._listener.tell(arrival, {"say": "elsewhere"}, last=True)
+
+    def _look_for_dead(self) -> None:
+        lost = self._standing.lost()
+        for member in self._missing():
+            if member.uid not in lost or member.uid in self._dead:
+                continue
+            if time.monotonic() < self._probe_at.get(member.uid, 0.0):
+                continue
+            if is_dead(member, self._key, self._standing.epoch):
+                self._dead.add(member.uid)
+            self._probe_at[member.uid] = time.monotonic() + _PROBE_SECONDS
+
+    def _has_everybody(self) -> bool:
+        """Return whether every member has come or is lost; those that live are waited for."""
+        lost = {*self._dead, *self._standing.lost()}
+        return all(member.uid in lost for member in self._missing())
+
+    def _may_go_on(self) -> bool:
+        """Return whether no other group of survivors can go on as well."""
+        base = self._base()
+        here = {self._standing.me.uid, *self._present()}
+        if all(member.uid in here or member.uid in self._dead for member in base.members):
+            return True
+        majority = 2 * len(here) > len(base.members)
+        return majority or (2 * len(here) == len(base.members) and base.leader.uid in here)
+
+    def _survivors(self) -> list[JobMember]:
+        standing, present = self._standing, self._present()
+        staying = {uid for uid, arrival in present.items() if not arrival.wish["leaves"]}
+        if not standing.leaves:
+            staying.add(standing.me.uid)
+        return [member for member in self._base().members if member.uid in staying]
+
+    def _joiners(self, survivors: list[JobMember]) -> list[JobMember]:
+        room = self._standing.max_ranks - len(survivors)
+        if self._standing.leaves:  # the next leader admits them
+            return []
+        if not self._standing.admits and len(survivors) >= self._standing.min_ranks:
+            return []
+        arrived = {each.member.uid: each.member for each in self._listener.arrivals("join")}
+        return list(arrived.values())[: max(0, room)]
+
+    def _report(self) -> None:
+        now = time.monotonic()
+        if now < min(self._report_at, self._deadline):
+            return
+        standing = self._standing
+        names = ", ".join(
+            f"rank {self._base().rank_of(member.uid)} on host {member.host}"
+            for member in self._missing()
+        )
+        few = f"{len(self._survivors())} of at least {standing.min_ranks} ranks are here"
+        text = f"{few}; missing: {names or 'nobody of the last epoch'}"
+        if now >= self._deadline:
+            raise PeerTimeoutError(
+                f"no new epoch was formed within {standing.seconds:g} s: {text}; start more"
+                " processes, or lower SLIPSTREAM_MIN_RANKS. Without more than half of the last"
+                " epoch's ranks, the rest goes on only if the missing ones are known to be dead"
+            )
+        self._report_at = now + _REPORT_SECONDS
+        _log.warning("this rank waits to form a new epoch: %s", text)
+
+    def _decide(self, survivors: list[JobMember], joiners: list[JobMember]) -> Formed:
+        base = self._base()
+        present = self._present()
+        epoch = Epoch.after(base.number, [*survivors, *joiners])
+        keeps = not joiners
+        told: dict[str, Arrival] = {}
+        for arrival in [*self._listener.arrivals("survive"), *self._listener.arrivals("join")]:
+            uid = arrival.member.uid
+            if epoch.has(uid):
+                arrival.engine_address = b""
+                told[uid] = arrival
+                form = {"say": "form", "epoch": epoch, "keeps": keeps}
+                self._listener.tell(arrival, form, last=keeps)
+            elif uid in present:
+                self._listener.tell(arrival, {"say": "left"}, last=True)
+            elif arrival.kind == "survive":
+                why = "the connection to another rank was lost, and the others went on"
+                self._listener.tell(arrival, {"say": "out", "why": why}, last=True)
+        if self._standing.leaves:
+            raise LeftError("this process has left the job")
+        return Formed(
+            epoch=epoch,
+            keeps=keeps,
+            exchange=lambda address: self._gather(epoch, told, address),
+        )
+
+    def _gather(self, epoch: Epoch, told: dict[str, Arrival], address: bytes) -> list[bytes]:
+        """Collect the addresses of all new engines, and send them to all members."""
+        deadline = time.monotonic() + _ADDRESS_SECONDS
+        others = [member for member in epoch.members if member.uid != self._standing.me.uid]
+        while late := [each for each in others if not told[each.uid].engine_address]:
+            here = {*self._listener.arrivals("survive"), *self._listener.arrivals("join")}
+            gone = [each for each in late if told[each.uid] not in here]
+            if gone or time.monotonic() > deadline:
+                names = ", ".join(f"a process on host {each.host}" for each in gone or late)
+                raise UnreachableError(f"{names} did not make an engine")
+            self._listener.wait(_PAUSE_SECONDS)
+        addresses = [
+            address if member.uid == self._standing.me.uid else told[member.uid].engine_address
+            for member in epoch.members
+        ]
+        values = {"say": "addresses", "addresses": [each.hex() for each in addresses]}
+        for arrival in told.values():
+            self._listener.tell(arrival, values, last=True)
+        return addresses

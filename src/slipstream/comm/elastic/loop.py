@@ -1,0 +1,173 @@
+"""The loop that trains, and goes on after a fault or a change of the members."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+import numpy as np
+
+from slipstream.comm import worlds
+from slipstream.comm.elastic.formation import LeftError
+from slipstream.comm.elastic.session import (
+    ElasticSession,
+    MembershipChanged,
+    end_session,
+    session,
+)
+from slipstream.errors import PeerError
+
+LEFT_EXIT_CODE = 128 + signal.SIGTERM
+
+_NEWS_SECONDS = 2.0  # time in which the engine learns of a fault that a framework has noticed first
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_log = logging.getLogger(__name__)
+
+
+class Survives(Protocol):
+    """State that `run` brings through faults; see `ElasticState`."""
+
+    num_commits: int
+
+    def restore(self, commit: int | None = None) -> None: ...
+    def on_reset(self) -> None: ...
+    def sync(self) -> None: ...
+
+
+_S = TypeVar("_S", bound=Survives)
+
+
+def run(
+    function: Callable[Concatenate[_S, _P], _R],
+    *,
+    before_change: Callable[[], None] = lambda: None,
+    after_change: Callable[[], None] = lambda: None,
+) -> Callable[Concatenate[_S, _P], _R]:
+    """Make a function of a state go on after faults and changes of the members.
+
+    The function is called again after each change, with the state as it was at the last commit. It
+    should go on from there: `while state.epoch < epochs: ...`.
+
+    A rank that gets SIGTERM leaves the job at its next commit and exits with code 143, without any
+    loss. When the function returns, the training is over for all ranks.
+
+    Args:
+        function: Function whose first argument is a state, such as an ObjectState.
+        before_change: Function that is called before the members change (default: does nothing).
+        after_change: Function that is called after they have changed, before the state is sent.
+
+    Raises:
+        PeerTimeoutError: too few ranks are left, and too few came within 10 minutes.
+    """
+
+    @functools.wraps(function)
+    def train(state: _S, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        membership = session()
+        with _Leaving(membership):
+            _settle(membership, state, was_fault=False, is_first=True)
+            while True:
+                try:
+                    result = function(state, *args, **kwargs)
+                except MembershipChanged:
+                    was_fault = False
+                except Exception as error:
+                    if not _is_fault(membership, error):
+                        end_session(is_over=False)
+                        raise
+                    _log.warning("a rank is lost, and the others go on: %s", error)
+                    was_fault = True
+                else:
+                    end_session(is_over=True)
+                    return result
+                while not _changed(membership, state, was_fault, before_change, after_change):
+                    was_fault = True
+
+    return train
+
+
+def _changed(
+    membership: ElasticSession,
+    state: Survives,
+    was_fault: bool,
+    before: Callable[[], None],
+    after: Callable[[], None],
+) -> bool:
+    """Form the next epoch and bring the state there; return False if another rank was lost."""
+    before()
+    try:
+        membership.reform(admits=not was_fault)
+    except LeftError as left:
+        _log.info("%s", left)
+        end_session(is_over=False)
+        worlds.shutdown()
+        sys.exit(LEFT_EXIT_CODE)
+    after()
+    try:
+        _settle(membership, state, was_fault=was_fault)
+    except PeerError as error:
+        _log.warning("another rank is lost: %s", error)
+        return False
+    return True
+
+
+def _settle(
+    membership: ElasticSession, state: Survives, *, was_fault: bool, is_first: bool = False
+) -> None:
+    """Bring the state of all members to the last commit that all survivors have."""
+    mine = -1 if membership.is_new else state.num_commits
+    commits = worlds.world().all_gather(np.array([mine], np.int64), name="commits").ravel()
+    survivors = commits[commits >= 0]
+    common = int(survivors.min()) if survivors.size else 0
+    if not membership.is_new and was_fault:
+        state.restore(common)
+    if not is_first:
+        state.on_reset()
+    if is_first or survivors.size < commits.size:
+        state.sync()
+    membership.is_new = False
+
+
+def _is_fault(membership: ElasticSession, error: Exception) -> bool:
+    """Return whether an error comes from the loss of a rank, which the others survive."""
+    if isinstance(error, PeerError):
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
+    deadline = time.monotonic() + _NEWS_SECONDS
+    while not membership.is_broken:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+class _Leaving:
+    """A context in which SIGTERM makes this process leave the job at its next commit.
+
+    Only the main thread can set a handler; elsewhere the context does nothing.
+
+    Args:
+        membership: Membership of this process.
+    """
+
+    def __init__(self, membership: ElasticSession) -> None:
+        self._membership = membership
+        self._is_main = threading.current_thread() is threading.main_thread()
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        if self._is_main:
+            self._before = signal.signal(signal.SIGTERM, lambda *_: self._membership.leave())
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_main:
+            signal.signal(signal.SIGTERM, self._before)

@@ -1,0 +1,427 @@
+"""The part of this process in an elastic job: who the members are, and how they change."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from slipstream.comm import worlds
+from slipstream.comm.config import choose_listen_addresses
+from slipstream.comm.elastic.epoch import Epoch, JobMember, decode, encode
+from slipstream.comm.elastic.formation import (
+    Conversation,
+    Formed,
+    LeftError,
+    OutError,
+    OverError,
+    Standing,
+    UnreachableError,
+    follow,
+)
+from slipstream.comm.elastic.leader import Leader
+from slipstream.comm.elastic.listener import Arrival, MemberListener
+from slipstream.comm.handle import Handle
+from slipstream.comm.opening import Seat, job_key, open_engine
+from slipstream.errors import ConfigError, PeerError, PeerTimeoutError, SlipstreamError
+from slipstream.settings import Launch, Settings, detect_launcher
+
+FORM_SECONDS = 600.0  # time in which enough processes must come; Horovod's default is the same
+
+_CONTACT_SECONDS = 5.0  # time limit for contact with a member that a joiner asks
+_PAUSE_SECONDS = 0.2
+_MOST_RANKS = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+
+class MembershipChanged(Exception):  # noqa: N818  it is no error
+    """Raised at the same commit on all ranks: somebody waits to join, or wants to leave."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """The allowed numbers of ranks of an elastic job.
+
+    Args:
+        least: Smallest number of ranks with which the job trains.
+        most: Largest number of ranks.
+    """
+
+    least: int
+    most: int
+
+
+class ElasticSession:
+    """Membership of this process in an elastic job.
+
+    Args:
+        settings: Settings of this process.
+        launch: Rank of this process, as the launcher has set it.
+    """
+
+    def __init__(self, settings: Settings, launch: Launch) -> None:
+        self._settings = settings
+        self._key = job_key(settings, launch)
+        self.limits = Limits(least=settings.min_ranks or 1, most=settings.max_ranks or _MOST_RANKS)
+        towards = settings.members[0][0] if settings.joins else launch.master_addr
+        self._towards = towards
+        own = choose_listen_addresses(settings, towards)[0].address
+        loopback = own in ("127.0.0.1", "::1")
+        self._listener = MemberListener(
+            self._key, own if loopback else "", settings.member_port or 0, self._answer
+        )
+        address = f"[{own}]:{self._listener.port}" if ":" in own else f"{own}:{self._listener.port}"
+        self.me = JobMember(uid=secrets.token_hex(8), host=socket.gethostname(), address=address)
+        self.epoch = Epoch(number=0, nonce="", members=())
+        self.num_changes = 0  # epochs that this process has entered
+        self.is_new = settings.joins  # whether this process joined and has not got the state yet
+        self._following: JobMember | None = None
+        self._leaving = threading.Event()
+        self._leavers: set[str] = set()  # members that have said that they want to leave
+        self._is_over = False
+        self._flags: worlds.Group | None = None  # for the flags of commits
+        self._flag: Handle | None = None  # of the last commit
+
+    # ---- the ways into the job ----
+
+    def found(self) -> None:
+        """Tell all ranks of the world who this process is; every rank must call this method."""
+        group = worlds.world()
+        mine = np.frombuffer(encode({"member": self.me}), np.uint8)
+        sizes = group.all_gather(np.array([mine.size]), name="elastic members")[:, 0]
+        gathered = group.all_gather_v(mine, sizes.tolist(), name="elastic members")
+        parts = np.split(gathered, np.cumsum(sizes)[:-1])
+        members = tuple(decode(part.tobytes())["member"] for part in parts)
+        digest = hashlib.sha256(gathered.tobytes()).hexdigest()[:32]
+        self._enter(Epoch(number=1, nonce=digest, members=members), worlds.current_world())
+
+    def join(self) -> None:
+        """Become a member of a job that runs; block until the members admit this process.
+
+        Raises:
+            PeerTimeoutError: no member has admitted this process in time.
+            OverError: the training has ended.
+        """
+        deadline = time.monotonic() + FORM_SECONDS
+        for place in self._places(deadline):
+            try:
+                with Conversation(place, self._key, _CONTACT_SECONDS) as conversation:
+                    conversation.say({"ask": "join", "member": self.me})
+                    decision = conversation.decision(lambda: None)
+                    if isinstance(decision, JobMember):
+                        self._following = decision
+                    else:
+                        self._move_to(decision)
+                        return
+            except OverError:
+                raise
+            except SlipstreamError as error:
+                _log.debug("this process cannot join yet at %s:%d: %s", *place, error)
+                time.sleep(_PAUSE_SECONDS)
+
+    def _places(self, deadline: float) -> Iterator[tuple[str, int]]:
+        """Yield where members may be found, over and over; first the one that another named."""
+        while time.monotonic() < deadline:
+            known = [member.place for member in self.epoch.members]
+            for place in [*known, *self._settings.members]:
+                while (named := self._following) is not None:
+                    self._following = None
+                    yield named.place
+                if place != self.me.place:
+                    yield place
+            time.sleep(_PAUSE_SECONDS / 4)
+        raise PeerTimeoutError(
+            f"no member of the job has admitted this process within {FORM_SECONDS:g} s; it looked"
+            f" at {', '.join(f'{host}:{port}' for host, port in self._settings.members)}"
+        )
+
+    # ---- changes ----
+
+    def reform(self, *, admits: bool) -> None:
+        """Form the next epoch with all members that can be reached; block until it has formed.
+
+        Args:
+            admits: Whether processes that wait become members, and members that want to leave go.
+                After a fault, this waits for the next commit, so that the survivors go on at once.
+
+        Raises:
+            LeftError: this process has left the job, as it wanted to.
+            PeerTimeoutError: too few members are left.
+        """
+        unreachable: set[str] = set()
+        self._drop_flag()
+        while True:
+            standing = self._standing(admits=admits)
+            try:
+                self._follow_or_lead(standing, unreachable)
+            except LeftError:
+                raise
+            except OutError as error:
+                _log.warning("this process joins the job again: %s", error)
+                self._forget_world()
+                return self.join()
+            except UnreachableError as error:
+                _log.debug("a new epoch was not formed yet: %s", error)
+            except PeerError as error:
+                _log.warning("another rank was lost while an epoch was formed: %s", error)
+            else:
+                return
+
+    def _standing(self, *, admits: bool) -> Standing:
+        return Standing(
+            me=self.me,
+            epoch=self.epoch,
+            lost=self._lost,
+            leaves=admits and self._leaving.is_set(),
+            admits=admits,
+            min_ranks=self.limits.least,
+            max_ranks=self.limits.most,
+            seconds=FORM_SECONDS,
+        )
+
+    def _follow_or_lead(self, standing: Standing, unreachable: set[str]) -> None:
+        candidates = [each for each in self.epoch.members if each.uid not in unreachable]
+        if candidates[0].uid == self.me.uid:
+            self._lead(self.me)
+            try:
+                return self._move_to(Leader(standing, self._listener, self._key).form())
+            except UnreachableError:
+                unreachable.clear()
+                raise
+        first = candidates[0]
+        self._lead(first)
+        try:
+            conversation, decision = follow(standing, first, self._key)
+        except UnreachableError:
+            unreachable.add(first.uid)
+            raise
+        with conversation:
+            if isinstance(decision, JobMember):
+                if decision.uid in unreachable:
+                    time.sleep(_PAUSE_SECONDS)
+                    unreachable.clear()
+                else:  # all before it are unknown to that member, too
+                    rank = self.epoch.rank_of(decision.uid)
+                    unreachable.update(each.uid for each in self.epoch.members[:rank])
+                raise UnreachableError(f"{decision.address} leads")
+            self._move_to(decision)
+
+    def _lead(self, leader: JobMember) -> None:
+        """Send whoever comes here to the leader from now on."""
+        self._following = leader
+        self._listener.answer_again()
+
+    def _move_to(self, formed: Formed) -> None:
+        """Make the next epoch's engine and group, and check that all members have them.
+
+        Raises:
+            PeerError: another member was lost meanwhile.
+        """
+        epoch = formed.epoch
+        if formed.keeps:
+            old = worlds.current_world()
+            numbers = [old.members[self.epoch.rank_of(each.uid)] for each in epoch.members]
+            self._enter(epoch, worlds.made_world(old.engine, numbers, epoch.title))
+        else:
+            seat = Seat(
+                rank=epoch.rank_of(self.me.uid),
+                size=len(epoch.members),
+                epoch=epoch.number,
+                key=hmac.digest(self._key, f"slipstream {epoch.title}".encode(), "sha256"),
+            )
+            engine = open_engine(seat, self._settings, self._towards, formed.exchange)
+            before = worlds.current_world() if worlds.is_initialized() else None
+            world = worlds.made_world(engine, range(seat.size), epoch.title)
+            self._enter(epoch, world)
+            if before is not None:
+                before.engine.close()
+        worlds.world().barrier(name="new epoch")
+
+    def _enter(self, epoch: Epoch, world: worlds.CommWorld) -> None:
+        if self._flags is not None:  # the groups of the last epoch
+            self._flags.close()
+            worlds.world().close()
+        worlds.adopt(world)
+        self.epoch = epoch
+        self.num_changes += 1
+        self._leavers &= {member.uid for member in epoch.members}
+        self._following = None
+        runtime = world.engine.runtime
+        self._flags = worlds.Group(runtime.group(f"{epoch.title} commits", list(world.members)))
+        self._drop_flag()
+        self._listener.answer_again()
+        _log.info("rank %d of %d in %s", world.group.rank, world.group.size, epoch.title)
+
+    def _forget_world(self) -> None:
+        self.is_new = True
+        self._flags = None
+        worlds.shutdown()
+
+    def _lost(self) -> set[str]:
+        here = worlds.current_world()
+        lost = {rank for rank, _ in here.engine.runtime.lost_ranks()}
+        return {
+            member.uid
+            for member, number in zip(self.epoch.members, here.members, strict=True)
+            if number in lost
+        }
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the present epoch has failed, because a member is lost or has aborted it."""
+        if self._lost():
+            return True
+        try:
+            worlds.world().check()
+        except PeerError:
+            return True
+        return False
+
+    # ---- commits ----
+
+    def wants_change(self) -> bool:
+        """Return whether this rank knows of a reason to form another epoch at the next commit."""
+        if self._leaving.is_set() or self._leavers:
+            return True
+        if self.epoch.leader.uid != self.me.uid:
+            return False
+        waits = bool(self._listener.arrivals("join"))
+        return waits and len(self.epoch.members) < self.limits.most
+
+    def check(self) -> None:
+        """Find out with all ranks whether the members should change; call it at each commit.
+
+        The ranks exchange a flag in the background, which takes until the next commit. So the call
+        hardly blocks.
+
+        Raises:
+            MembershipChanged: the members should change; raised on all ranks at the same commit.
+            PeerError: another rank is lost.
+        """
+        wants = self.wants_change()
+        if worlds.size() == 1:
+            if wants:
+                raise MembershipChanged
+            return
+        if self._flag is not None and self._flag.wait()[0]:
+            self._flag = None
+            raise MembershipChanged
+        flags = np.array([wants], np.int32)
+        assert self._flags is not None, "a session has an epoch"
+        self._flag = self._flags.allreduce(flags, "max", async_op=True, name="change of members")
+
+    def _drop_flag(self) -> None:
+        self._flag = None
+
+    def leave(self) -> None:
+        """Make this process leave at the next commit; does not block and may run in a signal."""
+        self._leaving.set()
+        threading.Thread(target=self._announce_leave, daemon=True).start()
+
+    def _announce_leave(self) -> None:
+        leader = self.epoch.leader
+        if leader.uid == self.me.uid:
+            return
+        try:
+            with Conversation(leader.place, self._key, _CONTACT_SECONDS) as conversation:
+                conversation.say({"ask": "leave", "member": self.me})
+                conversation.hear(lambda: None)
+        except SlipstreamError as error:  # the flag of the next commit says the same
+            _log.debug("the leader was not told that this process leaves: %s", error)
+
+    def close(self, *, is_over: bool) -> None:
+        """End the membership.
+
+        Args:
+            is_over: Whether the training has ended, so that those who wait here can go.
+        """
+        self._is_over = is_over
+        self._listener.answer_again()
+        self._listener.close()
+
+    def _answer(self, arrival: Arrival) -> dict[str, object] | None:
+        """Choose what a process that has come here is told at once; see `MemberListener`."""
+        match arrival.kind:
+            case "who":
+                return {"say": "me", "member": self.me, "number": self.epoch.number}
+            case "leave":
+                self._leavers.add(arrival.member.uid)
+                return {"say": "noted"}
+            case "survive":
+                theirs: Epoch = arrival.wish["epoch"]
+                if theirs.number < self.epoch.number and not self.epoch.has(arrival.member.uid):
+                    return {"say": "out", "why": "the others have gone on without this rank"}
+                return self._direction()
+            case "join" if self._is_over:
+                return {"say": "over"}
+            case "join":
+                return self._direction(self.epoch.leader if self.epoch.members else None)
+            case _:
+                return {"say": "out", "why": f"{arrival.kind!r} is no wish of a member"}
+
+    def _direction(self, leader: JobMember | None = None) -> dict[str, object] | None:
+        leader = self._following or leader
+        if leader is None or leader.uid == self.me.uid:
+            return None
+        return {"say": "go", "member": leader}
+
+
+_session: ElasticSession | None = None
+
+
+def session() -> ElasticSession:
+    """Return this process's membership in an elastic job; the first call begins it.
+
+    All ranks of the world must make the first call together. It joins the job by comm.init() if
+    that has not been called.
+
+    Raises:
+        ConfigError: this process is to join a job, but no address of a member is set.
+        PeerError: the job cannot be joined.
+    """
+    global _session
+    if _session is None:
+        settings = Settings.from_environment()
+        if settings.joins:
+            return join_job(settings)
+        worlds.init(settings)
+        begun = ElasticSession(settings, detect_launcher())
+        begun.found()
+        _session = begun
+    return _session
+
+
+def join_job(settings: Settings) -> ElasticSession:
+    """Join an elastic job that runs; block until its members admit this process.
+
+    Raises:
+        ConfigError: no address of a member is set.
+        PeerTimeoutError: no member has admitted this process in time.
+    """
+    global _session
+    if not settings.members:
+        raise ConfigError(
+            "SLIPSTREAM_JOINS is 1, but SLIPSTREAM_MEMBERS names no member of the job; set it to"
+            " the addresses of some members, as host:port"
+        )
+    joined = ElasticSession(settings, detect_launcher())
+    joined.join()
+    _session = joined
+    return joined
+
+
+def end_session(*, is_over: bool) -> None:
+    """End this process's membership, if there is one; see `ElasticSession.close`."""
+    global _session
+    if _session is not None:
+        _session.close(is_over=is_over)
+        _session = None

@@ -1,0 +1,127 @@
+"""What an elastic job must not lose: the state that all ranks have in common."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from slipstream.comm.elastic.objects import broadcast_object
+from slipstream.comm.elastic.session import session
+from slipstream.errors import UsageError
+
+
+class ElasticState:
+    """State of training that is the same on all ranks, and that survives lost ranks.
+
+    A subclass says how the state is captured, restored and sent. Two commits are kept, because a
+    fault may find some ranks after a commit that others have not reached; then all go back to the
+    one before it.
+    """
+
+    def __init__(self) -> None:
+        self.num_commits = 0
+        self._kept: dict[int, Any] = {}
+        self._callbacks: list[Callable[[], None]] = []
+
+    def capture(self) -> Any:
+        """Return a copy of the state, which later changes of the state leave as it is."""
+        raise NotImplementedError
+
+    def apply(self, captured: Any) -> None:
+        """Set the state to one that capture() has returned."""
+        raise NotImplementedError
+
+    def share(self) -> None:
+        """Give the state of rank 0 to all ranks, which call this method together."""
+        raise NotImplementedError
+
+    def commit(self) -> None:
+        """Keep the present state, to which a fault leads back, and let members come and go.
+
+        All ranks commit at the same step. Call it after every step, or less often if the copy of
+        the state takes long; a fault repeats the steps since the last commit.
+
+        Raises:
+            MembershipChanged: the members change now; `elastic.run` handles it.
+        """
+        self.save()
+        self.check()
+
+    def save(self) -> None:
+        """Keep the present state, without a look at the members."""
+        self.num_commits += 1
+        last = self._kept.get(self.num_commits - 1)
+        self._kept = {} if last is None else {self.num_commits - 1: last}
+        self._kept[self.num_commits] = self.capture()
+
+    def check(self) -> None:
+        """Let members come and go, without a commit.
+
+        Raises:
+            MembershipChanged: the members change now; `elastic.run` handles it.
+        """
+        session().check()
+
+    def restore(self, commit: int | None = None) -> None:
+        """Go back to a commit.
+
+        Args:
+            commit: Number of the commit, which is the last or the one before it (default: the
+                last).
+        """
+        number = self.num_commits if commit is None else commit
+        if number not in self._kept:
+            raise UsageError(
+                f"commit {number} is not kept; allowed: {sorted(self._kept) or 'none yet'}"
+            )
+        self.apply(self._kept[number])
+        self.num_commits = number
+        self._kept = {number: self._kept[number]}
+
+    def sync(self) -> None:
+        """Give the state of rank 0 to all ranks, and keep it as a commit with rank 0's number."""
+        self.num_commits = broadcast_object(self.num_commits)
+        self.share()
+        self._kept = {self.num_commits: self.capture()}
+
+    def register_reset_callbacks(self, callbacks: list[Callable[[], None]]) -> None:
+        """Add functions that are called when the members have changed, before the state is sent.
+
+        A typical one sets the learning rate for the new number of ranks.
+        """
+        self._callbacks.extend(callbacks)
+
+    def on_reset(self) -> None:
+        """Call the functions of register_reset_callbacks()."""
+        for callback in self._callbacks:
+            callback()
+
+
+class ObjectState(ElasticState):
+    """State of plain values, which are attributes of the object.
+
+    Args:
+        values: Values by name: numbers, texts, arrays of NumPy, and lists and dictionaries of them.
+            They are copied deeply at each commit.
+    """
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__()
+        self._names = tuple(values)
+        for name, value in values.items():
+            setattr(self, name, value)
+        self._kept = {0: self.capture()}
+
+    def capture(self) -> dict[str, Any]:
+        """Return a deep copy of the values."""
+        return {name: copy.deepcopy(getattr(self, name)) for name in self._names}
+
+    def apply(self, captured: dict[str, Any]) -> None:
+        """Set the values to a deep copy of captured ones."""
+        for name, value in captured.items():
+            setattr(self, name, copy.deepcopy(value))
+
+    def share(self) -> None:
+        """Give the values of rank 0 to all ranks."""
+        self.apply(broadcast_object(self.capture()))
