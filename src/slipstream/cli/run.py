@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,15 +14,23 @@ import typer
 
 from slipstream.cli.options import OUTPUT
 from slipstream.cli.output import written
+from slipstream.cli.run_hosts import HostArguments, choose_elastic_options, choose_hosts
 from slipstream.errors import UsageError
 from slipstream.units import parse_duration
 
 if TYPE_CHECKING:
-    from slipstream.cluster import Host
-    from slipstream.cluster.display import OutputMode
+    from slipstream.cluster import Host, Job
+    from slipstream.cluster.display import JsonDisplay, OutputMode, TerminalDisplay
+    from slipstream.cluster.elastic import ElasticOptions
+    from slipstream.cluster.elastic.launcher import ElasticDisplay
+    from slipstream.cluster.labels import Labels
     from slipstream.cluster.launcher import Display
 
 OTHER_HOSTS = "Other hosts"
+ELASTIC = "Elastic jobs"
+
+GRACE = "3s"
+ELASTIC_GRACE = "30s"
 
 # A line of \b keeps the line ends of its paragraph.
 EXAMPLES = """\b
@@ -34,9 +43,11 @@ EXAMPLES = """\b
   slipstream run -H a:8,b:8 --nccl-plugin train.py  any framework over NCCL
   slipstream run -n 2 --tty train.py        rank 0 draws on the terminal
   slipstream run -H a:8 --ssh-option Port=2222 --env DATA=/data train.py
+  slipstream run --min 2 --max 8 --hosts-from hosts.sh train.py    elastic
 
 Each rank gets the variables of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT)
-and the key of the job. When a rank fails, the others end.
+and the key of the job. When a rank fails, the others end; in an elastic job
+(--min or --max) the others go on, and another process takes its place.
 
 [bold]Exit code[/bold]: that of the rank that failed first, 128 + n if signal n ended it; 1 if a
 host failed; 2 for wrong usage.
@@ -125,11 +136,59 @@ def run(
         ),
     ] = None,
     grace: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar="TIME", help="Time between SIGTERM and SIGKILL when ranks are ended: 500ms."
+            metavar="TIME",
+            show_default="3s, elastic 30s",
+            help="Time between SIGTERM and SIGKILL when ranks are ended: 500ms.",
         ),
-    ] = "3s",
+    ] = None,
+    min_ranks: Annotated[
+        int | None,
+        typer.Option(
+            "--min",
+            min=1,
+            show_default="1",
+            rich_help_panel=ELASTIC,
+            help="Smallest number of ranks with which the job goes on.",
+        ),
+    ] = None,
+    max_ranks: Annotated[
+        int | None,
+        typer.Option(
+            "--max",
+            min=1,
+            show_default="the slots of the hosts",
+            rich_help_panel=ELASTIC,
+            help="Largest number of ranks.",
+        ),
+    ] = None,
+    hosts_from: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PROGRAM",
+            rich_help_panel=ELASTIC,
+            help="Program that is run every second and prints the hosts, each as a:2.",
+        ),
+    ] = None,
+    max_restarts: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            show_default="no limit",
+            rich_help_panel=ELASTIC,
+            help="Largest number of failed processes that are replaced.",
+        ),
+    ] = None,
+    wait: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            show_default="10m",
+            rich_help_panel=ELASTIC,
+            help="Longest time with fewer slots than --min.",
+        ),
+    ] = None,
     python: Annotated[
         str | None,
         typer.Option(
@@ -195,12 +254,24 @@ def run(
     ] = False,
 ) -> None:
     """Start the ranks of a program on this host or on other hosts."""
-    from slipstream.cluster import Job, launch
-    from slipstream.cluster.output_files import OutputFiles
+    from slipstream.cluster import Job
 
-    chosen_hosts = _choose_hosts(hosts, hostfile, ranks_per_host, num_processes)
+    given = HostArguments(
+        hosts=hosts,
+        hostfile=hostfile,
+        ranks_per_host=ranks_per_host,
+        num_processes=num_processes,
+        min_ranks=min_ranks,
+        max_ranks=max_ranks,
+        hosts_from=hosts_from,
+        max_restarts=max_restarts,
+        wait=wait,
+    )
+    chosen_hosts = choose_hosts(given)
+    elastic = choose_elastic_options(given, chosen_hosts)
     if tty:
-        _check_terminal(chosen_hosts, output_filename, as_json=as_json)
+        _check_terminal(chosen_hosts, output_filename, as_json=as_json, elastic=given.is_elastic)
+    grace = grace or (GRACE if elastic is None else ELASTIC_GRACE)
     job = Job(
         hosts=chosen_hosts,
         program=tuple(program),
@@ -213,57 +284,75 @@ def run(
         grace_seconds=parse_duration(grace, "grace", bare_seconds=True),
         nccl_plugin=nccl_plugin,
     )
-    ranks = [host.name for host in chosen_hosts for _ in range(host.slots)]
-    display = _display(ranks, "failed" if tty else show.value, as_json=as_json, color=not no_color)
-    if output_filename is not None:
-        display = OutputFiles(display, output_filename, len(ranks))
-    code = launch(job, display, own_terminal=tty)
+    shown = Shown(mode="failed" if tty else show.value, as_json=as_json, color=not no_color)
+    if elastic is None:
+        code = _launch(job, shown, output_filename, tty=tty)
+    else:
+        code = _launch_elastic(job, elastic, shown, output_filename)
     if output_filename is not None:
         written(output_filename)
     raise typer.Exit(code)
 
 
-def _display(ranks: list[str], mode: OutputMode, *, as_json: bool, color: bool) -> Display:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shown:
+    """What is shown of a job: the ranks whose lines are shown, as JSON or not, in colour or not."""
+
+    mode: OutputMode
+    as_json: bool
+    color: bool
+
+
+def _launch(job: Job, shown: Shown, output_filename: Path | None, *, tty: bool) -> int:
+    from slipstream.cluster import launch
+    from slipstream.cluster.labels import Labels
+    from slipstream.cluster.output_files import OutputFiles
+
+    ranks = [host.name for host in job.hosts for _ in range(host.slots)]
+    display: Display = _display(Labels(ranks), shown)
+    if output_filename is not None:
+        display = OutputFiles(display, output_filename, len(ranks))
+    return launch(job, display, own_terminal=tty)
+
+
+def _launch_elastic(
+    job: Job, options: ElasticOptions, shown: Shown, output_filename: Path | None
+) -> int:
+    from slipstream.cluster.elastic import launch_elastic
+    from slipstream.cluster.labels import Labels
+    from slipstream.cluster.output_files import ElasticOutputFiles
+
+    several = options.hosts_from is not None or len(job.hosts) > 1
+    display: ElasticDisplay = _display(Labels([], with_hosts=several), shown)
+    if output_filename is not None:
+        display = ElasticOutputFiles(display, output_filename)
+    return launch_elastic(job, options, display)
+
+
+def _display(labels: Labels, shown: Shown) -> JsonDisplay | TerminalDisplay:
     from slipstream.cluster.display import JsonDisplay, TerminalDisplay
 
-    if as_json:
-        return JsonDisplay(sys.stdout, mode=mode)
+    if shown.as_json:
+        return JsonDisplay(sys.stdout, mode=shown.mode)
     from rich.console import Console
 
-    color = color and not Console().no_color
-    return TerminalDisplay(ranks, sys.stdout, sys.stderr, mode=mode, color=color)
+    color = shown.color and not Console().no_color
+    return TerminalDisplay(labels, sys.stdout, sys.stderr, mode=shown.mode, color=color)
 
 
 def _check_terminal(
-    hosts: tuple[Host, ...], output_filename: Path | None, *, as_json: bool
+    hosts: tuple[Host, ...], output_filename: Path | None, *, as_json: bool, elastic: bool
 ) -> None:
+    if elastic:
+        raise UsageError(
+            "--tty needs a rank 0 that stays; leave it out of elastic jobs (--min, --max)"
+        )
     if not hosts[0].is_local:
         raise UsageError(f"--tty needs rank 0 on this host; it is on {hosts[0].name!r}")
     if output_filename is not None:
         raise UsageError("both --tty and --output-filename are given; allowed: one of them")
     if as_json:
         raise UsageError("both --tty and --json are given; allowed: one of them")
-
-
-def _choose_hosts(
-    hosts: str | None, hostfile: Path | None, ranks_per_host: int | None, num_processes: int | None
-) -> tuple[Host, ...]:
-    from slipstream.cluster import Host, fill_hosts, parse_hosts, read_hostfile
-
-    if hosts is not None and hostfile is not None:
-        raise UsageError("both -H and --hostfile are given; allowed: one of them")
-    if ranks_per_host is not None and num_processes is not None:
-        raise UsageError("both -n and -np are given; allowed: ranks on each host, or in all")
-    if hostfile is not None:
-        chosen = read_hostfile(hostfile)
-    elif hosts is not None:
-        chosen = parse_hosts(hosts, default_slots=ranks_per_host)
-    else:
-        slots = ranks_per_host or num_processes
-        if slots is None:
-            raise UsageError("neither -n nor -H is given; say -n 2 or -H a:2,b:2")
-        chosen = (Host(name="localhost", slots=slots),)
-    return chosen if num_processes is None else fill_hosts(chosen, num_processes)
 
 
 def _ssh_options(

@@ -9,6 +9,7 @@ from rich.cells import set_cell_size
 from rich.color import ColorSystem
 from rich.style import Style
 
+from slipstream.cluster.labels import Labels
 from slipstream.cluster.launcher import Failure
 from slipstream.cluster.outlet import Outlet
 
@@ -27,7 +28,7 @@ class TerminalDisplay:
     """A display that writes complete output lines, each after the number of its rank.
 
     Args:
-        hosts: Host name of each rank.
+        labels: Labels of the ranks, or the host name of each rank.
         out: Stream for the standard output of the ranks.
         err: Stream for the standard error of the ranks, and for the launcher's remarks.
         mode: Ranks whose lines are shown during the run: "all", "rank0", or "failed" for no rank.
@@ -36,7 +37,7 @@ class TerminalDisplay:
     """
 
     def __init__(
-        self, hosts: list[str], out: TextIO, err: TextIO, *, mode: OutputMode, color: bool
+        self, labels: Labels | list[str], out: TextIO, err: TextIO, *, mode: OutputMode, color: bool
     ) -> None:
         self._out = Outlet(
             out, lambda why: self.note(f"the output cannot be shown any more: {why}")
@@ -44,10 +45,7 @@ class TerminalDisplay:
         self._err = Outlet(err, lambda _: None)
         self._mode = mode
         self._color = color
-        several = len(set(hosts)) > 1
-        names = [f"{host}:{rank}" if several else str(rank) for rank, host in enumerate(hosts)]
-        self._prefix_width = max(map(len, names)) + 3
-        self._prefixes = [f"[{name}]".ljust(self._prefix_width) for name in names]
+        self._labels = labels if isinstance(labels, Labels) else Labels(labels)
         self._progress = ""
 
     def line(self, rank: int, text: str, *, is_error: bool) -> None:
@@ -59,7 +57,7 @@ class TerminalDisplay:
     def progress(self, rank: int, text: str) -> None:
         """Show the progress line of rank 0 at the bottom of a terminal; ignore other ranks."""
         if rank == 0 and self._shows(rank) and self._err.isatty():
-            room = max(self._err.columns() - self._prefix_width - 1, 1)
+            room = max(self._err.columns() - self._labels.width - 1, 1)
             shown = set_cell_size(text, room).rstrip()
             self._progress = self._prefix(rank, self._err) + shown
             self._err.write(ERASE_LINE + self._progress)
@@ -71,6 +69,13 @@ class TerminalDisplay:
 
     def started(self, rank: int, host: str, pid: int) -> None:
         """Show nothing."""
+
+    def named(self, rank: int, host: str, first_rank: int | None) -> None:
+        """Use another label for the next process of a slot."""
+        self._labels.name(rank, host, first_rank)
+
+    def running(self, count: int) -> None:
+        """Show nothing, because the remarks of the launcher name the number."""
 
     def exited(self, rank: int, host: str, status: int) -> None:
         """Erase the progress line of rank 0 if that rank has ended."""
@@ -86,7 +91,8 @@ class TerminalDisplay:
         """Show the failure of the job, with the last lines of the failed rank."""
         if failure is None:
             return
-        who = failure.host if failure.rank is None else f"rank {failure.rank} on {failure.host}"
+        name = "" if failure.rank is None else self._labels.who(failure.rank)
+        who = f"{name} on {failure.host}" if name else failure.host
         if failure.after_signal:
             self.note(
                 f"the job ended after {failure.after_signal}; {who} ended first: {failure.reason}"
@@ -95,7 +101,7 @@ class TerminalDisplay:
         head = f"slipstream: {who} failed first, after {failure.seconds:.1f} s: {failure.reason}"
         self._write(self._err, self._paint(head, _FAILURE_STYLE, self._err))
         if failure.last_lines:
-            self._write(self._err, f"  last lines of rank {failure.rank}:")
+            self._write(self._err, f"  last lines of {name}:")
         for text in failure.last_lines:
             self._write(self._err, f"    {text}")
         for other in failure.others:
@@ -107,7 +113,9 @@ class TerminalDisplay:
         return self._mode == "all" or (self._mode == "rank0" and rank == 0)
 
     def _prefix(self, rank: int, stream: Outlet) -> str:
-        return self._paint(self._prefixes[rank], _RANK_STYLES[rank % len(_RANK_STYLES)], stream)
+        return self._paint(
+            self._labels.prefix(rank), _RANK_STYLES[rank % len(_RANK_STYLES)], stream
+        )
 
     def _paint(self, text: str, style: Style, stream: Outlet) -> str:
         is_colored = self._color and stream.isatty()
@@ -124,6 +132,9 @@ class TerminalDisplay:
 class JsonDisplay:
     """A display that writes a JSON object per event: started, line, exited, note, finished.
 
+    In an elastic job, events name the `slot` of a process. The `rank` is the one with which the
+    process started, and null if it joined the job. Events `running` have the number of processes.
+
     Args:
         out: Stream for the events.
         mode: Ranks whose lines become events: "all", "rank0", or "failed" for no rank.
@@ -132,11 +143,13 @@ class JsonDisplay:
     def __init__(self, out: TextIO, *, mode: OutputMode) -> None:
         self._out = Outlet(out, lambda why: print(f"no more events: {why}", file=sys.stderr))
         self._mode = mode
+        self._first_ranks: dict[int, int | None] = {}
 
     def line(self, rank: int, text: str, *, is_error: bool) -> None:
         """Report a line that a rank has printed."""
         if self._mode == "all" or (self._mode == "rank0" and rank == 0):
-            self._event("line", rank=rank, stream="stderr" if is_error else "stdout", text=text)
+            stream = "stderr" if is_error else "stdout"
+            self._event("line", **self._who(rank), stream=stream, text=text)
 
     def progress(self, rank: int, text: str) -> None:
         """Report nothing; when a progress line ends, `line` reports its last state."""
@@ -148,11 +161,19 @@ class JsonDisplay:
 
     def started(self, rank: int, host: str, pid: int) -> None:
         """Report that a rank has started."""
-        self._event("started", rank=rank, host=host, pid=pid)
+        self._event("started", **self._who(rank), host=host, pid=pid)
+
+    def named(self, rank: int, host: str, first_rank: int | None) -> None:
+        """Take note of the first rank of a slot's next process."""
+        self._first_ranks[rank] = first_rank
+
+    def running(self, count: int) -> None:
+        """Report the number of processes."""
+        self._event("running", count=count)
 
     def exited(self, rank: int, host: str, status: int) -> None:
         """Report that a rank has ended."""
-        self._event("exited", rank=rank, host=host, status=status)
+        self._event("exited", **self._who(rank), host=host, status=status)
 
     def note(self, text: str) -> None:
         """Report a remark of the launcher."""
@@ -160,7 +181,15 @@ class JsonDisplay:
 
     def finished(self, failure: Failure | None) -> None:
         """Report how the job ended."""
-        self._event("finished", failure=None if failure is None else asdict(failure))
+        fields = None if failure is None else asdict(failure)
+        if fields is not None and failure is not None and failure.rank is not None:
+            fields |= self._who(failure.rank)
+        self._event("finished", failure=fields)
+
+    def _who(self, number: int) -> dict[str, int | None]:
+        if number in self._first_ranks:
+            return {"slot": number, "rank": self._first_ranks[number]}
+        return {"rank": number}
 
     def _event(self, event: str, **fields: object) -> None:
         self._out.write(json.dumps({"event": event, **fields}) + "\n")

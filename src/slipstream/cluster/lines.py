@@ -73,6 +73,10 @@ class Transcript:
         if cutter.overwritten is not None:
             self._listener.progress(rank, cutter.overwritten)
 
+    def forget(self, rank: int) -> None:
+        """Forget the last lines of a rank, because another process takes its place."""
+        self._last[rank].clear()
+
     def last_lines(self, rank: int) -> Sequence[str]:
         """Return the last lines of both streams of a rank, at most twenty."""
         return tuple(self._last[rank])

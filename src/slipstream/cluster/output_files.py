@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
+from typing import Literal, TextIO
 
+from slipstream.cluster.elastic.launcher import ElasticDisplay
 from slipstream.cluster.launcher import Display, Failure
 from slipstream.errors import UsageError
 
@@ -28,10 +29,10 @@ class OutputFiles:
         self._is_complete = True
         width = len(str(num_ranks - 1))
         try:
-            self._files = [
-                [_file(folder / f"rank.{rank:0{width}}" / name) for name in ("stdout", "stderr")]
-                for rank in range(num_ranks)
-            ]
+            self._files = {
+                rank: _open_pair(folder / f"rank.{rank:0{width}}", "w") for rank in range(num_ranks)
+            }
+            folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(
                 f"--output-filename is {str(folder)!r}, where no files can be created:"
@@ -40,8 +41,9 @@ class OutputFiles:
 
     def line(self, rank: int, text: str, *, is_error: bool) -> None:
         """Write a line to its file and show it; report the first write that fails."""
-        file = self._files[rank][is_error]
-        self._try(lambda: print(text, file=file, flush=True))
+        if rank in self._files:  # files of a process of an elastic job may have failed to open
+            file = self._files[rank][is_error]
+            self._try(lambda: print(text, file=file, flush=True))
         self._shown.line(rank, text, is_error=is_error)
 
     @property
@@ -67,10 +69,13 @@ class OutputFiles:
 
     def finished(self, failure: Failure | None) -> None:
         """Show how the job ended, and close the files."""
-        for files in self._files:
-            for file in files:
-                self._try(file.close)
+        for rank in self._files:
+            self._close(rank)
         self._shown.finished(failure)
+
+    def _close(self, rank: int) -> None:
+        for file in self._files[rank]:
+            self._try(file.close)
 
     def _try(self, write: Callable[[], object]) -> None:
         try:
@@ -84,6 +89,46 @@ class OutputFiles:
             self._is_complete = False
 
 
-def _file(path: Path) -> TextIO:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("w", encoding="utf-8")
+class ElasticOutputFiles(OutputFiles):
+    """Files that keep the output of each process of an elastic job.
+
+    The lines of the first ranks are in FOLDER/rank.N, and the lines of all processes that join in
+    slot N are in FOLDER/slot.N.
+
+    Args:
+        shown: Display to which all lines are passed on.
+        folder: Folder for the files; it is created if missing.
+
+    Raises:
+        UsageError: the folder cannot be created.
+    """
+
+    def __init__(self, shown: ElasticDisplay, folder: Path) -> None:
+        super().__init__(shown, folder, 0)
+        self._elastic = shown
+        self._is_known: set[Path] = set()
+
+    def named(self, rank: int, host: str, first_rank: int | None) -> None:
+        """Open the files of the next process of slot `rank`; append to those of its predecessor."""
+        if rank in self._files:
+            self._close(rank)
+            del self._files[rank]
+        name = f"slot.{rank}" if first_rank is None else f"rank.{first_rank}"
+        path = self._folder / name
+        mode: Literal["a", "w"] = "a" if path in self._is_known else "w"
+        self._is_known.add(path)
+        self._try(lambda: self._files.update({rank: _open_pair(path, mode)}))
+        self._elastic.named(rank, host, first_rank)
+
+    def running(self, count: int) -> None:
+        """Show the number of processes."""
+        self._elastic.running(count)
+
+
+def _open_pair(folder: Path, mode: Literal["a", "w"]) -> tuple[TextIO, TextIO]:
+    folder.mkdir(parents=True, exist_ok=True)
+    return _open(folder / "stdout", mode), _open(folder / "stderr", mode)
+
+
+def _open(path: Path, mode: Literal["a", "w"]) -> TextIO:
+    return path.open(mode, encoding="utf-8")

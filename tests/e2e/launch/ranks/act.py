@@ -1,9 +1,11 @@
 """A rank that does what its arguments say, in their order, or what RANK:ACTION says for its rank.
 
+A process that joins an elastic job has no rank: join:ACTION is for all of these.
+
 print=TEXT  error=TEXT  progress=PERCENT  wait   exit=CODE
 kill=SIGNAL (itself)  ignore=SIGNAL  last=SIGNAL (say goodbye, exit 0)
 spawn (a child)  escape (a child in a session of its own)
-leave=PATH (an empty file)  await=PATH (until it is there)
+leave=PATH (an empty file)  await=PATH (until it is there)  show=NAME (a variable)
 """
 
 import os
@@ -54,6 +56,7 @@ ACTIONS: dict[str, Callable[[str], object]] = {
     "progress": draw,
     "leave": lambda value: Path(value).touch(),
     "await": await_file,
+    "show": lambda value: print(f"{value}={os.environ.get(value)}", flush=True),
 }
 
 
@@ -61,7 +64,7 @@ def main() -> None:
     """Do what concerns this rank."""
     for argument in sys.argv[1:]:
         rank, mark, action = argument.partition(":")
-        if not mark or rank == os.environ["RANK"]:
+        if not mark or rank == os.environ.get("RANK", "join"):
             name, _, value = (action or argument).partition("=")
             ACTIONS[name](value)
 

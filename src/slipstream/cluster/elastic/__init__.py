@@ -1,0 +1,4 @@
+"""Run a job whose processes are replaced when they fail, on hosts that come and go."""
+
+from slipstream.cluster.elastic.launcher import launch_elastic as launch_elastic
+from slipstream.cluster.elastic.options import ElasticOptions as ElasticOptions

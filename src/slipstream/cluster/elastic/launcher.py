@@ -1,0 +1,532 @@
+"""The launcher of an elastic job: failed processes are replaced, and hosts come and go.
+
+One thread waits for messages of all agents, for signals and for the program that prints hosts with
+one select(). After each event, `_reconcile` compares the processes that run with the slots that may
+be used, and starts and ends processes. A job has four phases:
+
+    gathering   no process runs; processes start together, with ranks, once enough slots are usable
+    running     processes that fail are replaced by processes that join
+    finishing   a process has ended with 0, so no process starts any more
+    ending      a signal or a failure ends all processes
+"""
+
+import os
+import selectors
+import signal
+import time
+from dataclasses import replace
+from enum import Enum
+from typing import Protocol
+
+from slipstream.cluster.blame import telling_line
+from slipstream.cluster.elastic.host_script import HostScript
+from slipstream.cluster.elastic.hosts import ElasticHost, HostPool
+from slipstream.cluster.elastic.options import ElasticOptions
+from slipstream.cluster.elastic.slots import QUICK_SECONDS, Slot
+from slipstream.cluster.elastic.starts import Starter
+from slipstream.cluster.job import Job
+from slipstream.cluster.launcher import LAUNCH_FAILED, MARGIN_SECONDS, Display, Failure
+from slipstream.cluster.lines import Transcript
+from slipstream.cluster.link import describe_status
+from slipstream.cluster.messages import (
+    EndSlot,
+    Exited,
+    Kill,
+    Message,
+    NotStarted,
+    Output,
+    Signal,
+    Started,
+)
+from slipstream.cluster.signals import (
+    END_SIGNALS,
+    PASSED_SIGNALS,
+    expect_children,
+    signals_as_bytes,
+)
+from slipstream.errors import InternalError, UsageError
+from slipstream.settings import Settings
+
+LEFT = 128 + signal.SIGTERM  # exit code of a process that left gracefully after SIGTERM
+
+# Failures in a row, each within five seconds after a start, that show an error of the program. The
+# second number holds as long as no process of the job has run for longer. Chosen by hand.
+MAX_QUICK_FAILURES = 10
+MAX_FIRST_FAILURES = 5
+# Slots that may be used so soon are waited for when the first processes start. Chosen by hand.
+TOGETHER_SECONDS = 2.0
+MIN_WAIT_SECONDS = 0.02
+
+
+class ElasticDisplay(Display, Protocol):
+    """The interface of a display of an elastic job; slots have the place of ranks."""
+
+    def named(self, rank: int, host: str, first_rank: int | None) -> None:
+        """Take note that a process starts in slot `rank`, with a first rank or to join the job."""
+
+    def running(self, count: int) -> None:
+        """Receive the number of processes that run, whenever it has changed."""
+
+
+class _Phase(Enum):
+    GATHERING = 1
+    RUNNING = 2
+    FINISHING = 3
+    ENDING = 4
+
+
+def launch_elastic(job: Job, options: ElasticOptions, display: ElasticDisplay) -> int:
+    """Run an elastic job; blocks until every process has ended. Call it in the main thread.
+
+    Args:
+        job: Program of the job, and its first hosts unless `options.hosts_from` prints them.
+        options: Limits of the job, and the source of its hosts.
+        display: Display that receives all events; the number of a slot takes the place of a rank.
+
+    Returns:
+        0 for success, else the exit code of the process that failed first (128 + n if signal n
+        ended it), or 1 if a host failed.
+
+    Raises:
+        ConfigError: an environment variable has a value that is not allowed.
+        UsageError: `options.hosts_from` is no program.
+    """
+    expect_children()
+    with signals_as_bytes(signal.SIGCHLD, *END_SIGNALS, *PASSED_SIGNALS) as wakeup:
+        return _ElasticLauncher(job, options, display).run(wakeup)
+
+
+class _ElasticLauncher:
+    def __init__(self, job: Job, options: ElasticOptions, display: ElasticDisplay) -> None:
+        self._job = job
+        self._options = options
+        self._display = display
+        self._transcript = Transcript(display)
+        self._selector = selectors.DefaultSelector()
+        limit = Settings.from_environment(job.effective_environ).connect_timeout_seconds
+        self._pool = HostPool(job, self._selector, self._receive, self._lose_host, limit)
+        self._starter = Starter(job, options, self._pool)
+        self._script = None
+        if options.hosts_from is not None:
+            self._script = HostScript(
+                options.hosts_from, job.effective_environ, options.default_slots
+            )
+        self._script_problem = ""
+        self._phase = _Phase.GATHERING
+        self._used: list[Slot] = []
+        self._began_at = time.monotonic()
+        self._scarce_since: float | None = self._began_at
+        self._num_failures = 0
+        self._has_trained = False  # whether a process ever ran for longer than QUICK_SECONDS
+        self._failure: Failure | None = None
+        self._signal: int | None = None
+        self._has_obeyed = False  # whether a process ended with 0 after the signal
+        self._has_started = False
+        self._kill_at: float | None = None
+        self._give_up_at: float | None = None
+        self._last_note = ""
+        self._last_count = 0
+
+    def run(self, wakeup: int) -> int:
+        self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._take_signals(wakeup))
+        if self._script is None:
+            self._pool.update(self._job.hosts)
+        try:
+            while not self._is_over():
+                self._reconcile()
+                for key, _ in self._selector.select(self._seconds_to_deadline()):
+                    if key.fd in self._selector.get_map():
+                        key.data()
+        finally:
+            if self._script is not None:
+                self._script.close()
+            self._pool.close()
+        self._display.finished(self._failure)
+        if self._failure is not None:
+            return self._failure.exit_code
+        return 128 + self._signal if self._signal and not self._has_obeyed else 0
+
+    def _is_over(self) -> bool:
+        return self._phase is _Phase.ENDING and not self._pool.is_open
+
+    @property
+    def _running(self) -> list[Slot]:
+        return [slot for slot in self._pool.slots if slot.is_running]
+
+    # ---- what is due ----
+
+    def _reconcile(self) -> None:
+        now = time.monotonic()
+        self._mind_reader()
+        if self._phase in (_Phase.GATHERING, _Phase.RUNNING):
+            self._ask_script()
+            self._pool.connect(self._options.max_ranks)
+            self._pool.give_up_mute()
+            for host in self._pool:
+                self._pool.reserve(host)
+            self._choose_slots()
+            self._judge(now)
+        if self._phase is _Phase.GATHERING:
+            self._start_first(now)
+        elif self._phase is _Phase.RUNNING:
+            self._end_withdrawn()
+            self._start_replacements(now)
+        elif self._phase is _Phase.FINISHING:
+            self._finish()
+        else:
+            self._meet_deadlines(now)
+        count = len(self._running)
+        if count != self._last_count:
+            self._last_count = count
+            self._display.running(count)
+
+    def _seconds_to_deadline(self) -> float | None:
+        now = time.monotonic()
+        times = [self._kill_at, self._give_up_at]
+        if self._phase in (_Phase.GATHERING, _Phase.RUNNING):
+            times += [slot.start_at for slot in self._used if not slot.is_running]
+            times += [self._script.due_at] if self._script is not None else []
+            if self._scarce_since is not None:
+                times.append(self._scarce_since + self._options.wait_seconds)
+            of_hosts = self._pool.seconds_to_deadline(now)
+            times += [] if of_hosts is None else [now + of_hosts]
+        due = [moment for moment in times if moment is not None]
+        return max(min(due) - now, MIN_WAIT_SECONDS) if due else None
+
+    def _ask_script(self) -> None:
+        script = self._script
+        if script is None or not script.advance():
+            return
+        if script.problem and script.problem != self._script_problem:
+            kept = "; the last list still holds" if script.hosts else ""
+            self._display.note(f"{script.path.name} failed: {script.problem}{kept}")
+        elif self._script_problem and not script.problem:
+            self._display.note(f"{script.path.name} prints hosts again")
+        self._script_problem = script.problem
+        if not script.problem:
+            self._pool.update(script.hosts)
+
+    def _choose_slots(self) -> None:
+        """Choose the slots to use: those that are in use stay, as long as they may be used."""
+        usable = [slot for host in self._pool for slot in host.usable_slots]
+        kept = [slot for slot in self._used if slot in usable]
+        leaving = [slot for slot in self._running if slot not in usable]
+        room = self._options.max_ranks - len(kept) - len(leaving)
+        added = [slot for slot in usable if slot not in kept][: max(room, 0)]
+        chosen = (*kept, *added)
+        self._used = [slot for slot in usable if slot in chosen]
+
+    # ---- starts ----
+
+    def _start_first(self, now: float) -> None:
+        due = [slot for slot in self._used if slot.start_at <= now]
+        is_early = any(now < slot.start_at <= now + TOGETHER_SECONDS for slot in self._used)
+        if any(host.is_connecting for host in self._pool):
+            return
+        if len(self._used) < self._options.min_ranks:
+            self._say_what_is_missing()
+        if len(due) < self._options.min_ranks or is_early or self._running:
+            return
+        self._last_note = ""
+        try:
+            ranks = self._starter.first_environments(due)
+        except UsageError as error:
+            self._fail(due[0].host, str(error))
+            return
+        self._say_threads(due[0])
+        self._phase = _Phase.RUNNING
+        for rank, (slot, variables) in enumerate(zip(due, ranks, strict=True)):
+            self._start(slot, rank, variables, now)
+        limits = f"{self._options.min_ranks} to {self._options.max_ranks}"
+        self._display.note(f"{_processes(len(due))} started; {limits} may take part")
+
+    def _start_replacements(self, now: float) -> None:
+        for slot in self._used:
+            if not slot.is_running and slot.start_at <= now:
+                self._start(slot, None, None, now)
+                count = _processes(len(self._running))
+                self._display.note(f"{slot.who} starts and joins; {count} running")
+
+    def _start(
+        self, slot: Slot, rank: int | None, variables: dict[str, str] | None, now: float
+    ) -> None:
+        slot.start(now, rank)
+        self._display.named(slot.number, slot.host, rank)
+        self._transcript.forget(slot.number)
+        link = self._pool.host_of(slot).link
+        assert link is not None
+        try:
+            link.send(self._starter.order(slot, variables))
+        except UsageError as error:
+            self._take_end(slot, LAUNCH_FAILED, str(error))
+            return
+        self._has_started = True
+
+    def _say_threads(self, slot: Slot) -> None:
+        threads = {} if self._has_started else self._starter.threads(self._pool.host_of(slot))
+        for name, value in threads.items():
+            self._display.note(
+                f"each process on {slot.host} gets {name}={value}; set the variable to choose"
+                " another number"
+            )
+
+    def _say_what_is_missing(self) -> None:
+        count, least = len(self._used), self._options.min_ranks
+        if self._script is None or self._script.num_runs > 0:
+            self._note_once(
+                f"{count} of at least {least} slots can be used; the job waits for others, at most"
+                f" {self._options.wait_seconds:g} s"
+            )
+
+    def _note_once(self, text: str) -> None:
+        if text != self._last_note:
+            self._display.note(text)
+        self._last_note = text
+
+    # ---- messages ----
+
+    def _receive(self, host: ElasticHost, message: Message) -> None:
+        match message:
+            case Started():
+                slot = host.slots[message.local_rank]
+                self._display.started(slot.number, slot.host, message.pid)
+            case Output():
+                number = host.slots[message.local_rank].number
+                data = message.data.encode("latin-1")
+                self._transcript.feed(number, data, is_error=message.is_error)
+            case Exited():
+                slot = host.slots[message.local_rank]
+                self._display.exited(slot.number, slot.host, message.status)
+                self._take_end(slot, message.status, describe_status(message.status))
+            case NotStarted():
+                self._take_end(host.slots[message.local_rank], LAUNCH_FAILED, message.reason)
+            case _:
+                raise InternalError(
+                    f"the agent of {host.host.name} sent the order {message!r}; please report it"
+                )
+
+    def _take_end(self, slot: Slot, status: int, reason: str) -> None:
+        now = time.monotonic()
+        failure = self._failure_of(slot, status, reason, now)
+        self._has_trained |= now - slot.started_at > QUICK_SECONDS
+        if self._phase is _Phase.ENDING:
+            slot.is_running = False
+            self._take_end_by_order(status, failure)
+        elif slot.is_ending:
+            slot.end(now, None)
+            self._display.note(f"{slot.who} has left: {reason}{self._count()}")
+        elif status == 0:
+            slot.is_running = False
+            self._take_success(slot)
+        elif self._phase is _Phase.FINISHING:
+            slot.is_running = False
+            self._take_late_failure(slot, failure)
+        else:
+            self._plan_replacement(slot, status, failure, now)
+
+    def _failure_of(self, slot: Slot, status: int, reason: str, now: float) -> Failure:
+        return Failure(
+            host=slot.host,
+            rank=slot.number,
+            reason=reason,
+            seconds=now - self._began_at,
+            exit_code=128 - status if status < 0 else status,
+            last_lines=self._transcript.last_lines(slot.number),
+        )
+
+    def _plan_replacement(self, slot: Slot, status: int, failure: Failure, now: float) -> None:
+        ran = now - slot.started_at
+        is_failure = status != LEFT
+        delay = slot.end(now, failure if is_failure else None)
+        limit = self._options.max_restarts
+        self._num_failures += is_failure
+        slot.is_spent = is_failure and limit is not None and self._num_failures > limit
+        follows = f"the next one starts in {delay:g} s"
+        if slot.is_spent:
+            follows = f"it is not replaced, because --max-restarts is {limit}"
+        what = f"failed after {ran:.1f} s" if is_failure else "has left"
+        said = telling_line(failure.last_lines) if is_failure and status > 0 else ""
+        said = f": {said}" if said else ""
+        self._display.note(f"{slot.who} {what}: {failure.reason}{said}; {follows}{self._count()}")
+
+    def _count(self) -> str:
+        return f"; {_processes(len(self._running))} running"
+
+    def _lose_host(self, host: ElasticHost, reason: str) -> None:
+        """Take note that an agent could not be started, or was lost with its processes."""
+        if self._phase is _Phase.ENDING:
+            for slot in host.running_slots:
+                slot.is_running = False
+            return
+        if reason != host.problem or host.running_slots:
+            seconds = host.retry_at - time.monotonic()
+            self._display.note(
+                f"{host.host.name} cannot be used: {reason}; the next try is in {seconds:.0f} s"
+            )
+        host.problem = reason
+        for slot in host.running_slots:
+            self._take_end(slot, LAUNCH_FAILED, "its host was lost")
+
+    # ---- withdrawn hosts ----
+
+    def _end_withdrawn(self) -> None:
+        for slot in self._running:
+            if slot not in self._used and not slot.is_ending:
+                slot.is_ending = True
+                self._order_end(slot)
+                grace = self._job.grace_seconds
+                self._display.note(
+                    f"{slot.who} gets SIGTERM, because its slot was withdrawn; it has {grace:g} s"
+                )
+        self._pool.end_idle(also_listed=False)
+
+    def _order_end(self, slot: Slot) -> None:
+        link = self._pool.host_of(slot).link
+        if link is not None:
+            link.send(EndSlot(local_rank=slot.local_rank))
+
+    # ---- success ----
+
+    def _take_success(self, slot: Slot) -> None:
+        if self._phase is not _Phase.FINISHING:
+            self._phase = _Phase.FINISHING
+            self._display.note(
+                f"{slot.who} has finished, so no process starts any more{self._count()}"
+            )
+
+    def _take_late_failure(self, slot: Slot, failure: Failure) -> None:
+        self._display.note(f"{slot.who} failed after others had finished: {failure.reason}")
+        if slot.rank is not None and self._failure is None:
+            self._failure = failure
+
+    def _finish(self) -> None:
+        """End the job once all first processes have ended; end processes that wait to join."""
+        running = self._running
+        if not running:
+            self._end_all()
+        elif all(slot.rank is None for slot in running):
+            for slot in running:
+                if not slot.is_ending:
+                    slot.is_ending = True
+                    self._order_end(slot)
+                    self._display.note(f"{slot.who} gets SIGTERM, because the training is over")
+
+    # ---- failure ----
+
+    def _judge(self, now: float) -> None:
+        """Decide whether the job has failed."""
+        running = self._running
+        if self._is_hopeless(running):
+            failure = self._first_failure()
+            assert failure is not None
+            reason = f"{failure.reason}; this happened again and again, within {QUICK_SECONDS:g} s"
+            self._end_with(replace(failure, reason=f"{reason} after each start"))
+            return
+        if self._phase is _Phase.RUNNING and not running:
+            self._phase = _Phase.GATHERING
+            if self._used:
+                self._display.note("no process is left, so the job starts again")
+        if len(self._used) >= self._options.min_ranks:
+            self._scarce_since = None
+            return
+        if self._scarce_since is None:
+            self._scarce_since = now
+        if not self._can_grow() or now >= self._scarce_since + self._options.wait_seconds:
+            self._end_scarce()
+
+    def _is_hopeless(self, running: list[Slot]) -> bool:
+        is_training = self._has_trained or any(
+            time.monotonic() - slot.started_at > QUICK_SECONDS for slot in running
+        )
+        most = MAX_QUICK_FAILURES if is_training else MAX_FIRST_FAILURES
+        hopeless = [slot for slot in self._used if slot.backoff.quick_failures >= most]
+        return bool(hopeless) and (not running or len(hopeless) == len(self._used))
+
+    def _can_grow(self) -> bool:
+        """Return whether the job may get more slots than it has."""
+        return self._script is not None or any(
+            host.is_connecting or host.link is None for host in self._pool if host.is_listed
+        )
+
+    def _first_failure(self) -> Failure | None:
+        failures = [slot.failure for slot in self._pool.slots if slot.failure is not None]
+        return min(failures, key=lambda failure: failure.seconds, default=None)
+
+    def _end_scarce(self) -> None:
+        count, least = len(self._used), self._options.min_ranks
+        failure = self._first_failure()
+        lost = next((host for host in self._pool if host.problem), None)
+        if failure is not None:
+            self._display.note(f"{count} of at least {least} slots can be used; the job ends")
+            self._end_with(failure)
+        elif lost is not None:
+            self._fail(lost.host.name, lost.problem)
+        else:
+            name = "" if self._script is None else self._script.path.name
+            reason = self._script_problem or f"{count} of at least {least} slots are usable"
+            self._fail(name, reason)
+
+    def _fail(self, host: str, reason: str) -> None:
+        seconds = time.monotonic() - self._began_at
+        self._end_with(
+            Failure(host=host, rank=None, reason=reason, seconds=seconds, exit_code=LAUNCH_FAILED)
+        )
+
+    # ---- end ----
+
+    def _end_with(self, failure: Failure) -> None:
+        self._failure = self._failure or failure
+        self._end_all()
+
+    def _end_all(self) -> None:
+        self._phase = _Phase.ENDING
+        self._give_up_at = time.monotonic() + self._job.grace_seconds + MARGIN_SECONDS
+        self._pool.end_all()
+
+    def _take_end_by_order(self, status: int, failure: Failure) -> None:
+        self._has_obeyed |= status == 0
+        if self._signal is not None and self._failure is None and status != 0:
+            name = signal.Signals(self._signal).name
+            self._failure = replace(failure, after_signal=name)
+
+    def _take_signals(self, wakeup: int) -> None:
+        for number in os.read(wakeup, 64):
+            if number == signal.SIGCHLD:  # the program that prints hosts has ended
+                continue
+            name = signal.Signals(number).name
+            if number in PASSED_SIGNALS:
+                self._pool.order(Signal(number=number))
+            elif self._signal is not None:
+                self._kill_at = time.monotonic()
+                self._display.note(f"{name} came again: the processes are killed")
+            else:
+                self._end_by_signal(number, f"{name} goes to every process")
+
+    def _end_by_signal(self, number: int, why: str) -> None:
+        self._signal = number
+        self._phase = _Phase.ENDING
+        grace = self._job.grace_seconds
+        self._kill_at = time.monotonic() + grace
+        self._pool.order(Signal(number=number))
+        self._pool.end_idle(also_listed=True)
+        self._display.note(f"{why}; after {grace:g} s, or after another one, they are killed")
+
+    def _mind_reader(self) -> None:
+        """Send SIGTERM to all processes if nobody reads the output any more."""
+        if self._display.has_no_reader and self._signal is None:
+            self._end_by_signal(signal.SIGTERM, "nobody reads the output: SIGTERM")
+
+    def _meet_deadlines(self, now: float) -> None:
+        if self._signal is not None:
+            self._pool.end_idle(also_listed=True)
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill_at = None
+            self._give_up_at = now + MARGIN_SECONDS
+            self._pool.order(Kill())
+        if self._give_up_at is not None and now >= self._give_up_at:
+            self._give_up_at = None
+            self._pool.abandon(self._display.note)
+
+
+def _processes(count: int) -> str:
+    return f"{count} process{'es' * (count != 1)}"

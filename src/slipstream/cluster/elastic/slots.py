@@ -1,0 +1,100 @@
+"""The slots of an elastic job: each has one process at a time, and a back-off after failures."""
+
+from dataclasses import dataclass, field
+
+from slipstream.cluster.launcher import Failure
+
+# All chosen by hand. A process that ends within QUICK_SECONDS did not come to train.
+QUICK_SECONDS = 5.0
+# After a process has run for so long, the next failure of its slot counts as the first one.
+WELL_SECONDS = 60.0
+MAX_BACKOFF_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class Backoff:
+    """The time until the next start: 1, 2, 4 ... at most 60 seconds.
+
+    Attributes:
+        quick_failures: Number of failures in a row, each within five seconds after a start.
+    """
+
+    quick_failures: int = 0
+    _ends: int = field(default=0, init=False)
+
+    def count_end(self, ran_seconds: float, *, is_failure: bool) -> float:
+        """Count an end, and return the time in seconds until the next start.
+
+        Args:
+            ran_seconds: Time in seconds from the last start to this end.
+            is_failure: Whether it failed, and did not leave by itself.
+        """
+        if ran_seconds >= WELL_SECONDS:
+            self._ends = 0
+        is_quick = is_failure and ran_seconds < QUICK_SECONDS
+        self.quick_failures = self.quick_failures + 1 if is_quick else 0
+        self._ends += 1
+        return min(2.0 ** (min(self._ends, 10) - 1), MAX_BACKOFF_SECONDS)
+
+
+@dataclass(kw_only=True, slots=True)
+class Slot:
+    """A slot of a host: room for one process.
+
+    Args:
+        number: Number of the slot in the job, in the order in which slots were found.
+        host: Name of the host.
+        local_rank: Number of the slot on its host, from 0.
+
+    Attributes:
+        port: Port at which the slot's process listens; 0 while no agent has reserved one.
+        rank: First rank of the slot's process; None if it joined the job.
+        is_running: Whether the slot's process was ordered to start and has not ended.
+        is_ending: Whether the slot's process was ordered to end.
+        is_spent: Whether no process may start in the slot any more.
+        started_at: Time of the last start, on the monotonic clock.
+        start_at: Earliest time of the next start.
+        failure: First failure in the slot since a process ran well in it, or None.
+    """
+
+    number: int
+    host: str
+    local_rank: int
+    port: int = 0
+    rank: int | None = None
+    is_running: bool = False
+    is_ending: bool = False
+    is_spent: bool = False
+    started_at: float = 0.0
+    start_at: float = 0.0
+    failure: Failure | None = None
+    backoff: Backoff = field(default_factory=Backoff)
+
+    @property
+    def who(self) -> str:
+        """Name of the slot's process in messages."""
+        what = f"slot {self.number}" if self.rank is None else f"rank {self.rank}"
+        return f"{what} on {self.host}"
+
+    def start(self, now: float, rank: int | None) -> None:
+        """Take note that a process starts, with a rank or to join the job."""
+        self.rank = rank
+        self.is_running = True
+        self.is_ending = False
+        self.started_at = now
+
+    def end(self, now: float, failure: Failure | None) -> float:
+        """Take note of an end; return the time in seconds until the next start.
+
+        Args:
+            now: Time of the end.
+            failure: Failure of the process, or None if it left by itself.
+        """
+        ran = now - self.started_at
+        self.is_running = False
+        if ran >= WELL_SECONDS:
+            self.failure = None
+        self.failure = self.failure or failure
+        delay = self.backoff.count_end(ran, is_failure=failure is not None)
+        self.start_at = now + delay
+        return delay
