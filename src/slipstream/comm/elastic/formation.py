@@ -29,8 +29,8 @@ from slipstream.errors import AuthError, ConfigError, PeerError
 NOBODY = Claim(rank=0, world_size=0, epoch=0)  # members say who they are in their first message
 
 # Time limits for contact with a member that may be dead, and with one that lives.
-_SUSPECT_SECONDS = 1.0
-CONTACT_SECONDS = 2.0
+_SUSPECT_SECONDS = 0.5
+CONTACT_SECONDS = 1.0
 _SILENT_SECONDS = 5 * KEEP_ALIVE_SECONDS  # silence after which a leader that waits is given up
 
 

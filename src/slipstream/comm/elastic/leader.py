@@ -57,7 +57,6 @@ class Leader:
         while True:
             if self._base().number > self._standing.epoch.number:
                 raise OutError("the others have gone on while this rank did not answer")
-            self._look_for_dead()
             if self._has_everybody():
                 if self._may_go_on():
                     survivors = self._survivors()
@@ -66,6 +65,7 @@ class Leader:
                     if not few or self._standing.leaves:
                         return self._decide(survivors, joiners)
                 else:
+                    self._look_for_dead()
                     self._send_away()
                     if time.monotonic() > self._patience and self._may_follow():
                         raise UnreachableError("another member may lead")

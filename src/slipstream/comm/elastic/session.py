@@ -111,6 +111,7 @@ class ElasticSession:
             PeerTimeoutError: no member has admitted this process in time.
             OverError: the training has ended.
         """
+        self._following = None
         deadline = time.monotonic() + FORM_SECONDS
         for place in self._places(deadline):
             try:
@@ -264,6 +265,8 @@ class ElasticSession:
     def _forget_world(self) -> None:
         self.is_new = True
         self._flags = None
+        others = (each for each in self.epoch.members if each.uid != self.me.uid)
+        self.epoch = Epoch(number=self.epoch.number, nonce="", members=tuple(others))
         worlds.shutdown()
 
     def _lost(self) -> set[str]:
@@ -363,8 +366,10 @@ class ElasticSession:
                 return self._direction()
             case "join" if self._is_over:
                 return {"say": "over"}
+            case "join" if not self.epoch.has(self.me.uid):
+                return {"say": "out", "why": "this process is no member itself"}
             case "join":
-                return self._direction(self.epoch.leader if self.epoch.members else None)
+                return self._direction(self.epoch.leader)
             case _:
                 return {"say": "out", "why": f"{arrival.kind!r} is no wish of a member"}
 
