@@ -21,7 +21,7 @@ class Labels:
 
     @property
     def width(self) -> int:
-        """Number of columns of each prefix."""
+        """Number of columns of the prefix of each rank."""
         return self._width
 
     def name(self, number: int, host: str, rank: int | None) -> None:
@@ -29,11 +29,12 @@ class Labels:
         label = f"slot {number}" if rank is None else str(rank)
         self._names[number] = f"slot {number}" if rank is None else f"rank {rank}"
         self._labels[number] = f"{host}:{label}" if self._with_hosts else label
-        self._width = max(self._width, len(self._labels[number]) + 3)
+        if rank is not None:  # a label that is longer must not move the lines of all others
+            self._width = max(self._width, len(self._labels[number]) + 3)
 
     def prefix(self, number: int) -> str:
         """Return the text before each line of a process."""
-        return f"[{self._labels[number]}]".ljust(self._width)
+        return f"[{self._labels[number]}] ".ljust(self._width)
 
     def who(self, number: int) -> str:
         """Return the name of a process in messages."""

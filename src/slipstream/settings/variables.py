@@ -332,8 +332,8 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_SLOT",
             integer(0, 1_000_000),
-            "Number of this process's slot on its host, from 0. Processes of an elastic job can choose"
-            " a GPU by it, because ranks change. `slipstream run` sets it.",
+            "Number of the process's slot on its host, from 0. In an elastic job, it chooses a GPU,"
+            " because ranks change. `slipstream run` sets it.",
             "none",
         ),
     )
