@@ -20,6 +20,7 @@ from slipstream.cluster.messages import (
     EndSlot,
     Exited,
     Hello,
+    Joined,
     Kill,
     Message,
     NotStarted,
@@ -46,6 +47,7 @@ from slipstream.cluster.processes import (
 )
 from slipstream.cluster.signals import END_SIGNALS, expect_children, signals_as_bytes
 from slipstream.errors import ConfigError, InternalError
+from slipstream.settings import member_fd_environment
 
 READ_BYTES = 65536
 # While more bytes than this wait for the launcher, the pipes of the ranks are not read, so that the
@@ -64,6 +66,7 @@ class _Rank:
     ended_at: float | None = None
     frees_slot: bool = False  # whether another process may follow in the slot of this one
     kill_at: float | None = None
+    news: int | None = None  # descriptor from which the byte of a new member is read
 
 
 class Agent:
@@ -178,14 +181,32 @@ class Agent:
         self._grace_seconds = order.grace_seconds
         environ = {name: text for name, text in os.environ.items() if name not in order.unset}
         environ |= order.environ
+        news, descriptor = os.pipe()
+        environ |= member_fd_environment(descriptor)
         try:
             if order.nccl_plugin:
                 environ |= plugin_environment(environ)
-            process = start_rank(order.argv, order.cwd, environ)
+            process = start_rank(order.argv, order.cwd, environ, inherited=(descriptor,))
         except (OSError, ConfigError) as error:
+            os.close(news)
             self._send(NotStarted(local_rank=order.local_rank, reason=_refusal(order, error)))
             return
-        self._follow(_Rank(local_rank=order.local_rank, process=process, frees_slot=True))
+        finally:
+            os.close(descriptor)
+        rank = _Rank(local_rank=order.local_rank, process=process, frees_slot=True, news=news)
+        self._follow(rank)
+        self._selector.register(news, selectors.EVENT_READ, lambda: self._read_news(rank, news))
+
+    def _read_news(self, rank: _Rank, news: int) -> None:
+        if os.read(news, 1):
+            self._send(Joined(local_rank=rank.local_rank))
+        self._forget_news(rank)
+
+    def _forget_news(self, rank: _Rank) -> None:
+        if rank.news is not None:
+            self._selector.unregister(rank.news)
+            os.close(rank.news)
+            rank.news = None
 
     def _end_slot(self, local_rank: int) -> None:
         for rank in self._ranks:
@@ -199,6 +220,7 @@ class Agent:
         for rank in ended:
             if not rank.streams:
                 self._ranks.remove(rank)
+                self._forget_news(rank)
                 reap_orphans([other.process.pid for other in self._ranks])
                 self._send(Exited(local_rank=rank.local_rank, status=rank.process.returncode))
 

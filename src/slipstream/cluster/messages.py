@@ -10,7 +10,7 @@ In an elastic job, the launcher sends these messages in place of Start:
     launcher  Reserve, whenever it wants to use more slots of the host
     agent     Reserved, once for each Reserve
     launcher  StartSlot and EndSlot, any number of times, and End once no more process will start
-    agent     Started, Output and Exited per process; or NotStarted
+    agent     Started, Joined, Output and Exited per process; or NotStarted
 
 The pipe belongs to ssh or to the launcher, so both ends belong to the same user. A line that is not
 a message was printed by a login shell before the agent was up.
@@ -140,6 +140,13 @@ class NotStarted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Joined:
+    """The process of a slot has become a member of the elastic job."""
+
+    local_rank: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EndSlot:
     """End the process of one slot with SIGTERM, and with SIGKILL after the grace period."""
 
@@ -160,6 +167,7 @@ Message = (
     | Reserved
     | StartSlot
     | NotStarted
+    | Joined
     | EndSlot
 )
 

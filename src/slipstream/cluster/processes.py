@@ -27,7 +27,11 @@ def adopt_orphans() -> None:
 
 
 def start_rank(
-    argv: Sequence[str], cwd: str, environ: Mapping[str, str], terminal: Sequence[int] = ()
+    argv: Sequence[str],
+    cwd: str,
+    environ: Mapping[str, str],
+    terminal: Sequence[int] = (),
+    inherited: Sequence[int] = (),
 ) -> "subprocess.Popen[bytes]":
     """Start one rank; the calling process must have a single thread.
 
@@ -37,6 +41,7 @@ def start_rank(
         environ: Complete environment of the rank.
         terminal: File descriptors for standard output and standard error. If `terminal` is empty
             (the default), this function creates pipes.
+        inherited: Further file descriptors that the rank inherits (default none).
 
     Raises:
         OSError: the directory or program does not exist, or the program may not be executed.
@@ -57,6 +62,7 @@ def start_rank(
         stdout=out,
         stderr=err,
         bufsize=0,
+        pass_fds=inherited,
         start_new_session=True,
         preexec_fn=die_with_parent,
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slipstream.settings.launch import DIALECTS
-from slipstream.settings.variables import variables
+from slipstream.settings.variables import Settings, variables
 
 _OF_THE_LAUNCHER = ("GROUP_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _OF_HOROVOD = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
@@ -57,6 +59,25 @@ class ElasticPart:
             "joins": str(int(self.joins)),
         }
         return {variables()[field].name: text for field, text in values.items()}
+
+
+def member_fd_environment(descriptor: int) -> dict[str, str]:
+    """Return the variable that names the descriptor for `announce_member`."""
+    return {variables()["member_fd"].name: str(descriptor)}
+
+
+def announce_member(settings: Settings) -> None:
+    """Tell the launcher that this process has become a member of its job.
+
+    The launcher then counts the process. It waits for members at the end of the training, and if no
+    member is left, it starts the job again. Without a launcher that listens, this does nothing.
+
+    Args:
+        settings: Settings of this process.
+    """
+    if settings.member_fd is not None:
+        with contextlib.suppress(OSError):  # the launcher and its agent are gone
+            os.write(settings.member_fd, b"+")
 
 
 def _address(host: str, port: int) -> str:

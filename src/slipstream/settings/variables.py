@@ -327,6 +327,16 @@ class Settings:
             "0",
         ),
     )
+    member_fd: int | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_MEMBER_FD",
+            integer(3, 1 << 30),
+            "File descriptor to which a process of an elastic job writes a byte when it has become"
+            " a member; `slipstream run` opens it.",
+            "none",
+        ),
+    )
     slot: int | None = field(
         default=None,
         metadata=_named(

@@ -61,7 +61,7 @@ def test_a_process_that_fails_is_replaced_and_the_others_go_on(run: Run, tmp_pat
         r" 2 processes running\n",
         launch.errors,
     )
-    assert "slot 1 on localhost starts and joins; 3 processes running\n" in launch.errors
+    assert "slot 1 on localhost starts, to join the job; 3 processes running\n" in launch.errors
 
 
 def test_variables_of_other_launchers_do_not_reach_a_process_that_joins(
@@ -155,7 +155,7 @@ def test_when_no_process_is_left_all_start_again_with_ranks(run: Run, tmp_path: 
     program = 'test -e "$0/$RANK" || { touch "$0/$RANK"; kill -9 $$; }; echo $RANK-$WORLD_SIZE'
     launch = run("-n", "2", "--min", "2", "sh", "-c", program, tmp_path)
     assert launch.finish() == 0, launch.errors
-    assert launch.errors.count("no process is left, so the job starts again") == 1
+    assert launch.errors.count("no member is left, so the job starts again") == 1
     assert sorted(launch.output.splitlines()) == ["[0] 0-2", "[1] 1-2"]
 
 
@@ -164,7 +164,7 @@ def test_a_program_that_never_comes_to_train_ends_the_job(run: Run) -> None:
     launch = run("-n", "2", "--min", "1", "act.py", "error=SyntaxError", "exit=5")
     assert launch.finish() == 5
     assert "this happened again and again, within 5 s after each start" in launch.errors
-    assert launch.errors.count("no process is left, so the job starts again") == 4
+    assert launch.errors.count("no member is left, so the job starts again") == 4
     assert "    SyntaxError\n" in launch.errors
 
 
@@ -180,7 +180,7 @@ def test_what_a_failed_process_leaves_behind_ends_before_the_next_one_starts(
     assert launch.finish() == 0, launch.errors
     (left,) = re.findall(r"left (\d+)", launch.output)
     assert not Path("/proc", left).exists()
-    assert launch.errors.index("failed after") < launch.errors.index("starts and joins")
+    assert launch.errors.index("failed after") < launch.errors.index("starts, to join the job")
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
@@ -262,7 +262,7 @@ def test_hosts_that_are_added_and_withdrawn_are_followed(
     launch.wait_for("[localhost:0] waiting", "[localhost:1] waiting", "2 processes started")
     hosts("localhost:5")
     launch.wait_for("[localhost:slot 2] waiting")
-    assert "slot 2 on localhost starts and joins; 3 processes running" in launch.errors
+    assert "slot 2 on localhost starts, to join the job; 3 processes running" in launch.errors
     hosts("localhost:2")
     launch.wait_for("[localhost:slot 2] goodbye after SIGTERM")
     launch.wait_for("slot 2 on localhost has left: exit code 0; 2 processes running")
@@ -376,3 +376,58 @@ def command(pid: int) -> bytes:
 def environment(pid: int) -> list[bytes]:
     """Return the environment of a process."""
     return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+
+
+def process_of(output: str, place: str) -> int:
+    """Return the number of the process that has said that it has this place."""
+    return int(re.findall(rf"{place}, process (\d+)", output)[-1])
+
+
+def test_training_goes_on_in_the_same_processes_and_the_next_one_joins(
+    run: Run, tmp_path: Path
+) -> None:
+    stop = tmp_path / "stop"
+    launch = run("-n", "3", "--min", "2", "elastic_train.py", stop, "late")
+    launch.wait_for("[0] rank 0 of 3", "[1] rank 1 of 3", "[2] rank 2 of 3")
+    before = process_of(launch.output, "rank 0 of 3")
+    os.kill(process_of(launch.output, "rank 1 of 3"), signal.SIGKILL)
+    launch.wait_for("rank 0 of 2", "rank 1 of 2", "[slot 1] rank 2 of 3", "3 members")
+    assert process_of(launch.output, "rank 0 of 2") == before
+    stop.touch()
+    assert launch.finish() == 0, launch.errors
+    assert launch.output.count("trained as rank") == 3
+    assert "[slot 1] trained as rank 2 of 3\n" in launch.output
+    assert "because the training is over" not in launch.errors
+
+
+def test_when_only_processes_that_wait_are_left_all_start_again(run: Run, tmp_path: Path) -> None:
+    """Rank 0 is stopped before rank 1 is killed, so that nobody admits the next process."""
+    stop = tmp_path / "stop"
+    launch = run("-n", "2", "--min", "1", "elastic_train.py", stop)
+    launch.wait_for("[0] rank 0 of 2", "[1] rank 1 of 2")
+    last = process_of(launch.output, "rank 0 of 2")
+    os.kill(last, signal.SIGSTOP)
+    os.kill(process_of(launch.output, "rank 1 of 2"), signal.SIGKILL)
+    launch.wait_for("slot 1 on localhost starts, to join the job")
+    os.kill(last, signal.SIGKILL)
+    launch.wait_for("it waits to join, and no member is left", "so the job starts again")
+    launch.wait_for("2 processes started; 1 to 2 may take part")
+    stop.touch()
+    assert launch.finish() == 0, launch.errors
+    assert "[1] trained as rank 1 of 2\n" in launch.output
+
+
+def test_a_withdrawn_process_leaves_at_its_next_commit(
+    run: Run, hosts: Callable[[str], Path], tmp_path: Path
+) -> None:
+    stop = tmp_path / "stop"
+    options = ("--max", "3", "--hosts-from", hosts("localhost:3"))
+    launch = run(*options, "elastic_train.py", stop)
+    launch.wait_for("rank 0 of 3", "rank 1 of 3", "rank 2 of 3")
+    hosts("localhost:2")
+    launch.wait_for("rank 0 of 2", "rank 1 of 2", "has left: exit code 143; 2 processes running")
+    hosts("localhost:3")
+    launch.wait_for("[localhost:slot 2] rank 2 of 3", "slot 2 on localhost has joined; 3 members")
+    stop.touch()
+    assert launch.finish() == 0, launch.errors
+    assert launch.output.count("trained as rank") == 3

@@ -124,3 +124,22 @@ def is_ssh_to(pid: int, host: str) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return words[0] == "ssh" and host in words
+
+
+def test_training_moves_from_one_host_to_another(
+    network: Network, run: Run, tmp_path: Path
+) -> None:
+    stop = tmp_path / "stop"
+    hosts = HostList(tmp_path, "alpha:2")
+    launch = hosts.run(network, run, "--min", "1", "--max", "4", "elastic_train.py", str(stop))
+    launch.wait_for("[alpha:0] rank 0 of 2", "[alpha:1] rank 1 of 2")
+    hosts.set("alpha:2", "beta:2")
+    launch.wait_for("[beta:slot 2] rank", "[beta:slot 3] rank", "of 4")
+    hosts.set("beta:2")
+    launch.wait_for("rank 0 on alpha has left: exit code 143", "rank 1 on alpha has left")
+    stop.touch()
+    assert launch.finish() == 0, launch.errors
+    assert "[beta:slot 2] trained as rank" in launch.output
+    assert "[beta:slot 3] trained as rank" in launch.output
+    assert "trained as rank 1 of 2\n" in launch.output
+    assert "failed" not in launch.errors

@@ -10,6 +10,7 @@ from slipstream.cluster.messages import (
     EndSlot,
     Exited,
     Hello,
+    Joined,
     Kill,
     Message,
     NotStarted,
@@ -43,6 +44,7 @@ from slipstream.cluster.messages import (
         (Kill(), ["Kill", {}]),
         (Reserve(num_ports=2), ["Reserve", {"num_ports": 2}]),
         (EndSlot(local_rank=1), ["EndSlot", {"local_rank": 1}]),
+        (Joined(local_rank=1), ["Joined", {"local_rank": 1}]),
         (
             NotStarted(local_rank=1, reason="none"),
             ["NotStarted", {"local_rank": 1, "reason": "none"}],

@@ -31,6 +31,7 @@ from slipstream.cluster.link import describe_status
 from slipstream.cluster.messages import (
     EndSlot,
     Exited,
+    Joined,
     Kill,
     Message,
     NotStarted,
@@ -118,6 +119,7 @@ class _ElasticLauncher:
         self._scarce_since: float | None = self._began_at
         self._num_failures = 0
         self._has_trained = False  # whether a process ever ran for longer than QUICK_SECONDS
+        self._reports_members = False  # whether processes report that they are members
         self._failure: Failure | None = None
         self._signal: int | None = None
         self._has_obeyed = False  # whether a process ended with 0 after the signal
@@ -245,7 +247,7 @@ class _ElasticLauncher:
             if not slot.is_running and slot.start_at <= now:
                 self._start(slot, None, None, now)
                 count = _processes(len(self._running))
-                self._display.note(f"{slot.who} starts and joins; {count} running")
+                self._display.note(f"{slot.who} starts, to join the job; {count} running")
 
     def _start(
         self, slot: Slot, rank: int | None, variables: dict[str, str] | None, now: float
@@ -290,6 +292,8 @@ class _ElasticLauncher:
             case Started():
                 slot = host.slots[message.local_rank]
                 self._display.started(slot.number, slot.host, message.pid)
+            case Joined():
+                self._take_member(host.slots[message.local_rank])
             case Output():
                 number = host.slots[message.local_rank].number
                 data = message.data.encode("latin-1")
@@ -304,6 +308,13 @@ class _ElasticLauncher:
                 raise InternalError(
                     f"the agent of {host.host.name} sent the order {message!r}; please report it"
                 )
+
+    def _take_member(self, slot: Slot) -> None:
+        self._reports_members = True
+        if not slot.is_member:
+            slot.is_member = True
+            count = sum(1 for other in self._running if other.is_member)
+            self._display.note(f"{slot.who} has joined; {count} member{'s' * (count != 1)}")
 
     def _take_end(self, slot: Slot, status: int, reason: str) -> None:
         now = time.monotonic()
@@ -370,20 +381,18 @@ class _ElasticLauncher:
     # ---- withdrawn hosts ----
 
     def _end_withdrawn(self) -> None:
-        for slot in self._running:
-            if slot not in self._used and not slot.is_ending:
-                slot.is_ending = True
-                self._order_end(slot)
-                grace = self._job.grace_seconds
-                self._display.note(
-                    f"{slot.who} gets SIGTERM, because its slot was withdrawn; it has {grace:g} s"
-                )
+        withdrawn = [slot for slot in self._running if slot not in self._used]
+        self._order_ends(withdrawn, "its slot was withdrawn")
         self._pool.end_idle(also_listed=False)
 
-    def _order_end(self, slot: Slot) -> None:
-        link = self._pool.host_of(slot).link
-        if link is not None:
-            link.send(EndSlot(local_rank=slot.local_rank))
+    def _order_ends(self, slots: list[Slot], why: str) -> None:
+        for slot in slots:
+            link = self._pool.host_of(slot).link
+            if link is not None and not slot.is_ending:
+                slot.is_ending = True
+                link.send(EndSlot(local_rank=slot.local_rank))
+                grace = self._job.grace_seconds
+                self._display.note(f"{slot.who} gets SIGTERM, because {why}; it has {grace:g} s")
 
     # ---- success ----
 
@@ -395,21 +404,19 @@ class _ElasticLauncher:
             )
 
     def _take_late_failure(self, slot: Slot, failure: Failure) -> None:
+        if not slot.is_member:
+            self._display.note(f"{slot.who} ended before it could join: {failure.reason}")
+            return
         self._display.note(f"{slot.who} failed after others had finished: {failure.reason}")
-        if slot.rank is not None and self._failure is None:
-            self._failure = failure
+        self._failure = self._failure or failure
 
     def _finish(self) -> None:
-        """End the job once all first processes have ended; end processes that wait to join."""
+        """End the job once all members have ended; end processes that wait to join."""
         running = self._running
         if not running:
             self._end_all()
-        elif all(slot.rank is None for slot in running):
-            for slot in running:
-                if not slot.is_ending:
-                    slot.is_ending = True
-                    self._order_end(slot)
-                    self._display.note(f"{slot.who} gets SIGTERM, because the training is over")
+        elif not any(slot.is_member for slot in running):
+            self._order_ends(running, "the training is over")
 
     # ---- failure ----
 
@@ -422,10 +429,11 @@ class _ElasticLauncher:
             reason = f"{failure.reason}; this happened again and again, within {QUICK_SECONDS:g} s"
             self._end_with(replace(failure, reason=f"{reason} after each start"))
             return
-        if self._phase is _Phase.RUNNING and not running:
+        if self._phase is _Phase.RUNNING and not self._is_alive(running):
             self._phase = _Phase.GATHERING
+            self._order_ends(running, "it waits to join, and no member is left")
             if self._used:
-                self._display.note("no process is left, so the job starts again")
+                self._display.note("no member is left, so the job starts again")
         if len(self._used) >= self._options.min_ranks:
             self._scarce_since = None
             return
@@ -433,6 +441,12 @@ class _ElasticLauncher:
             self._scarce_since = now
         if not self._can_grow() or now >= self._scarce_since + self._options.wait_seconds:
             self._end_scarce()
+
+    def _is_alive(self, running: list[Slot]) -> bool:
+        """Return whether members may be left, to which other processes can join."""
+        if self._reports_members:
+            return any(slot.is_member for slot in running)
+        return bool(running)
 
     def _is_hopeless(self, running: list[Slot]) -> bool:
         is_training = self._has_trained or any(

@@ -23,6 +23,7 @@ from slipstream.comm.elastic.formation import (
     LeftError,
     OutError,
     OverError,
+    Patience,
     Standing,
     UnreachableError,
     follow,
@@ -32,7 +33,7 @@ from slipstream.comm.elastic.listener import Arrival, MemberListener
 from slipstream.comm.handle import Handle
 from slipstream.comm.opening import Seat, job_key, open_engine
 from slipstream.errors import ConfigError, PeerError, PeerTimeoutError, SlipstreamError
-from slipstream.settings import Launch, Settings, detect_launcher
+from slipstream.settings import Launch, Settings, announce_member, detect_launcher
 
 FORM_SECONDS = 600.0  # time in which enough processes must come; Horovod's default is the same
 
@@ -159,9 +160,10 @@ class ElasticSession:
             PeerTimeoutError: too few members are left.
         """
         unreachable: set[str] = set()
+        patience = Patience(FORM_SECONDS)
         self._drop_flag()
         while True:
-            standing = self._standing(admits=admits)
+            standing = self._standing(patience, admits=admits)
             try:
                 self._follow_or_lead(standing, unreachable)
             except LeftError:
@@ -172,12 +174,13 @@ class ElasticSession:
                 return self.join()
             except UnreachableError as error:
                 _log.debug("a new epoch was not formed yet: %s", error)
+                patience.report(lambda: f"no member leads ({error})")
             except PeerError as error:
                 _log.warning("another rank was lost while an epoch was formed: %s", error)
             else:
                 return
 
-    def _standing(self, *, admits: bool) -> Standing:
+    def _standing(self, patience: Patience, *, admits: bool) -> Standing:
         return Standing(
             me=self.me,
             epoch=self.epoch,
@@ -186,7 +189,7 @@ class ElasticSession:
             admits=admits,
             min_ranks=self.limits.least,
             max_ranks=self.limits.most,
-            seconds=FORM_SECONDS,
+            patience=patience,
         )
 
     def _follow_or_lead(self, standing: Standing, unreachable: set[str]) -> None:
@@ -254,6 +257,8 @@ class ElasticSession:
         worlds.adopt(world)
         self.epoch = epoch
         self.num_changes += 1
+        if self.num_changes == 1:
+            announce_member(self._settings)
         self._leavers &= {member.uid for member in epoch.members}
         self._following = None
         runtime = world.engine.runtime
