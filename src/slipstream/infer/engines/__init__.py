@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import MappingProxyType
+from typing import Literal
 
 from slipstream.errors import UsageError
 from slipstream.infer.engines.gpu.inductor import GraphInductor
@@ -51,3 +53,21 @@ def engine_of(name: str, large_bytes: int = LARGE_BYTES, card: int | None = None
         raise UsageError(f"no engine is called {name!r}; choose one of {', '.join(ENGINES)}")
     engine = ENGINES[name].with_large_bytes(large_bytes)
     return engine if card is None else engine.with_card(card)
+
+
+def engines_of(recipe: Recipe) -> Iterator[Engine]:
+    """Yield the engines that compute a recipe: its own, or those of its parts."""
+    if not recipe.parts:
+        yield engine_of(recipe.engine)
+    for part in recipe.parts:
+        yield from engines_of(part.recipe)
+
+
+def kind_of(recipe: Recipe) -> Literal["cpu", "cuda"]:
+    """Return the kind of device that a recipe needs: "cuda" if any part runs on a GPU."""
+    return "cuda" if any(engine.kind == "cuda" for engine in engines_of(recipe)) else "cpu"
+
+
+def overlapped_runs_of(recipe: Recipe) -> int:
+    """Return `Engine.overlapped_runs` of a recipe: 0 if any part runs on the cores."""
+    return min(engine.overlapped_runs for engine in engines_of(recipe))

@@ -16,7 +16,14 @@ from typing import Any, TypeAlias
 
 from slipstream.errors import UnsupportedError, UsageError
 from slipstream.infer.accuracy.accuracy import Comparison
-from slipstream.infer.engines import Executable, Recipe, engine_of
+from slipstream.infer.engines import (
+    Executable,
+    Recipe,
+    engine_of,
+    engines_of,
+    kind_of,
+    overlapped_runs_of,
+)
 from slipstream.infer.engines.gpu.cards import device_title, parse_device
 from slipstream.infer.graph.graph import Array
 from slipstream.infer.machine import usable_cores
@@ -260,8 +267,7 @@ class Loaded:
 
 def device_of(loaded: Loaded) -> str:
     """Return the words for the device that runs a package; see `device_title`."""
-    engine = engine_of(loaded.package.manifest.recipe.engine)
-    return device_title(engine.kind, loaded.card)
+    return device_title(kind_of(loaded.package.manifest.recipe), loaded.card)
 
 
 def sharing_of(loaded: Loaded, cores: int, runs: int | None = None) -> Sharing:
@@ -276,7 +282,7 @@ def sharing_of(loaded: Loaded, cores: int, runs: int | None = None) -> Sharing:
         runs: Number of runs, if known from an earlier measurement (default None: it is measured).
     """
     recipe = loaded.package.manifest.recipe
-    overlapped = engine_of(recipe.engine).overlapped_runs
+    overlapped = overlapped_runs_of(recipe)
     if overlapped:
         return Sharing(loaded.executable, max(overlapped, recipe.streams))
     first = Sharing(loaded.executable, recipe.streams * max(cores // loaded.threads, 1))
@@ -327,16 +333,17 @@ def load_executable(
         raise UsageError(f"threads is {threads}; allowed: 1 and more")
     package = read(Path(path))
     manifest = package.manifest
-    engine = engine_of(manifest.recipe.engine)
-    choice = parse_device(device)
-    if choice.kind not in ("auto", engine.kind):
+    choice, kind = parse_device(device), kind_of(manifest.recipe)
+    if choice.kind not in ("auto", kind):
+        name = manifest.recipe.engine
         raise UsageError(
-            f"{path} runs on {engine.kind} by the engine {engine.name}, and the device is {device};"
+            f"{path} runs on {kind} by the engine {name}, and the device is {device};"
             f" compile the model with --device {choice.kind}"
         )
-    reason = engine.available()
-    if reason is not None:
-        raise UnsupportedError(f"{path} needs the engine {engine.name}: {reason}")
+    for engine in engines_of(manifest.recipe):
+        reason = engine.available()
+        if reason is not None:
+            raise UnsupportedError(f"{path} needs the engine {engine.name}: {reason}")
     count = threads or min(manifest.threads, usable_cores())
     executable = prepare_executable(package, count, manifest.recipe.streams, choice.card)
     if check:

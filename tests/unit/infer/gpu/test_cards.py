@@ -7,13 +7,14 @@ import pytest
 
 from slipstream import infer
 from slipstream.errors import UnsupportedError, UsageError
-from slipstream.infer.engines import ENGINES
+from slipstream.infer.engines import ENGINES, Recipe, kind_of, overlapped_runs_of
 from slipstream.infer.engines.gpu.cards import (
     DeviceChoice,
     device_title,
     missing_cuda,
     parse_device,
 )
+from slipstream.infer.engines.protocol import Part
 from slipstream.infer.graph.onnx_file import to_model
 from slipstream.infer.options import CompileOptions
 from slipstream.infer.run.session import load_executable, sharing_of
@@ -81,6 +82,39 @@ def test_a_package_for_gpus_names_its_engine_where_there_is_none(compiled, tmp_p
     for device in ("auto", "cuda", "cuda:1"):
         with pytest.raises(UnsupportedError, match=r"gpu.slip needs the engine inductor-cuda: "):
             infer.load(path, device=device)
+
+
+def split(*engines):
+    parts = tuple(Part(end=name, recipe=Recipe(engine=name)) for name in engines)
+    return Recipe(engine="split", parts=parts)
+
+
+@pytest.mark.parametrize(
+    ("engines", "kind", "runs"),
+    [
+        (("native", "openvino"), "cpu", 0),
+        (("native", "inductor-cuda"), "cuda", 0),
+        (("inductor-cuda", "tensorrt"), "cuda", 3),
+    ],
+)
+def test_a_model_in_parts_needs_a_gpu_if_one_of_its_parts_does(engines, kind, runs):
+    assert kind_of(split(*engines)) == kind
+    assert overlapped_runs_of(split(*engines)) == runs
+
+
+@without_card
+def test_a_package_in_parts_for_gpus_is_no_package_for_the_cpu(compiled, tmp_path):
+    from slipstream.infer.package.package import Package, read, write
+
+    package = read(compiled)
+    update = {"recipe": split("onnxruntime", "inductor-cuda")}
+    manifest = package.manifest.model_copy(update=update)
+    path = tmp_path / "parts.slip"
+    write(path, Package(manifest, package.make_graph, package.report, package.check))
+    with pytest.raises(UnsupportedError, match=r"parts.slip needs the engine inductor-cuda: "):
+        infer.load(path, device="cuda")
+    with pytest.raises(UsageError, match="runs on cuda by the engine split"):
+        infer.load(path, device="cpu")
 
 
 def test_calls_that_overlap_share_one_executable(compiled):
