@@ -155,3 +155,24 @@ def test_a_node_that_is_not_computed_is_named(build, constants, body, words):
 def test_every_operator_that_our_rewrites_make_is_computed():
     ours = ("Attention", "Gelu", "InverseRoot", "Linear", "RmsNorm", "Silu")
     assert {f"slipstream.{name}" for name in ours} <= OPERATORS.keys()
+
+
+@pytest.mark.parametrize("rounding", ["floor", "ceil"])
+def test_nearest_pixels_that_pytorch_rounds_in_another_way_are_refused(build, rounding):
+    mode = f'mode="nearest", coordinate_transformation_mode="half_pixel", nearest_mode="{rounding}"'
+    body = f"y = Resize <{mode}> (x, none, scales)"
+    scales = np.float32([1, 1, 2, 2])
+    text = MAPS.format(shape="2,4,12,12", body=body)
+    graph = build(text, none=np.float32([]), scales=scales)
+    with pytest.raises(UnsupportedError, match=r"Resize .* the mode nearest with half_pixel"):
+        torch_module(graph, torch.float32)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool <count_include_pad=1>"])
+def test_windows_that_may_begin_in_one_sided_padding_are_refused(build, op):
+    name, _, rest = op.partition(" <")
+    attributes = "kernel_shape=[2,2], strides=[2,2], pads=[0,0,1,1], ceil_mode=1"
+    attributes += f", {rest[:-1]}" if rest else ""
+    graph = build(MAPS.format(shape="2,4,3,3", body=f"y = {name} <{attributes}> (x)"))
+    with pytest.raises(UnsupportedError, match=f"{name} .* sizes are rounded up"):
+        torch_module(graph, torch.float32)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from slipstream.infer.engines.gpu.operators.node_call import NodeCall, Operator
-from slipstream.infer.engines.gpu.operators.windows import padded, window
+from slipstream.infer.engines.gpu.operators.windows import WindowSizes, padded, window
 
 MAXIMA = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 MEANS = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
@@ -25,6 +25,7 @@ def _max_pool(call: NodeCall) -> Any:
         raise call.refuse("the places of the maxima are not")
     sizes = window(call, call.node.get("kernel_shape"))
     x, padding = padded(call, sizes, -math.inf)
+    _check_rounding(call, sizes, padding)
     return MAXIMA[sizes.rank](
         x,
         sizes.kernel,
@@ -39,6 +40,7 @@ def _average_pool(call: NodeCall) -> Any:
     sizes = window(call, call.node.get("kernel_shape"))
     counts_padding = bool(call.node.get("count_include_pad", 0))
     x, padding = padded(call, sizes, 0.0)
+    _check_rounding(call, sizes, padding)
     is_left = padding == sizes.begins == sizes.ends
     if not (is_left or counts_padding) or set(sizes.dilations) != {1}:
         raise call.refuse("its padding is not the same on both sides, or it has a dilation")
@@ -50,6 +52,12 @@ def _average_pool(call: NodeCall) -> Any:
         ceil_mode=bool(call.node.get("ceil_mode", 0)),
         count_include_pad=counts_padding,
     )
+
+
+def _check_rounding(call: NodeCall, sizes: WindowSizes, padding: tuple[int, ...]) -> None:
+    """Refuse padding that PyTorch takes for pixels, in which a last window may begin."""
+    if call.node.get("ceil_mode", 0) and not padding == sizes.begins == sizes.ends:
+        raise call.refuse("its padding differs from side to side, and its sizes are rounded up")
 
 
 def _over_image(function: Callable[..., Any]) -> Operator:

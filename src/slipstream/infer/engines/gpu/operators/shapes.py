@@ -122,7 +122,8 @@ def _is_nearest(call: NodeCall, places: str) -> bool:
     if places == "asymmetric" and rounding == "floor":
         return True
     pairs = zip(call.output_shape, call.shape(0), strict=True)
-    return places == "half_pixel" and all(big % small == 0 for big, small in pairs)
+    rounds = rounding in ("round_prefer_floor", "round_prefer_ceil")
+    return rounds and places == "half_pixel" and all(big % small == 0 for big, small in pairs)
 
 
 def _is_smooth(call: NodeCall, places: str) -> bool:
