@@ -114,3 +114,9 @@ def test_engines_of_the_cpu_are_no_contenders_on_a_gpu():
     for precision in card_contenders.PRECISIONS:
         assert card_contenders.ours("cpu", precision) == ["ours-inductor-cuda"]
         assert "ours-native" not in card_contenders.ours("cuda:1", precision)
+
+
+def test_the_device_of_a_measurement_is_one_that_pytorch_knows():
+    assert CardSpec(device=" cpu ").device == "cpu"
+    with pytest.raises(UsageError, match="the device is 'auto'; allowed: cpu, cuda"):
+        CardSpec(device="auto")

@@ -63,7 +63,12 @@ class CardSpec:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        parse_device(self.device)
+        choice = parse_device(self.device)
+        if choice.kind == "auto":
+            raise UsageError(
+                f"the device is {self.device!r}; allowed: cpu, cuda, or cuda:0 and so on"
+            )
+        object.__setattr__(self, "device", str(choice))
         for name in self.models:
             find_model(name)
         for name in self.peers:

@@ -35,7 +35,9 @@ def test_devices_have_names(text, choice):
     assert str(choice) == text.strip()
 
 
-@pytest.mark.parametrize("text", ["", "gpu", "cpu:0", "cuda:", "cuda:-1", "cuda:0,cuda:1"])
+@pytest.mark.parametrize(
+    "text", ["", "gpu", "cpu:0", "cuda:", "cuda:-1", "cuda:0,cuda:1", "cuda:\u0663"]
+)
 def test_other_names_are_refused(text):
     with pytest.raises(UsageError, match="allowed: cpu, auto, cuda, or cuda:0"):
         parse_device(text)

@@ -40,7 +40,7 @@ def parse_device(text: str) -> DeviceChoice:
     Raises:
         UsageError: the text names no device, or this machine has no GPU of this number.
     """
-    match = re.fullmatch(r"(cpu|auto|cuda)(?::(\d+))?", text.strip())
+    match = re.fullmatch(r"(cpu|auto|cuda)(?::([0-9]+))?", text.strip())
     if match is None or (match[2] and match[1] != "cuda"):
         raise UsageError(f"the device is {text!r}; allowed: {ALLOWED}")
     kind: Literal["cpu", "cuda", "auto"] = match[1]  # pyright: ignore[reportAssignmentType]
