@@ -176,3 +176,10 @@ def test_windows_that_may_begin_in_one_sided_padding_are_refused(build, op):
     graph = build(MAPS.format(shape="2,4,3,3", body=f"y = {name} <{attributes}> (x)"))
     with pytest.raises(UnsupportedError, match=f"{name} .* sizes are rounded up"):
         torch_module(graph, torch.float32)
+
+
+def test_a_product_of_integers_keeps_their_dtype(build):
+    graph = build("(int32[3,4] x) => (int32[1,1] y) { y = ReduceProd(x) }")
+    x = torch.full((3, 4), 2, dtype=torch.int32)
+    (y,) = torch_module(graph, torch.float32)(x)
+    assert (y.dtype, y.tolist()) == (torch.int32, [[4096]])

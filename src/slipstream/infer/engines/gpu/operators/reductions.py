@@ -107,7 +107,7 @@ def _one_axis(function: Callable[..., Any]) -> Operator:
         result = call.first
         for axis in sorted(axes, reverse=True):
             result = function(result, axis, keepdim=bool(call.node.get("keepdims", 1)))
-        return result
+        return result.to(call.dtype())  # PyTorch multiplies integers in int64
 
     return operator
 
