@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -53,11 +53,35 @@ class Rank:
 
 @dataclass(kw_only=True)
 class Job:
-    """The ranks of a job, and what a further one would need."""
+    """The ranks of a job, and what a further process needs."""
 
-    ranks: list[Rank]
+    program: Path
+    arguments: tuple[str, ...]
+    folder: Path
     port: int
     key: str
+    ranks: list[Rank] = field(default_factory=list[Rank])
+
+    def add(self, environ: Mapping[str, str], prefix: tuple[str, ...] = ()) -> Rank:
+        """Start a process with the job's key."""
+        described = {
+            "SLIPSTREAM_JOB_KEY": self.key,
+            "PYTHONUNBUFFERED": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        out = self.folder / f"{self.port}-{len(self.ranks)}.out"
+        with out.open("w") as file:
+            process = subprocess.Popen(
+                [*prefix, sys.executable, str(self.program), *self.arguments],
+                env={**os.environ, **described, **environ},
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                text=True,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+        self.ranks.append(Rank(process=process, out=out))
+        return self.ranks[-1]
 
     def finish(self, *but: int) -> list[str]:
         """Wait for the good end of all ranks but some; return their outputs."""
@@ -86,7 +110,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
         absent: tuple[int, ...] = (),
         prefix: tuple[str, ...] = (),
     ) -> Job:
-        job = Job(ranks=[], port=find_free_port_pair(), key=secrets.token_hex(16))
+        job = Job(
+            program=RANKS / program,
+            arguments=arguments,
+            folder=tmp_path,
+            port=find_free_port_pair(),
+            key=secrets.token_hex(16),
+        )
         jobs.append(job)
         for rank in range(num_ranks):
             if rank in absent:
@@ -97,23 +127,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
                 "WORLD_SIZE": str(num_ranks),
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(job.port),
-                "SLIPSTREAM_JOB_KEY": job.key,
-                "PYTHONUNBUFFERED": "1",
-                "OMP_NUM_THREADS": "1",
             }
-            chosen = {**described, **(environ or {}), **((of_rank or {}).get(rank, {}))}
-            out = tmp_path / f"job{len(jobs)}-rank{rank}.out"
-            with out.open("w") as file:
-                process = subprocess.Popen(
-                    [*prefix, sys.executable, str(RANKS / program), *arguments],
-                    env={**os.environ, **chosen},
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    cwd=tmp_path,
-                    start_new_session=True,
-                )
-            job.ranks.append(Rank(process=process, out=out))
+            job.add({**described, **(environ or {}), **((of_rank or {}).get(rank, {}))}, prefix)
         return job
 
     yield run

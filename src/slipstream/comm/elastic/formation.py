@@ -12,6 +12,7 @@ new engines, and each tells the leader its engine's address.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -24,14 +25,54 @@ from slipstream.comm.elastic.listener import (
     KEEP_ALIVE_SECONDS,
     MESSAGE_LIMIT_BYTES,
 )
-from slipstream.errors import AuthError, ConfigError, PeerError
+from slipstream.errors import AuthError, ConfigError, PeerError, PeerTimeoutError
 
 NOBODY = Claim(rank=0, world_size=0, epoch=0)  # members say who they are in their first message
 
 # Time limits for contact with a member that may be dead, and with one that lives.
 _SUSPECT_SECONDS = 0.5
 CONTACT_SECONDS = 1.0
+_REPORT_SECONDS = 10.0  # time between two log lines of a rank that waits
 _SILENT_SECONDS = 5 * KEEP_ALIVE_SECONDS  # silence after which a leader that waits is given up
+
+_log = logging.getLogger(__name__)
+
+
+class TooFewRanksError(PeerTimeoutError):
+    """Start more processes: no new epoch was formed within the time limit."""
+
+
+class Patience:
+    """The time that forming an epoch may take, over all its attempts.
+
+    Args:
+        seconds: Time limit in seconds.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._deadline = time.monotonic() + seconds
+        self._report_at = time.monotonic() + _REPORT_SECONDS
+
+    def report(self, state: Callable[[], str]) -> None:
+        """Log the state now and then.
+
+        Args:
+            state: Function that returns what is waited for, in words.
+
+        Raises:
+            TooFewRanksError: the time limit has passed.
+        """
+        now = time.monotonic()
+        if now >= self._deadline:
+            raise TooFewRanksError(
+                f"no new epoch was formed within {self.seconds:g} s: {state()}; start more"
+                " processes, or lower SLIPSTREAM_MIN_RANKS. Without more than half of the last"
+                " epoch's ranks, the rest goes on only if the missing ones are known to be dead"
+            )
+        if now >= self._report_at:
+            self._report_at = now + _REPORT_SECONDS
+            _log.warning("this rank waits to form a new epoch: %s", state())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +87,7 @@ class Standing:
         admits: Whether processes that wait to join become members.
         min_ranks: Smallest number of members of the next epoch.
         max_ranks: Largest number of members.
-        seconds: Time limit in seconds.
+        patience: Time limit, and the reports until then.
     """
 
     me: JobMember
@@ -56,7 +97,7 @@ class Standing:
     admits: bool
     min_ranks: int
     max_ranks: int
-    seconds: float
+    patience: Patience
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
 from slipstream.comm.elastic.epoch import Epoch, JobMember
@@ -16,14 +15,10 @@ from slipstream.comm.elastic.formation import (
     is_dead,
 )
 from slipstream.comm.elastic.listener import Arrival, MemberListener
-from slipstream.errors import PeerTimeoutError
 
 _ADDRESS_SECONDS = 30.0  # time that members and joiners have to make an engine
-_REPORT_SECONDS = 10.0  # time between two log lines of a leader that waits
 _PROBE_SECONDS = 1.0  # time between two questions to a member that is lost
 _PAUSE_SECONDS = 0.05
-
-_log = logging.getLogger(__name__)
 
 
 class Leader:
@@ -39,9 +34,7 @@ class Leader:
         self._standing = standing
         self._listener = listener
         self._key = key
-        self._deadline = time.monotonic() + standing.seconds
-        self._report_at = time.monotonic() + _REPORT_SECONDS
-        self._patience = time.monotonic() + CONTACT_SECONDS
+        self._may_follow_from = time.monotonic() + CONTACT_SECONDS
         self._dead: set[str] = set()
         self._probe_at: dict[str, float] = {}
 
@@ -49,7 +42,7 @@ class Leader:
         """Wait for the others and decide.
 
         Raises:
-            PeerTimeoutError: too few members were left, and too few came in time.
+            TooFewRanksError: too few members were left, and too few came in time.
             LeftError: this process itself leaves.
             OutError: the others have gone on without this process.
             UnreachableError: this process should look once more for a member that leads.
@@ -67,9 +60,9 @@ class Leader:
                 else:
                     self._look_for_dead()
                     self._send_away()
-                    if time.monotonic() > self._patience and self._may_follow():
+                    if time.monotonic() > self._may_follow_from and self._may_follow():
                         raise UnreachableError("another member may lead")
-            self._report()
+            self._standing.patience.report(self._state)
             self._listener.wait(_PAUSE_SECONDS)
 
     def _may_follow(self) -> bool:
@@ -149,25 +142,17 @@ class Leader:
         arrived = {each.member.uid: each.member for each in self._listener.arrivals("join")}
         return list(arrived.values())[: max(0, room)]
 
-    def _report(self) -> None:
-        now = time.monotonic()
-        if now < min(self._report_at, self._deadline):
-            return
-        standing = self._standing
+    def _state(self) -> str:
         names = ", ".join(
             f"rank {self._base().rank_of(member.uid)} on host {member.host}"
             for member in self._missing()
         )
-        few = f"{len(self._survivors())} of at least {standing.min_ranks} ranks are here"
-        text = f"{few}; missing: {names or 'nobody of the last epoch'}"
-        if now >= self._deadline:
-            raise PeerTimeoutError(
-                f"no new epoch was formed within {standing.seconds:g} s: {text}; start more"
-                " processes, or lower SLIPSTREAM_MIN_RANKS. Without more than half of the last"
-                " epoch's ranks, the rest goes on only if the missing ones are known to be dead"
-            )
-        self._report_at = now + _REPORT_SECONDS
-        _log.warning("this rank waits to form a new epoch: %s", text)
+        here = len(self._survivors())
+        least = self._standing.min_ranks
+        return (
+            f"{here} {'rank is' if here == 1 else 'ranks are'} here, {least} or more are needed;"
+            f" missing: {names or 'nobody of the last epoch'}"
+        )
 
     def _decide(self, survivors: list[JobMember], joiners: list[JobMember]) -> Formed:
         base = self._base()

@@ -38,7 +38,10 @@ class Survives(Protocol):
 
     num_commits: int
 
-    def restore(self, commit: int | None = None) -> None: ...
+    @property
+    def keeps_two_commits(self) -> bool: ...
+    def forget_after(self, commit: int) -> None: ...
+    def restore(self) -> None: ...
     def on_reset(self) -> None: ...
     def sync(self) -> None: ...
 
@@ -66,15 +69,22 @@ def run(
         after_change: Function that is called after they have changed, before the state is sent.
 
     Raises:
-        PeerTimeoutError: too few ranks are left, and too few came within 10 minutes.
+        TooFewRanksError: too few ranks are left, and too few came within 10 minutes.
     """
 
     @functools.wraps(function)
     def train(state: _S, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         membership = session()
         with _Leaving(membership):
-            _settle(membership, state, was_fault=False, is_first=True)
+            is_settled = _is_settled(membership, state, was_fault=False, is_first=True)
+            was_fault = not is_settled
             while True:
+                while not is_settled:
+                    is_settled = _changed(
+                        membership, state, was_fault, before_change, after_change
+                    )
+                    was_fault = True
+                is_settled = False
                 try:
                     result = function(state, *args, **kwargs)
                 except MembershipChanged:
@@ -88,8 +98,6 @@ def run(
                 else:
                     end_session(is_over=True)
                     return result
-                while not _changed(membership, state, was_fault, before_change, after_change):
-                    was_fault = True
 
     return train
 
@@ -110,35 +118,53 @@ def _changed(
         end_session(is_over=False)
         worlds.shutdown()
         sys.exit(LEFT_EXIT_CODE)
-    after()
+    return _is_settled(membership, state, was_fault=was_fault, after=after)
+
+
+def _is_settled(
+    membership: ElasticSession,
+    state: Survives,
+    *,
+    was_fault: bool,
+    is_first: bool = False,
+    after: Callable[[], None] = lambda: None,
+) -> bool:
+    """Settle; return False if another rank was lost meanwhile."""
     try:
-        _settle(membership, state, was_fault=was_fault)
-    except PeerError as error:
+        after()
+        _settle(membership, state, was_fault=was_fault, is_first=is_first)
+    except Exception as error:
+        if not _is_fault(membership, error):
+            raise
         _log.warning("another rank is lost: %s", error)
         return False
     return True
 
 
 def _settle(
-    membership: ElasticSession, state: Survives, *, was_fault: bool, is_first: bool = False
+    membership: ElasticSession, state: Survives, *, was_fault: bool, is_first: bool
 ) -> None:
-    """Bring the state of all members to the last commit that all survivors have."""
-    mine = -1 if membership.is_new else state.num_commits
-    commits = worlds.world().all_gather(np.array([mine], np.int64), name="commits").ravel()
+    """Bring the state of all members to the last commit that all survivors have.
+
+    If one rank noticed a fault and another one only the change of the members, all go back.
+    """
+    mine = [-1 if membership.is_new else state.num_commits, int(was_fault)]
+    gathered = worlds.world().all_gather(np.array(mine, np.int64), name="commits")
+    commits, was_fault = gathered[:, 0], bool(gathered[:, 1].any())
     survivors = commits[commits >= 0]
-    common = int(survivors.min()) if survivors.size else 0
     if not membership.is_new and was_fault:
-        state.restore(common)
+        state.forget_after(int(survivors.min()))
+        state.restore()
     if not is_first:
         state.on_reset()
-    if is_first or survivors.size < commits.size:
+    if survivors.size < commits.size or (was_fault and not state.keeps_two_commits):
         state.sync()
     membership.is_new = False
 
 
 def _is_fault(membership: ElasticSession, error: Exception) -> bool:
     """Return whether an error comes from the loss of a rank, which the others survive."""
-    if isinstance(error, PeerError):
+    if isinstance(error, PeerError) or isinstance(error.__cause__, PeerError):
         return True
     if not isinstance(error, RuntimeError):
         return False

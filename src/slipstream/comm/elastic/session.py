@@ -9,7 +9,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ from slipstream.comm.elastic.formation import (
     OverError,
     Patience,
     Standing,
+    TooFewRanksError,
     UnreachableError,
     follow,
 )
@@ -84,7 +85,9 @@ class ElasticSession:
         self.me = JobMember(uid=secrets.token_hex(8), host=socket.gethostname(), address=address)
         self.epoch = Epoch(number=0, nonce="", members=())
         self.num_changes = 0  # epochs that this process has entered
-        self.is_new = settings.joins  # whether this process joined and has not got the state yet
+        self.is_new = True  # whether this process has not got the state yet
+        # Functions that are called, in any thread, when this rank learns of a reason to change.
+        self.listeners: list[Callable[[], None]] = []
         self._following: JobMember | None = None
         self._leaving = threading.Event()
         self._leavers: set[str] = set()  # members that have said that they want to leave
@@ -157,7 +160,7 @@ class ElasticSession:
 
         Raises:
             LeftError: this process has left the job, as it wanted to.
-            PeerTimeoutError: too few members are left.
+            TooFewRanksError: too few members are left.
         """
         unreachable: set[str] = set()
         patience = Patience(FORM_SECONDS)
@@ -166,7 +169,7 @@ class ElasticSession:
             standing = self._standing(patience, admits=admits)
             try:
                 self._follow_or_lead(standing, unreachable)
-            except LeftError:
+            except (LeftError, TooFewRanksError):
                 raise
             except OutError as error:
                 _log.warning("this process joins the job again: %s", error)
@@ -174,7 +177,8 @@ class ElasticSession:
                 return self.join()
             except UnreachableError as error:
                 _log.debug("a new epoch was not formed yet: %s", error)
-                patience.report(lambda: f"no member leads ({error})")
+                why = f"no member leads ({error})"
+                patience.report(lambda why=why: why)
             except PeerError as error:
                 _log.warning("another rank was lost while an epoch was formed: %s", error)
             else:
@@ -327,6 +331,10 @@ class ElasticSession:
         assert self._flags is not None, "a session has an epoch"
         self._flag = self._flags.allreduce(flags, "max", async_op=True, name="change of members")
 
+    def _tell_listeners(self) -> None:
+        for listener in list(self.listeners):
+            listener()
+
     def _drop_flag(self) -> None:
         self._flag = None
 
@@ -336,6 +344,7 @@ class ElasticSession:
         threading.Thread(target=self._announce_leave, daemon=True).start()
 
     def _announce_leave(self) -> None:
+        self._tell_listeners()
         leader = self.epoch.leader
         if leader.uid == self.me.uid:
             return
@@ -363,6 +372,7 @@ class ElasticSession:
                 return {"say": "me", "member": self.me, "number": self.epoch.number}
             case "leave":
                 self._leavers.add(arrival.member.uid)
+                self._tell_listeners()
                 return {"say": "noted"}
             case "survive":
                 theirs: Epoch = arrival.wish["epoch"]
@@ -374,7 +384,10 @@ class ElasticSession:
             case "join" if not self.epoch.has(self.me.uid):
                 return {"say": "out", "why": "this process is no member itself"}
             case "join":
-                return self._direction(self.epoch.leader)
+                direction = self._direction(self.epoch.leader)
+                if direction is None:
+                    self._tell_listeners()
+                return direction
             case _:
                 return {"say": "out", "why": f"{arrival.kind!r} is no wish of a member"}
 
@@ -407,6 +420,11 @@ def session() -> ElasticSession:
         begun = ElasticSession(settings, detect_launcher())
         begun.found()
         _session = begun
+    return _session
+
+
+def begun_session() -> ElasticSession | None:
+    """Return this process's membership in an elastic job, or None if there is none."""
     return _session
 
 

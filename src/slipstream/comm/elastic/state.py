@@ -24,6 +24,11 @@ class ElasticState:
         self._kept: dict[int, Any] = {}
         self._callbacks: list[Callable[[], None]] = []
 
+    @property
+    def keeps_two_commits(self) -> bool:
+        """Whether forget_after() works; if not, all get rank 0's state after a fault (True)."""
+        return True
+
     def capture(self) -> Any:
         """Return a copy of the state, which later changes of the state leave as it is."""
         raise NotImplementedError
@@ -63,21 +68,25 @@ class ElasticState:
         """
         session().check()
 
-    def restore(self, commit: int | None = None) -> None:
-        """Go back to a commit.
+    def forget_after(self, commit: int) -> None:
+        """Forget the commits that other ranks do not have.
 
         Args:
-            commit: Number of the commit, which is the last or the one before it (default: the
-                last).
+            commit: Number of the last commit that all ranks have: this rank's last one, or the one
+                before it.
         """
-        number = self.num_commits if commit is None else commit
-        if number not in self._kept:
+        if commit not in self._kept:
             raise UsageError(
-                f"commit {number} is not kept; allowed: {sorted(self._kept) or 'none yet'}"
+                f"commit {commit} is not kept; allowed: {sorted(self._kept) or 'none yet'}"
             )
-        self.apply(self._kept[number])
-        self.num_commits = number
-        self._kept = {number: self._kept[number]}
+        self.num_commits = commit
+        self._kept = {commit: self._kept[commit]}
+
+    def restore(self) -> None:
+        """Go back to the last commit."""
+        if self.num_commits not in self._kept:
+            raise UsageError("there is no commit to go back to; call commit() first")
+        self.apply(self._kept[self.num_commits])
 
     def sync(self) -> None:
         """Give the state of rank 0 to all ranks, and keep it as a commit with rank 0's number."""

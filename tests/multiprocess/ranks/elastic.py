@@ -1,0 +1,50 @@
+"""Elastic training whose result shows whether every step was applied once: `elastic.py STEPS`.
+
+Each step adds one to the weights, on all ranks together. A line of JSON
+for each epoch says who is there.
+"""
+
+import json
+import logging
+import os
+import sys
+import time
+
+import numpy as np
+
+from slipstream import comm
+from slipstream.comm import elastic
+
+STEPS = int(sys.argv[1])
+FAILS_AT = int(os.environ.get("ELASTIC_FAILS_AT", "-1"))
+STEP_SECONDS = 0.005
+
+
+def report(**values: object) -> None:
+    print(json.dumps({"pid": os.getpid(), "rank": comm.rank(), "size": comm.size()} | values))
+
+
+@elastic.run
+def train(state: elastic.ObjectState) -> None:
+    report(step=state.step, epoch=elastic.session().epoch.number)
+    while state.step < STEPS:
+        gradient = np.ones(1000)
+        comm.allreduce(gradient, "average")
+        time.sleep(STEP_SECONDS)
+        state.weights += gradient
+        state.step += 1
+        if state.step == FAILS_AT:
+            raise ValueError("the script is wrong")
+        state.commit()
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO)
+    state = elastic.ObjectState(weights=np.zeros(1000), step=0)
+    train(state)
+    assert (state.weights == STEPS).all(), state.weights
+    report(done=state.step)
+
+
+if __name__ == "__main__":
+    main()

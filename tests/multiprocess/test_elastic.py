@@ -1,0 +1,151 @@
+"""Ranks of an elastic job that are killed, stopped, asked to leave, and started again."""
+
+import json
+import signal
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from slipstream.cluster.agent import find_free_port_pair
+
+pytestmark = pytest.mark.multiprocess
+
+Start = Callable[..., Any]
+
+SLOTS = 8
+LONG = "100000"  # steps, more than any test waits for
+
+
+@pytest.fixture
+def ports() -> list[int]:
+    return [find_free_port_pair() for _ in range(SLOTS)]
+
+
+def slot(ports: Sequence[int], number: int, *, apart: bool = False, **more: str) -> dict[str, str]:
+    """Return the variables of one process of an elastic job."""
+    environ = {
+        "SLIPSTREAM_MEMBER_PORT": str(ports[number]),
+        "SLIPSTREAM_MEMBERS": ",".join(f"127.0.0.1:{port}" for port in ports),
+    }
+    if apart:
+        environ["SLIPSTREAM_HOST_ID"] = f"host {number}"
+    return environ | more
+
+
+def reports(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+
+
+def begin(start: Start, ports: Sequence[int], ranks: int, steps: str, **more: Any) -> Any:
+    of_rank = {rank: slot(ports, rank, **more) for rank in range(ranks)}
+    job = start(ranks, "elastic.py", steps, of_rank=of_rank)
+    for rank in job.ranks:
+        rank.wait_for('"epoch": 1')
+    return job
+
+
+def wait_for_epoch(job: Any, number: int, ranks: Sequence[int]) -> None:
+    for rank in ranks:
+        job.ranks[rank].wait_for(f'"epoch": {number}')
+
+
+@pytest.mark.parametrize("victims", [(2,), (0,), (0, 1)])
+@pytest.mark.parametrize("apart", [False, True], ids=["shm", "tcp"])
+def test_survivors_go_on_in_the_same_processes(
+    start: Start, ports: list[int], victims: tuple[int, ...], apart: bool
+) -> None:
+    job = begin(start, ports, 4, "300", apart=apart)
+    time.sleep(0.2)
+    for victim in victims:
+        job.ranks[victim].signal(signal.SIGKILL)
+    outputs = job.finish(*victims)
+    assert len(outputs) == 4 - len(victims)
+    for output in outputs:
+        assert reports(output)[-1]["done"] == 300
+        assert reports(output)[-1]["size"] == 4 - len(victims)
+        assert len({report["pid"] for report in reports(output)}) == 1
+
+
+def test_new_ranks_join_at_a_commit_and_get_the_state(start: Start, ports: list[int]) -> None:
+    job = begin(start, ports, 2, "400")
+    for number in (2, 3):
+        job.add(slot(ports, number, SLIPSTREAM_JOINS="1"))
+    outputs = job.finish()
+    for output in outputs:
+        assert reports(output)[-1]["done"] == 400
+        assert reports(output)[-1]["size"] == 4
+    assert reports(outputs[2])[0]["step"] > 0
+
+
+def test_a_killed_rank_comes_back(start: Start, ports: list[int]) -> None:
+    job = begin(start, ports, 3, "600")
+    job.ranks[0].signal(signal.SIGKILL)
+    job.add(slot(ports, 0, SLIPSTREAM_JOINS="1"))
+    for output in job.finish(0):
+        assert reports(output)[-1]["size"] == 3
+
+
+@pytest.mark.parametrize("leaver", [0, 1])
+def test_a_rank_that_gets_sigterm_leaves_without_a_fault(
+    start: Start, ports: list[int], leaver: int
+) -> None:
+    job = begin(start, ports, 3, "300")
+    job.ranks[leaver].signal(signal.SIGTERM)
+    assert job.ranks[leaver].process.wait(60) == 143
+    for output in job.finish(leaver):
+        assert reports(output)[-1]["size"] == 2
+        assert "is lost" not in output
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_stopped_rank_is_fenced_and_joins_again(
+    start: Start, ports: list[int], victim: int
+) -> None:
+    environ = {"SLIPSTREAM_PEER_TIMEOUT": "1"}
+    job = begin(start, ports, 3, LONG, **environ)
+    job.ranks[victim].signal(signal.SIGSTOP)
+    wait_for_epoch(job, 2, [rank for rank in range(3) if rank != victim])
+    job.ranks[victim].signal(signal.SIGCONT)
+    wait_for_epoch(job, 3, range(3))
+    assert {reports(rank.output)[-1]["size"] for rank in job.ranks} == {3}
+
+
+def test_less_than_half_do_not_go_on_without_the_rest(start: Start, ports: list[int]) -> None:
+    """Two of three stopped ranks might train as well: the third waits for them."""
+    job = begin(start, ports, 3, LONG, SLIPSTREAM_PEER_TIMEOUT="1")
+    for victim in (0, 1):
+        job.ranks[victim].signal(signal.SIGSTOP)
+    job.ranks[2].wait_for("this rank waits to form a new epoch")
+    assert [report["epoch"] for report in reports(job.ranks[2].output)] == [1]
+    for victim in (0, 1):
+        job.ranks[victim].signal(signal.SIGKILL)
+    wait_for_epoch(job, 2, [2])
+    assert reports(job.ranks[2].output)[-1]["size"] == 1
+
+
+def test_the_smallest_number_of_ranks_is_waited_for(start: Start, ports: list[int]) -> None:
+    job = begin(start, ports, 2, "600", SLIPSTREAM_MIN_RANKS="2")
+    job.ranks[1].signal(signal.SIGKILL)
+    time.sleep(0.5)
+    assert len(reports(job.ranks[0].output)) == 1
+    job.add(slot(ports, 2, SLIPSTREAM_JOINS="1", SLIPSTREAM_MIN_RANKS="2"))
+    for output in job.finish(1):
+        assert reports(output)[-1]["size"] == 2
+
+
+def test_an_error_of_the_script_is_no_fault(start: Start, ports: list[int]) -> None:
+    job = begin(start, ports, 2, LONG, ELASTIC_FAILS_AT="30")
+    for rank in job.ranks:
+        assert rank.process.wait(60) == 1
+        assert "ValueError: the script is wrong" in rank.output
+
+
+def test_a_process_that_comes_too_late_looks_on(start: Start, ports: list[int]) -> None:
+    """It ends at its time limit, or when its launcher ends it, as the training has ended."""
+    job = begin(start, ports, 2, "20")
+    job.finish()
+    late = job.add(slot(ports, 2, SLIPSTREAM_JOINS="1"))
+    time.sleep(2)
+    assert late.process.poll() is None
