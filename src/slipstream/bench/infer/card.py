@@ -162,7 +162,7 @@ def measure_on_card(spec: CardSpec, tell: Tell = lambda text: None) -> CardRepor
     """
     choice = parse_device(spec.device)
     if choice.kind != "cpu":
-        require_card()
+        require_card(spec.device)
     results = tuple(
         _result(spec, CardModel.of(name, rows, spec.device, spec.precision), tell)
         for name in spec.models

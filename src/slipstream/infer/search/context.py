@@ -68,7 +68,7 @@ class SearchContext:
         that the reference cannot run.
         """
         if parse_device(objective.device).kind == "cuda":
-            require_card()
+            require_card(objective.device)
         rewritten, applied = optimise(imported.graph, without=objective.without)
         if _constant_bytes(imported.graph) >= objective.large_bytes:
             rewritten = spilled(rewritten, imported.graph)

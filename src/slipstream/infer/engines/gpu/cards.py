@@ -80,11 +80,11 @@ def device_title(kind: str, card: int | None) -> str:
     return f"cuda:{number} ({names[number]})" if number < len(names) else f"cuda:{number}"
 
 
-def require_card() -> None:
-    """Raise UnsupportedError if no GPU can be used, with the reason and a remedy."""
+def require_card(device: str = "cuda") -> None:
+    """Raise UnsupportedError if no GPU can be used; it names the device that the user asked for."""
     reason = missing_cuda()
     if reason is not None:
-        raise UnsupportedError(f"the device is cuda: {reason}; or use --device cpu")
+        raise UnsupportedError(f"the device is {device}: {reason}; or use --device cpu")
 
 
 def _numbered(names: tuple[str, ...]) -> str:
