@@ -80,9 +80,7 @@ def run(
             was_fault = not is_settled
             while True:
                 while not is_settled:
-                    is_settled = _changed(
-                        membership, state, was_fault, before_change, after_change
-                    )
+                    is_settled = _changed(membership, state, was_fault, before_change, after_change)
                     was_fault = True
                 is_settled = False
                 try:
