@@ -50,7 +50,7 @@ class LineServer:
 @pytest.fixture(scope="module")
 def run_script() -> Iterator[RunScript]:
     """Return a function that runs a script of this folder on some ranks, none of which may fail."""
-    yield from served_scripts(HERE / "scripts")
+    yield from served_scripts(HERE / "scripts", "torch._dynamo")
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,7 @@ def run_on_device(request: pytest.FixtureRequest) -> Iterator[RunScript]:
     library = subprocess.run(build, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     yield from served_scripts(
         HERE / "device" / "scripts",
+        "torch._dynamo",  # the first optimizer of a process imports it, in 3 s or more
         TESTSTREAM_BACKEND=request.param,
         TESTSTREAM_LIBRARY=library,
     )
