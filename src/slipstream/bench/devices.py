@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slipstream.cluster.nccl import plugin_environment
 from slipstream.errors import ConfigError, UnsupportedError, UsageError
+from slipstream.processor import DEVICES, num_gpus
 
 if TYPE_CHECKING:
     import torch
@@ -49,15 +49,15 @@ def check_device(name: str) -> None:
 
     try:
         has_number = ":" in str(torch.device(name))
-    except RuntimeError as error:
-        reason = str(error).partition("\n")[0]
+    except RuntimeError:  # its text lists all devices that any PyTorch may have
         raise UsageError(
-            f"the device is {name!r}; allowed: cpu, cuda, or another device of PyTorch ({reason})"
+            f"the device is {name!r}; allowed: cpu, cuda, or PyTorch's name of another device"
         ) from None
     if has_number:
         raise UsageError(
             f"the device is {name!r}; allowed: a name without a number, such as"
-            f" {name.partition(':')[0]}, because each rank has a device of its own or shares one"
+            f" {name.partition(':')[0]}, because each rank has a device of its own or shares one;"
+            " choose GPUs by CUDA_VISIBLE_DEVICES=1,2"
         )
     if not torch.get_device_module(name).is_available():
         raise UnsupportedError(_missing(name))
@@ -71,18 +71,13 @@ def _missing(name: str) -> str:
     if name == "cuda":
         version: str | None = torch.version.cuda
         found += f", built {f'for CUDA {version}' if version else 'without CUDA'}, and {num_gpus()}"
-        found += " NVIDIA GPUs in /dev"
+        found += f" NVIDIA GPUs in {DEVICES}"
         if version is None:
             remedy = f"install a PyTorch with CUDA, see https://pytorch.org/get-started; {remedy}"
     return (
         f"PyTorch can use no device {name!r} on this machine; found: {found}; {remedy}; or measure"
         " tensors of the CPU with --device cpu"
     )
-
-
-def num_gpus() -> int:
-    """Return the number of NVIDIA GPUs that this machine or container has."""
-    return sum(path.name[6:].isdecimal() for path in Path("/dev").glob("nvidia*"))
 
 
 def has_nccl() -> bool:

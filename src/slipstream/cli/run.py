@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slipstream.cli.options import OUTPUT
-from slipstream.cli.output import written
+from slipstream.cli.output import remark, written
 from slipstream.cli.run_hosts import HostArguments, choose_elastic_options, choose_hosts
 from slipstream.errors import UsageError
+from slipstream.processor import num_gpus
 from slipstream.units import parse_duration
 
 if TYPE_CHECKING:
@@ -269,6 +270,8 @@ def run(
     )
     chosen_hosts = choose_hosts(given)
     elastic = choose_elastic_options(given, chosen_hosts)
+    if nccl_plugin and any(host.is_local for host in chosen_hosts) and not num_gpus():
+        remark("--nccl-plugin has no effect on this host, which has no NVIDIA GPU for NCCL")
     if tty:
         _check_terminal(chosen_hosts, output_filename, as_json=as_json, elastic=given.is_elastic)
     grace = grace or (GRACE if elastic is None else ELASTIC_GRACE)

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from slipstream.processor import num_gpus
+
 pytestmark = pytest.mark.multiprocess
 
 Run = Callable[..., Any]  # conftest.Launch is what it returns
@@ -65,6 +67,8 @@ def test_every_rank_is_led_to_the_nccl_plugin(run: Run) -> None:
     assert launch.finish() == 0, launch.errors
     for rank in (0, 1):
         assert f"[{rank}] slipstream Slipstream lo 64\n" in launch.output
+    has_remark = "--nccl-plugin has no effect on this host" in launch.errors
+    assert has_remark == (num_gpus() == 0)
     launch = run(*options, "sh", "-c", "echo ${NCCL_NET_PLUGIN-none}")
     assert launch.finish() == 0, launch.errors
     assert "[1] none\n" in launch.output

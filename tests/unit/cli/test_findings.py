@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from slipstream.cli.findings import Finding, find_everything
+from slipstream.cli.findings import Finding, find_everything, software
 from slipstream.cli.findings.network import CONGESTION
 
 
@@ -27,6 +27,16 @@ def test_it_sees_installed_frameworks_without_importing_them() -> None:
     assert found("numpy").text == np.__version__
     assert found("mxnet").state == "absent"
     assert ", without CUDA, " in found("torch").text or ", CUDA " in found("torch").text
+
+
+@pytest.mark.parametrize(("cuda", "state"), [(None, "wrong"), ("12.8", "ok")])
+def test_torch_without_cuda_is_wrong_where_there_are_gpus(
+    monkeypatch: pytest.MonkeyPatch, cuda: str | None, state: str
+) -> None:
+    monkeypatch.setattr(software, "cuda_of_torch", lambda: cuda)
+    torch = software.framework_findings(has_gpus=True)[0]
+    assert (torch.name, torch.state, bool(torch.remedy)) == ("torch", state, cuda is None)
+    assert software.framework_findings(has_gpus=False)[0].state == "ok"
 
 
 def test_it_sees_the_limits_of_a_process() -> None:

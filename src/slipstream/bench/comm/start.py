@@ -21,11 +21,11 @@ from slipstream.bench.devices import (
     NCCL_TUNED,
     NCCL_WAYS,
     nccl_obstacle,
-    num_gpus,
 )
 from slipstream.errors import SlipstreamError, UnsupportedError
 from slipstream.lab import Lab, LabCounters
 from slipstream.lab.network import INTERFACE
+from slipstream.processor import num_gpus
 
 NUM_LAST_LINES = 20  # last lines of a failed program's output, which the error quotes
 

@@ -10,6 +10,7 @@ from slipstream.cli.findings.gpus import Gpus, gpu_findings
 from slipstream.cli.findings.host import engine_findings, host_findings
 from slipstream.cli.findings.network import network_findings, rdma_devices
 from slipstream.cli.findings.software import framework_findings, launcher_findings
+from slipstream.processor import num_gpus
 
 
 def find_everything(environ: Mapping[str, str], peer: str | None) -> list[Finding]:
@@ -25,7 +26,7 @@ def find_everything(environ: Mapping[str, str], peer: str | None) -> list[Findin
         *network_findings(environ, peer),
         *gpu_findings(gpus, environ),
         *engine_findings(environ),
-        *framework_findings(has_gpus=bool(gpus.gpus)),
+        *framework_findings(has_gpus=bool(gpus.gpus) or num_gpus() > 0),
         *launcher_findings(),
         advice(gpus, rdma_devices()),
     ]

@@ -51,9 +51,11 @@ def _torch(has_gpus: bool) -> Finding:
         return finding
     cuda = cuda_of_torch()
     build = f"CUDA {cuda}" if cuda else "without CUDA"
-    remedy = "install a build for CUDA (pytorch.org)" if has_gpus and cuda is None else ""
     text = f"{finding.text}, {build}, {_torch_backend()}"
-    return Finding(topic=finding.topic, name="torch", state="ok", text=text, remedy=remedy)
+    if has_gpus and cuda is None:
+        text = f"{text}; it cannot use the GPUs of this host"
+        return _in_frameworks("torch", "wrong", text, "install a build for CUDA (pytorch.org)")
+    return _in_frameworks("torch", "ok", text)
 
 
 def _framework(name: str, remedy: str = "") -> Finding:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
+
+from slipstream.processor import DEVICES, num_gpus
 
 EXTRA = "pip install 'slipstream[infer]'"
-GPUS = Path("/proc/driver/nvidia/gpus")  # has one entry per GPU that the driver found
-NO_GPU = f"{GPUS} lists no NVIDIA GPU; see what `slipstream doctor` says"
+NO_GPU = f"there is no NVIDIA GPU in {DEVICES}; see what `slipstream doctor` says"
 
 
 def missing(package: str, install: str = EXTRA) -> str | None:
@@ -19,4 +19,4 @@ def missing(package: str, install: str = EXTRA) -> str | None:
 
 def missing_gpu() -> str | None:
     """Return None if there is an NVIDIA GPU, else `NO_GPU`."""
-    return None if GPUS.is_dir() and any(GPUS.iterdir()) else NO_GPU
+    return None if num_gpus() else NO_GPU
