@@ -20,7 +20,7 @@ from pathlib import Path
 
 SOURCE = Path("src")
 # Class names that users of Horovod import from our modules, and that other modules declare, too.
-SHARED_NAMES: frozenset[str] = frozenset()
+SHARED_NAMES = frozenset({"ObjectState", "State"})
 
 HEADLESS = re.compile(
     "of|that|what|which|whose|how|when|where|in|as|with|by|for|to|from|at|on|than|those"

@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstream import comm
+from slipstream.comm.elastic.session import begun_session
 from slipstream.errors import ConfigError
 from slipstream.horovod.arrays import Arrays
 from slipstream.horovod.common.exceptions import NOT_INITIALIZED, RefusedError
 from slipstream.horovod.common.process_sets import ProcessSet, global_process_set
+from slipstream.horovod.names import forget_names
 from slipstream.horovod.queue import TensorQueue
 from slipstream.horovod.timeline import GLOBAL_GROUP, Timeline
 from slipstream.settings import HorovodSettings
@@ -33,6 +35,8 @@ class HorovodJob:
         arrays: Adapter of the framework.
         leaders: First rank on the host of each rank, indexed by rank.
         is_dynamic: Whether process sets may be added after init().
+        first_sets: Process sets of init(), which exist in each epoch of an elastic job.
+        suffix: Text that the names of groups end in, different in each epoch of an elastic job.
         timeline: Timeline of this rank's operations.
         queues: Queues of the process sets to which this rank belongs, by the set's identifier.
         sets: Registered process sets, by identifier.
@@ -45,6 +49,8 @@ class HorovodJob:
     arrays: Arrays
     leaders: tuple[int, ...]
     is_dynamic: bool
+    first_sets: tuple[ProcessSet, ...] = ()
+    suffix: str = ""
     timeline: Timeline
     queues: dict[int, TensorQueue] = field(default_factory=dict[int, TensorQueue])
     sets: dict[int, ProcessSet] = field(default_factory=dict[int, ProcessSet])
@@ -99,38 +105,91 @@ def join_job(
         world = _join_world(settings)
         if settings.ignored and world.rank == 0:
             _log.warning("these variables have no effect here: %s", ", ".join(settings.ignored))
-        facts = [min(comm.local_ranks()), settings.fusion_bytes, int(settings.separates_groups)]
-        gathered: NDArray[np.int64] = world.all_gather(np.array(facts, dtype=np.int64))
-        # All ranks must fuse in the same way, so the settings of rank 0 count.
-        _, fusion_bytes, separates_groups = gathered[0].tolist()
-        settings = replace(
-            settings, fusion_bytes=fusion_bytes, separates_groups=bool(separates_groups)
-        )
-        job = HorovodJob(
-            world=world,
-            settings=settings,
-            arrays=arrays,
-            leaders=tuple(gathered[:, 0].tolist()),
-            is_dynamic=is_dynamic or settings.dynamic_process_sets,
-            timeline=Timeline(world.rank),
-        )
-        global_process_set.register(0, range(world.size))
-        job.sets[0] = global_process_set
-        # The queue has its own group of all ranks: the order between its operations and those that
-        # the main thread starts in `world` differs between ranks.
-        all_ranks = comm.group(range(world.size), GLOBAL_GROUP)
-        job.queues[0] = TensorQueue(all_ranks, settings, arrays, job.timeline)
-        _job = job
+        _job = _made_job(world, settings, arrays, process_sets, is_dynamic=is_dynamic)
     for process_set in process_sets:
         register(process_set)
     if settings.timeline is not None and settings.timeline != "DYNAMIC":
-        job.timeline.start(settings.timeline, marks_cycles=settings.marks_cycles)
+        _job.timeline.start(settings.timeline, marks_cycles=settings.marks_cycles)
+
+
+def _made_job(
+    world: comm.Group,
+    settings: HorovodSettings,
+    arrays: Arrays,
+    first_sets: Sequence[ProcessSet],
+    *,
+    is_dynamic: bool,
+) -> HorovodJob:
+    """Make the state of this process together with all other ranks of a world."""
+    facts = [min(comm.local_ranks()), settings.fusion_bytes, int(settings.separates_groups)]
+    gathered: NDArray[np.int64] = world.all_gather(np.array(facts, dtype=np.int64))
+    # All ranks must fuse in the same way, so the settings of rank 0 count.
+    _, fusion_bytes, separates_groups = gathered[0].tolist()
+    settings = replace(settings, fusion_bytes=fusion_bytes, separates_groups=bool(separates_groups))
+    job = HorovodJob(
+        world=world,
+        settings=settings,
+        arrays=arrays,
+        leaders=tuple(gathered[:, 0].tolist()),
+        is_dynamic=is_dynamic or settings.dynamic_process_sets,
+        first_sets=tuple(first_sets),
+        suffix=_suffix(),
+        timeline=Timeline(world.rank),
+    )
+    global_process_set.register(0, range(world.size))
+    job.sets[0] = global_process_set
+    # The queue has its own group of all ranks: the order between its operations and those that
+    # the main thread starts in `world` differs between ranks.
+    all_ranks = comm.group(range(world.size), GLOBAL_GROUP + job.suffix)
+    job.queues[0] = TensorQueue(all_ranks, settings, arrays, job.timeline)
+    return job
+
+
+def _suffix() -> str:
+    session = begun_session()
+    return "" if session is None else f" {session.epoch.title}"
+
+
+def renew_job() -> None:
+    """Make the job anew on the world that `comm.elastic` has formed; all its ranks call this.
+
+    Operations in flight fail. Process sets become invalid, except those that init() got: they are
+    registered again, if their ranks still exist. The timeline goes on if the engine does.
+
+    Raises:
+        PeerError: Another rank was lost meanwhile.
+    """
+    global _job
+    with _lock:
+        old = _job
+        if old is None:
+            raise ValueError(NOT_INITIALIZED)
+        for queue in old.queues.values():
+            queue.group.close()
+            queue.close()
+        _invalidate_sets(old)
+        forget_names()
+        _job = _made_job(
+            comm.world(), old.settings, old.arrays, old.first_sets, is_dynamic=old.is_dynamic
+        )
+        _job.timeline.marks_cycles = old.timeline.marks_cycles
+    for process_set in old.first_sets:
+        if max(process_set.ranks) < _job.world.size:
+            register(process_set)
+        else:
+            _log.warning("%s is invalid now, because some of its ranks are gone", process_set)
+
+
+def _invalidate_sets(left: HorovodJob) -> None:
+    for process_set in [*left.sets.values(), *left.clones]:
+        if process_set.process_set_id:
+            process_set.invalidate()
 
 
 def _join_world(settings: HorovodSettings) -> comm.Group:
     world = comm.init(settings.of_engine())
     launched = settings.launched_size
-    if launched not in (None, world.size):
+    if launched not in (None, world.size) and begun_session() is None:
         comm.shutdown()
         raise ConfigError(
             f"HOROVOD_SIZE is {launched}, but this job has {world.size} rank(s): launchers of"
@@ -166,9 +225,7 @@ def leave_job() -> None:
             return
         for queue in _job.queues.values():
             queue.close()
-        for process_set in [*_job.sets.values(), *_job.clones]:
-            if process_set.process_set_id:
-                process_set.invalidate()
+        _invalidate_sets(_job)
         _job = None
         comm.shutdown()
 
@@ -204,7 +261,7 @@ def register(process_set: ProcessSet) -> None:
     number = joined.next_set
     joined.next_set += 1
     if joined.world.rank in ranks:
-        group = comm.group(ranks, f"process set {number}")
+        group = comm.group(ranks, f"process set {number}{joined.suffix}")
         joined.queues[number] = TensorQueue(group, joined.settings, joined.arrays, joined.timeline)
     process_set.register(number, ranks)
     joined.sets[number] = process_set

@@ -66,7 +66,7 @@ class Timeline:
 
 
 def _row(name: str, group: str) -> str:
-    return name if group == GLOBAL_GROUP else f"{name}, {group}"
+    return name if group.startswith(GLOBAL_GROUP) else f"{name}, {group}"
 
 
 def _title(ready: ReadyTensor) -> str:

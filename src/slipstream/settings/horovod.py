@@ -23,7 +23,8 @@ _NEVER = 1e9  # seconds
 
 # Variables that `slipstream run` sets, because scripts that were written for Horovod read them.
 _OF_RANKS = frozenset(
-    f"{_PREFIX}{name}" for name in ("RANK", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    f"{_PREFIX}{name}"
+    for name in ("RANK", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOSTNAME")
 )
 
 
@@ -61,6 +62,7 @@ class HorovodSettings:
         iface: HOROVOD_GLOO_IFACE: network interfaces that may be used.
         connect_seconds: HOROVOD_GLOO_TIMEOUT_SECONDS: time in seconds that ranks wait for each
             other in init().
+        may_grow: Whether the job is elastic, so that ranks may join later.
         ignored: Names of HOROVOD_* variables that are set but have no effect in Slipstream.
     """
 
@@ -79,6 +81,7 @@ class HorovodSettings:
     launched_size: int | None = _variable(None, "SIZE", integer(1, 2**31 - 1))
     iface: InterfaceFilter | None = _variable(None, "GLOO_IFACE", INTERFACES)  # noqa: RUF009  it is frozen
     connect_seconds: float | None = _variable(None, "GLOO_TIMEOUT_SECONDS", seconds(1, 86400))
+    may_grow: bool = False
     ignored: tuple[str, ...] = ()
 
     @classmethod
@@ -99,7 +102,9 @@ class HorovodSettings:
                 values[item.name] = kind.read(name, environ[name])
         names = sorted(name for name in environ if name.startswith(_PREFIX))
         ignored = tuple(name for name in names if name not in with_effect)
-        return cls(**values, ignored=ignored)
+        engine = Settings.from_environment(environ)
+        may_grow = engine.max_ranks is not None or bool(engine.members)
+        return cls(**values, may_grow=may_grow, ignored=ignored)
 
     def of_engine(self, environ: Mapping[str, str] = os.environ) -> Settings:
         """Return the engine's settings; SLIPSTREAM_* variables override HOROVOD_* variables.

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -92,8 +93,11 @@ def run(
                         end_session(is_over=False)
                         raise
                     _log.warning("a rank is lost, and the others go on: %s", error)
+                    # Some frameworks keep the error, and so all that the function has made.
+                    traceback.clear_frames(error.__traceback__)
                     was_fault = True
                 else:
+                    membership.await_last_commit()
                     end_session(is_over=True)
                     return result
 

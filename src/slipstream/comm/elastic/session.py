@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import logging
@@ -300,14 +301,18 @@ class ElasticSession:
 
     # ---- commits ----
 
+    @property
+    def awaits_joiners(self) -> bool:
+        """Whether processes wait here to join."""
+        return bool(self._listener.arrivals("join"))
+
     def wants_change(self) -> bool:
         """Return whether this rank knows of a reason to form another epoch at the next commit."""
         if self._leaving.is_set() or self._leavers:
             return True
         if self.epoch.leader.uid != self.me.uid:
             return False
-        waits = bool(self._listener.arrivals("join"))
-        return waits and len(self.epoch.members) < self.limits.most
+        return self.awaits_joiners and len(self.epoch.members) < self.limits.most
 
     def check(self) -> None:
         """Find out with all ranks whether the members should change; call it at each commit.
@@ -330,6 +335,12 @@ class ElasticSession:
         flags = np.array([wants], np.int32)
         assert self._flags is not None, "a session has an epoch"
         self._flag = self._flags.allreduce(flags, "max", async_op=True, name="change of members")
+
+    def await_last_commit(self) -> None:
+        """Wait until all ranks have made the last commit, which one that ends early would break."""
+        if self._flag is not None:
+            with contextlib.suppress(PeerError):  # a rank is lost that is not needed any more
+                self._flag.wait()
 
     def _tell_listeners(self) -> None:
         for listener in list(self.listeners):

@@ -1,5 +1,6 @@
 """Exceptions of Horovod's API."""
 
+from slipstream.comm.elastic import MembershipChanged
 from slipstream.errors import SlipstreamError
 
 NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
@@ -20,11 +21,14 @@ class RefusedError(HorovodInternalError, ValueError):
     """
 
 
-class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818  Horovod's name
-    """Notice that hosts were added or removed, which happens only in elastic jobs.
+class HostsUpdatedInterrupt(MembershipChanged, RuntimeError):  # noqa: N818  Horovod's name
+    """Notice that ranks join or leave an elastic job, which all ranks get at the same commit.
+
+    `hvd.elastic.run` handles it.
 
     Args:
-        skip_sync: Whether the ranks may continue without a synchronization of their state.
+        skip_sync: Whether the ranks may continue without a synchronization of their state. `run`
+            itself decides about this, so it raises the notice with False.
     """
 
     def __init__(self, skip_sync: bool) -> None:

@@ -114,5 +114,6 @@ def init(
     _init(TorchArrays(), comm, process_sets)
 
 
-# At the end, because it imports the names of this module.
+# At the end, because they import the names of this module.
+from slipstream.horovod.torch import elastic as elastic  # noqa: E402
 from slipstream.horovod.torch import mpi_ops as mpi_ops  # noqa: E402

@@ -92,7 +92,7 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
     names = _names(optimizer, named_parameters, full_name(OPTIMIZER, None, process_set))
     trainable = [parameter for parameter in names if parameter.requires_grad]
     grouped = _grouped(groups, trainable)
-    if op == Adasum and job().world.size == 1:
+    if op == Adasum and job().world.size == 1 and not job().settings.may_grow:
         op = Average  # Adasum and Average are the same for one rank
     options = ReducerOptions(
         compression=compression,
@@ -105,7 +105,8 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name
         raise NotImplementedError("Adasum does not support non-global process sets yet.")
     if op == Adasum:
         return _derived(optimizer, _AdasumOptimizer, names)
-    communicates = process_set.included() and queue_of(process_set).group.size > 1
+    grows = job().settings.may_grow and process_set is global_process_set
+    communicates = grows or (process_set.included() and queue_of(process_set).group.size > 1)
     reducer = Reducer(names if communicates else {}, grouped, backward_passes_per_step, options)
     return _derived(optimizer, _GradientOptimizer, names, reducer, options)
 
@@ -204,10 +205,14 @@ class _GradientOptimizer(_Distributed):
             raise AssertionError(_ZEROED_EARLY)
         self._original("zero_grad")(*args, **kwargs)
 
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        """Load a state, and forget the gradients that are being reduced."""
+    def forget_gradients(self) -> None:
+        """Forget the gradients that are being reduced."""
         self._reducer.reset()
         self._synchronized, self._should_synchronize = False, True
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        """Load a state, and forget the gradients that are being reduced."""
+        self.forget_gradients()
         self._original("load_state_dict")(*args, **kwargs)
 
 

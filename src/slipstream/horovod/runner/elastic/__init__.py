@@ -1,0 +1,1 @@
+"""Modules of horovod.runner.elastic for scripts that import from it."""

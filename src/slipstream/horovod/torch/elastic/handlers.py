@@ -1,0 +1,122 @@
+"""Handlers, each of which keeps and sends the state of one object of PyTorch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+
+from slipstream.horovod.objects import broadcast_object
+from slipstream.horovod.torch.elastic.sampler import ElasticSampler
+from slipstream.horovod.torch.functions import broadcast_optimizer_state, broadcast_parameters
+
+
+class StateHandler:
+    """Keeper of the state of one object.
+
+    Args:
+        value: Object whose state is kept.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def save(self) -> None:
+        """Keep the present state."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Go back to the state of the last save()."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Give the state of rank 0 to all ranks, which call this method together."""
+        raise NotImplementedError
+
+    def set_value(self, value: Any) -> None:
+        """Keep the state of another object from now on."""
+        self.value = value
+        self.save()
+
+
+class CopyingHandler(StateHandler):
+    """Keeper of an object whose state can be copied to the memory of the host."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self._saved = self.capture()
+
+    def capture(self) -> Any:
+        """Return a copy of the state, in the memory of the host."""
+        return _copied(self.value.state_dict())
+
+    def apply(self, captured: Any) -> None:
+        """Set the state to one that capture() has returned."""
+        self.value.load_state_dict(captured)
+
+    def save(self) -> None:
+        """Keep the present state."""
+        self._saved = self.capture()
+
+    def restore(self) -> None:
+        """Go back to the state of the last save()."""
+        self.apply(self._saved)
+
+    def sync(self) -> None:
+        """Give the state of rank 0 to all ranks."""
+        self.value.load_state_dict(broadcast_object(self.value.state_dict()))
+
+
+class ModelStateHandler(CopyingHandler):
+    """Keeper of a module's parameters and buffers."""
+
+    def sync(self) -> None:
+        """Give the parameters and buffers of rank 0 to all ranks."""
+        broadcast_parameters(self.value.state_dict(), root_rank=0)
+
+
+class OptimizerStateHandler(CopyingHandler):
+    """Keeper of an optimizer's state and options."""
+
+    def apply(self, captured: Any) -> None:
+        """Set the state to a captured one, of which the optimizer gets its own copy."""
+        self.value.load_state_dict(copy.deepcopy(captured))
+
+    def sync(self) -> None:
+        """Give the state and the options of rank 0 to all ranks, and forget gradients in flight."""
+        forget = getattr(self.value, "forget_gradients", None)  # of DistributedOptimizer
+        if forget is not None:
+            forget()
+        broadcast_optimizer_state(self.value, root_rank=0)
+
+
+class SchedulerStateHandler(CopyingHandler):
+    """Keeper of the state of a scheduler of learning rates."""
+
+
+class SamplerStateHandler(CopyingHandler):
+    """Keeper of the position of an `ElasticSampler`."""
+
+
+HandlerRegistry = list[tuple[Any, type[StateHandler]]]
+
+REGISTRY: HandlerRegistry = [
+    (torch.nn.Module, ModelStateHandler),
+    (torch.optim.Optimizer, OptimizerStateHandler),
+    (torch.optim.lr_scheduler.LRScheduler, SchedulerStateHandler),
+    (ElasticSampler, SamplerStateHandler),
+]
+
+
+def _copied(value: Any) -> Any:
+    """Return a deep copy of a state, with all tensors in the memory of the host."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, Mapping):
+        items = cast("Mapping[Any, Any]", value).items()
+        return {key: _copied(item) for key, item in items}
+    if type(value) in (list, tuple):
+        return type(value)(_copied(item) for item in value)
+    return copy.deepcopy(value)
