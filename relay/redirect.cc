@@ -129,14 +129,15 @@ std::uint16_t local_port(int socket) {
   return known ? local.port() : std::uint16_t{0};
 }
 
-// Returns the local port of a socket that will connect, and chooses one if it has none.
+// Returns the local port of a socket that will connect, and chooses one if it has none. After a
+// connection that was refused, Linux still names the port that the socket had, but has taken it
+// back: only bind() knows whether a socket has a port.
 std::uint16_t choose_port(int socket, sa_family_t family) {
-  const std::uint16_t port = local_port(socket);
-  if (port != 0) return port;
   Address free{};  // zeros are any address and any port
   free.any.sa_family = family;
   const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  return ::bind(socket, &free.any, size) == 0 ? local_port(socket) : std::uint16_t{0};
+  const bool has_port = ::bind(socket, &free.any, size) == 0 || errno == EINVAL;
+  return has_port ? local_port(socket) : std::uint16_t{0};
 }
 
 // Whether a connection to a port leaves this host of the lab.

@@ -17,7 +17,9 @@ pytestmark = [pytest.mark.alone]
 MBIT = 1_000_000
 COMMAND = str(Path(sys.executable).with_name("slipstream"))
 RANKS = Path(__file__).parent / "ranks"
-PING, RACE = str(RANKS / "ping.py"), str(RANKS / "race.py")
+PING, RACE, REDIAL, MANY = (
+    str(RANKS / f"{name}.py") for name in ("ping", "race", "redial", "many")
+)
 # The programs of every test share the processors with the relay.
 TOLERANCE = 0.1
 
@@ -69,6 +71,24 @@ def test_a_peer_that_dies_resets_its_connections_and_nobody_listens_afterwards()
     with RelayLab(LabSpec(hosts=2)) as lab:
         result = lab.run([PING, "die"], check=False)
     assert result.lines[0][-1] == "ended: gone; again: ConnectionRefusedError"
+
+
+def test_a_socket_that_was_refused_can_dial_again(tmp_path: Path) -> None:
+    """Linux gives the socket another port, and still names the earlier one."""
+    with RelayLab(LabSpec(hosts=2)) as lab:
+        environ = {"REFUSED": str(tmp_path / "refused")}
+        result = lab.run([REDIAL], environ=environ, timeout_seconds=20)
+    assert result.lines[1] == ("welcome",)
+
+
+def test_a_relay_may_open_many_files() -> None:
+    """A connection takes two files of the relay, which may open more than its parent."""
+    limits = ["prlimit", "--nofile=256:20000", COMMAND, "lab", "run", "--relay"]
+    done = subprocess.run(
+        [*limits, "--num-hosts", "2", "--", MANY], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "300 answers" in done.stdout
 
 
 def test_links_of_a_relay_cannot_be_changed_and_namespaces_have_no_delay() -> None:

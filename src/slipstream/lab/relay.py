@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import mmap
 import queue
+import resource
 import socket
 import struct
 import tempfile
@@ -131,6 +132,7 @@ class Relay:
         self._num_connections = 0
 
     def __enter__(self) -> Relay:
+        _allow_many_files()
         self._folder = tempfile.TemporaryDirectory(prefix="slipstream-relay-")
         self._path = Path(self._folder.name) / "table"
         self._path.touch(mode=0o600)
@@ -280,6 +282,14 @@ class Direction:
                     self._target.shutdown(socket.SHUT_WR)
                     return
                 self._target.sendall(data)
+
+
+def _allow_many_files() -> None:
+    """Let this process, and the ranks that it starts, open two files for each port there is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = 2 * _PORTS if hard == resource.RLIM_INFINITY else min(2 * _PORTS, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _connected(port: int) -> socket.socket | None:
