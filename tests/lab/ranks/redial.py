@@ -1,4 +1,4 @@
-"""Rank 1 dials rank 0 with one socket, which rank 0 refuses at first, and prints what it receives."""
+"""Rank 1 dials rank 0 with one socket until rank 0 listens, and prints what it receives."""
 
 import os
 import socket
