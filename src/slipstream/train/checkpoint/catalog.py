@@ -1,0 +1,181 @@
+"""The checkpoints in a folder: which are whole, why the others are not, and which are kept."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from slipstream.errors import UsageError
+from slipstream.train.checkpoint.checked_file import CheckedFile
+from slipstream.train.checkpoint.damage import CheckpointError
+from slipstream.train.checkpoint.manifest import (
+    MANIFEST,
+    CheckpointManifest,
+    folder_of,
+    parse_manifest,
+    step_of,
+)
+from slipstream.train.checkpoint.storage import Storage, joined, read_whole
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """A folder of a step, which is a whole checkpoint or not.
+
+    Args:
+        step: Training step after which the state was saved.
+        folder: Name of the folder.
+        problem: Reason why the checkpoint is not whole; "" if it is whole.
+        num_bytes: Size of all files in bytes; 0 without a valid manifest.
+        num_ranks: Number of ranks that saved; 0 without a valid manifest.
+        time: Time of the save in seconds since 1970 (UTC); 0 without a valid manifest.
+    """
+
+    step: int
+    folder: str
+    problem: str
+    num_bytes: int
+    num_ranks: int
+    time: float
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all files exist and have their sizes and, if verified, their checksums."""
+        return not self.problem
+
+
+def steps_in(storage: Storage) -> list[int]:
+    """Return the steps that have a folder, whole or not, the newest first."""
+    steps = (step_of(name) for name in storage.names())
+    return sorted((step for step in steps if step is not None), reverse=True)
+
+
+def read_manifest(storage: Storage, step: int) -> CheckpointManifest:
+    """Return the manifest of a step.
+
+    Raises:
+        CheckpointError: There is no manifest, or it is damaged.
+    """
+    name = joined(folder_of(step), MANIFEST)
+    try:
+        content = read_whole(storage, name)
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"{joined(storage.url, name)} does not exist: the save did not end"
+        ) from error
+    manifest = parse_manifest(content, joined(storage.url, name))
+    if manifest.step != step:
+        raise CheckpointError(
+            f"{joined(storage.url, name)} is the manifest of step {manifest.step}; the folder was"
+            " renamed"
+        )
+    return manifest
+
+
+def check_files(storage: Storage, manifest: CheckpointManifest, *, verify: bool) -> None:
+    """Check that all files of a checkpoint exist and have their sizes.
+
+    Args:
+        storage: Storage of all checkpoints.
+        manifest: Manifest of the checkpoint.
+        verify: Whether to read all files and to compare their checksums, too.
+
+    Raises:
+        CheckpointError: A file is missing, or has another size or another checksum.
+    """
+    for file in manifest.files:
+        name = joined(folder_of(manifest.step), file.name)
+        size = storage.size(name)
+        if size != file.num_bytes:
+            found = "does not exist" if size is None else f"has {size} bytes"
+            raise CheckpointError(
+                f"{joined(storage.url, name)} {found}; expected: {file.num_bytes} bytes"
+            )
+        if verify:
+            with CheckedFile(storage, name, file) as checked:
+                checked.verify()
+
+
+def look_at(storage: Storage, step: int, *, verify: bool = False) -> Checkpoint:
+    """Return whether the checkpoint of a step is whole, and why not.
+
+    Args:
+        storage: Storage of all checkpoints.
+        step: Step that has a folder.
+        verify: Whether to read all files and to compare their checksums (default False).
+    """
+    manifest: CheckpointManifest | None = None
+    problem = ""
+    try:
+        manifest = read_manifest(storage, step)
+        check_files(storage, manifest, verify=verify)
+    except (CheckpointError, OSError) as error:
+        problem = str(error)
+    return Checkpoint(
+        step=step,
+        folder=folder_of(step),
+        problem=problem,
+        num_bytes=manifest.num_bytes if manifest else 0,
+        num_ranks=manifest.num_ranks if manifest else 0,
+        time=manifest.time if manifest else 0.0,
+    )
+
+
+def list_checkpoints(storage: Storage, *, verify: bool = False) -> list[Checkpoint]:
+    """Return the checkpoints of a folder, whole or not, the newest first.
+
+    Args:
+        storage: Storage of all checkpoints.
+        verify: Whether to read all files and to compare their checksums (default False).
+
+    Raises:
+        UsageError: The folder does not exist or has no checkpoints.
+    """
+    steps = steps_in(storage)
+    if not steps:
+        raise UsageError(f"{storage.url} has no checkpoints; their folders are named step-00001200")
+    return [look_at(storage, step, verify=verify) for step in steps]
+
+
+def delete_checkpoint(storage: Storage, step: int) -> None:
+    """Delete a checkpoint: its manifest first, so that no part of it is ever taken for whole."""
+    storage.remove(joined(folder_of(step), MANIFEST))
+    storage.remove_folder(folder_of(step))
+
+
+def remove_leftovers(storage: Storage, manifest: CheckpointManifest) -> None:
+    """Remove files in a step's folder that belong neither to its checkpoint nor to its save.
+
+    They were left by saves of the step that were killed, or by the checkpoint that this one has
+    replaced.
+    """
+    folder = folder_of(manifest.step)
+    for name in storage.names(folder):
+        if name != MANIFEST and f".{manifest.save}." not in name:
+            storage.remove(joined(folder, name))
+
+
+def retain(storage: Storage, newest: int, keep: int | None) -> list[int]:
+    """Delete old checkpoints, and folders without a valid manifest; return the deleted steps.
+
+    A damaged checkpoint with a manifest stays until `keep` newer ones are whole. Whole checkpoints
+    of steps after `newest` stay. No rank may be writing.
+
+    Args:
+        storage: Storage of all checkpoints.
+        newest: Step of the checkpoint that was just written, which stays.
+        keep: Number of whole checkpoints to keep up to `newest`, 1 or more; None keeps all.
+    """
+    num_whole = 0
+    deleted: list[int] = []
+    for step in steps_in(storage):
+        checkpoint = look_at(storage, step)
+        is_old = keep is not None and num_whole >= keep
+        num_whole += checkpoint.is_whole and step <= newest
+        if is_old or (checkpoint.num_ranks == 0 and step != newest):
+            delete_checkpoint(storage, step)
+            deleted.append(step)
+            _log.info("deleted step %d: %s", step, checkpoint.problem or "it is old")
+    return deleted
