@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from slipstream.errors import MismatchError, UsageError
-from slipstream.train.checkpoint import CheckpointError, Checkpointer, PerRank
+from slipstream.train.checkpoint import Checkpointer, CheckpointError, PerRank
 
 
 def model() -> torch.nn.Sequential:
@@ -354,7 +354,7 @@ def test_wrong_arguments_are_named(tmp_path) -> None:
         Checkpointer(tmp_path, keep=0)
     with pytest.raises(UsageError, match="step is -1"):
         Checkpointer(tmp_path).save(-1, {})
-    with pytest.raises(UsageError, match="two tensors of the state have the name 'a.b'"):
+    with pytest.raises(UsageError, match=r"two tensors .* have the name 'a\.b'"):
         Checkpointer(tmp_path).save(1, {"a.b": torch.ones(1), "a": {"b": torch.ones(1)}})
     with pytest.raises(UsageError, match="nowhere://x"):
         Checkpointer("nowhere://x")
