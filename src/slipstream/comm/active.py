@@ -46,6 +46,7 @@ class OpenEngine:
         self.rank = rank
         self.trace: TraceFile | None = None
         self._process = os.getpid()
+        self._followers: list[Callable[[], None]] = []
         self._closing = threading.Lock()  # acquired once, by the thread that closes the engine
         self._recording = threading.Lock()  # guards `trace` and the reading of its records
         self._thread = threading.Thread(target=self._forward, name="slipstream-log", daemon=True)
@@ -58,6 +59,10 @@ class OpenEngine:
     def is_mine(self) -> bool:
         """Return whether this process itself made the engine; False in a forked child."""
         return os.getpid() == self._process
+
+    def when_closed(self, follow: Callable[[], None]) -> None:
+        """Call a function once the engine is closed, in the thread that closes it."""
+        self._followers.append(follow)
 
     def record(self, trace: TraceFile) -> None:
         """Start to write every operation of the engine to the file of a timeline."""
@@ -86,6 +91,8 @@ class OpenEngine:
         if not self.is_mine() or not self._closing.acquire(blocking=False):
             return
         self.runtime.close()
+        for follow in self._followers:
+            follow()
         self._thread.join()
         self.end_recording()
         with _lock:

@@ -62,20 +62,41 @@ class StoreMeeting:
     seconds: float
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LentEngine:
+    """An engine that slipstream.comm owns, for the process groups of one epoch of an elastic job.
+
+    Args:
+        engine: Engine, which stays open when this process leaves all groups.
+        completions: Thread that calls the callbacks of the engine's operations.
+        members: Rank in the engine of each rank of the epoch.
+        title: Name of the epoch, which no other epoch has.
+    """
+
+    engine: OpenEngine
+    completions: Completions
+    members: tuple[int, ...]
+    title: str
+
+
 class World:
     """Engine of this process, which several process groups share.
 
-    The engine is closed when this process leaves the last of these groups.
+    An engine of its own is closed when this process leaves the last of these groups.
 
     Args:
-        engine: Engine, which is connected to the engines of all ranks.
+        engine: Engine, which is connected to the engines of all ranks, or one that is lent.
         settings: Settings with which the engine was made.
     """
 
-    def __init__(self, engine: OpenEngine, settings: Settings) -> None:
-        self.completions = Completions(engine.runtime)
+    def __init__(self, engine: OpenEngine | LentEngine, settings: Settings) -> None:
         self.settings = settings
-        self._engine = engine
+        if isinstance(engine, LentEngine):
+            self._lent: LentEngine | None = engine
+            self._engine, self.completions = engine.engine, engine.completions
+        else:
+            self._lent = None
+            self._engine, self.completions = engine, Completions(engine.runtime)
         self._process = os.getpid()
         self._lock = threading.Lock()  # guards `_members`
         self._members = 0
@@ -96,6 +117,8 @@ class World:
 
         If several groups have the same name, all ranks must create them in the same order.
         """
+        if self._lent:
+            name, ranks = f"{self._lent.title} {name}", [self._lent.members[rank] for rank in ranks]
         return self._engine.runtime.group(name, list(ranks))
 
     def leave(self, groups: Sequence[_core.Group]) -> None:
@@ -107,7 +130,7 @@ class World:
         with self._lock:
             self._members -= 1
             is_last = self._members == 0
-        if is_last:
+        if is_last and not self._lent:
             self._engine.close()
             self.completions.close()
 
@@ -167,6 +190,19 @@ class Membership:
 # World of the default group; torch.distributed has one default group in a process.
 _default: World | None = None
 
+_lent: LentEngine | None = None
+
+
+def is_lent() -> bool:
+    """Return whether the default group uses an engine that lend() has named."""
+    return _lent is not None
+
+
+def lend(engine: LentEngine | None) -> None:
+    """Let the next default group use an engine that exists, or, with None, make its own again."""
+    global _lent
+    _lent = engine
+
 
 def join(
     store: Store,
@@ -195,6 +231,9 @@ def join(
     if global_ranks and _default is not None and _default.is_open:
         return _default.join(name, global_ranks)
     settings = Settings.from_environment()
+    if not global_ranks and _lent is not None:
+        _default = World(_lent, settings)
+        return _default.join(name, range(size))
     limit = min(seconds, settings.connect_timeout_seconds)
     world = open_world(StoreMeeting(store=store, rank=rank, size=size, seconds=limit), settings)
     if not global_ranks:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import types
+import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
@@ -203,9 +204,23 @@ class Overlap:
     def remove(self) -> None:
         """Wait for updates; restore the model and the optimizer as they were before `overlap`."""
         self.wait()
+        self._uninstall()
+
+    def abandon(self) -> None:
+        """Restore the model and the optimizer without waiting, because a rank is lost.
+
+        The last updates may be missing for some of the parameters, so load a commit or a
+        checkpoint.
+        """
+        self._uninstall()
+        for parameter in self._bucket_of:
+            parameter.grad = None
+
+    def _uninstall(self) -> None:
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
+        _active.discard(self)
 
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's rounding errors of the codec by parameter name."""
@@ -395,6 +410,7 @@ class Overlap:
     # Hooks and replaced methods.
 
     def _install(self) -> None:
+        _active.add(self)
         for parameter in self._bucket_of:
             trained: Any = parameter
             hook = trained.register_post_accumulate_grad_hook(self._ready)
@@ -455,6 +471,15 @@ class Overlap:
 def _at_end_of_backward(call: Callable[[], None]) -> None:
     engine: Any = torch.autograd.Variable._execution_engine  # pyright: ignore
     engine.queue_callback(call)
+
+
+_active: weakref.WeakSet[Overlap] = weakref.WeakSet()
+
+
+def abandon_overlaps() -> None:
+    """Abandon every overlap of this process; see `Overlap.abandon`."""
+    for each in list(_active):
+        each.abandon()
 
 
 class _UsedParameters:

@@ -17,11 +17,14 @@ class JobMember:
         uid: Random text that no other process has.
         host: Name of the process's host, for messages.
         address: Host and port at which the process listens for the others, as `host:port`.
+        slot: Number of the process's slot in the job, which orders those that join together; -1
+            (the default) if it has none.
     """
 
     uid: str
     host: str
     address: str
+    slot: int = -1
 
     @property
     def place(self) -> tuple[str, int]:

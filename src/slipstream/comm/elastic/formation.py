@@ -87,6 +87,8 @@ class Standing:
         admits: Whether processes that wait to join become members.
         min_ranks: Smallest number of members of the next epoch.
         max_ranks: Largest number of members.
+        expected: Function that returns the slots of processes that will join and are waited for.
+        whole_hosts: Whether all members on the host of a lost member leave.
         patience: Time limit, and the reports until then.
     """
 
@@ -97,6 +99,8 @@ class Standing:
     admits: bool
     min_ranks: int
     max_ranks: int
+    expected: Callable[[], Collection[int]]
+    whole_hosts: bool
     patience: Patience
 
 

@@ -55,7 +55,7 @@ class Leader:
                     survivors = self._survivors()
                     joiners = self._joiners(survivors)
                     few = len(survivors) + len(joiners) < self._standing.min_ranks
-                    if not few or self._standing.leaves:
+                    if self._leaves or not (few or self._expects(survivors, joiners)):
                         return self._decide(survivors, joiners)
                 else:
                     self._look_for_dead()
@@ -126,21 +126,45 @@ class Leader:
         majority = 2 * len(here) > len(base.members)
         return majority or (2 * len(here) == len(base.members) and base.leader.uid in here)
 
+    @property
+    def _leaves(self) -> bool:
+        """Whether this process does not belong to the next epoch."""
+        return self._standing.leaves or self._standing.me.host in self._broken_hosts()
+
+    def _broken_hosts(self) -> set[str]:
+        """Return the hosts whose members all leave, because one of them is lost."""
+        if not self._standing.whole_hosts:
+            return set()
+        return {member.host for member in self._missing()}
+
+    def _expects(self, survivors: list[JobMember], joiners: list[JobMember]) -> bool:
+        """Return whether processes that have started are waited for, and there is room for them."""
+        if not self._standing.admits or len(survivors) + len(joiners) >= self._standing.max_ranks:
+            return False
+        here = {member.slot for member in (*self._base().members, *joiners)}
+        return bool(set(self._standing.expected()) - here)
+
     def _survivors(self) -> list[JobMember]:
         standing, present = self._standing, self._present()
-        staying = {uid for uid, arrival in present.items() if not arrival.wish["leaves"]}
-        if not standing.leaves:
+        broken = self._broken_hosts()
+        staying = {
+            uid
+            for uid, arrival in present.items()
+            if not arrival.wish["leaves"] and arrival.member.host not in broken
+        }
+        if not self._leaves:
             staying.add(standing.me.uid)
         return [member for member in self._base().members if member.uid in staying]
 
     def _joiners(self, survivors: list[JobMember]) -> list[JobMember]:
         room = self._standing.max_ranks - len(survivors)
-        if self._standing.leaves:  # the next leader admits them
+        if self._leaves:  # the next leader admits them
             return []
         if not self._standing.admits and len(survivors) >= self._standing.min_ranks:
             return []
         arrived = {each.member.uid: each.member for each in self._listener.arrivals("join")}
-        return list(arrived.values())[: max(0, room)]
+        in_order = sorted(arrived.values(), key=lambda member: member.slot)
+        return in_order[: max(0, room)]
 
     def _state(self) -> str:
         names = ", ".join(
@@ -172,7 +196,7 @@ class Leader:
             elif arrival.kind == "survive":
                 why = "the connection to another rank was lost, and the others went on"
                 self._listener.tell(arrival, {"say": "out", "why": why}, last=True)
-        if self._standing.leaves:
+        if self._leaves:
             raise LeftError("this process has left the job")
         return Formed(
             epoch=epoch,

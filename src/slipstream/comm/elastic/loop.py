@@ -159,7 +159,7 @@ def _settle(
         state.restore()
     if not is_first:
         state.on_reset()
-    if survivors.size < commits.size or (was_fault and not state.keeps_two_commits):
+    if is_first or survivors.size < commits.size or (was_fault and not state.keeps_two_commits):
         state.sync()
     membership.is_new = False
 

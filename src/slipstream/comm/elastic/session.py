@@ -35,7 +35,13 @@ from slipstream.comm.elastic.listener import Arrival, MemberListener
 from slipstream.comm.handle import Handle
 from slipstream.comm.opening import Seat, job_key, open_engine
 from slipstream.errors import ConfigError, PeerError, PeerTimeoutError, SlipstreamError
-from slipstream.settings import Launch, Settings, announce_member, detect_launcher
+from slipstream.settings import (
+    Launch,
+    Settings,
+    announce_epoch,
+    detect_launcher,
+    follow_joiners,
+)
 
 FORM_SECONDS = 600.0  # time in which enough processes must come; Horovod's default is the same
 
@@ -83,7 +89,13 @@ class ElasticSession:
             self._key, own if loopback else "", settings.member_port or 0, self._answer
         )
         address = f"[{own}]:{self._listener.port}" if ":" in own else f"{own}:{self._listener.port}"
-        self.me = JobMember(uid=secrets.token_hex(8), host=socket.gethostname(), address=address)
+        self.me = JobMember(
+            uid=secrets.token_hex(8),
+            host=settings.host_name or socket.gethostname(),
+            address=address,
+            slot=-1 if settings.job_slot is None else settings.job_slot,
+        )
+        self._expected: frozenset[int] = frozenset()  # slots of processes that will join
         self.epoch = Epoch(number=0, nonce="", members=())
         self.num_changes = 0  # epochs that this process has entered
         self.is_new = True  # whether this process has not got the state yet
@@ -95,6 +107,7 @@ class ElasticSession:
         self._is_over = False
         self._flags: worlds.Group | None = None  # for the flags of commits
         self._flag: Handle | None = None  # of the last commit
+        follow_joiners(settings, self._expect)
 
     # ---- the ways into the job ----
 
@@ -194,6 +207,8 @@ class ElasticSession:
             admits=admits,
             min_ranks=self.limits.least,
             max_ranks=self.limits.most,
+            expected=lambda: self._expected,
+            whole_hosts=self._settings.whole_hosts,
             patience=patience,
         )
 
@@ -262,8 +277,7 @@ class ElasticSession:
         worlds.adopt(world)
         self.epoch = epoch
         self.num_changes += 1
-        if self.num_changes == 1:
-            announce_member(self._settings)
+        announce_epoch(self._settings, epoch.number)
         self._leavers &= {member.uid for member in epoch.members}
         self._following = None
         runtime = world.engine.runtime
@@ -303,8 +317,14 @@ class ElasticSession:
 
     @property
     def awaits_joiners(self) -> bool:
-        """Whether processes wait here to join."""
-        return bool(self._listener.arrivals("join"))
+        """Whether processes wait here to join, or are announced by the launcher."""
+        announced = self._expected - {member.slot for member in self.epoch.members}
+        return bool(announced) or bool(self._listener.arrivals("join"))
+
+    def _expect(self, slots: frozenset[int]) -> None:
+        self._expected = slots
+        if self.awaits_joiners:
+            self._tell_listeners()
 
     def wants_change(self) -> bool:
         """Return whether this rank knows of a reason to form another epoch at the next commit."""

@@ -55,10 +55,13 @@ class ElasticState:
 
     def save(self) -> None:
         """Keep the present state, without a look at the members."""
+        captured = (
+            self.capture()
+        )  # may fail, if updates of the last step still wait for a lost rank
+        last = self._kept.get(self.num_commits)
+        self._kept = {} if last is None else {self.num_commits: last}
         self.num_commits += 1
-        last = self._kept.get(self.num_commits - 1)
-        self._kept = {} if last is None else {self.num_commits - 1: last}
-        self._kept[self.num_commits] = self.capture()
+        self._kept[self.num_commits] = captured
 
     def check(self) -> None:
         """Let members come and go, without a commit.

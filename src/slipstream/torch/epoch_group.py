@@ -1,0 +1,91 @@
+"""PyTorch's default process group of an elastic job, which is made anew for each epoch.
+
+It uses the engine of slipstream.comm. So survivors of a fault keep their connections, and a new
+group costs milliseconds.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from datetime import timedelta
+
+import numpy as np
+import torch.distributed as dist
+from torch.distributed import TCPStore
+
+from slipstream.comm import worlds
+from slipstream.comm.active import OpenEngine
+from slipstream.comm.elastic import session
+from slipstream.errors import UsageError
+from slipstream.settings import Settings
+from slipstream.torch import bootstrap
+from slipstream.torch.backend import BACKEND_NAME
+from slipstream.torch.completions import Completions
+from slipstream.torch.step_overlap import abandon_overlaps
+
+# One for each engine, as the events of an engine have one reader.
+_completions: weakref.WeakKeyDictionary[OpenEngine, Completions] = weakref.WeakKeyDictionary()
+
+
+def enter_epoch() -> None:
+    """Make PyTorch's default group one of the ranks of the present epoch; all ranks call it.
+
+    Blocks until rank 0 has made the store of the group.
+
+    Raises:
+        UsageError: the script has made a default group that this module does not know.
+    """
+    if dist.is_initialized():
+        raise UsageError(
+            "torch.distributed has a default group already; an elastic job makes it itself, so"
+            " remove init_process_group() from the script, or call destroy_process_group() first"
+        )
+    here = worlds.current_world()
+    if here.engine not in _completions:
+        _completions[here.engine] = completions = Completions(here.engine.runtime)
+        here.engine.when_closed(completions.close)
+    bootstrap.lend(
+        bootstrap.LentEngine(
+            engine=here.engine,
+            completions=_completions[here.engine],
+            members=here.members,
+            title=session().epoch.title,
+        )
+    )
+    dist.init_process_group(
+        BACKEND_NAME, store=_new_store(), rank=here.group.rank, world_size=here.group.size
+    )
+
+
+def in_epoch() -> bool:
+    """Return whether PyTorch's default group is one that enter_epoch() has made."""
+    return dist.is_initialized() and bootstrap.is_lent()
+
+
+def leave_epoch() -> None:
+    """Destroy PyTorch's default group, with all that is attached to it; other ranks may be lost.
+
+    Objects of DistributedDataParallel that the script still holds must not be used any more.
+    """
+    abandon_overlaps()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    gc.collect()  # models wrapped for the last epoch have hooks on the parameters
+    bootstrap.lend(None)
+
+
+def _new_store() -> TCPStore:
+    """Return a store of the epoch, which rank 0 serves at a free port."""
+    host, _ = session().epoch.leader.place
+    timeout = timedelta(seconds=Settings.from_environment().connect_timeout_seconds)
+    port = np.zeros(1, np.int64)
+    group = worlds.world()
+    store: TCPStore | None = None
+    if group.rank == 0:
+        store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timeout)
+        port[0] = store.port
+    group.broadcast(port, 0, name="port of the store")
+    if store is None:
+        store = TCPStore(host, int(port[0]), is_master=False, timeout=timeout)
+    return store

@@ -1,0 +1,57 @@
+"""Elastic training with DistributedDataParallel and with overlap, while ranks die and come."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slipstream.cluster.agent import find_free_port_pair
+
+pytestmark = pytest.mark.multiprocess
+
+Start = Callable[..., Any]
+
+STEPS = "400"
+PROGRAM = Path(__file__).parent / "ranks" / "elastic_torch.py"
+
+
+def slot(ports: Sequence[int], number: int, **more: str) -> dict[str, str]:
+    return {
+        "SLIPSTREAM_MEMBER_PORT": str(ports[number]),
+        "SLIPSTREAM_MEMBERS": ",".join(f"127.0.0.1:{port}" for port in ports),
+    } | more
+
+
+def last_report(output: str) -> dict[str, Any]:
+    return json.loads([line for line in output.splitlines() if line.startswith("{")][-1])
+
+
+@pytest.fixture(scope="module")
+def reference() -> list[float]:
+    """What one process computes."""
+    command = [sys.executable, str(PROGRAM), "single", STEPS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return last_report(done.stdout)["digest"]
+
+
+@pytest.mark.parametrize("mode", ["ddp", "overlap"])
+def test_no_step_is_lost_or_applied_twice(start: Start, reference: list[float], mode: str) -> None:
+    ports = [find_free_port_pair() for _ in range(4)]
+    of_rank = {rank: slot(ports, rank) for rank in range(3)}
+    job = start(3, "elastic_torch.py", mode, STEPS, of_rank=of_rank)
+    job.add(slot(ports, 3, SLIPSTREAM_JOINS="1"))
+    for rank in job.ranks[:3]:
+        rank.wait_for('"epoch": 1')
+    job.ranks[1].signal(signal.SIGKILL)
+    job.ranks[3].wait_for('"epoch": 3')
+    job.ranks[0].signal(signal.SIGKILL)
+    outputs = job.finish(0, 1)
+    for output in outputs:
+        assert last_report(output)["done"] == int(STEPS)
+        assert last_report(output)["digest"] == pytest.approx(reference, rel=1e-9)
+    assert last_report(outputs[0])["digest"] == last_report(outputs[1])["digest"]
