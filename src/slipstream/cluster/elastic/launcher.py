@@ -19,20 +19,21 @@ from enum import Enum
 from typing import Protocol
 
 from slipstream.cluster.blame import telling_line
+from slipstream.cluster.elastic.ending import Ending
 from slipstream.cluster.elastic.host_script import HostScript
 from slipstream.cluster.elastic.hosts import ElasticHost, HostPool
 from slipstream.cluster.elastic.options import ElasticOptions
 from slipstream.cluster.elastic.slots import QUICK_SECONDS, Slot
 from slipstream.cluster.elastic.starts import Starter
+from slipstream.cluster.elastic.verdict import first_failure, is_hopeless
 from slipstream.cluster.job import Job
-from slipstream.cluster.launcher import LAUNCH_FAILED, MARGIN_SECONDS, Display, Failure
+from slipstream.cluster.launcher import LAUNCH_FAILED, Display, Failure
 from slipstream.cluster.lines import Transcript
 from slipstream.cluster.link import describe_status
 from slipstream.cluster.messages import (
     EndSlot,
     Exited,
     Joined,
-    Kill,
     Message,
     NotStarted,
     Output,
@@ -50,10 +51,6 @@ from slipstream.settings import Settings
 
 LEFT = 128 + signal.SIGTERM  # exit code of a process that left gracefully after SIGTERM
 
-# Failures in a row, each within five seconds after a start, that show an error of the program. The
-# second number holds as long as no process of the job has run for longer. Chosen by hand.
-MAX_QUICK_FAILURES = 10
-MAX_FIRST_FAILURES = 5
 # Slots that may be used so soon are waited for when the first processes start. Chosen by hand.
 TOGETHER_SECONDS = 2.0
 MIN_WAIT_SECONDS = 0.02
@@ -121,11 +118,9 @@ class _ElasticLauncher:
         self._has_trained = False  # whether a process ever ran for longer than QUICK_SECONDS
         self._reports_members = False  # whether processes report that they are members
         self._failure: Failure | None = None
-        self._signal: int | None = None
+        self._ending = Ending(self._pool, job.grace_seconds, display.note)
         self._has_obeyed = False  # whether a process ended with 0 after the signal
         self._has_started = False
-        self._kill_at: float | None = None
-        self._give_up_at: float | None = None
         self._last_note = ""
         self._last_count = 0
 
@@ -146,7 +141,8 @@ class _ElasticLauncher:
         self._display.finished(self._failure)
         if self._failure is not None:
             return self._failure.exit_code
-        return 128 + self._signal if self._signal and not self._has_obeyed else 0
+        number = self._ending.signal
+        return 128 + number if number is not None and not self._has_obeyed else 0
 
     def _is_over(self) -> bool:
         return self._phase is _Phase.ENDING and not self._pool.is_open
@@ -176,7 +172,7 @@ class _ElasticLauncher:
         elif self._phase is _Phase.FINISHING:
             self._finish()
         else:
-            self._meet_deadlines(now)
+            self._ending.meet_deadlines()
         count = len(self._running)
         if count != self._last_count:
             self._last_count = count
@@ -184,7 +180,7 @@ class _ElasticLauncher:
 
     def _seconds_to_deadline(self) -> float | None:
         now = time.monotonic()
-        times = [self._kill_at, self._give_up_at]
+        times = self._ending.deadlines
         if self._phase in (_Phase.GATHERING, _Phase.RUNNING):
             times += [slot.start_at for slot in self._used if not slot.is_running]
             times += [self._script.due_at] if self._script is not None else []
@@ -192,8 +188,7 @@ class _ElasticLauncher:
                 times.append(self._scarce_since + self._options.wait_seconds)
             of_hosts = self._pool.seconds_to_deadline(now)
             times += [] if of_hosts is None else [now + of_hosts]
-        due = [moment for moment in times if moment is not None]
-        return max(min(due) - now, MIN_WAIT_SECONDS) if due else None
+        return max(min(times) - now, MIN_WAIT_SECONDS) if times else None
 
     def _ask_script(self) -> None:
         script = self._script
@@ -423,8 +418,9 @@ class _ElasticLauncher:
     def _judge(self, now: float) -> None:
         """Decide whether the job has failed."""
         running = self._running
-        if self._is_hopeless(running):
-            failure = self._first_failure()
+        self._has_trained |= any(now - slot.started_at > QUICK_SECONDS for slot in running)
+        if is_hopeless(self._used, has_trained=self._has_trained):
+            failure = first_failure(self._pool.slots)
             assert failure is not None
             reason = f"{failure.reason}; this happened again and again, within {QUICK_SECONDS:g} s"
             self._end_with(replace(failure, reason=f"{reason} after each start"))
@@ -448,27 +444,15 @@ class _ElasticLauncher:
             return any(slot.is_member for slot in running)
         return bool(running)
 
-    def _is_hopeless(self, running: list[Slot]) -> bool:
-        is_training = self._has_trained or any(
-            time.monotonic() - slot.started_at > QUICK_SECONDS for slot in running
-        )
-        most = MAX_QUICK_FAILURES if is_training else MAX_FIRST_FAILURES
-        hopeless = [slot for slot in self._used if slot.backoff.quick_failures >= most]
-        return bool(hopeless) and (not running or len(hopeless) == len(self._used))
-
     def _can_grow(self) -> bool:
         """Return whether the job may get more slots than it has."""
         return self._script is not None or any(
             host.is_connecting or host.link is None for host in self._pool if host.is_listed
         )
 
-    def _first_failure(self) -> Failure | None:
-        failures = [slot.failure for slot in self._pool.slots if slot.failure is not None]
-        return min(failures, key=lambda failure: failure.seconds, default=None)
-
     def _end_scarce(self) -> None:
         count, least = len(self._used), self._options.min_ranks
-        failure = self._first_failure()
+        failure = first_failure(self._pool.slots)
         lost = next((host for host in self._pool if host.problem), None)
         if failure is not None:
             self._display.note(f"{count} of at least {least} slots can be used; the job ends")
@@ -494,14 +478,16 @@ class _ElasticLauncher:
 
     def _end_all(self) -> None:
         self._phase = _Phase.ENDING
-        self._give_up_at = time.monotonic() + self._job.grace_seconds + MARGIN_SECONDS
-        self._pool.end_all()
+        self._ending.by_order()
+
+    def _end_by_signal(self, number: int, why: str) -> None:
+        self._phase = _Phase.ENDING
+        self._ending.by_signal(number, why)
 
     def _take_end_by_order(self, status: int, failure: Failure) -> None:
         self._has_obeyed |= status == 0
-        if self._signal is not None and self._failure is None and status != 0:
-            name = signal.Signals(self._signal).name
-            self._failure = replace(failure, after_signal=name)
+        if self._ending.signal is not None and self._failure is None and status != 0:
+            self._failure = replace(failure, after_signal=self._ending.signal_name)
 
     def _take_signals(self, wakeup: int) -> None:
         for number in os.read(wakeup, 64):
@@ -510,36 +496,15 @@ class _ElasticLauncher:
             name = signal.Signals(number).name
             if number in PASSED_SIGNALS:
                 self._pool.order(Signal(number=number))
-            elif self._signal is not None:
-                self._kill_at = time.monotonic()
-                self._display.note(f"{name} came again: the processes are killed")
+            elif self._ending.signal is not None:
+                self._ending.by_second_signal(name)
             else:
                 self._end_by_signal(number, f"{name} goes to every process")
 
-    def _end_by_signal(self, number: int, why: str) -> None:
-        self._signal = number
-        self._phase = _Phase.ENDING
-        grace = self._job.grace_seconds
-        self._kill_at = time.monotonic() + grace
-        self._pool.order(Signal(number=number))
-        self._pool.end_idle(also_listed=True)
-        self._display.note(f"{why}; after {grace:g} s, or after another one, they are killed")
-
     def _mind_reader(self) -> None:
         """Send SIGTERM to all processes if nobody reads the output any more."""
-        if self._display.has_no_reader and self._signal is None:
+        if self._display.has_no_reader and self._ending.signal is None:
             self._end_by_signal(signal.SIGTERM, "nobody reads the output: SIGTERM")
-
-    def _meet_deadlines(self, now: float) -> None:
-        if self._signal is not None:
-            self._pool.end_idle(also_listed=True)
-        if self._kill_at is not None and now >= self._kill_at:
-            self._kill_at = None
-            self._give_up_at = now + MARGIN_SECONDS
-            self._pool.order(Kill())
-        if self._give_up_at is not None and now >= self._give_up_at:
-            self._give_up_at = None
-            self._pool.abandon(self._display.note)
 
 
 def _processes(count: int) -> str:
