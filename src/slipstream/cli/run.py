@@ -51,7 +51,7 @@ and the key of the job. When a rank fails, the others end; in an elastic job
 (--min or --max) the others go on, and another process takes its place.
 
 [bold]Exit code[/bold]: that of the rank that failed first, 128 + n if signal n ended it; 1 if a
-host failed; 2 for wrong usage.
+host failed; 2 for wrong usage; 3 if the members changed more often than --max-changes allows.
 """
 
 
@@ -190,6 +190,41 @@ def run(
             help="Longest time with fewer slots than --min.",
         ),
     ] = None,
+    poll: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            show_default="1s",
+            rich_help_panel=ELASTIC,
+            help="Time between two runs of the program that prints the hosts.",
+        ),
+    ] = None,
+    whole_hosts: Annotated[
+        bool,
+        typer.Option(
+            "--whole-hosts",
+            rich_help_panel=ELASTIC,
+            help="Take the host of a failed process out of the job, as Horovod does.",
+        ),
+    ] = False,
+    cooldown: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME,TIME",
+            show_default="for good",
+            rich_help_panel=ELASTIC,
+            help="Shortest and longest time for which such a host stays out: 1s,60s.",
+        ),
+    ] = None,
+    max_changes: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            show_default="no limit",
+            rich_help_panel=ELASTIC,
+            help="Largest number of changes of the members with --whole-hosts.",
+        ),
+    ] = None,
     python: Annotated[
         str | None,
         typer.Option(
@@ -267,6 +302,10 @@ def run(
         hosts_from=hosts_from,
         max_restarts=max_restarts,
         wait=wait,
+        poll=poll,
+        whole_hosts=whole_hosts,
+        cooldown=cooldown,
+        max_changes=max_changes,
     )
     chosen_hosts = choose_hosts(given)
     elastic = choose_elastic_options(given, chosen_hosts)

@@ -11,9 +11,10 @@ from slipstream.units import parse_duration
 
 if TYPE_CHECKING:
     from slipstream.cluster import Host
-    from slipstream.cluster.elastic import ElasticOptions
+    from slipstream.cluster.elastic import ElasticOptions, HostRules
 
 DEFAULT_WAIT = "10m"
+DEFAULT_POLL = "1s"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +31,10 @@ class HostArguments:
         hosts_from: Program that prints the hosts of an elastic job, or None.
         max_restarts: Largest number of failed processes that are replaced, or None.
         wait: Longest time with too few slots, or None.
+        poll: Time between two runs of the program that prints the hosts, or None.
+        whole_hosts: Whether a failed process takes its host out of the job.
+        cooldown: Shortest and longest time for which such a host stays out, or None.
+        max_changes: Largest number of changes of the members, or None.
     """
 
     hosts: str | None
@@ -41,6 +46,10 @@ class HostArguments:
     hosts_from: Path | None
     max_restarts: int | None
     wait: str | None
+    poll: str | None
+    whole_hosts: bool
+    cooldown: str | None
+    max_changes: int | None
 
     @property
     def is_elastic(self) -> bool:
@@ -89,7 +98,16 @@ def choose_elastic_options(given: HostArguments, hosts: tuple[Host, ...]) -> Ela
     from slipstream.cluster.elastic import ElasticOptions
 
     if not given.is_elastic:
-        for name, value in (("--max-restarts", given.max_restarts), ("--wait", given.wait)):
+        of_elastic_jobs = (
+            *(
+                ("--max-restarts", given.max_restarts),
+                ("--wait", given.wait),
+                ("--poll", given.poll),
+            ),
+            *(("--cooldown", given.cooldown), ("--max-changes", given.max_changes)),
+            ("--whole-hosts", given.whole_hosts or None),
+        )
+        for name, value in of_elastic_jobs:
             if value is not None:
                 raise UsageError(f"{name} is for elastic jobs; say --min or --max too")
         return None
@@ -107,7 +125,31 @@ def choose_elastic_options(given: HostArguments, hosts: tuple[Host, ...]) -> Ela
         default_slots=given.ranks_per_host or 1,
         max_restarts=given.max_restarts,
         wait_seconds=parse_duration(given.wait or DEFAULT_WAIT, "wait", bare_seconds=True),
+        poll_seconds=parse_duration(given.poll or DEFAULT_POLL, "poll", bare_seconds=True),
+        host_rules=_host_rules(given),
     )
+
+
+def _host_rules(given: HostArguments) -> HostRules | None:
+    from slipstream.cluster.elastic import HostRules
+
+    if not given.whole_hosts:
+        for name, value in (("--cooldown", given.cooldown), ("--max-changes", given.max_changes)):
+            if value is not None:
+                raise UsageError(f"{name} is given without --whole-hosts; say both")
+        return None
+    cooldown = None
+    if given.cooldown is not None:
+        shortest, comma, longest = given.cooldown.partition(",")
+        if not comma:
+            raise UsageError(
+                f"--cooldown is {given.cooldown!r}; allowed: two times, such as 1s,60s"
+            )
+        cooldown = (
+            parse_duration(shortest, "cooldown", bare_seconds=True),
+            parse_duration(longest, "cooldown", bare_seconds=True),
+        )
+    return HostRules(cooldown_seconds=cooldown, max_changes=given.max_changes)
 
 
 def _check_program_alone(given: HostArguments) -> None:

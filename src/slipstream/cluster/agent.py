@@ -6,9 +6,11 @@ output. An agent ends its ranks and itself on SIGTERM, and when its input ends; 
 the launcher.
 """
 
+import contextlib
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -19,6 +21,7 @@ from slipstream.cluster.messages import (
     End,
     EndSlot,
     Exited,
+    Expect,
     Hello,
     Joined,
     Kill,
@@ -66,7 +69,7 @@ class _Rank:
     ended_at: float | None = None
     frees_slot: bool = False  # whether another process may follow in the slot of this one
     kill_at: float | None = None
-    news: int | None = None  # descriptor from which the byte of a new member is read
+    news: socket.socket | None = None  # for the numbers of epochs and the slots of joiners
 
 
 class Agent:
@@ -87,6 +90,7 @@ class Agent:
         self._ranks: list[_Rank] = []
         self._ports: list[int] = []
         self._is_ordered = False  # True once the launcher has ordered the ranks to start or to end
+        self._expected = Expect(slots=())
         self._grace_seconds = 0.0
         self._kill_at: float | None = None
 
@@ -138,6 +142,10 @@ class Agent:
                 self._start_slot(order)
             case EndSlot():
                 self._end_slot(order.local_rank)
+            case Expect():
+                self._expected = order
+                for rank in self._ranks:
+                    self._tell(rank)
             case Signal():
                 self._signal_ranks(order.number)
             case End():
@@ -181,31 +189,46 @@ class Agent:
         self._grace_seconds = order.grace_seconds
         environ = {name: text for name, text in os.environ.items() if name not in order.unset}
         environ |= order.environ
-        news, descriptor = os.pipe()
-        environ |= member_fd_environment(descriptor)
+        news, theirs = socket.socketpair()
+        environ |= member_fd_environment(theirs.fileno())
         try:
             if order.nccl_plugin:
                 environ |= plugin_environment(environ)
-            process = start_rank(order.argv, order.cwd, environ, inherited=(descriptor,))
+            process = start_rank(order.argv, order.cwd, environ, inherited=(theirs.fileno(),))
         except (OSError, ConfigError) as error:
-            os.close(news)
+            news.close()
             self._send(NotStarted(local_rank=order.local_rank, reason=_refusal(order, error)))
             return
         finally:
-            os.close(descriptor)
+            theirs.close()
         rank = _Rank(local_rank=order.local_rank, process=process, frees_slot=True, news=news)
         self._follow(rank)
+        news.setblocking(False)
         self._selector.register(news, selectors.EVENT_READ, lambda: self._read_news(rank, news))
+        if self._expected.slots:
+            self._tell(rank)
 
-    def _read_news(self, rank: _Rank, news: int) -> None:
-        if os.read(news, 1):
-            self._send(Joined(local_rank=rank.local_rank))
-        self._forget_news(rank)
+    def _read_news(self, rank: _Rank, news: socket.socket) -> None:
+        try:
+            numbers = news.recv(READ_BYTES).split()
+        except OSError:  # the process has ended before it read all news
+            numbers = []
+        for number in numbers:
+            self._send(Joined(local_rank=rank.local_rank, epoch=int(number)))
+        if not numbers:
+            self._forget_news(rank)
+
+    def _tell(self, rank: _Rank) -> None:
+        """Tell a process which slots' processes will join."""
+        line = " ".join(map(str, self._expected.slots)).encode() + b"\n"
+        if rank.news is not None:
+            with contextlib.suppress(OSError):  # the process has ended, or reads no news
+                rank.news.send(line, socket.MSG_NOSIGNAL)
 
     def _forget_news(self, rank: _Rank) -> None:
         if rank.news is not None:
             self._selector.unregister(rank.news)
-            os.close(rank.news)
+            rank.news.close()
             rank.news = None
 
     def _end_slot(self, local_rank: int) -> None:

@@ -9,7 +9,7 @@ In an elastic job, the launcher sends these messages in place of Start:
 
     launcher  Reserve, whenever it wants to use more slots of the host
     agent     Reserved, once for each Reserve
-    launcher  StartSlot and EndSlot, any number of times, and End once no more process will start
+    launcher  StartSlot, EndSlot and Expect, any number of times, and End after the last StartSlot
     agent     Started, Joined, Output and Exited per process; or NotStarted
 
 The pipe belongs to ssh or to the launcher, so both ends belong to the same user. A line that is not
@@ -141,9 +141,17 @@ class NotStarted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Joined:
-    """The process of a slot has become a member of the elastic job."""
+    """The process of a slot has become a member of an epoch of the elastic job."""
 
     local_rank: int
+    epoch: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expect:
+    """Tell all processes the job's `slots` whose processes have started and will join."""
+
+    slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,6 +176,7 @@ Message = (
     | StartSlot
     | NotStarted
     | Joined
+    | Expect
     | EndSlot
 )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -22,6 +22,17 @@ _PASSED_ON = (
     *("--num-proc", "--hosts", "--hostfile", "--ssh-port", "--ssh-identity-file"),
     "--output-filename",
 )
+
+# Options for elastic jobs: option, type, older name, and option of `slipstream run`.
+_ELASTIC = (
+    ("--min-num-proc", int, "--min-np", "--min"),
+    ("--max-num-proc", int, "--max-np", "--max"),
+    ("--host-discovery-script", str, None, "--hosts-from"),
+    ("--slots-per-host", int, None, "--ranks-per-host"),
+    ("--reset-limit", int, None, "--max-changes"),
+)
+_MOST_PROCESSES = 1_000_000  # largest number of processes of a job without --max-num-proc
+_START_SECONDS = 30.0  # time for the start of the hosts, besides --elastic-timeout
 
 # Options with a value: option, type, and variable that it sets on every rank.
 _VARIABLES = (
@@ -75,11 +86,7 @@ _WITHOUT_EFFECT_VALUES = (
     *("--autotune-bayes-opt-max-samples", "--autotune-gaussian-process-noise"),
     *("--mpi-args", "--binding-args", "--num-nccl-streams", "--thread-affinity", "--log-level"),
 )
-_NOT_SUPPORTED = (
-    *("--min-np", "--min-num-proc", "--max-np", "--max-num-proc", "--slots-per-host"),
-    *("--elastic-timeout", "--reset-limit", "--host-discovery-script"),
-    *("--blacklist-cooldown-range", "--config-file"),
-)
+_NOT_SUPPORTED = ("--config-file",)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -109,29 +116,84 @@ def command_for(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     Raises:
         UsageError: An option is not supported, or there is no command.
     """
-    values = vars(_parser().parse_args(list(arguments)))
+    values = vars(parser().parse_args(list(arguments)))
+    ignored_options = (*_WITHOUT_EFFECT, *_WITHOUT_EFFECT_VALUES)
+    without_effect = [option for option in ignored_options if values[_key(option)]]
+    return command_of(values), without_effect
+
+
+def is_elastic(values: Mapping[str, Any]) -> bool:
+    """Return whether options ask for an elastic job.
+
+    Args:
+        values: Values of the options, as `parser` has read them.
+    """
+    elastic = ("host_discovery_script", "min_num_proc", "max_num_proc")
+    return any(values[name] is not None for name in elastic)
+
+
+def variables_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the environment variables that options set on every rank."""
+    chosen: dict[str, str] = {}
+    for option, kind, name in _VARIABLES:
+        value = values[_key(option)]
+        if value is not None:
+            scaled = value << 20 if option == "--fusion-threshold-mb" else value
+            exact = "=" if option.startswith("--network-interface") else ""
+            chosen[name] = exact + scaled if kind is str else format(scaled, ".12g")
+    for option, name in _FLAGS:
+        if values[_key(option)]:
+            chosen[name] = "1"
+    return chosen
+
+
+def command_of(values: Mapping[str, Any], poll_seconds: float | None = None) -> list[str]:
+    """Return the arguments for `slipstream run`.
+
+    Args:
+        values: Values of the options, as `parser` has read them.
+        poll_seconds: Time in seconds between two runs of the script that prints hosts (default: as
+            `slipstream run` has it).
+
+    Raises:
+        UsageError: An option is not supported, or there is no command.
+    """
     for option in _NOT_SUPPORTED:
         if values[_key(option)] is not None:
             raise UsageError(f"{option} is not supported yet; docs/horovod.md lists what is")
     if not values["command"]:
         raise UsageError("the command is missing; an example: -np 2 python train.py")
     command: list[str] = []
+    elastic = is_elastic(values)
     for option in _PASSED_ON:
-        if values[_key(option)] is not None:
+        # In an elastic job, all slots of the hosts may be used.
+        if values[_key(option)] is not None and not (elastic and option == "--num-proc"):
             command += [option, str(values[_key(option)])]
-    for option, kind, name in _VARIABLES:
-        value = values[_key(option)]
-        if value is not None:
-            scaled = value << 20 if option == "--fusion-threshold-mb" else value
-            exact = "=" if option.startswith("--network-interface") else ""
-            text = exact + scaled if kind is str else format(scaled, ".12g")
-            command += ["--env", f"{name}={text}"]
-    for option, name in _FLAGS:
-        if values[_key(option)]:
-            command += ["--env", f"{name}=1"]
-    ignored_options = (*_WITHOUT_EFFECT, *_WITHOUT_EFFECT_VALUES)
-    without_effect = [option for option in ignored_options if values[_key(option)]]
-    return [*command, "--", *values["command"]], without_effect
+    if elastic:
+        command += _elastic_options(values, poll_seconds)
+    for name, text in variables_of(values).items():
+        command += ["--env", f"{name}={text}"]
+    return [*command, "--", *values["command"]]
+
+
+def _elastic_options(values: Mapping[str, Any], poll_seconds: float | None) -> list[str]:
+    """Return the options of `slipstream run` for an elastic job by Horovod's rules."""
+    given = dict(values)
+    given["min_num_proc"] = values["min_num_proc"] or values["num_proc"] or 1
+    if values["host_discovery_script"] is not None and values["max_num_proc"] is None:
+        given["max_num_proc"] = _MOST_PROCESSES
+    options = ["--whole-hosts"]
+    for option, _, _, ours in _ELASTIC:
+        if given[_key(option)] is not None:
+            options += [ours, str(given[_key(option)])]
+    seconds = values["elastic_timeout"]
+    if seconds is not None:
+        options += ["--wait", format(seconds + _START_SECONDS, ".12g")]
+    if values["cooldown_range"] is not None:
+        options += ["--cooldown", ",".join(str(each) for each in values["cooldown_range"])]
+    if poll_seconds is not None:
+        options += ["--poll", format(poll_seconds, ".12g")]
+    return options
 
 
 class _PrintBuild(argparse.Action):
@@ -140,15 +202,16 @@ class _PrintBuild(argparse.Action):
         parser.exit()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Return a parser of horovodrun's options."""
+    made = argparse.ArgumentParser(
         prog="python -m slipstream.horovod.run",
         description="Start the ranks of a program, with horovodrun's options.",
         epilog="example: python -m slipstream.horovod.run -np 4 -H a:2,b:2 python train.py",
         allow_abbrev=False,
     )
-    add = parser.add_argument
-    add("-np", "--num-proc", type=int, help="total number of processes in the job")
+    add = made.add_argument
+    add("-np", "--num-proc", type=int, help="number of processes; in an elastic job the least")
     add("-H", "--hosts", help="hosts and their numbers of processes, such as a:2,b:2")
     add("-hostfile", "--hostfile", help="file of hosts, one per line, such as: a slots=2")
     add("-p", "--ssh-port", type=int, help="port of sshd on the hosts")
@@ -156,6 +219,17 @@ def _parser() -> argparse.ArgumentParser:
     add("--output-filename", help="folder for files with the output of each rank")
     add("-v", "--version", action="version", version=f"slipstream {version('slipstream')}")
     add("-cb", "--check-build", action=_PrintBuild, nargs=0, help="print the available features")
+    for option, kind, older, ours in _ELASTIC:
+        names = (option,) if older is None else (option, older)
+        add(*names, dest=_key(option), type=kind, help=f"{ours} of `slipstream run`")
+    add("--elastic-timeout", type=float, help="longest time in seconds with too few processes")
+    add(
+        "--blacklist-cooldown-range",
+        dest="cooldown_range",
+        type=float,
+        nargs=2,
+        help="shortest and longest time in seconds that a failed host stays out",
+    )
     for option, kind, name in _VARIABLES:
         add(option, type=kind, help=f"value of the variable {name} on every rank")
     for option, name in _FLAGS:
@@ -165,7 +239,7 @@ def _parser() -> argparse.ArgumentParser:
     for option in (*_WITHOUT_EFFECT_VALUES, *_NOT_SUPPORTED):
         add(option, help=argparse.SUPPRESS)
     add("command", nargs=argparse.REMAINDER, help="program to run and its arguments")
-    return parser
+    return made
 
 
 def _key(option: str) -> str:

@@ -7,7 +7,8 @@ the variables.
 
 from slipstream.settings.elastic import RANK_VARIABLES as RANK_VARIABLES
 from slipstream.settings.elastic import ElasticPart as ElasticPart
-from slipstream.settings.elastic import announce_member as announce_member
+from slipstream.settings.elastic import announce_epoch as announce_epoch
+from slipstream.settings.elastic import follow_joiners as follow_joiners
 from slipstream.settings.elastic import member_fd_environment as member_fd_environment
 from slipstream.settings.horovod import HorovodSettings as HorovodSettings
 from slipstream.settings.kinds import InterfaceFilter as InterfaceFilter

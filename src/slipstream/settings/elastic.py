@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from io import FileIO
 
 from slipstream.settings.launch import DIALECTS
 from slipstream.settings.variables import Settings, variables
@@ -39,6 +41,11 @@ class ElasticPart:
         member_port: Port at which the process listens for processes that join.
         members: Addresses of all slots, each the name of a host and a port.
         joins: Whether the process joins a job that runs; if false, it is one of the first ranks.
+        job_slot: Number of the process's slot in the job, from 0.
+        host_name: Name of the process's host in the list of hosts.
+        whole_hosts: Whether all ranks of a host leave when one of them is lost (default False).
+        rank_hint: Rank that the process is likely to get, for scripts that read HOROVOD_RANK; None
+            (the default) if they should not find a rank before the process has joined.
     """
 
     min_ranks: int
@@ -47,6 +54,10 @@ class ElasticPart:
     member_port: int
     members: Sequence[tuple[str, int]]
     joins: bool
+    job_slot: int
+    host_name: str
+    whole_hosts: bool = False
+    rank_hint: int | None = None
 
     def as_environment(self) -> dict[str, str]:
         """Return the variables that `Settings.from_environment` reads in the process."""
@@ -57,8 +68,14 @@ class ElasticPart:
             "member_port": str(self.member_port),
             "members": ",".join(_address(host, port) for host, port in self.members),
             "joins": str(int(self.joins)),
+            "job_slot": str(self.job_slot),
+            "host_name": self.host_name,
+            "whole_hosts": str(int(self.whole_hosts)),
         }
-        return {variables()[field].name: text for field, text in values.items()}
+        of_horovod = {"HOROVOD_HOSTNAME": self.host_name}
+        if self.rank_hint is not None:
+            of_horovod["HOROVOD_RANK"] = str(self.rank_hint)
+        return {variables()[field].name: text for field, text in values.items()} | of_horovod
 
 
 def member_fd_environment(descriptor: int) -> dict[str, str]:
@@ -66,18 +83,51 @@ def member_fd_environment(descriptor: int) -> dict[str, str]:
     return {variables()["member_fd"].name: str(descriptor)}
 
 
-def announce_member(settings: Settings) -> None:
-    """Tell the launcher that this process has become a member of its job.
+def announce_epoch(settings: Settings, epoch: int) -> None:
+    """Tell the launcher that this process is a member of an epoch of its job.
 
     The launcher then counts the process. It waits for members at the end of the training, and if no
     member is left, it starts the job again. Without a launcher that listens, this does nothing.
 
     Args:
         settings: Settings of this process.
+        epoch: Number of the epoch.
     """
     if settings.member_fd is not None:
         with contextlib.suppress(OSError):  # the launcher and its agent are gone
-            os.write(settings.member_fd, b"+")
+            os.write(settings.member_fd, b"%d\n" % epoch)
+
+
+def follow_joiners(settings: Settings, take: Callable[[frozenset[int]], None]) -> None:
+    """Follow the launcher's news about processes that have started and will join; do not block.
+
+    Without a launcher that tells such news, this does nothing.
+
+    Args:
+        settings: Settings of this process.
+        take: Function that gets the slots of those processes whenever they have changed. It is
+            called in a thread, which ends with the launcher.
+    """
+    if settings.member_fd is None:
+        return
+    descriptor = settings.member_fd
+
+    def follow() -> None:
+        with open(descriptor, "rb", buffering=0, closefd=False) as news:
+            rest = b""
+            while received := _received(news):
+                *lines, rest = (rest + received).split(b"\n")
+                for line in lines:
+                    take(frozenset(int(word) for word in line.split()))
+
+    threading.Thread(target=follow, name="slipstream-joiners", daemon=True).start()
+
+
+def _received(news: FileIO) -> bytes:
+    try:
+        return news.read(4096) or b""
+    except OSError:  # the agent is gone
+        return b""
 
 
 def _address(host: str, port: int) -> str:

@@ -332,8 +332,9 @@ class Settings:
         metadata=_named(
             "SLIPSTREAM_MEMBER_FD",
             integer(3, 1 << 30),
-            "File descriptor to which a process of an elastic job writes a byte when it has become"
-            " a member; `slipstream run` opens it.",
+            "File descriptor of a socket to which a process of an elastic job writes the number of"
+            " each epoch that it enters, and from which it reads the slots of processes that will"
+            " join; `slipstream run` opens it.",
             "none",
         ),
     )
@@ -345,6 +346,36 @@ class Settings:
             "Number of the process's slot on its host, from 0. In an elastic job, it chooses a GPU,"
             " because ranks change. `slipstream run` sets it.",
             "none",
+        ),
+    )
+
+    job_slot: int | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_JOB_SLOT",
+            integer(0, 1_000_000),
+            "Number of the process's slot in the elastic job, from 0; processes that join together"
+            " get their ranks in this order. `slipstream run` sets it.",
+            "none",
+        ),
+    )
+    host_name: str | None = field(
+        default=None,
+        metadata=_named(
+            "SLIPSTREAM_HOST_NAME",
+            TEXT,
+            "Name of this host in the list of hosts; `slipstream run` sets it.",
+            "the name that the host itself has",
+        ),
+    )
+    whole_hosts: bool = field(
+        default=False,
+        metadata=_named(
+            "SLIPSTREAM_WHOLE_HOSTS",
+            FLAG,
+            "1: when a rank of an elastic job is lost, the other ranks of its host leave too, as in"
+            " Horovod.",
+            "0",
         ),
     )
 

@@ -44,7 +44,7 @@ from slipstream.cluster.messages import (
         (Kill(), ["Kill", {}]),
         (Reserve(num_ports=2), ["Reserve", {"num_ports": 2}]),
         (EndSlot(local_rank=1), ["EndSlot", {"local_rank": 1}]),
-        (Joined(local_rank=1), ["Joined", {"local_rank": 1}]),
+        (Joined(local_rank=1, epoch=2), ["Joined", {"local_rank": 1, "epoch": 2}]),
         (
             NotStarted(local_rank=1, reason="none"),
             ["NotStarted", {"local_rank": 1, "reason": "none"}],

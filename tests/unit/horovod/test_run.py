@@ -30,6 +30,16 @@ from slipstream.horovod.run import command_for
             " --env SLIPSTREAM_CONNECT_TIMEOUT=9 --env SLIPSTREAM_IFACE==eth0 -- ./t",
         ),
         (
+            "-np 2 --min-np 1 -H a:2,b:2 python t.py",
+            "--hosts a:2,b:2 --whole-hosts --min 1 -- python t.py",
+        ),
+        (
+            "-np 2 --host-discovery-script ./hosts --max-num-proc 8 --slots-per-host 4"
+            " --elastic-timeout 60 --reset-limit 3 --blacklist-cooldown-range 1 60 python t.py",
+            "--whole-hosts --min 2 --max 8 --hosts-from ./hosts --ranks-per-host 4 --max-changes 3"
+            " --wait 90 --cooldown 1.0,60.0 -- python t.py",
+        ),
+        (
             "-np 1 --stall-check-shutdown-time-seconds 90 ./t",
             "--num-proc 1 --env HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=90 -- ./t",
         ),
@@ -56,11 +66,7 @@ def test_options_without_a_meaning_are_named() -> None:
     ("given", "message"),
     [
         ("-np 2", "the command is missing"),
-        ("-np 1 --min-np 1 ./t", "--min-np is not supported yet"),
-        (
-            "-np 1 --host-discovery-script ./hosts ./t",
-            "--host-discovery-script is not supported yet",
-        ),
+        ("-np 1 --config-file options.yaml ./t", "--config-file is not supported yet"),
     ],
 )
 def test_what_cannot_be_is_refused(given: str, message: str) -> None:

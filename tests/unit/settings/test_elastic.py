@@ -1,6 +1,17 @@
 """What the launcher tells a process of an elastic job, and what the process reads."""
 
-from slipstream.settings import RANK_VARIABLES, ElasticPart, Launch, Settings, detect_launcher
+import socket
+from queue import Queue
+
+from slipstream.settings import (
+    RANK_VARIABLES,
+    ElasticPart,
+    Launch,
+    Settings,
+    announce_epoch,
+    detect_launcher,
+    follow_joiners,
+)
 
 PART = ElasticPart(
     min_ranks=2,
@@ -9,6 +20,10 @@ PART = ElasticPart(
     member_port=20004,
     members=(("a", 20002), ("a", 20004), ("fd00::1", 20002)),
     joins=True,
+    job_slot=5,
+    host_name="a",
+    whole_hosts=True,
+    rank_hint=3,
 )
 
 
@@ -19,6 +34,24 @@ def test_a_process_reads_what_the_launcher_has_set() -> None:
     assert (settings.min_ranks, settings.max_ranks, settings.slot) == (2, 8, 1)
     assert (settings.member_port, settings.members) == (20004, PART.members)
     assert settings.joins
+    assert (settings.job_slot, settings.host_name, settings.whole_hosts) == (5, "a", True)
+    assert (environ["HOROVOD_HOSTNAME"], environ["HOROVOD_RANK"]) == ("a", "3")
+
+
+def test_a_process_and_its_launcher_exchange_news() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        descriptor = str(theirs.fileno())
+        settings = Settings.from_environment({"SLIPSTREAM_MEMBER_FD": descriptor})
+        news: Queue[frozenset[int]] = Queue()
+        announce_epoch(settings, 12)
+        follow_joiners(settings, news.put)
+        assert ours.recv(100) == b"12\n"
+        ours.send(b"3 4\n\n5")
+        ours.send(b"6\n")
+        expected = [frozenset({3, 4}), frozenset[int](), frozenset({56})]
+        assert [news.get(timeout=10) for _ in range(3)] == expected
+        ours.shutdown(socket.SHUT_WR)
 
 
 def test_without_the_variables_of_ranks_no_launcher_is_found() -> None:

@@ -14,7 +14,6 @@ from slipstream.cluster.link import describe_status
 from slipstream.cluster.processes import exit_status, signal_group, start_rank
 from slipstream.errors import SlipstreamError, UsageError
 
-PAUSE_SECONDS = 1.0  # time from the end of a run to the next run
 LIMIT_SECONDS = 10.0  # longest time of a run. Chosen by hand.
 MAX_BYTES = 1 << 20
 
@@ -30,6 +29,7 @@ class HostScript:
         path: Path of the program.
         environ: Environment of the program.
         default_slots: Number of slots of a host without a number.
+        pause_seconds: Time in seconds from the end of a run to the next run (default 1).
 
     Attributes:
         hosts: Hosts of the last run that did not fail; empty before it.
@@ -37,7 +37,9 @@ class HostScript:
         num_runs: Number of runs that have ended.
     """
 
-    def __init__(self, path: Path, environ: Mapping[str, str], default_slots: int) -> None:
+    def __init__(
+        self, path: Path, environ: Mapping[str, str], default_slots: int, pause_seconds: float = 1.0
+    ) -> None:
         if not path.is_file() or not os.access(path, os.X_OK):
             raise UsageError(
                 f"--hosts-from is {str(path)!r}, which is no program that may be executed; allowed:"
@@ -49,6 +51,7 @@ class HostScript:
         self.num_runs = 0
         self._environ = environ
         self._default_slots = default_slots
+        self._pause_seconds = pause_seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._files: tuple[BinaryIO, BinaryIO] | None = None
         self._due_at = time.monotonic()
@@ -94,7 +97,7 @@ class HostScript:
         except OSError as error:
             self.close()
             self.problem = f"it cannot be executed: {error.strerror}"
-            self._due_at = now + PAUSE_SECONDS
+            self._due_at = now + self._pause_seconds
             self.num_runs += 1
             return True
         self._due_at = now + LIMIT_SECONDS
@@ -107,7 +110,7 @@ class HostScript:
         self._process.wait()
         out, err = (_content(file) for file in self._files)
         self.close()
-        self._due_at = now + PAUSE_SECONDS
+        self._due_at = now + self._pause_seconds
         if status is None:
             self.problem = f"it ran for more than {LIMIT_SECONDS:g} s"
         elif status != 0:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from slipstream.cluster.elastic.options import HostRules
 from slipstream.cluster.elastic.slots import Backoff, Slot
 from slipstream.cluster.hosts import Host
 from slipstream.cluster.job import Job
@@ -24,6 +25,8 @@ class ElasticHost:
         answer_by: Time until which the agent must have answered.
         retry_at: Earliest time of the next connection.
         problem: Reason why the last connection failed, or "".
+        out_until: Time until which no process may run here, because one has failed.
+        num_failures: Number of times that the host was taken out.
     """
 
     def __init__(self, host: Host) -> None:
@@ -38,6 +41,8 @@ class ElasticHost:
         self.problem = ""
         self.backoff = Backoff()
         self.num_asked = 0
+        self.out_until = 0.0
+        self.num_failures = 0
 
     @property
     def is_connecting(self) -> bool:
@@ -50,8 +55,18 @@ class ElasticHost:
         """Slots in which processes may run."""
         if self.link is None or self.is_ending or not self.is_listed:
             return []
+        if time.monotonic() < self.out_until:
+            return []
         first = self.slots[: self.host.slots]
         return [slot for slot in first if slot.port and not slot.is_spent]
+
+    def take_out(self, rules: HostRules) -> float:
+        """Let no process run here for a time; return this time in seconds, which may be inf."""
+        now = time.monotonic()
+        if now >= self.out_until:
+            self.num_failures += 1
+            self.out_until = now + rules.seconds_out(self.num_failures)
+        return self.out_until - now
 
     @property
     def running_slots(self) -> list[Slot]:
@@ -144,6 +159,7 @@ class HostPool:
     def seconds_to_deadline(self, now: float) -> float | None:
         """Return the time in seconds until `connect` or `give_up_mute` has to be called."""
         times = [host.answer_by for host in self if host.is_connecting]
+        times += [host.out_until for host in self if now < host.out_until < float("inf")]
         times += [host.retry_at for host in self if host.is_listed and host.link is None]
         return min(times) - now if times else None
 

@@ -33,6 +33,7 @@ from slipstream.cluster.link import describe_status
 from slipstream.cluster.messages import (
     EndSlot,
     Exited,
+    Expect,
     Joined,
     Message,
     NotStarted,
@@ -50,6 +51,7 @@ from slipstream.errors import InternalError, UsageError
 from slipstream.settings import Settings
 
 LEFT = 128 + signal.SIGTERM  # exit code of a process that left gracefully after SIGTERM
+TOO_MANY_CHANGES = 3  # exit code of a job whose members changed too often
 
 # Slots that may be used so soon are waited for when the first processes start. Chosen by hand.
 TOGETHER_SECONDS = 2.0
@@ -107,7 +109,10 @@ class _ElasticLauncher:
         self._script = None
         if options.hosts_from is not None:
             self._script = HostScript(
-                options.hosts_from, job.effective_environ, options.default_slots
+                options.hosts_from,
+                job.effective_environ,
+                options.default_slots,
+                options.poll_seconds,
             )
         self._script_problem = ""
         self._phase = _Phase.GATHERING
@@ -123,6 +128,7 @@ class _ElasticLauncher:
         self._has_started = False
         self._last_note = ""
         self._last_count = 0
+        self._expected: tuple[int, ...] = ()  # slots of processes that will join
 
     def run(self, wakeup: int) -> int:
         self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._take_signals(wakeup))
@@ -169,6 +175,7 @@ class _ElasticLauncher:
         elif self._phase is _Phase.RUNNING:
             self._end_withdrawn()
             self._start_replacements(now)
+            self._announce_joiners()
         elif self._phase is _Phase.FINISHING:
             self._finish()
         else:
@@ -244,16 +251,26 @@ class _ElasticLauncher:
                 count = _processes(len(self._running))
                 self._display.note(f"{slot.who} starts, to join the job; {count} running")
 
+    def _announce_joiners(self) -> None:
+        """Tell the members which processes will join, if Horovod's rules hold."""
+        joining = [slot for slot in self._running if slot.rank is None and not slot.is_member]
+        slots = tuple(slot.number for slot in joining if not slot.is_ending)
+        if self._options.host_rules is not None and slots != self._expected:
+            self._expected = slots
+            self._pool.order(Expect(slots=slots))
+
     def _start(
         self, slot: Slot, rank: int | None, variables: dict[str, str] | None, now: float
     ) -> None:
+        likely_rank = sum(1 for other in self._running if not other.is_ending)
         slot.start(now, rank)
         self._display.named(slot.number, slot.host, rank)
         self._transcript.forget(slot.number)
         link = self._pool.host_of(slot).link
         assert link is not None
         try:
-            link.send(self._starter.order(slot, variables))
+            likely_rank = likely_rank if rank is None else rank
+            link.send(self._starter.order(slot, variables, likely_rank))
         except UsageError as error:
             self._take_end(slot, LAUNCH_FAILED, str(error))
             return
@@ -288,7 +305,7 @@ class _ElasticLauncher:
                 slot = host.slots[message.local_rank]
                 self._display.started(slot.number, slot.host, message.pid)
             case Joined():
-                self._take_member(host.slots[message.local_rank])
+                self._take_member(host.slots[message.local_rank], message.epoch)
             case Output():
                 number = host.slots[message.local_rank].number
                 data = message.data.encode("latin-1")
@@ -304,7 +321,12 @@ class _ElasticLauncher:
                     f"the agent of {host.host.name} sent the order {message!r}; please report it"
                 )
 
-    def _take_member(self, slot: Slot) -> None:
+    def _take_member(self, slot: Slot, epoch: int) -> None:
+        rules = self._options.host_rules
+        most = None if rules is None else rules.max_changes
+        if most is not None and epoch - 1 > most and self._phase is not _Phase.ENDING:
+            reason = f"the members have changed more than {most} times (--max-changes)"
+            self._fail(slot.host, reason, exit_code=TOO_MANY_CHANGES)
         self._reports_members = True
         if not slot.is_member:
             slot.is_member = True
@@ -350,6 +372,9 @@ class _ElasticLauncher:
         follows = f"the next one starts in {delay:g} s"
         if slot.is_spent:
             follows = f"it is not replaced, because --max-restarts is {limit}"
+        if is_failure and self._options.host_rules is not None:
+            seconds = self._pool.host_of(slot).take_out(self._options.host_rules)
+            follows = f"its host is out of the job for {seconds:.3g} s"
         what = f"failed after {ran:.1f} s" if is_failure else "has left"
         said = telling_line(failure.last_lines) if is_failure and status > 0 else ""
         said = f": {said}" if said else ""
@@ -426,6 +451,10 @@ class _ElasticLauncher:
             self._end_with(replace(failure, reason=f"{reason} after each start"))
             return
         if self._phase is _Phase.RUNNING and not self._is_alive(running):
+            failure = first_failure(self._pool.slots)
+            if self._options.host_rules is not None and failure is not None:
+                self._end_with(failure)
+                return
             self._phase = _Phase.GATHERING
             self._order_ends(running, "it waits to join, and no member is left")
             if self._used:
@@ -464,10 +493,10 @@ class _ElasticLauncher:
             reason = self._script_problem or f"{count} of at least {least} slots are usable"
             self._fail(name, reason)
 
-    def _fail(self, host: str, reason: str) -> None:
+    def _fail(self, host: str, reason: str, *, exit_code: int = LAUNCH_FAILED) -> None:
         seconds = time.monotonic() - self._began_at
         self._end_with(
-            Failure(host=host, rank=None, reason=reason, seconds=seconds, exit_code=LAUNCH_FAILED)
+            Failure(host=host, rank=None, reason=reason, seconds=seconds, exit_code=exit_code)
         )
 
     # ---- end ----

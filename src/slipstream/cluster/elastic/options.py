@@ -7,6 +7,30 @@ from slipstream.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HostRules:
+    """The rules of Horovod's launcher, in which a process that fails takes its host out of the job.
+
+    The members wait for processes that have started and will join, from the next commit on. If no
+    process is left after a failure, the job has failed.
+
+    Args:
+        cooldown_seconds: Shortest and longest time in seconds for which a host stays out; it
+            doubles with each failure. None means for good.
+        max_changes: Largest number of changes of the members; no limit if it is None (the default).
+    """
+
+    cooldown_seconds: tuple[float, float] | None
+    max_changes: int | None = None
+
+    def seconds_out(self, num_failures: int) -> float:
+        """Return the time in seconds for which a host stays out after its n-th failure."""
+        if self.cooldown_seconds is None:
+            return float("inf")
+        shortest, longest = self.cooldown_seconds
+        return min(shortest * 2.0 ** min(num_failures, 30), longest)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ElasticOptions:
     """The limits of an elastic job, and the source of its hosts.
 
@@ -21,6 +45,8 @@ class ElasticOptions:
             (the default).
         wait_seconds: Longest time in seconds for which fewer than `min_ranks` slots may be usable
             (default 600).
+        poll_seconds: Time in seconds from the end of a run of `hosts_from` to the next (default 1).
+        host_rules: Horovod's rules for hosts; None (the default) if failures are of single slots.
 
     Raises:
         UsageError: `max_ranks` is smaller than `min_ranks`.
@@ -32,6 +58,8 @@ class ElasticOptions:
     default_slots: int = 1
     max_restarts: int | None = None
     wait_seconds: float = 600.0
+    poll_seconds: float = 1.0
+    host_rules: HostRules | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_ranks <= self.max_ranks:

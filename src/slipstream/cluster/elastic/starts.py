@@ -58,14 +58,16 @@ class Starter:
             for variables in rank_environments(job, index, port)
         ]
 
-    def order(self, slot: Slot, variables: dict[str, str] | None) -> StartSlot:
+    def order(self, slot: Slot, variables: dict[str, str] | None, rank: int) -> StartSlot:
         """Return the order that starts a slot's process.
 
         Args:
             slot: Slot of the process.
             variables: Variables of one of the first ranks; None for a process that joins.
+            rank: Rank of the process, or the one that it is likely to get when it joins.
         """
         host = self._pool.host_of(slot)
+        by_host = self._options.host_rules is not None
         part = ElasticPart(
             min_ranks=self._options.min_ranks,
             max_ranks=self._options.max_ranks,
@@ -73,6 +75,10 @@ class Starter:
             member_port=slot.port,
             members=self._members(),
             joins=variables is None,
+            job_slot=slot.number,
+            host_name=slot.host,
+            whole_hosts=by_host,
+            rank_hint=rank if by_host else None,
         )
         return StartSlot(
             local_rank=slot.local_rank,

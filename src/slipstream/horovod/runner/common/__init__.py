@@ -1,0 +1,1 @@
+"""Modules of horovod.runner.common for scripts that import from it."""
