@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from slipstream.cluster.display import JsonDisplay, OutputMode, TerminalDisplay
+from slipstream.cluster.labels import Labels
 from slipstream.cluster.launcher import AlsoFailed, Failure
-from slipstream.cluster.output_files import OutputFiles
+from slipstream.cluster.output_files import ElasticOutputFiles, OutputFiles
 from slipstream.errors import UsageError
 
 ERASE = "\r\x1b[K"
@@ -250,3 +251,37 @@ def test_a_folder_where_no_files_can_be_made_is_named(tmp_path: Path) -> None:
     display, _ = shown()
     with pytest.raises(UsageError, match=r"--output-filename is '.*file', where no files can be"):
         OutputFiles(display, tmp_path / "file", 1)
+
+
+def test_processes_of_an_elastic_job_are_named_by_rank_or_slot() -> None:
+    out = io.StringIO()
+    labels = Labels([], with_hosts=True)
+    display = TerminalDisplay(labels, out, out, mode="all", color=False)
+    display.named(0, "a", 0)
+    display.named(10, "b", 10)
+    display.line(0, "x", is_error=False)
+    display.line(10, "y", is_error=False)
+    display.named(0, "a", None)
+    display.line(0, "z", is_error=False)
+    display.finished(replace(FAILURE, rank=0, host="a", others=()))
+    assert out.getvalue() == (
+        "[a:0]  x\n[b:10] y\n[a:slot 0] z\n"
+        "slipstream: slot 0 on a failed first, after 2.0 s: exit code 3\n"
+        "  last lines of slot 0:\n    x\n    y\n"
+    )
+
+
+def test_files_that_fail_to_open_do_not_end_an_elastic_job(tmp_path: Path) -> None:
+    out = io.StringIO()
+    shown = TerminalDisplay(Labels([]), out, out, mode="all", color=False)
+    files = ElasticOutputFiles(shown, tmp_path / "logs")
+    (tmp_path / "logs" / "rank.0").touch()
+    files.named(0, "a", 0)
+    files.line(0, "x", is_error=False)
+    files.named(0, "a", None)
+    files.line(0, "y", is_error=False)
+    files.named(0, "a", None)
+    files.line(0, "z", is_error=False)
+    files.finished(None)
+    assert "lines are missing in" in out.getvalue()
+    assert (tmp_path / "logs" / "slot.0" / "stdout").read_text() == "y\nz\n"

@@ -1,0 +1,93 @@
+"""When the next process of a slot starts, and when a job is given up."""
+
+import dataclasses
+
+import pytest
+
+from slipstream.cluster.elastic.slots import Backoff, Slot
+from slipstream.cluster.elastic.verdict import first_failure, is_hopeless
+from slipstream.cluster.launcher import Failure
+
+FAILURE = Failure(host="a", rank=0, reason="exit code 3", seconds=1.0, exit_code=3)
+
+
+def slot(number: int = 0, quick_failures: int = 0, *, is_running: bool = False) -> Slot:
+    """Return a slot with some quick failures."""
+    made = Slot(number=number, host="a", local_rank=number, is_running=is_running)
+    for _ in range(quick_failures):
+        made.backoff.count_end(0.1, is_failure=True)
+    return made
+
+
+def test_the_back_off_doubles_up_to_a_minute() -> None:
+    backoff = Backoff()
+    delays = [backoff.count_end(7.0, is_failure=True) for _ in range(9)]
+    assert delays == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_the_back_off_begins_anew_after_a_minute_of_work() -> None:
+    backoff = Backoff()
+    delays = [backoff.count_end(ran, is_failure=True) for ran in (1, 59.9, 60.0, 1)]
+    assert delays == [1, 2, 1, 2]
+
+
+def test_only_failures_in_a_row_within_five_seconds_count() -> None:
+    backoff = Backoff()
+    counts: list[int] = []
+    for ran, is_failure in ((1, True), (4.9, True), (1, False), (1, True), (5.0, True)):
+        backoff.count_end(ran, is_failure=is_failure)
+        counts.append(backoff.quick_failures)
+    assert counts == [1, 2, 0, 1, 0]
+
+
+def test_a_slot_remembers_its_first_failure_until_a_process_has_run_well() -> None:
+    later = dataclasses.replace(FAILURE, seconds=9.0)
+    made = slot()
+    made.start(100.0, 0)
+    assert made.end(101.0, FAILURE) == 1
+    assert made.start_at == 102.0
+    made.start(102.0, None)
+    made.end(103.0, later)
+    assert made.failure == FAILURE
+    made.start(110.0, None)
+    made.end(170.0, later)
+    assert made.failure == later
+
+
+def test_a_process_that_leaves_is_no_failure() -> None:
+    made = slot()
+    made.start(100.0, 0)
+    assert made.end(101.0, None) == 1
+    assert made.failure is None
+
+
+def test_a_process_with_a_rank_is_a_member_and_one_that_joins_is_not_yet() -> None:
+    made = slot(number=2)
+    made.start(1.0, 1)
+    assert (made.is_member, made.who) == (True, "rank 1 on a")
+    made.start(2.0, None)
+    assert (made.is_member, made.who) == (False, "slot 2 on a")
+
+
+@pytest.mark.parametrize(("has_trained", "most"), [(False, 5), (True, 10)])
+def test_a_program_that_fails_at_once_again_and_again_is_given_up(
+    has_trained: bool, most: int
+) -> None:
+    others = [slot(1), slot(2)]
+    assert not is_hopeless([slot(0, most - 1), *others], has_trained=has_trained)
+    assert is_hopeless([slot(0, most), *others], has_trained=has_trained)
+
+
+def test_one_bad_slot_does_not_end_a_job_that_runs() -> None:
+    running = slot(1, is_running=True)
+    assert not is_hopeless([slot(0, 20), running], has_trained=True)
+    assert is_hopeless([slot(0, 20), slot(1, 20, is_running=True)], has_trained=True)
+    assert not is_hopeless([], has_trained=False)
+
+
+def test_the_first_cause_is_the_earliest_failure_of_any_slot() -> None:
+    early, late, never = slot(0), slot(1), slot(2)
+    late.failure = dataclasses.replace(FAILURE, seconds=9.0)
+    assert first_failure([never]) is None
+    early.failure = FAILURE
+    assert first_failure([late, early, never]) == FAILURE
