@@ -19,6 +19,7 @@ from slipstream.cli import app
 COMMANDS = shown_commands(*(page for page in PAGES if page.name not in ("lab.md", "benchmarks.md")))
 
 RUN, SERVING = "tests/e2e/launch/test_launchers.py", "tests/e2e/serve"
+ELASTIC = "tests/e2e/launch/test_run_elastic.py"
 HOROVOD, HOROVODRUN = "tests/e2e/test_horovod_examples.py", "tests/unit/horovod/test_run.py"
 ELSEWHERE = {
     "pip install '.[torch]'": "tools/wheel",
@@ -38,6 +39,12 @@ ELSEWHERE = {
         "tests/e2e/launch/test_run_ssh.py::test_both_hosts_are_led_to_the_nccl_plugin"
     ),
     "torchrun --nproc-per-node 2 train.py": f"{RUN}::test_torchrun",
+    "slipstream run --min 2 --max 8 -H a:4,b:4 train.py": (
+        f"{ELASTIC}::test_training_goes_on_in_the_same_processes_and_the_next_one_joins"
+    ),
+    "slipstream run --min 2 --max 8 --hosts-from ./hosts.sh train.py": (
+        f"{ELASTIC}::test_hosts_that_are_added_and_withdrawn_are_followed"
+    ),
     "mpirun -n 2 python train.py": f"{RUN}::test_open_mpis_mpirun",
     "srun -n 2 python train.py": f"{RUN}::test_srun",
     "accelerate launch --cpu --num_processes 2 --mpirun_hostfile hosts train.py": (
