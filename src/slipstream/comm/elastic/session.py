@@ -231,8 +231,7 @@ class ElasticSession:
         with conversation:
             if isinstance(decision, JobMember):
                 if decision.uid in unreachable:
-                    time.sleep(_PAUSE_SECONDS)
-                    unreachable.clear()
+                    unreachable.add(first.uid)  # it follows one that cannot lead this rank
                 else:  # all before it are unknown to that member, too
                     rank = self.epoch.rank_of(decision.uid)
                     unreachable.update(each.uid for each in self.epoch.members[:rank])
@@ -291,6 +290,7 @@ class ElasticSession:
         self._flags = None
         others = (each for each in self.epoch.members if each.uid != self.me.uid)
         self.epoch = Epoch(number=self.epoch.number, nonce="", members=tuple(others))
+        self._listener.answer_again()  # those that follow this process find another leader
         worlds.shutdown()
 
     def _lost(self) -> set[str]:
@@ -405,6 +405,8 @@ class ElasticSession:
                 self._leavers.add(arrival.member.uid)
                 self._tell_listeners()
                 return {"say": "noted"}
+            case "survive" if not self.epoch.has(self.me.uid):
+                return {"say": "elsewhere"}
             case "survive":
                 theirs: Epoch = arrival.wish["epoch"]
                 if theirs.number < self.epoch.number and not self.epoch.has(arrival.member.uid):
