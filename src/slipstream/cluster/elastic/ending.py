@@ -9,7 +9,7 @@ from slipstream.cluster.launcher import MARGIN_SECONDS
 from slipstream.cluster.messages import Kill, Signal
 
 
-class Ending:
+class JobEnding:
     """The end of a job: by a signal of the user, or because the job has finished or failed.
 
     Args:

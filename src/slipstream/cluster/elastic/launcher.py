@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Protocol
 
 from slipstream.cluster.blame import telling_line
-from slipstream.cluster.elastic.ending import Ending
+from slipstream.cluster.elastic.ending import JobEnding
 from slipstream.cluster.elastic.host_script import HostScript
 from slipstream.cluster.elastic.hosts import ElasticHost, HostPool
 from slipstream.cluster.elastic.options import ElasticOptions
@@ -123,7 +123,7 @@ class _ElasticLauncher:
         self._has_trained = False  # whether a process ever ran for longer than QUICK_SECONDS
         self._reports_members = False  # whether processes report that they are members
         self._failure: Failure | None = None
-        self._ending = Ending(self._pool, job.grace_seconds, display.note)
+        self._ending = JobEnding(self._pool, job.grace_seconds, display.note)
         self._has_obeyed = False  # whether a process ended with 0 after the signal
         self._has_started = False
         self._last_note = ""
