@@ -9,6 +9,7 @@
 #   make test-all   the same with every case
 #   make sanitize   the C++ tests again under ASAN+UBSAN and under TSAN; records that all passed
 #   make sanitize-share  those of them that changed since then, and a third, another at each commit
+#   make soak       long tests: ranks are killed a hundred times while they save checkpoints
 #   make check      formatters, linters, types, layers, sizes, golden stub
 #   make bench      collectives beside gloo and Open MPI, on this machine: slipstream bench comm
 #   make bench-core the parts of the engine, without Python
@@ -19,6 +20,7 @@ PYTHON      ?= python3
 JOBS        ?= $(shell nproc)
 PYTEST_ARGS ?=
 SHARE       ?= commit
+SOAK_ARGS   ?=
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -37,7 +39,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 CXX_SOURCES := $(shell find core bindings kernels plugin relay -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt)
 
-.PHONY: all setup demo demo-lab tour test test-all test-cxx test-python sanitize sanitize-share check format golden bench bench-core wheel docs clean
+.PHONY: all setup demo demo-lab tour test test-all test-cxx test-python sanitize sanitize-share soak check format golden bench bench-core wheel docs clean
 all: $(STAMPS)/package
 
 # ---- set-up ----------------------------------------------------------------------------------
@@ -138,6 +140,10 @@ sanitize: $(STAMPS)/system-test $(STAMPS)/venv
 
 sanitize-share: $(STAMPS)/system-test $(STAMPS)/venv
 	$(PYTHON) tools/sanitize.py share
+
+# Each test prints its seed. A failure repeats with SOAK_ARGS='--seed N', if the timing plays along.
+soak: $(STAMPS)/test
+	$(PY) tests/soak/checkpoint_kills.py $(SOAK_ARGS)
 
 bench: $(STAMPS)/test
 	for ranks in 2 4; do \

@@ -21,6 +21,8 @@ COMMANDS = shown_commands(*(page for page in PAGES if page.name not in ("lab.md"
 RUN, SERVING = "tests/e2e/launch/test_launchers.py", "tests/e2e/serve"
 ELASTIC = "tests/e2e/launch/test_run_elastic.py"
 HOROVOD, HOROVODRUN = "tests/e2e/test_horovod_examples.py", "tests/unit/horovod/test_run.py"
+CHECKPOINT = "tests/multiprocess/test_checkpoint_ranks.py"
+RESUMES = "test_the_example_continues_with_the_same_numbers"
 ELSEWHERE = {
     "pip install '.[torch]'": "tools/wheel",
     "make demo": "tests/e2e/test_readme.py::test_a_make_command_runs_what_is_tested",
@@ -63,6 +65,10 @@ ELSEWHERE = {
     ),
     "slipstream run -n 2 --env HOROVOD_TIMELINE=timeline-{rank}.json"
     " examples/02_horovod/digits.py": f"{HOROVOD}::test_a_timeline_has_the_names_of_gradients",
+    "slipstream run -n 2 examples/06_checkpoints/train.py --steps 200": f"{CHECKPOINT}::{RESUMES}",
+    "slipstream run -n 3 examples/06_checkpoints/train.py --steps 400": f"{CHECKPOINT}::{RESUMES}",
+    "slipstream checkpoints checkpoints": f"{CHECKPOINT}::{RESUMES}",
+    "slipstream checkpoints checkpoints --verify --json": f"{CHECKPOINT}::{RESUMES}",
     "slipstream bench comm --local 2": (
         "tests/unit/bench/test_comm.py::test_the_command_prints_a_table_and_writes_all_samples"
     ),
