@@ -27,7 +27,7 @@ void bind_config(nb::module_& m) {
           "__init__",
           [](RuntimeConfig* self, std::vector<std::string> bind, std::string host_name,
              std::string host_id, std::string rack, std::vector<std::uint32_t> dimensions,
-             std::uint16_t streams, std::uint16_t first_streams, std::string congestion,
+             std::uint16_t streams, std::uint16_t first_streams, bool tls, std::string congestion,
              std::uint8_t dscp, std::uint64_t pacing_bytes, std::uint64_t segment_bytes,
              std::uint64_t eager_bytes, double connect_timeout, double peer_timeout,
              double stall_after, double timeout, const std::string& algorithm) {
@@ -39,6 +39,7 @@ void bind_config(nb::module_& m) {
             self->dimensions = std::move(dimensions);
             self->streams = streams;
             self->first_streams = first_streams;
+            self->tls = tls;
             self->congestion = std::move(congestion);
             self->dscp = dscp;
             self->pacing_bytes = pacing_bytes;
@@ -53,8 +54,8 @@ void bind_config(nb::module_& m) {
           nb::kw_only(), nb::arg("bind") = std::vector<std::string>{"127.0.0.1"},
           nb::arg("host_name") = "", nb::arg("host_id") = "", nb::arg("rack") = "",
           nb::arg("dimensions") = std::vector<std::uint32_t>{}, nb::arg("streams") = 0,
-          nb::arg("first_streams") = 0, nb::arg("congestion") = "", nb::arg("dscp") = 0,
-          nb::arg("pacing_bytes") = 0, nb::arg("segment_bytes") = 131072,
+          nb::arg("first_streams") = 0, nb::arg("tls") = false, nb::arg("congestion") = "",
+          nb::arg("dscp") = 0, nb::arg("pacing_bytes") = 0, nb::arg("segment_bytes") = 131072,
           nb::arg("eager_bytes") = 8192, nb::arg("connect_timeout") = 120.0,
           nb::arg("peer_timeout") = 5.0, nb::arg("stall_after") = 60.0, nb::arg("timeout") = 1800.0,
           nb::arg("algorithm") = "auto");

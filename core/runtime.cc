@@ -68,7 +68,7 @@ std::string settings_alike(const RuntimeConfig& config) {
   return concat("SLIPSTREAM_SEGMENT_BYTES=", config.segment_bytes,
                 " SLIPSTREAM_EAGER_BYTES=", config.eager_bytes,
                 " SLIPSTREAM_ALGORITHM=", name_of(config.algorithm),
-                " SLIPSTREAM_DIMENSIONS=", sizes);
+                " SLIPSTREAM_DIMENSIONS=", sizes, " SLIPSTREAM_TLS=", config.tls ? 1 : 0);
 }
 
 /// SLIPSTREAM_HOST_ID may make ranks of one host count as ranks of different hosts, as in tests.
@@ -124,6 +124,7 @@ TcpOptions tcp_options(const RuntimeConfig& config, std::uint32_t world_size, Lo
   TcpOptions options;
   options.bind = config.bind;
   options.num_streams = config.streams > 0 ? config.streams : streams_for(world_size);
+  options.tls = config.tls;
   options.traffic = {config.congestion, config.dscp, config.pacing_bytes};
   options.connect_deadline = config.connect_timeout;
   options.reconnects = true;

@@ -14,6 +14,7 @@ constexpr std::chrono::milliseconds kSilence{60'000};
 
 TcpOptions completed(TcpOptions tcp, const Options& options, const std::string& peer) {
   tcp.num_streams = options.num_streams;
+  tcp.tls = options.tls;
   tcp.traffic = options.traffic;
   tcp.connect_deadline = options.connect_deadline;
   tcp.silence = kSilence;

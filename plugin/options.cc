@@ -123,6 +123,7 @@ Options Options::from_environment() {
   const auto streams = number<std::uint16_t>("SLIPSTREAM_STREAMS", 0, 64, 0);
   if (streams > 0) options.num_streams = streams;
   options.segment_bytes = read_segment_bytes(options.segment_bytes);
+  options.tls = number("SLIPSTREAM_TLS", 0, 1, 0) == 1;
   options.traffic = read_traffic();
   options.connect_deadline = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(number("SLIPSTREAM_CONNECT_TIMEOUT", 0.5, 86400.0, 120.0)));

@@ -20,6 +20,7 @@ struct Options {
   std::string towards;  ///< a host of the job, to which the route is looked up; or empty
   std::uint16_t num_streams = 8;
   std::uint32_t segment_bytes = 128 * 1024;
+  bool tls = false;  ///< whether connections are encrypted; equal on all ranks
   Traffic traffic;
   Clock::duration connect_deadline = 120s;
   std::uint32_t num_threads = 0;      ///< that move data beside NCCL's own

@@ -65,7 +65,7 @@ GROUPS: dict[str, tuple[Package, ...]] = {
         ),
         Package("pkg-config", "finds libraries", program("pkg-config")),
         Package("libhwy-dev", "vectorised reductions", library("libhwy")),
-        Package("libssl-dev", "proof of the job key", library("libcrypto")),
+        Package("libssl-dev", "proof of the job key, TLS", library("openssl")),
         Package(
             python_package("dev"),
             "builds the Python module",

@@ -7,10 +7,10 @@
 #include "engine_world.h"
 #include "tcp_world.h"
 
-// Tests collectives and messages over TCP connections that a relay cuts after random numbers of
-// bytes, also during their handshakes. Every result must have the same bits as over connections
-// that nobody cuts. CUT_SEEDS, 1 by default, is the number of seeds; each cuts about a thousand
-// times.
+// Tests collectives and messages over TCP connections, without and with TLS, that a relay cuts
+// after random numbers of bytes, also during their handshakes. Every result must have the same bits
+// as over connections that nobody cuts. CUT_SEEDS, 1 by default, is the number of seeds; each cuts
+// about a thousand times.
 namespace slipstream::test {
 namespace {
 
@@ -144,18 +144,25 @@ std::vector<std::vector<Values>> results_over(const TransportFamily& family, std
   return results;
 }
 
-TEST(Cut, ResultsAreThoseOfWholeConnections) {
-  TcpOptions options;
-  options.num_streams = 2;
-  options.reconnects = true;
+class Cut : public testing::TestWithParam<bool> {};
+
+TEST_P(Cut, ResultsAreThoseOfWholeConnections) {
+  TcpOptions plain;
+  plain.num_streams = 2;
+  plain.reconnects = true;
+  TcpOptions options = plain;
+  options.tls = GetParam();
   for (std::uint64_t seed = 1; seed <= num_seeds(); ++seed) {
     const auto relay = std::make_shared<CuttingRelay>(seed, 60'000.0);
     const auto results = results_over(cut_family(options, relay), seed);
-    EXPECT_EQ(results, results_over(tcp_family("tcp", options), seed)) << "seed " << seed;
+    EXPECT_EQ(results, results_over(tcp_family("tcp", plain), seed)) << "seed " << seed;
     EXPECT_GT(relay->num_cuts(), 20U);
     RecordProperty("cuts of seed " + std::to_string(seed), std::to_string(relay->num_cuts()));
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Tcp, Cut, testing::Bool(),
+                         [](const auto& test) { return test.param ? "Tls" : "Plain"; });
 
 }  // namespace
 }  // namespace slipstream::test

@@ -106,6 +106,18 @@ TEST(Handshake, ProvesBothEndsToEachOther) {
   EXPECT_EQ(ends.connector.failure(), Failure::kNone);
 }
 
+TEST(Handshake, GivesTheEndsOfEachConnectionASecretOfTheirOwn) {
+  std::vector<Digest> secrets;
+  for (int i = 0; i < 2; ++i) {
+    Ends ends;
+    Wire wire;
+    ASSERT_EQ(run(ends, wire), std::pair(Progress::kDone, Progress::kDone));
+    EXPECT_EQ(ends.connector.secret(), ends.acceptor.secret());
+    secrets.push_back(ends.connector.secret());
+  }
+  EXPECT_NE(secrets[0], secrets[1]);
+}
+
 TEST(Handshake, ReadsNoByteThatFollows) {
   Ends ends;
   Wire wire;
@@ -174,6 +186,12 @@ TEST(Handshake, WhatARankOfTheJobAskedForInVainIsSaidToBothEnds) {
       {[](Setting& s) { s.call.stream = 4; }, "stream 4 was requested; allowed: 0 to 3"},
       {[](Setting& s) { s.purpose = Purpose::kShm; },
        "the connection is for a tcp stream, this listener is for shared memory"},
+      {[](Setting& s) { s.purpose = Purpose::kTls; },
+       "the connecting rank has SLIPSTREAM_TLS=0, the listening one SLIPSTREAM_TLS=1; set it alike "
+       "on all ranks"},
+      {[](Setting& s) { s.call.purpose = Purpose::kTls; },
+       "the connecting rank has SLIPSTREAM_TLS=1, the listening one SLIPSTREAM_TLS=0; set it alike "
+       "on all ranks"},
       {[](Setting& s) { s.admit = [](const Hello&) { return std::string("no room"); }; },
        "no room"}};
   for (const auto& [change, reason] : cases) {

@@ -11,7 +11,8 @@ std::string family_name(const testing::TestParamInfo<TransportFamily>& info) {
 INSTANTIATE_TEST_SUITE_P(Tcp, TransportContract,
                          testing::Values(tcp_family("IPv4", {}),
                                          tcp_family("IPv6", {.bind = {"::1"}}),
-                                         tcp_family("FourStreams", {.num_streams = 4})),
+                                         tcp_family("FourStreams", {.num_streams = 4}),
+                                         tcp_family("Tls", {.num_streams = 2, .tls = true})),
                          family_name);
 
 }  // namespace

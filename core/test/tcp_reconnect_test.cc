@@ -12,17 +12,18 @@ namespace {
 
 constexpr double kNever = 1e15;  // bytes until the relay cuts by itself
 
-TcpOptions reconnecting() {
+TcpOptions reconnecting(bool tls) {
   TcpOptions options;
+  options.tls = tls;
   options.num_streams = 2;
   options.reconnects = true;
   return options;
 }
 
-/// Two connected ranks, between which a relay stands.
-class Reconnect : public testing::Test {
+/// Two connected ranks, without and with TLS, between which a relay stands.
+class Reconnect : public testing::TestWithParam<bool> {
  protected:
-  Reconnect() : world(cut_family(reconnecting(), relay), 2) {}
+  Reconnect() : world(cut_family(reconnecting(GetParam()), relay), 2) {}
 
   /// Cuts all connections, and waits until both ranks have open streams again.
   void cut_and_heal() {
@@ -52,7 +53,7 @@ class Reconnect : public testing::Test {
   TransportWorld world;
 };
 
-TEST_F(Reconnect, StreamsAreOpenedAgainAndCarryMessages) {
+TEST_P(Reconnect, StreamsAreOpenedAgainAndCarryMessages) {
   for (int round = 0; round < 3; ++round) {
     const std::uint64_t tag = world[0].link(1).tag(1);
     EXPECT_EQ(tag, world[1].link(0).tag(1));
@@ -68,15 +69,15 @@ TEST_F(Reconnect, StreamsAreOpenedAgainAndCarryMessages) {
   }
 }
 
-TEST_F(Reconnect, AProcessThatIsGoneIsFoundByTheRankThatDials) {
+TEST_P(Reconnect, AProcessThatIsGoneIsFoundByTheRankThatDials) {
   EXPECT_NE(finding_without(0).find("nobody listens"), std::string::npos);
 }
 
-TEST_F(Reconnect, AProcessThatIsGoneIsFoundByTheRankThatKnocks) {
+TEST_P(Reconnect, AProcessThatIsGoneIsFoundByTheRankThatKnocks) {
   EXPECT_NE(finding_without(1).find("nobody listens"), std::string::npos);
 }
 
-TEST_F(Reconnect, ARankThatWasGivenUpStaysOut) {
+TEST_P(Reconnect, ARankThatWasGivenUpStaysOut) {
   world[0].link(1).give_up();
   relay->cut_all();
   TransportRank& higher = world[1];
@@ -85,6 +86,9 @@ TEST_F(Reconnect, ARankThatWasGivenUpStaysOut) {
   EXPECT_FALSE(world[0].link(1).alive(0));
   EXPECT_TRUE(world[0].sink.unreachable_peers.empty());
 }
+
+INSTANTIATE_TEST_SUITE_P(Tcp, Reconnect, testing::Bool(),
+                         [](const auto& test) { return test.param ? "Tls" : "Plain"; });
 
 }  // namespace
 }  // namespace slipstream::test

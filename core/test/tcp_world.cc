@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::size_t kReadBytes = 1 << 20;
 
+}  // namespace
+
 Descriptor open_stream(const Identity& self, const std::string& endpoint,
                        const Handshake::Call& call, const std::function<void()>& poll) {
   Descriptor socket = connect_to(endpoint);
@@ -32,8 +34,6 @@ Descriptor open_stream(const Identity& self, const std::string& endpoint,
     }
   }
 }
-
-}  // namespace
 
 Descriptor connect_to(const std::string& endpoint) {
   const SocketAddress address = SocketAddress::parse(endpoint).value();

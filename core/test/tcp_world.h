@@ -11,6 +11,7 @@
 
 #include "base/descriptor.h"
 #include "test/transport_world.h"
+#include "transport/handshake.h"
 #include "transport/tcp/tcp_transport.h"
 
 namespace slipstream::test {
@@ -75,6 +76,11 @@ class RawPeer {
 
 /// A non-blocking socket that is connected to `endpoint` and has sent nothing.
 Descriptor connect_to(const std::string& endpoint);
+
+/// A socket that is connected to `endpoint` and has shaken hands; `poll` drives the acceptor.
+/// Throws if it is refused.
+Descriptor open_stream(const Identity& self, const std::string& endpoint,
+                       const Handshake::Call& call, const std::function<void()>& poll);
 
 /// Whether the other end has closed the connection (or reset it).
 bool is_ended(const Descriptor& socket);

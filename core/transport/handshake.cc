@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::string_view kAcceptLabel = "slipstream accept";
 constexpr std::string_view kConnectLabel = "slipstream connect";
+constexpr std::string_view kSecretLabel = "slipstream tls";
 
 struct Challenge {
   std::uint64_t magic = 0;
@@ -47,6 +48,10 @@ Message parse(const std::vector<std::byte>& bytes) {
 
 const char* name_of(Purpose purpose) {
   return purpose == Purpose::kShm ? "shared memory" : "a tcp stream";
+}
+
+const char* setting_of(Purpose purpose) {
+  return purpose == Purpose::kTls ? "SLIPSTREAM_TLS=1" : "SLIPSTREAM_TLS=0";
 }
 
 /// The bytes of a stranger as text that is safe to log.
@@ -251,6 +256,11 @@ void Handshake::take_verdict() {
 
 /// The reason why a connector that has proved the key cannot have this connection; empty if it can.
 std::string Handshake::judge() const {
+  const auto is_tcp = [](Purpose each) { return each == Purpose::kTcp || each == Purpose::kTls; };
+  if (hello_.purpose != purpose_ && is_tcp(hello_.purpose) && is_tcp(purpose_)) {
+    return concat("the connecting rank has ", setting_of(hello_.purpose), ", the listening one ",
+                  setting_of(purpose_), "; set it alike on all ranks");
+  }
   if (hello_.purpose != purpose_) {
     return concat("the connection is for ", name_of(hello_.purpose), ", this listener is for ",
                   name_of(purpose_));
@@ -282,6 +292,8 @@ std::uint64_t Handshake::tag() const noexcept {
   std::memcpy(&tag, hello_.nonce.data(), sizeof tag);
   return tag;
 }
+
+Digest Handshake::secret() const { return digest(kSecretLabel); }
 
 std::string Handshake::overdue() const {
   return concat(greeted() || connector_ || transferred_ > 0 ? "did not finish the handshake within "

@@ -16,8 +16,9 @@
 
 namespace slipstream {
 
-/// The purpose of a connection. A connection for shared memory cannot pass for a TCP stream.
-enum class Purpose : std::uint8_t { kTcp = 1, kShm = 2 };
+/// The purpose of a connection. A connection for shared memory cannot pass for a TCP stream, nor
+/// one without TLS for one with it.
+enum class Purpose : std::uint8_t { kTcp = 1, kShm = 2, kTls = 3 };
 
 /// The first message of a connection, as it is sent: who dials whom, and for which stream. Magic
 /// and version have the same position in every version of the protocol.
@@ -93,6 +94,8 @@ class Handshake {
   [[nodiscard]] const Hello& hello() const noexcept { return hello_; }
   /// A random number by which both ends know the connection.
   [[nodiscard]] std::uint64_t tag() const noexcept;
+  /// A key that nobody but the two ends of this connection can compute. Valid after kDone.
+  [[nodiscard]] Digest secret() const;
   /// Whether the acceptor has received a whole Hello, so that the other end is a client of
   /// Slipstream.
   [[nodiscard]] bool greeted() const noexcept { return step_ > Step::kHello; }

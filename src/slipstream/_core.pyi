@@ -460,7 +460,7 @@ def make_negotiator(group: Group, *, cycle: float = 0.0, hold: float = 0.5, stal
 class Config:
     """Options of a runtime; times are in seconds."""
 
-    def __init__(self, *, bind: Sequence[str] = ['127.0.0.1'], host_name: str = '', host_id: str = '', rack: str = '', dimensions: Sequence[int] = [], streams: int = 0, first_streams: int = 0, congestion: str = '', dscp: int = 0, pacing_bytes: int = 0, segment_bytes: int = 131072, eager_bytes: int = 8192, connect_timeout: float = 120.0, peer_timeout: float = 5.0, stall_after: float = 60.0, timeout: float = 1800.0, algorithm: str = 'auto') -> None: ...
+    def __init__(self, *, bind: Sequence[str] = ['127.0.0.1'], host_name: str = '', host_id: str = '', rack: str = '', dimensions: Sequence[int] = [], streams: int = 0, first_streams: int = 0, tls: bool = False, congestion: str = '', dscp: int = 0, pacing_bytes: int = 0, segment_bytes: int = 131072, eager_bytes: int = 8192, connect_timeout: float = 120.0, peer_timeout: float = 5.0, stall_after: float = 60.0, timeout: float = 1800.0, algorithm: str = 'auto') -> None: ...
 
 class Stats:
     """Counters since the runtime was created; bytes include headers."""

@@ -101,6 +101,7 @@ def test_a_job_without_a_key_says_what_to_do(start: Start) -> None:
         ("SLIPSTREAM_SEGMENT_BYTES", "65536"),
         ("SLIPSTREAM_EAGER_BYTES", "4096"),
         ("SLIPSTREAM_ALGORITHM", "ring"),
+        ("SLIPSTREAM_TLS", "1"),
     ],
 )
 def test_settings_that_must_be_alike_are_compared(start: Start, variable: str, value: str) -> None:
@@ -108,6 +109,7 @@ def test_settings_that_must_be_alike_are_compared(start: Start, variable: str, v
     for rank, output in enumerate(outputs):
         assert f"ConfigError: rank {rank} has SLIPSTREAM_SEGMENT_BYTES=" in output
         assert f"{variable}={value}" in output
+        assert f"rank {1 - rank} on host {socket.gethostname()} has SLIPSTREAM_" in output
         assert "set these variables alike on all ranks" in output
 
 

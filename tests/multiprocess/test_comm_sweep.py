@@ -18,8 +18,11 @@ def test_every_collective_agrees_with_numpy_over_shared_memory(
         assert "cases are right" in output
 
 
-@pytest.mark.parametrize("num_ranks", [2, 4])
-def test_every_collective_agrees_with_numpy_over_tcp(start: Start, num_ranks: int) -> None:
+@pytest.mark.parametrize(("num_ranks", "tls"), [(2, "0"), (4, "0"), (3, "1")])
+def test_every_collective_agrees_with_numpy_over_tcp(
+    start: Start, num_ranks: int, tls: str
+) -> None:
     hosts = {rank: {"SLIPSTREAM_HOST_ID": f"host {rank}"} for rank in range(num_ranks)}
-    for output in start(num_ranks, "sweep.py", of_rank=hosts).finish():
+    environ = {"SLIPSTREAM_TLS": tls}
+    for output in start(num_ranks, "sweep.py", environ=environ, of_rank=hosts).finish():
         assert "cases are right" in output

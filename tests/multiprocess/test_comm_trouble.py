@@ -41,8 +41,10 @@ def test_a_rank_that_is_killed_is_named_at_once(start: Start, of_rank: Any) -> N
     assert time.monotonic() - killed_at < AT_ONCE_SECONDS
 
 
-def test_connections_that_are_cut_are_made_again(start: Start) -> None:
-    for output in start(3, "scenario.py", "cut", of_rank=TCP).finish():
+@pytest.mark.parametrize("tls", ["0", "1"])
+def test_connections_that_are_cut_are_made_again(start: Start, tls: str) -> None:
+    environ = {"SLIPSTREAM_TLS": tls}
+    for output in start(3, "scenario.py", "cut", environ=environ, of_rank=TCP).finish():
         match = re.search(r"reopened (\d+) of (\d+)", output)
         assert match is not None, output
         assert int(match[1]) > 0

@@ -35,6 +35,8 @@ struct RuntimeConfig {
   /// Streams per peer over TCP that carry segments. With 0, several are opened, and the number in
   /// use is tuned (see engine/stream_tuner.h).
   std::uint16_t streams = 0;
+  /// Whether connections over TCP are encrypted by TLS 1.3. Equal on all ranks.
+  bool tls = false;
   std::uint16_t first_streams = 0;  ///< in use at first if their number is tuned; 0: one
   std::string congestion;           ///< congestion control of TCP; empty: the system's default
   std::uint8_t dscp = 0;            ///< 0 to 63

@@ -24,7 +24,7 @@ bool connected_to_itself(int fd) {
 
 Attempt::Attempt(Poller& poller, const Identity& self, const SocketAddress& endpoint,
                  const Handshake::Call& call, TimePoint deadline)
-    : poller_(poller), handshake_(Handshake::connect(self, call, deadline)) {
+    : poller_(poller), opening_(TlsEnd::kConnector, Handshake::connect(self, call, deadline)) {
   connect(endpoint);
 }
 
@@ -62,14 +62,14 @@ void Attempt::go_on() {
     if (connected_to_itself(socket_.get())) return stop("has no listener");
     connected_ = true;
   }
-  switch (handshake_.advance(socket_.get())) {
+  switch (opening_.advance(socket_.get())) {
     case Handshake::Progress::kPending:
       return;
     case Handshake::Progress::kDone:
       state_ = State::kDone;
       return;
     default:
-      return stop(handshake_.reason());
+      return stop(opening_.reason());
   }
 }
 
@@ -83,14 +83,14 @@ Attempt::State Attempt::check(TimePoint now) {
   return state_;
 }
 
-Descriptor Attempt::take_socket() {
+Connection Attempt::take_connection() {
   poller_.unwatch(socket_.get());
-  return std::move(socket_);
+  return opening_.take_connection(std::move(socket_));
 }
 
 bool Attempt::hopeless() const noexcept {
-  return handshake_.failure() == Handshake::Failure::kStranger ||
-         handshake_.failure() == Handshake::Failure::kRefused;
+  const Handshake::Failure failure = opening_.handshake().failure();
+  return failure == Handshake::Failure::kStranger || failure == Handshake::Failure::kRefused;
 }
 
 void Attempt::refuse(int error) {

@@ -9,11 +9,13 @@
 #include "base/descriptor.h"
 #include "transport/handshake.h"
 #include "transport/identity.h"
+#include "transport/tcp/connection.h"
+#include "transport/tcp/opening.h"
 #include "transport/tcp/poller.h"
 
 namespace slipstream {
 
-/// One attempt to open one stream at one endpoint: it connects and then shakes hands.
+/// One attempt to open one stream at one endpoint: it connects and then opens the connection.
 class Attempt final : public Watcher {
  public:
   enum class State : std::uint8_t { kPending, kDone, kFailed };
@@ -27,18 +29,16 @@ class Attempt final : public Watcher {
   bool on_events(std::uint32_t events, Sink& sink) override;
   /// The state of the attempt; an overdue attempt fails here.
   State check(TimePoint now);
-  /// The connection. Call it once.
-  Descriptor take_socket();
-  /// The tag of the connection.
-  [[nodiscard]] std::uint64_t tag() const noexcept { return handshake_.tag(); }
-  [[nodiscard]] TimePoint deadline() const noexcept { return handshake_.deadline(); }
+  /// The open connection. Call it once.
+  Connection take_connection();
+  [[nodiscard]] TimePoint deadline() const noexcept { return opening_.deadline(); }
   /// The reason of a failure, as the end of a sentence whose subject is the endpoint.
   [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
   /// Whether the next attempt at this endpoint would fail in the same way.
   [[nodiscard]] bool hopeless() const noexcept;
   /// Whether a rank of this job answered that it takes no such connection.
   [[nodiscard]] bool refused() const noexcept {
-    return handshake_.failure() == Handshake::Failure::kRefused;
+    return opening_.handshake().failure() == Handshake::Failure::kRefused;
   }
   /// Whether the host answered that nobody listens at the endpoint.
   [[nodiscard]] bool unheard() const noexcept { return error_ == ECONNREFUSED; }
@@ -52,7 +52,7 @@ class Attempt final : public Watcher {
 
   Poller& poller_;
   Descriptor socket_;
-  Handshake handshake_;
+  Opening opening_;
   const TimePoint started_ = Clock::now();
   bool connected_ = false;
   int error_ = 0;  // of the system call that connects

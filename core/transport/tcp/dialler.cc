@@ -61,7 +61,7 @@ bool Dialler::advance_line(std::size_t stream, TimePoint now) {
     case Attempt::State::kPending:
       return false;
     case Attempt::State::kDone:
-      line.connection = {line.attempt->take_socket(), line.attempt->tag()};
+      line.connection = line.attempt->take_connection();
       line.attempt.reset();
       return false;
     default:
@@ -73,7 +73,7 @@ bool Dialler::advance_line(std::size_t stream, TimePoint now) {
 void Dialler::start(std::size_t stream, TimePoint now) {
   const bool searching = stream == 0 && endpoints_.size() > 1;
   const TimePoint until = searching ? std::min(deadline_, now + kEndpointPatience) : deadline_;
-  const Handshake::Call call{.purpose = Purpose::kTcp,
+  const Handshake::Call call{.purpose = plan_.purpose,
                              .peer = plan_.peer,
                              .stream = static_cast<std::uint16_t>(stream),
                              .num_streams = plan_.num_streams};

@@ -9,6 +9,7 @@
 
 #include "base/address.h"
 #include "base/clock.h"
+#include "transport/handshake.h"
 #include "transport/identity.h"
 #include "transport/tcp/attempt.h"
 #include "transport/tcp/connection.h"
@@ -23,6 +24,7 @@ namespace slipstream {
 class Dialler {
  public:
   struct Plan {
+    Purpose purpose = Purpose::kTcp;
     std::uint32_t peer = 0;
     std::string name;  ///< of the peer, in messages
     std::vector<std::string> endpoints;

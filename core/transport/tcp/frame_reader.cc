@@ -1,11 +1,7 @@
 #include "transport/tcp/frame_reader.h"
 
-#include <sys/socket.h>
-#include <sys/uio.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -22,46 +18,35 @@ FrameReader::FrameReader(const Source& source) : source_(source) {
   read_ahead_.reserve(source.read_ahead_bytes);
 }
 
-FrameReader::Progress FrameReader::read(int fd, bool until_end, Sink& sink) {
+FrameReader::Progress FrameReader::read(ByteChannel& channel, bool until_end, Sink& sink) {
   for (std::size_t taken = 0; taken < kBytesPerRead;) {
-    std::size_t asked = 0;
-    const std::size_t received = receive(fd, asked);
-    if (received > 0) account(received, sink);
+    const ByteChannel::Received received = receive(channel);
+    if (received.bytes > 0) account(received.bytes, sink);
     if (!reason_.empty()) return Progress::kEnded;
-    if (received == 0 || (received < asked && !until_end)) return Progress::kDrained;
-    taken += received;
+    if (received.bytes == 0 || (received.drained && !until_end)) return Progress::kDrained;
+    taken += received.bytes;
   }
   return Progress::kMore;
 }
 
-/// Calls recvmsg() once for at most `asked` bytes. Returns 0 if the socket is empty or has ended
-/// (then reason_ is set).
-std::size_t FrameReader::receive(int fd, std::size_t& asked) {
+/// Reads once. If nothing more will follow, reason_ is set.
+ByteChannel::Received FrameReader::receive(ByteChannel& channel) {
   const std::span<std::byte> payload = rest();
-  std::array<iovec, 2> parts{
+  const std::array<iovec, 2> parts{
       {{payload.data(), payload.size()}, {read_ahead_.data() + end_, read_ahead_.size() - end_}}};
-  msghdr message{};
-  message.msg_iov = payload.empty() ? &parts[1] : parts.data();
-  message.msg_iovlen = payload.empty() ? 1 : 2;
-  asked = payload.size() + parts[1].iov_len;
-  while (true) {
-    const ssize_t received = ::recvmsg(fd, &message, MSG_DONTWAIT);
-    if (received > 0) return static_cast<std::size_t>(received);
-    if (received == 0) {
-      reason_ = in_payload_ || staged() > 0 ? "was closed by the peer in the middle of a frame"
-                                            : "was closed by the peer";
-      return 0;
-    }
-    if (errno == EINTR) continue;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) {
-      reason_ = concat("broke: recvmsg failed: ", std::strerror(errno));
-    }
-    return 0;
+  const auto received = channel.receive(std::span(parts).subspan(payload.empty() ? 1 : 0));
+  if (received.bytes > 0) return received;
+  if (channel.ended()) {
+    reason_ = in_payload_ || staged() > 0 ? "was closed by the peer in the middle of a frame"
+                                          : "was closed by the peer";
+  } else if (!channel.receive_failure().empty()) {
+    reason_ = concat("broke: ", channel.receive_failure());
   }
+  return received;
 }
 
-/// Distributes the bytes of one recvmsg(): they filled first the payload, then the read-ahead
-/// buffer.
+/// Distributes the bytes that receive() has read: they filled first the payload, then the
+/// read-ahead buffer.
 void FrameReader::account(std::size_t received, Sink& sink) {
   const std::size_t of_payload = std::min(received, rest().size());
   end_ += received - of_payload;

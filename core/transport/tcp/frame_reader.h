@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/tcp/byte_channel.h"
 #include "transport/transport.h"
 
 namespace slipstream {
@@ -28,10 +29,10 @@ class AlignedBuffer {
 
 /// The receiving half of a stream: it splits the received bytes into frames.
 ///
-/// One recvmsg() reads the rest of a payload directly into the memory from the engine, and the
-/// following bytes into a small read-ahead buffer: the next header and often, on the control
-/// stream, many complete frames. The part of a payload that is in the read-ahead buffer must be
-/// copied, so the buffer is small if payloads are large.
+/// One call of the channel reads the rest of a payload directly into the memory from the engine,
+/// and the following bytes into a small read-ahead buffer: the next header and often, on the
+/// control stream, many complete frames. The part of a payload that is in the read-ahead buffer
+/// must be copied, so the buffer is small if payloads are large.
 class FrameReader {
  public:
   struct Source {
@@ -43,13 +44,13 @@ class FrameReader {
   explicit FrameReader(const Source& source);
 
   enum class Progress : std::uint8_t {
-    kDrained,  ///< the socket is empty
-    kMore,     ///< the socket may have more data than one call may read
+    kDrained,  ///< the channel is empty
+    kMore,     ///< the channel may have more data than one call may read
     kEnded,    ///< nothing will follow; see reason()
   };
   /// Delivers data that have arrived, at most about kBytesPerRead. With `until_end`, the peer has
-  /// sent its last byte, so only the end of the stream proves that the socket is empty.
-  Progress read(int fd, bool until_end, Sink& sink);
+  /// sent its last byte, so only the end of the stream proves that the channel is empty.
+  Progress read(ByteChannel& channel, bool until_end, Sink& sink);
   /// Redirects a payload that is being received into `memory` to a buffer. Its frame arrives with
   /// an empty payload, because acknowledgements count frames.
   void forget(std::span<const std::byte> memory);
@@ -63,7 +64,7 @@ class FrameReader {
   static constexpr std::size_t kBytesPerRead = 1 << 20;
 
  private:
-  std::size_t receive(int fd, std::size_t& asked);
+  ByteChannel::Received receive(ByteChannel& channel);
   void account(std::size_t received, Sink& sink);
   void parse(Sink& sink);
   void begin_payload(Sink& sink);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "slipstream/error.h"
+#include "transport/tcp/opening.h"
 
 namespace slipstream {
 namespace {
@@ -74,8 +75,8 @@ class Listener::Door final : public Watcher {
 
 class Listener::Visitor final : public Watcher {
  public:
-  Visitor(Poller& poller, Descriptor socket, const SocketAddress& from, Handshake handshake)
-      : poller_(poller), socket_(std::move(socket)), from_(from), handshake_(std::move(handshake)) {
+  Visitor(Poller& poller, Descriptor socket, const SocketAddress& from, Opening opening)
+      : poller_(poller), socket_(std::move(socket)), from_(from), opening_(std::move(opening)) {
     poller_.watch(socket_.get(), *this);
   }
   ~Visitor() override {
@@ -83,27 +84,27 @@ class Listener::Visitor final : public Watcher {
   }
 
   bool on_events(std::uint32_t /*events*/, Sink& /*sink*/) override {
-    progress_ = handshake_.advance(socket_.get());
+    progress_ = opening_.advance(socket_.get());
     return false;
   }
   /// The state of the handshake; an overdue one fails here.
   Handshake::Progress check(TimePoint now) {
     const bool pending = progress_ == Handshake::Progress::kPending;
-    if (pending && now >= handshake_.deadline()) progress_ = handshake_.advance(socket_.get());
+    if (pending && now >= opening_.deadline()) progress_ = opening_.advance(socket_.get());
     return progress_;
   }
-  Descriptor take_socket() {
+  Connection take_connection() {
     poller_.unwatch(socket_.get());
-    return std::move(socket_);
+    return opening_.take_connection(std::move(socket_));
   }
-  [[nodiscard]] const Handshake& handshake() const noexcept { return handshake_; }
+  [[nodiscard]] const Opening& opening() const noexcept { return opening_; }
   [[nodiscard]] std::string name() const { return from_.text(); }
 
  private:
   Poller& poller_;
   Descriptor socket_;
   const SocketAddress from_;
-  Handshake handshake_;
+  Opening opening_;
   Handshake::Progress progress_ = Handshake::Progress::kPending;
 };
 
@@ -139,11 +140,10 @@ std::vector<Listener::Arrival> Listener::settle() {
       case Handshake::Progress::kPending:
         return false;
       case Handshake::Progress::kDone:
-        arrivals.push_back(
-            {visitor->handshake().hello(), {visitor->take_socket(), visitor->handshake().tag()}});
+        arrivals.push_back({visitor->opening().handshake().hello(), visitor->take_connection()});
         return true;
       default:
-        refusals_(visitor->name(), visitor->handshake().reason());
+        refusals_(visitor->name(), visitor->opening().reason());
         return true;
     }
   });
@@ -152,7 +152,7 @@ std::vector<Listener::Arrival> Listener::settle() {
 
 TimePoint Listener::next_event() const {
   TimePoint next = accept_again_;
-  for (const auto& visitor : visitors_) next = std::min(next, visitor->handshake().deadline());
+  for (const auto& visitor : visitors_) next = std::min(next, visitor->opening().deadline());
   return next;
 }
 
@@ -195,17 +195,18 @@ bool Listener::pause_accepting(int error) {
 void Listener::admit(Descriptor socket, const SocketAddress& from) {
   set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY);
   make_room();
-  visitors_.push_back(
-      std::make_unique<Visitor>(poller_, std::move(socket), from,
-                                Handshake::accept(self_, Purpose::kTcp, options_.admit,
-                                                  Clock::now() + options_.handshake_deadline)));
+  Handshake handshake = Handshake::accept(self_, options_.purpose, options_.admit,
+                                          Clock::now() + options_.handshake_deadline);
+  visitors_.push_back(std::make_unique<Visitor>(poller_, std::move(socket), from,
+                                                Opening(TlsEnd::kAcceptor, std::move(handshake))));
 }
 
 /// Drops the oldest visitor if there are too many. Visitors that have sent nothing go first.
 void Listener::make_room() {
   if (visitors_.size() < options_.max_unfinished) return;
-  auto victim = std::find_if(visitors_.begin(), visitors_.end(),
-                             [](const auto& visitor) { return !visitor->handshake().greeted(); });
+  auto victim = std::find_if(visitors_.begin(), visitors_.end(), [](const auto& each) {
+    return !each->opening().handshake().greeted();
+  });
   if (victim == visitors_.end()) victim = visitors_.begin();
   refusals_((*victim)->name(), concat("was dropped: more than ", options_.max_unfinished,
                                       " connections wait for their handshake"));

@@ -24,6 +24,7 @@ class Listener {
  public:
   struct Options {
     std::vector<std::string> bind;  ///< addresses; port 0 for any
+    Purpose purpose = Purpose::kTcp;
     Handshake::Admit admit;
     Clock::duration handshake_deadline = kHandshakeDeadline;
     /// Unfinished handshakes; above this number the oldest is dropped.

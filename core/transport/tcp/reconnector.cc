@@ -59,7 +59,7 @@ std::vector<Reconnector::Opened> Reconnector::advance(TimePoint now) {
     }
     peer.unheard_since = TimePoint::max();
     if (stream.peer < self_.rank) {
-      opened.push_back({stream, {loss.attempt->take_socket(), loss.attempt->tag()}});
+      opened.push_back({stream, loss.attempt->take_connection()});
     }
     loss.attempt.reset();  // closes the connection of a knock
     loss.next = now + kLongestPause;
@@ -70,7 +70,7 @@ std::vector<Reconnector::Opened> Reconnector::advance(TimePoint now) {
 
 void Reconnector::start(StreamId stream, Loss& loss, TimePoint now) {
   const auto& endpoints = peers_[stream.peer].endpoints;
-  const Handshake::Call call{.purpose = Purpose::kTcp,
+  const Handshake::Call call{.purpose = purpose_,
                              .peer = stream.peer,
                              .stream = static_cast<std::uint16_t>(stream.stream),
                              .num_streams = loss.num_streams,

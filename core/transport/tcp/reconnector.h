@@ -9,6 +9,7 @@
 
 #include "base/address.h"
 #include "base/clock.h"
+#include "transport/handshake.h"
 #include "transport/identity.h"
 #include "transport/tcp/attempt.h"
 #include "transport/tcp/connection.h"
@@ -24,7 +25,8 @@ namespace slipstream {
 /// up. They go through the peer's addresses in turn, because an interface may be down.
 class Reconnector {
  public:
-  Reconnector(Poller& poller, const Identity& self) : poller_(poller), self_(self) {}
+  Reconnector(Poller& poller, const Identity& self, Purpose purpose)
+      : poller_(poller), self_(self), purpose_(purpose) {}
 
   /// Records the addresses of a peer, with the best first. Addresses without a scope that need one
   /// get `link_local_scope`.
@@ -68,6 +70,7 @@ class Reconnector {
 
   Poller& poller_;
   const Identity self_;
+  const Purpose purpose_;
   std::map<std::uint32_t, Peer> peers_;
   std::map<StreamId, Loss> losses_;
 };

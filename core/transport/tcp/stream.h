@@ -2,11 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/descriptor.h"
+#include "transport/tcp/byte_channel.h"
 #include "transport/tcp/connection.h"
 #include "transport/tcp/frame_reader.h"
 #include "transport/tcp/frame_writer.h"
@@ -18,13 +20,13 @@ namespace slipstream {
 class Stream final : public Watcher {
  public:
   /// `peer` is the name of the peer in messages. The stream adds itself to `lost` when it is lost.
-  Stream(Poller& poller, const std::string& peer, Descriptor socket,
+  Stream(Poller& poller, const std::string& peer, Connection connection,
          const FrameReader::Source& source, std::vector<StreamId>& lost);
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   ~Stream() override { close(); }
 
-  [[nodiscard]] bool alive() const noexcept { return socket_ && writer_.error() == 0; }
+  [[nodiscard]] bool alive() const noexcept { return socket_ && !writer_.failed(); }
   [[nodiscard]] bool ready() const noexcept { return socket_ && writer_.ready(); }
   bool send(const Frame& frame, std::span<const std::byte> payload);
   void forget(std::span<const std::byte> memory);
@@ -35,10 +37,9 @@ class Stream final : public Watcher {
   bool on_events(std::uint32_t events, Sink& sink) override;
 
  private:
-  [[nodiscard]] std::string write_failure() const;
-
   Poller& poller_;
   Descriptor socket_;
+  const std::unique_ptr<ByteChannel> channel_;
   const FrameReader::Source source_;
   const std::string name_;  // "stream 1 of rank 3 (10.0.0.2:4000)"
   std::vector<StreamId>& lost_;

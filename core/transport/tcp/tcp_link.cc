@@ -22,10 +22,10 @@ constexpr int kUnsentBytes = 128 * 1024;
 constexpr std::size_t kControlReadAhead = std::size_t{32} * 1024;
 constexpr std::size_t kBulkReadAhead = std::size_t{4} * 1024;
 
-std::string describe_connection(const Descriptor& socket) {
+std::string describe_connection(const Descriptor& socket, bool tls) {
   const std::string interface = interface_of(local_address(socket.get()));
   return concat("tcp ", peer_address(socket.get()).text(),
-                interface.empty() ? "" : concat(" (", interface, ")"));
+                interface.empty() ? "" : concat(" (", interface, ")"), tls ? " with TLS" : "");
 }
 
 }  // namespace
@@ -34,19 +34,20 @@ TcpLink::TcpLink(Poller& poller, Options options, std::vector<Connection> connec
                  std::vector<StreamId>& lost)
     : poller_(poller),
       options_(std::move(options)),
-      description_(describe_connection(connections.at(0).socket)),
+      description_(describe_connection(connections.at(0).socket, options_.tls)),
       lost_(lost),
       reconnects_(options_.reconnects) {
   for (Connection& connection : connections) {
-    streams_.push_back(make_stream(num_streams(), std::move(connection.socket)));
     tags_.push_back(connection.tag);
+    streams_.push_back(make_stream(num_streams(), std::move(connection)));
   }
 }
 
-std::unique_ptr<Stream> TcpLink::make_stream(std::uint32_t number, Descriptor socket) {
+std::unique_ptr<Stream> TcpLink::make_stream(std::uint32_t number, Connection connection) {
   const bool control = number == 0;
   if (!control) {
-    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);
+    ::setsockopt(connection.socket.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes,
+                 sizeof kUnsentBytes);
   }
   const FrameReader::Source source{
       .peer = options_.peer,
@@ -54,12 +55,12 @@ std::unique_ptr<Stream> TcpLink::make_stream(std::uint32_t number, Descriptor so
       .max_payload_bytes = options_.max_payload_bytes,
       .read_ahead_bytes = control ? kControlReadAhead : kBulkReadAhead,
   };
-  return std::make_unique<Stream>(poller_, options_.name, std::move(socket), source, lost_);
+  return std::make_unique<Stream>(poller_, options_.name, std::move(connection), source, lost_);
 }
 
 void TcpLink::reopen(std::uint32_t stream, Connection connection) {
-  streams_[stream] = make_stream(stream, std::move(connection.socket));
   tags_[stream] = connection.tag;
+  streams_[stream] = make_stream(stream, std::move(connection));
 }
 
 void TcpLink::abandon(std::uint32_t stream, const std::string& why, Sink& sink) {

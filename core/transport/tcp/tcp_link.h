@@ -20,6 +20,7 @@ class TcpLink final : public Link {
   struct Options {
     std::uint32_t peer = 0;
     std::string name;  ///< of the peer, in messages
+    bool tls = false;  ///< for messages
     std::uint32_t max_payload_bytes = kMaxSegmentBytes;
     bool reconnects = false;
   };
@@ -48,7 +49,7 @@ class TcpLink final : public Link {
   void close() noexcept;
 
  private:
-  [[nodiscard]] std::unique_ptr<Stream> make_stream(std::uint32_t number, Descriptor socket);
+  [[nodiscard]] std::unique_ptr<Stream> make_stream(std::uint32_t number, Connection connection);
 
   Poller& poller_;
   const Options options_;

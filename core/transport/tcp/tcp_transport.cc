@@ -66,11 +66,12 @@ TcpTransport::TcpTransport(const Identity& self, TcpOptions options)
       options_(checked(std::move(options))),
       listener_(poller_, self,
                 {.bind = options_.bind,
+                 .purpose = purpose(),
                  .admit = [this](const Hello& hello) { return admit(hello); },
                  .handshake_deadline = options_.handshake_deadline,
                  .max_unfinished = max_unfinished(self, options_),
                  .log = options_.log}),
-      reconnector_(poller_, self) {}
+      reconnector_(poller_, self, purpose()) {}
 
 void TcpTransport::dial(std::uint32_t peer, std::vector<std::string> endpoints) {
   SLIPSTREAM_ASSERT(peer < self_.rank, "rank ", self_.rank, " dials rank ", peer);
@@ -79,7 +80,8 @@ void TcpTransport::dial(std::uint32_t peer, std::vector<std::string> endpoints) 
   know(peer, endpoints);
   diallers_[peer] = std::make_unique<Dialler>(
       poller_, self_,
-      Dialler::Plan{.peer = peer,
+      Dialler::Plan{.purpose = purpose(),
+                    .peer = peer,
                     .name = name_of(peer),
                     .endpoints = std::move(endpoints),
                     .num_streams = static_cast<std::uint16_t>(1 + options_.num_streams),
@@ -203,6 +205,7 @@ void TcpTransport::connect(std::uint32_t peer, std::vector<Connection> connectio
   link = std::make_unique<TcpLink>(poller_,
                                    TcpLink::Options{.peer = peer,
                                                     .name = name_of(peer),
+                                                    .tls = options_.tls,
                                                     .max_payload_bytes = options_.max_payload_bytes,
                                                     .reconnects = options_.reconnects},
                                    std::move(connections), lost_);

@@ -31,6 +31,8 @@ struct TcpOptions {
   std::vector<std::string> bind{"127.0.0.1"};
   /// Streams per peer that carry segments, 1 to 64; the dialler's number counts.
   std::uint16_t num_streams = 1;
+  /// Whether connections are encrypted by TLS; equal on all ranks.
+  bool tls = false;
   Traffic traffic;
   std::uint32_t max_payload_bytes = kMaxSegmentBytes;
   Clock::duration connect_deadline = 30s;  ///< time until a peer must be connected, from dial() on
@@ -91,6 +93,7 @@ class TcpTransport final : public Transport {
   [[nodiscard]] std::string admit(const Hello& hello) const;
   [[nodiscard]] std::string admit_renewal(const Hello& hello) const;
   [[nodiscard]] std::string name_of(std::uint32_t peer) const;
+  [[nodiscard]] Purpose purpose() const { return options_.tls ? Purpose::kTls : Purpose::kTcp; }
   [[nodiscard]] bool connecting() const;
   bool go_on_connecting(Sink& sink);
   bool gather_arrivals(Sink& sink);

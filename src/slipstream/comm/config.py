@@ -70,6 +70,7 @@ def engine_config(settings: Settings, towards: str | None) -> _core.Config:
         dimensions=list(settings.dimensions),
         streams=settings.streams,
         first_streams=stored_streams(settings.profile),
+        tls=settings.tls,
         congestion=settings.congestion or "",
         dscp=settings.dscp,
         pacing_bytes=settings.pacing_mbit * _BYTES_PER_MBIT,

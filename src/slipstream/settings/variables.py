@@ -134,6 +134,14 @@ class Settings:
             " NCCL plugin uses 8.",
         ),
     )
+    tls: bool = field(
+        default=False,
+        metadata=_named(
+            "SLIPSTREAM_TLS",
+            FLAG,
+            "1: the connections between hosts are encrypted by TLS 1.3; equal on all ranks.",
+        ),
+    )
     congestion: str | None = field(
         default=None,
         metadata=_named(

@@ -32,7 +32,7 @@ from torch.distributed.rendezvous import TCPStore  # pyright: ignore[reportPriva
 from slipstream import _core
 from slipstream.comm.active import OpenEngine
 from slipstream.comm.config import engine_config
-from slipstream.errors import AuthError, PeerError, PeerTimeoutError
+from slipstream.errors import AuthError, ConfigError, PeerError, PeerTimeoutError
 from slipstream.settings import Settings
 from slipstream.torch.completions import Completions
 
@@ -247,6 +247,8 @@ def open_world(meeting: StoreMeeting, settings: Settings) -> World:
     Raises:
         PeerTimeoutError: Some ranks did not come; the message names them.
         AuthError: The ranks have different job keys.
+        ConfigError: SLIPSTREAM_TLS is 1 and no job key is set, or the ranks have different
+            settings.
     """
     deadline = time.monotonic() + meeting.seconds
     generation = meeting.store.add(f"{meeting.rank}/lives", 1)
@@ -260,6 +262,7 @@ def open_world(meeting: StoreMeeting, settings: Settings) -> World:
     )
     try:
         roster = _exchange(meeting, generation, runtime.address(), key)
+        _check_secrecy(meeting, settings)
         runtime.connect(roster, max(1.0, deadline - time.monotonic()))
         return World(OpenEngine(runtime, meeting.rank, settings.timeline), settings)
     except BaseException:
@@ -292,6 +295,20 @@ def _agree_on_key(meeting: StoreMeeting, generation: int, set_key: bytes | None)
         has, lacks = ("this rank", "rank 0") if set_key else ("rank 0", "this rank")
         raise AuthError(f"{has} was given a job key, {lacks} was not; {_ONE_KEY}")
     return set_key or shared
+
+
+def _check_secrecy(meeting: StoreMeeting, settings: Settings) -> None:
+    """Refuse TLS with a key that rank 0 has shared through the store, which is not encrypted.
+
+    The check comes after the exchange, so ranks with other settings learn of it by comparison.
+    """
+    if settings.tls and meeting.size > 1 and settings.load_job_key() is None:
+        raise ConfigError(
+            f"rank {meeting.rank} has SLIPSTREAM_TLS=1 and no job key, so ranks would share a key"
+            " through PyTorch's store, which is not encrypted; set SLIPSTREAM_JOB_KEY or"
+            " SLIPSTREAM_KEY_FILE to the same secret on every rank, or start the ranks with"
+            " `slipstream run`, which makes a key"
+        )
 
 
 def _address_name(generation: int, rank: int) -> str:

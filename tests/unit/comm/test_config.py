@@ -38,6 +38,7 @@ def test_without_settings_the_engine_listens_on_loopback_with_our_defaults(
         "dimensions": [],
         "streams": 0,
         "first_streams": 0,
+        "tls": False,
         "congestion": "",
         "dscp": 0,
         "pacing_bytes": 0,
@@ -58,6 +59,7 @@ def test_every_setting_of_the_engine_reaches_it(told: dict[str, Any], tmp_path: 
         "HOST_ID": "h",
         "RACK": "r",
         "STREAMS": "2",
+        "TLS": "1",
         "DSCP": "10",
         "PACING_MBIT": "8",
         "STALL_SECONDS": "9",
@@ -73,8 +75,8 @@ def test_every_setting_of_the_engine_reaches_it(told: dict[str, Any], tmp_path: 
     engine_config(settings, "127.0.0.1")
     assert told["pacing_bytes"] == 1_000_000  # 8 Mbit
     assert told["bind"]
-    seen = [told[name] for name in ("host_id", "rack", "streams", "first_streams", "dscp")]
-    assert seen == ["h", "r", 2, 3, 10]
+    names = ("host_id", "rack", "streams", "first_streams", "tls", "dscp")
+    assert [told[name] for name in names] == ["h", "r", 2, 3, True, 10]
     seen = [told[name] for name in ("connect_timeout", "peer_timeout", "stall_after", "timeout")]
     assert seen == [7.0, 6.0, 9.0, 90.0]
     seen = [told[name] for name in ("segment_bytes", "eager_bytes", "algorithm")]

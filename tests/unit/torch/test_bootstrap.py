@@ -14,11 +14,12 @@ torch = pytest.importorskip("torch")
 from torch import distributed as dist  # noqa: E402
 
 from slipstream import _core  # noqa: E402
-from slipstream.errors import AuthError, PeerTimeoutError  # noqa: E402
+from slipstream.errors import AuthError, ConfigError, PeerTimeoutError  # noqa: E402
 from slipstream.settings import Settings  # noqa: E402
 from slipstream.torch.bootstrap import StoreMeeting, World, open_world  # noqa: E402
 
 SETTINGS = Settings.from_environment({})
+SECRET = Settings.from_environment({"SLIPSTREAM_TLS": "1"})
 _BUFFER = torch.zeros(1)
 KEYS = [
     Settings.from_environment({"SLIPSTREAM_JOB_KEY": key})
@@ -102,6 +103,35 @@ def test_ranks_with_other_keys_are_told_so(
         wanted = message or "rank 1 of 2 was not given the job key of rank 0"
         with pytest.raises(AuthError, match=wanted):
             future.result()
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        (
+            SECRET,
+            "has SLIPSTREAM_TLS=1 and no job key, .* set SLIPSTREAM_JOB_KEY or SLIPSTREAM_KEY",
+        ),
+        (SETTINGS, "SLIPSTREAM_TLS=1; set these variables alike on all ranks"),
+    ],
+)
+def test_tls_needs_a_key_that_did_not_pass_through_the_store(
+    threads: ThreadPoolExecutor, others: Settings, message: str
+) -> None:
+    first, *rest = opened(threads, dist.HashStore(), [SECRET, others, others])
+    with pytest.raises(ConfigError, match="rank 0 has SLIPSTREAM_TLS=1 and no job key"):
+        first.result()
+    for future in rest:
+        with pytest.raises(ConfigError, match=message):
+            future.result()
+
+
+def test_tls_takes_a_key_that_every_rank_was_given(threads: ThreadPoolExecutor) -> None:
+    settings = replace(KEYS[0], tls=True)
+    for future in opened(threads, dist.HashStore(), [settings, settings]):
+        world = future.result()
+        group = world.join("g", [0, 1])
+        group.leave()
 
 
 def test_ranks_that_do_not_come_are_named_on_all_that_did(threads: ThreadPoolExecutor) -> None:
