@@ -121,6 +121,7 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=8, help="Rounds that are not counted.")
     parser.add_argument("-o", "--output", type=Path, help="File for the result.")
     options = parser.parse_args()
+    before = os.getloadavg()  # other work on this machine, which a measurement of CPU time feels
     comm.init()
     engines = {"plain": Engine(tls=False), "tls": Engine(tls=True)}
     array = np.zeros(options.bytes // 4, dtype=np.float32)
@@ -140,6 +141,7 @@ def main() -> None:
         "rounds": options.rounds,
         "processor": processor_name(),
         "processors": os.cpu_count(),
+        "load_average": [round(load, 1) for load in before],
         **{name: summary(each, payload_bits, options.link) for name, each in turns.items()},
         "throughput_of_tls_over_plain": round(
             statistics.median(plain.seconds / tls.seconds for plain, tls in pairs), 4
