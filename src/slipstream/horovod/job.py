@@ -174,7 +174,10 @@ def renew_job() -> None:
         )
         _job.timeline.marks_cycles = old.timeline.marks_cycles
     for process_set in old.first_sets:
-        if max(process_set.ranks) < _job.world.size:
+        if tuple(process_set.ranks) == tuple(range(_job.world.size)):
+            process_set.register(0, process_set.ranks)
+            _job.clones.append(process_set)
+        elif max(process_set.ranks) < _job.world.size:
             register(process_set)
         else:
             _log.warning("%s is invalid now, because some of its ranks are gone", process_set)

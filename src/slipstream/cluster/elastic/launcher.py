@@ -239,6 +239,8 @@ class _ElasticLauncher:
             return
         self._say_threads(due[0])
         self._phase = _Phase.RUNNING
+        for slot in self._pool.slots:
+            slot.epoch = 0
         for rank, (slot, variables) in enumerate(zip(due, ranks, strict=True)):
             self._start(slot, rank, variables, now)
         limits = f"{self._options.min_ranks} to {self._options.max_ranks}"
@@ -328,6 +330,7 @@ class _ElasticLauncher:
             reason = f"the members have changed more than {most} times (--max-changes)"
             self._fail(slot.host, reason, exit_code=TOO_MANY_CHANGES)
         self._reports_members = True
+        slot.epoch = epoch
         if not slot.is_member:
             slot.is_member = True
             count = sum(1 for other in self._running if other.is_member)
@@ -374,7 +377,8 @@ class _ElasticLauncher:
             follows = f"it is not replaced, because --max-restarts is {limit}"
         if is_failure and self._options.host_rules is not None:
             seconds = self._pool.host_of(slot).take_out(self._options.host_rules)
-            follows = f"its host is out of the job for {seconds:.3g} s"
+            how_long = "good" if seconds == float("inf") else f"{seconds:.3g} s"
+            follows = f"its host is out of the job for {how_long}"
         what = f"failed after {ran:.1f} s" if is_failure else "has left"
         said = telling_line(failure.last_lines) if is_failure and status > 0 else ""
         said = f": {said}" if said else ""
@@ -424,8 +428,12 @@ class _ElasticLauncher:
             )
 
     def _take_late_failure(self, slot: Slot, failure: Failure) -> None:
+        newest = max(other.epoch for other in self._pool.slots)
         if not slot.is_member:
             self._display.note(f"{slot.who} ended before it could join: {failure.reason}")
+            return
+        if slot.epoch < newest:
+            self._display.note(f"{slot.who} ended, and the others had gone on: {failure.reason}")
             return
         self._display.note(f"{slot.who} failed after others had finished: {failure.reason}")
         self._failure = self._failure or failure

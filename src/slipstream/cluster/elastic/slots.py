@@ -50,6 +50,7 @@ class Slot:
         port: Port at which the slot's process listens; 0 while no agent has reserved one.
         rank: First rank of the slot's process; None if it joined the job.
         is_member: Whether the slot's process belongs to the job, and does not wait to join it.
+        epoch: Number of the newest epoch of which the slot's process is or was a member; 0 for none.
         is_running: Whether the slot's process was ordered to start and has not ended.
         is_ending: Whether the slot's process was ordered to end.
         is_spent: Whether no process may start in the slot any more.
@@ -64,6 +65,7 @@ class Slot:
     port: int = 0
     rank: int | None = None
     is_member: bool = False
+    epoch: int = 0
     is_running: bool = False
     is_ending: bool = False
     is_spent: bool = False
@@ -81,6 +83,7 @@ class Slot:
     def start(self, now: float, rank: int | None) -> None:
         """Take note that a process starts, with a rank or to join the job."""
         self.rank = rank
+        self.epoch = 0
         self.is_member = rank is not None
         self.is_running = True
         self.is_ending = False
