@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from slipstream.cli import ask, bench, doctor, lab, run, serve, tour
+from slipstream.cli import ask, bench, doctor, explain, lab, run, serve, tour
 from slipstream.cli import compile as compile_command
 from slipstream.cli import forecast as forecast_command
 from slipstream.cli.groups import CommandGroup, CommandLine
@@ -33,7 +33,7 @@ EXAMPLES = """\b
 """
 
 # The order of the commands in --help: a first look, then the life of a model, then measurements.
-ORDER = ("tour", "doctor", "forecast", "run", "compile", "serve", "ask", "lab", "bench")
+ORDER = ("tour", "doctor", "forecast", "run", "explain", "compile", "serve", "ask", "lab", "bench")
 
 
 class Slipstream(CommandGroup):
@@ -77,6 +77,7 @@ def start(
 
 
 run.add_to(app)
+explain.add_to(app)
 doctor.add_to(app)
 lab.add_to(app)
 bench.add_to(app)
